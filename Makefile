@@ -79,7 +79,7 @@ bench-chain: chain ## measure from created to bound on the real control plane, c
 fixtures: chain ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.upstream.record
 
-tables: setup ## write the generated tables of the READMEs, and the doctor's data about the manifests
+tables: setup ## write the generated tables of docs, and the doctor's data about the manifests
 	$(PY) -m tests.architecture.readme_tables
 	$(PY) -m tests.support.expected_installation
 

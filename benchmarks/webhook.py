@@ -40,7 +40,7 @@ from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
 from webhook.admission.review import AdmissionResponse
 from webhook.cache.admission_cache import AdmissionCache
-from webhook.cache.runtimes import RuntimeSummary, SlimRuntime
+from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime
 from webhook.cache.trainjobs import SlimTrainJob, SlimTrainJobSpec, TrainJobSummary
 from webhook.reviews.live_lookups import LiveLookups
 from webhook.reviews.router import ReviewRouter, Route
@@ -339,7 +339,7 @@ def _router() -> ReviewRouter:
     for number in range(_TEAMS):
         cache.queues.put(_queue(number), "")
     cache.queues.mark_listed()
-    cache.put_runtime(SlimRuntime(metadata=Meta(name="deepspeed-distributed")))
+    cache.runtimes.put(WatchedRuntime(metadata=Meta(name="deepspeed-distributed")))
     clock, metrics, log = SystemClock(), Metrics(), logger(__name__)
     router = ReviewRouter(cache, BUNDLED, read, clock, metrics, log)
     admission_policy = AdmissionPolicy(BUNDLED, "closed", denies_unknown_queues=True)

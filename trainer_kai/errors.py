@@ -1,12 +1,12 @@
-"""What can go wrong, as one tree; each package has its own branch where its errors are raised.
+"""The errors of the project, as one tree; each package defines its branch where it raises them.
 
     TrainerKaiError
-    ├── ConfigError       the person who started us gave settings that cannot work: exit code 2
-    ├── InvariantError    our own mistake: written down whole, and the process ends
+    ├── ConfigError       invalid settings or arguments: the process exits with code 2
+    ├── InvariantError    a bug of ours: it is logged in full, and the process exits
     └── ApiError          the cluster refused or did not answer: see trainer_kai.kube.rest.errors
 
-Expected outcomes are values and not in here: a `FieldError` says what is wrong with one field of
-an object. Nothing in this module knows Kubernetes or waits.
+Expected outcomes are values and not errors: a `FieldError` says what is wrong with one field of an
+object. This module does not know Kubernetes and does not wait.
 """
 
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ __all__ = ["ConfigError", "FieldError", "FieldWarning", "InvariantError", "Train
 
 
 class TrainerKaiError(Exception):
-    """The root: every error that this project raises by itself."""
+    """The base of all errors that the project raises."""
 
 
 class FieldError(NamedTuple):
-    """One fault in one object: where it is, and what would be right."""
+    """One fault of an object: the path of the field, and what is wrong."""
 
-    path: str  # as kubectl writes it: spec.template.spec.containers[0].name
+    path: str  # in kubectl's format: spec.template.spec.containers[0].name
     message: str
 
     def __str__(self) -> str:
@@ -30,11 +30,11 @@ class FieldError(NamedTuple):
 
 
 class FieldWarning(FieldError):
-    """What is wrong with a request in a label or annotation: the object itself is valid."""
+    """An invalid request in a label or an annotation of an otherwise valid object."""
 
 
 class ConfigError(TrainerKaiError):
-    """Settings that cannot work; it holds every fault, not only the first."""
+    """Invalid settings or arguments; it holds all faults."""
 
     def __init__(self, faults: Iterable[FieldError]) -> None:
         self.faults = tuple(faults)
@@ -42,4 +42,4 @@ class ConfigError(TrainerKaiError):
 
 
 class InvariantError(TrainerKaiError):
-    """A thing that cannot be, is: our own mistake, with the story that led there."""
+    """A state that cannot occur: a bug of ours, with what led there."""

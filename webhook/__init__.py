@@ -1,5 +1,5 @@
-"""Admission: checks TrainJobs, fills in JobSets, marks pods.
+"""Admission: validates TrainJobs, completes JobSets, and adds pods to their PodGroups.
 
-Pure by default: only the modules that pyproject.toml names as shell may wait. It never meets the
+Pure by default: only the modules that pyproject.toml names as shell may wait. Never imports the
 scheduler.
 """

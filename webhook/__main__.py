@@ -25,7 +25,7 @@ from webhook.watch import relist_runtimes, start_watches
 
 __all__ = ["webhook"]
 
-_MAX_LIVE_READS: Final = 16  # at a time; each object may have 1.5 MB
+_MAX_LIVE_READS: Final = 16  # concurrent reads; each object may have 1.5 MB
 
 
 async def webhook(run: Runner, context: ProcessContext, settings: WebhookSettings) -> None:
@@ -35,7 +35,7 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
     start_watches(run, client, cache, context.observer, health)
     _register_metrics(cache, context.metrics)
     interval_s = settings.server.runtimes_s
-    run.start("read runtimes anew", lambda: relist_runtimes(client, cache, interval_s, log))
+    run.start("list runtimes again", lambda: relist_runtimes(client, cache, interval_s, log))
     certificate = serving_certificate(context, settings.tls)
     health.add_condition("certificate loaded", certificate.not_loaded_reason)
     health.add_condition("certificate trusted", certificate.not_trusted_reason)
@@ -60,7 +60,7 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
     await run.enter(
         "server", WebhookServer(router, settings.server, tls_context, clock, health.stopping)
     )
-    log.info("reviews are answered", address=settings.server.address, port=settings.server.port)
+    log.info("webhook server started", address=settings.server.address, port=settings.server.port)
     run.start("keep the certificate", certificate.run)
 
 
@@ -89,7 +89,7 @@ def _admission_policy(settings: WebhookSettings, rules: GroupingRules) -> Admiss
 
 
 def serving_certificate(context: ProcessContext, settings: TlsSettings) -> ServingCertificate:
-    """Return what maintains the certificate, from the source that the settings name."""
+    """Return the certificate that the server shows, from the source that the settings name."""
     clock, log = context.clock, context.log
     certificate_store = CertificateStore(context.client, settings)
     source: CertificateSource

@@ -1,9 +1,9 @@
-"""Connections of the server and request bodies under way: both bounded, shared by peer address.
+"""Limits on connections and request bodies, so that no client keeps the API server out.
 
-Every pod of the cluster may reach the port. So each step of a connection has a deadline; when there
-are too many, the oldest idle one of the address with the most is aborted. A body gets its memory
-before it is read, an address at most half of it; when memory is full, incomplete bodies of the
-address that uses most are aborted. So the API server is answered whatever a pod does.
+Every pod of the cluster may reach the port. So each step of a connection has a deadline, and above
+the limit the oldest idle connection of the address with the most connections is aborted. Memory for
+a body is reserved before the body is read, at most half of all memory for one address. When the
+memory is full, incomplete bodies of the address that uses most are aborted.
 """
 
 import asyncio
@@ -26,24 +26,26 @@ __all__ = [
     "Connections",
 ]
 
-MAX_BODY_BYTES: Final = 8 << 20  # objects may have 3 MiB, and the old one comes along
-MAX_CONNECTIONS: Final = 512  # twice as many as reviews at a time
+MAX_BODY_BYTES: Final = 8 << 20  # an object may have 3 MiB, and an update has the old one as well
+MAX_CONNECTIONS: Final = 512  # twice the number of concurrent reviews
 _BODY_MEMORY_BYTES: Final = 64 << 20
-_MIN_BODY_BYTES: Final = 256 << 10  # each review counts for it, so there are at most 256 at a time
+_MIN_BODY_BYTES: Final = (
+    256 << 10
+)  # the least that a review reserves: at most 256 concurrent reviews
 _BUFFER_BYTES: Final = 64 << 10  # of the kernel and of aiohttp, for each connection
-_REQUEST_S: Final = 30.0  # from its headers to the end of its answer
-_IDLE_S: Final = 100.0  # an API server closes what it does not use after 90 s, and so goes first
+_REQUEST_S: Final = 30.0  # from the headers of a request to the end of its response
+_IDLE_S: Final = 100.0  # longer than the 90 s after which an API server closes it
 _SWEEP_S: Final = 0.25
-_GRACE_S: Final = 3.0  # for answers that are under way when the server stops
+_GRACE_S: Final = 3.0  # for responses that are in progress when the server stops
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class ConnectionState(Enum):
-    """What happens on a connection."""
+    """The state of a connection."""
 
-    WAITING = "nothing was asked, or not whole"
-    READING = "the body is coming"
+    WAITING = "no complete request header"
+    READING = "the request body is read"
     ANSWERING = "a review is being answered"
 
 
@@ -71,18 +73,18 @@ class ClientConnection(web.RequestHandler):
         self._request_begun = True  # so that the handshake keeps its deadline
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport to abort it: aiohttp forgets it as soon as it is asked to close."""
+        """Keep the transport, to abort it later: aiohttp drops it when it closes a connection."""
         self._raw_transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self.went_idle()  # an API server may open one before it uses it
+        self.went_idle()  # an API server may open a connection before it needs one
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Make room for another connection."""
+        """Release the place of this connection."""
         super().connection_lost(exc)
         self.on_lost()
 
     def data_received(self, data: bytes) -> None:
-        """Set the deadline of a request that begins to arrive."""
+        """Set the deadline when a request begins to arrive."""
         if not self._request_begun:
             self._request_begun = True
             self.deadline_s = self._time() + self._read_s
@@ -101,7 +103,7 @@ class ClientConnection(web.RequestHandler):
         self.deadline_s = self._time() + _IDLE_S
 
     def abort(self) -> None:
-        """Abort it at once."""
+        """Abort the connection at once."""
         if self._raw_transport is not None:
             self._raw_transport.abort()
         elif self.handshake is not None:
@@ -109,16 +111,16 @@ class ClientConnection(web.RequestHandler):
 
 
 class BodyMemory:
-    """Memory for bodies; the address that holds least is served next."""
+    """Memory for request bodies; the address that uses least gets memory next."""
 
     def __init__(self) -> None:
         self._budget: Final = OwnerBudget[ClientConnection](_BODY_MEMORY_BYTES)
         self._waiting: Final[dict[asyncio.Future[None], tuple[str, int]]] = {}
 
     async def acquire(self, client: ClientConnection, length: int | None, timeout_s: float) -> None:
-        """Wait until there is room for a body; of unknown length it may be the longest.
+        """Wait until there is memory for a body; one of unknown length counts as the longest.
 
-        `TimeoutError` says that there was none in time.
+        Raise `TimeoutError` if there is none in time.
         """
         amount = max(MAX_BODY_BYTES if length is None else length, _MIN_BODY_BYTES)
         if not self._make_room(client.peer, amount):
@@ -129,7 +131,7 @@ class BodyMemory:
             self._wake()
 
     def release(self, client: ClientConnection) -> None:
-        """Note that a body is not needed any more."""
+        """Release the memory of a body."""
         self._budget.drop(client.peer, client)
         if self._waiting:
             self._wake()
@@ -142,7 +144,7 @@ class BodyMemory:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()  # this one was woken, so another one is woken instead
+                    self._wake()  # this waiter was woken: wake another one instead
                 raise
             finally:
                 del self._waiting[waiter]
@@ -164,7 +166,7 @@ class BodyMemory:
         return True
 
     def _wake(self) -> None:
-        """Wake the next waiter; it wakes another one when it has its room."""
+        """Wake the next waiter, which wakes another one when it has its memory."""
         waiting = sorted(self._waiting.items(), key=lambda it: self._budget.used_by(it[1][0]))
         for waiter, (peer, amount) in waiting:
             is_within = self._budget.used_by(peer) + amount <= _BODY_MEMORY_BYTES // 2
@@ -187,7 +189,7 @@ class Connections:
         self._tasks: list[asyncio.Task[None]] = []
 
     def listen(self, address: str, port: int) -> int:
-        """Begin to listen; return the port. `OSError` says why not."""
+        """Begin to listen, and return the port; raise `OSError` if that fails."""
         listening = self._listening_socket = _listen(address, port)
         listening.settimeout(0)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
@@ -211,7 +213,7 @@ class Connections:
         await self._server.shutdown(_GRACE_S)
 
     def went_idle(self, client: ClientConnection) -> None:
-        """Note that a request was answered: its connection is the newest that waits."""
+        """Note that a request was answered: its connection is now the newest idle one."""
         client.went_idle()
         if client in self._clients:
             self._budget.put(client.peer, client, 1)
@@ -221,7 +223,7 @@ class Connections:
         while True:
             try:
                 connection, address = await loop.sock_accept(listening)
-            except OSError:  # gone again, or there are no more files
+            except OSError:  # the client is gone, or no file descriptors are left
                 await asyncio.sleep(_SWEEP_S)
                 continue
             client = ClientConnection(self._server, str(address[0]), self._read_s)
@@ -258,7 +260,7 @@ class Connections:
         client.handshake = None
 
     async def _abort_expired(self) -> None:
-        """Abort connections whose deadline passed."""
+        """Abort connections with a deadline in the past."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_S)
@@ -289,7 +291,7 @@ def _listen(address: str, port: int) -> socket.socket:
 def _make_request(
     message: Any, payload: Any, protocol: Any, writer: Any, task: Any
 ) -> web.BaseRequest:
-    """Make a request whose body may be as long as a review is."""
+    """Make a request with a body of up to MAX_BODY_BYTES."""
     protocol.headers_received()
     loop = asyncio.get_running_loop()
     return web.BaseRequest(

@@ -1,6 +1,6 @@
 """The HTTPS server: paths, methods, sizes and time-outs; a `ReviewRouter` answers the bodies.
 
-What is wrong with a request is answered with 4xx. While it stops, it answers a while longer.
+An invalid request gets a 4xx response. A server that stops still answers for `server.drain_s`.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ class WebhookServer:
         clock: Clock,
         on_stop: Callable[[], None],
     ) -> None:
-        """Call *on_stop* when it begins to stop: no client should send reviews from then on."""
-        self.port = 0  # where it listens, once started
+        """Call *on_stop* when the server begins to stop: clients should send no more reviews."""
+        self.port = 0  # the port that the server listens on, once started
         self._router = router
         self._settings = settings
         self._clock = clock
@@ -42,8 +42,10 @@ class WebhookServer:
 
     async def __aenter__(self) -> Self:
         address, port = self._settings.address, self._settings.port
-        if not (address or port):  # each family would get a port of its own
-            raise ConfigError([FieldError("server.port", "0 needs an address to listen on")])
+        if not (address or port):  # IPv4 and IPv6 would get different ports
+            raise ConfigError(
+                [FieldError("server.port", "port 0 needs server.address to be set as well")]
+            )
         try:
             self.port = self._connections.listen(address, port)
         except OSError as error:
@@ -53,7 +55,7 @@ class WebhookServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Serve a while longer, then finish only the reviews that are being answered."""
+        """Answer for `drain_s` more, then finish only the reviews that are being answered."""
         self._is_draining = True
         self._on_stop()
         await self._clock.sleep(self._settings.drain_s)
@@ -78,26 +80,30 @@ class WebhookServer:
 
     async def _reply(self, request: web.BaseRequest, client: ClientConnection) -> HttpReply:
         if not self._router.has_route(request.path):
-            return _text_reply(404, f"reviews are answered at {', '.join(self._router.paths)}")
+            return _text_reply(
+                404, f"unknown path: reviews are answered at {', '.join(self._router.paths)}"
+            )
         if request.method != "POST":
-            return _text_reply(405, "a review is sent by POST")
+            return _text_reply(405, "a review must be sent with POST")
         if (request.content_length or 0) > MAX_BODY_BYTES:
             return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
         try:
             body_memory, length = self._connections.body_memory, request.content_length
             await body_memory.acquire(client, length, self._settings.read_s)
         except TimeoutError:
-            return _text_reply(SERVICE_UNAVAILABLE, "too many reviews are under way; try again")
+            return _text_reply(SERVICE_UNAVAILABLE, "too many reviews at the same time; try again")
         try:
             is_complete = request.content.is_eof()
             async with asyncio.timeout(None if is_complete else self._settings.read_s):
                 body = await request.read()
         except TimeoutError:
-            return _text_reply(408, f"the body did not arrive within {self._settings.read_s:g} s")
+            return _text_reply(
+                408, f"the request body did not arrive within {self._settings.read_s:g} s"
+            )
         except web.HTTPRequestEntityTooLarge:
             return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
         except (web.RequestPayloadError, ConnectionError, ValueError):
-            return _text_reply(400, "the body cannot be read")
+            return _text_reply(400, "the request body cannot be read")
         client.state = ConnectionState.ANSWERING
         return await self._router.answer(request.path, body)
 

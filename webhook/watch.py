@@ -1,4 +1,4 @@
-"""Keeps the cache: one watch a kind, and runtimes listed again from time to time."""
+"""Fills the cache: one watch for each kind, and runtimes are listed again at an interval."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
@@ -19,7 +19,7 @@ from trainer_kai.kube.watch.watch import Watch
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
 from webhook.cache.admission_cache import AdmissionCache
-from webhook.cache.cluster import CLUSTER_RUNTIME_TEXTS, RUNTIME_TEXTS, ClusterObjects
+from webhook.cache.cluster import ClusterObjects
 from webhook.cache.queues import QueueTree
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES
 from webhook.cache.trainjobs import TRAINJOBS
@@ -27,7 +27,7 @@ from webhook.cache.trainjobs import TRAINJOBS
 __all__ = ["relist_runtimes", "start_watches"]
 
 T = TypeVar("T", bound=Object)
-_PAGE_SIZE: Final = 50  # of runtimes: each may have 1.5 MB, and one page is read at a time
+_PAGE_SIZE: Final = 50  # runtimes in a page: each may have 1.5 MB
 
 
 class _Watcher(NamedTuple):
@@ -45,9 +45,10 @@ class _Watcher(NamedTuple):
         drop: Callable[[Key], None],
         on_listed: Callable[[], None] | None = None,
     ) -> None:
-        """Watch one kind; a kind with *on_listed* is no condition of readiness.
+        """Watch one kind; readiness does not wait for a kind with *on_listed*.
 
-        The others are frozen once listed: the garbage collector is done before the first review.
+        The objects of all other kinds are frozen once listed, so that the garbage collector does
+        not walk them while a review waits.
         """
         watch = Watch(self.client, target, self.observer)
 
@@ -76,13 +77,13 @@ def start_watches(
 ) -> None:
     """Keep a cache up to date.
 
-    Ready means that every kind was listed once. Later an API server that is away makes a cache old
-    and not useless; a rule that must know a TrainJob for sure has it read.
+    The process is ready when every kind was listed once. If the API server is unavailable later,
+    the cache is old but still used; a rule that must know the current TrainJob reads it.
     """
     watcher = _Watcher(run, client, observer, health)
     watcher.watch_kind(ListTarget(TRAINJOBS), cache.put_trainjob, cache.drop_trainjob)
-    watcher.watch_kind(ListTarget(RUNTIMES), cache.put_runtime, cache.drop_runtime)
-    watcher.watch_kind(ListTarget(CLUSTER_RUNTIMES), cache.put_runtime, cache.drop_runtime)
+    watcher.watch_kind(ListTarget(RUNTIMES), cache.runtimes.put, cache.runtimes.drop)
+    watcher.watch_kind(ListTarget(CLUSTER_RUNTIMES), cache.runtimes.put, cache.runtimes.drop)
     watcher.watch_kind(
         ListTarget(NAMESPACES),
         lambda it: cache.put_namespace(it.metadata),
@@ -92,7 +93,7 @@ def start_watches(
 
 
 def _watch_lint_objects(watcher: _Watcher, queues: QueueTree, cluster: ClusterObjects) -> None:
-    """Watch what readiness does not wait for: without it a TrainJob gets fewer warnings."""
+    """Watch the kinds for lint; until they are listed a TrainJob gets fewer warnings."""
 
     def put_queue(queue: Queue) -> None:
         meta = queue.metadata
@@ -126,27 +127,23 @@ def _watch_lint_objects(watcher: _Watcher, queues: QueueTree, cluster: ClusterOb
         cluster.drop_topology,
         on_listed(TOPOLOGIES.plural),
     )
-    for kind in (RUNTIME_TEXTS, CLUSTER_RUNTIME_TEXTS):
-        watch_kind(
-            ListTarget(kind), cluster.put_runtime, cluster.drop_runtime, on_listed(kind.plural)
-        )
 
 
 async def relist_runtimes(
     client: Client, cache: AdmissionCache, interval_s: float, log: FilteringBoundLogger
 ) -> None:
-    """List all runtimes from time to time, although they are watched.
+    """List all runtimes at an interval, although they are watched.
 
-    A watch that was open when their CRD was patched leaves the new field out, for two minutes, and
-    sends no later event for those runtimes.
+    When a field is added to their CRD, a watch that is already open leaves the field out for about
+    two minutes, and sends no later event for the runtimes that have it.
     """
     while True:
         await client.clock.sleep(interval_s)
         for resource in (RUNTIMES, CLUSTER_RUNTIMES):
-            cache.begin_runtime_list()
+            cache.runtimes.begin_list()
             try:
                 async for page in client.pages(ListTarget(resource), limit=_PAGE_SIZE):
                     for runtime in page.items:
-                        cache.put_listed_runtime(runtime)
+                        cache.runtimes.put_listed(runtime)
             except ApiError as error:
-                log.warning("runtimes not read", resource=str(resource), error=str(error))
+                log.warning("runtimes not listed", resource=str(resource), error=str(error))

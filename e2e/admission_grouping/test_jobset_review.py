@@ -209,7 +209,10 @@ async def test_another_scheduler_is_respected(
     assert jobset["metadata"]["name"] == "alone"
     assert ADMITTED not in jobset["metadata"].get("annotations", {})
     assert "schedulerName" not in _template(jobset, "node")["spec"]
-    assert f"two schedulers are asked for: one by podGroupPolicy.{mark} of the runtime" in message
+    assert (
+        f"two schedulers are requested: another one by podGroupPolicy.{mark} of the runtime"
+        in message
+    )
 
 
 def _template(jobset: Obj, name: str) -> Obj:

@@ -16,7 +16,7 @@ from e2e.fixtures.processes import WEBHOOK, running
 
 GPU: Final = "nvidia.com/gpu"
 LARGE: Final = (
-    f"spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node asks for 99 {GPU}, and the "
+    f"spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node requests 99 {GPU}, and the "
 )
 
 

@@ -22,7 +22,7 @@ from e2e.fixtures.runtimes import make_runtime
 
 MINE: Final = {QUEUE: "team-a"}
 ACCESS: Final = "trainer-kai.dev/access"
-FORBIDDEN: Final = "may not use the queue 'team-a', which is closed"
+FORBIDDEN: Final = "may not use queue 'team-a': the queue is closed"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -98,7 +98,7 @@ async def test_a_binding_grants_a_queue_in_one_namespace(
     assert [it.status for it in output] == [403, 403, 422]
     assert f"user 'ann' and namespace {other!r} {FORBIDDEN}" in output[0].message
     assert f": user 'eve' {FORBIDDEN}" in output[1].message
-    assert "there is no such queue" in output[2].message
+    assert "does not exist" in output[2].message
 
 
 async def test_every_way_into_a_queue_is_asked_about(

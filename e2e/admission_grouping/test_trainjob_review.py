@@ -21,8 +21,8 @@ PATCH: Final = "spec.runtimePatches[0].trainingRuntimeSpec.template"
 LABEL: Final = f"metadata.labels[{QUEUE}]"
 CLOSED: Final = "annotation trainer-kai.dev/access of queue private"
 UNBOUND: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-BELOW: Final = "that queue has others below it: name one of those (team-a)"
-MISSING: Final = "there is no such queue: make it, or name one that is there"
+BELOW: Final = "has child queues and cannot hold workloads. Name one of the children: team-a"
+MISSING: Final = "does not exist. Create the queue, or name an existing one"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -83,16 +83,17 @@ ROWS: Final = (
     Row({"labels": {QUEUE: "team-a"}}),
     Row(
         {"labels": {QUEUE: "nowhere"}},
-        warnings=(f"{LABEL}: the TrainJob's label is 'nowhere', and {MISSING}",),
+        warnings=(f"{LABEL}: queue 'nowhere' {MISSING}",),
     ),
     Row(
         {"labels": {QUEUE: "department"}},
-        warnings=(f"{LABEL}: the TrainJob's label is 'department', and {BELOW}",),
+        warnings=(f"{LABEL}: queue 'department' {BELOW}",),
     ),
     Row({"labels": {QUEUE: "Team_A"}}, f"{LABEL}: 'Team_A' must be 1 to 253 lower-case letters"),
     Row(
         {"patches": {"metadata": {"labels": {QUEUE: "team a"}}}},
-        f"{PATCH}.metadata.labels[{QUEUE}]: the label of the runtime's template: 'team a' must be",
+        f"{PATCH}.metadata.labels[{QUEUE}]: the queue name from the label of the "
+        "runtime's template: 'team a' must be",
     ),
     Row(
         {"patches": {"metadata": {"annotations": EXCLUSIVE}}}, "spec.runtimePatches: in the JobSet"
@@ -101,8 +102,11 @@ ROWS: Final = (
         {"labels": {"kai.scheduler/que": "team-a"}, "annotations": ODD},
         warnings=(
             "metadata.annotations[trainer-kai.dev/last-checkpoint]: 'yesterday' must be a time",
-            "metadata.labels[kai.scheduler/que]: nobody reads this name; is kai.scheduler/queue",
-            f"metadata.annotations[{QUEUE}]: is read among the labels only",
+            (
+                "metadata.labels[kai.scheduler/que]: has no effect: unknown name. Did you "
+                "mean kai.scheduler/queue?"
+            ),
+            f"metadata.annotations[{QUEUE}]: has no effect here: move it to metadata.labels",
         ),
     ),
     Row(
@@ -113,7 +117,7 @@ ROWS: Final = (
     ),
     Row(
         {"labels": {QUEUE: "team-a"}, "runtime": "own", "kind": "TrainingRuntime"},
-        "spec.runtimeRef: two schedulers are asked for: one by podGroupPolicy.coscheduling",
+        "spec.runtimeRef: two schedulers are requested: another one by podGroupPolicy.coscheduling",
     ),
     Row({"annotations": ODD, "runtime": "own", "kind": "TrainingRuntime"}),
 )
@@ -154,10 +158,10 @@ async def test_kubectl_shows_it(
         0,
         "trainjob.trainer.kubeflow.org/job created (server dry run)\n",
     )
-    assert output[0].err.startswith(f"Warning: {LABEL}: the TrainJob's label is 'nowhere'")
+    assert output[0].err.startswith(f"Warning: {LABEL}: queue 'nowhere' does not exist")
     assert [it.status for it in output[1:]] == [1, 1]
     assert f"{LABEL}: 'Team_A' must be 1 to 253 lower-case letters" in output[1].err
-    assert f"which is closed ({CLOSED})" in output[2].err
+    assert f"the queue is closed ({CLOSED})" in output[2].err
     assert f"trainer-kai queue allow private -n {own_namespace} --user {ann.name}" in output[2].err
 
 
@@ -173,14 +177,17 @@ def labelled(queue: str | None, **spec: Any) -> Obj:
     return {"metadata": {"labels": {QUEUE: queue}}, "spec": spec}
 
 
-MOVES: Final = f"{LABEL}: the queue changes only while the TrainJob is suspended"
+MOVES: Final = f"{LABEL}: the queue can change only while the TrainJob is suspended"
 STEPS: Final = (
     Step(labelled("default-queue"), MOVES),
     Step(labelled(None), MOVES),
     Step({"metadata": {"labels": {"any": "thing"}}}),
     Step(labelled("default-queue", suspend=True)),
     Step(labelled("team-a")),
-    Step({"spec": {"trainer": {"numNodes": 2}}}, "spec.trainer: cannot be added to a TrainJob"),
+    Step(
+        {"spec": {"trainer": {"numNodes": 2}}},
+        "spec.trainer: cannot be added to an existing TrainJob",
+    ),
     Step({"spec": {"suspend": False}}),
 )
 

@@ -76,7 +76,7 @@ async def test_a_wrong_authority(connect: Connect, cluster: Cluster, tmp_path: P
 
     assert isinstance(error, ConfigError)
     assert str(error).startswith(f"context chain of {kubeconfig}: certificate-authority: ")
-    assert "give the authority that this cluster has now" in str(error)
+    assert "set it to the current CA of this cluster" in str(error)
 
 
 @BOTH
@@ -89,7 +89,7 @@ async def test_a_wrong_name(connect: Connect, cluster: Cluster, tmp_path: Path) 
 
     assert isinstance(error, ConfigError)
     assert "tls-server-name: " in str(error)
-    assert "set it to a name that the certificate is for" in str(error)
+    assert "set it to a name in the certificate" in str(error)
 
 
 @BOTH
@@ -132,7 +132,7 @@ async def test_a_forbidden_resource(connect: Connect, cluster: Cluster) -> None:
     assert isinstance(error, Forbidden)
     for part in (
         'User "system:serviceaccount:default:default" cannot list resource "configmaps"',
-        "a role and its binding have to grant it",
+        "grant the permission with a Role and a RoleBinding",
     ):
         assert part in str(error)
 

@@ -51,7 +51,7 @@ async def test_the_demo_ends_with_everything_complete(
         assert re.search(rf"^ {job} .* Complete *$", run.text, re.MULTILINE), run.text
     [took_s] = re.findall(r"All 6 TrainJobs are Complete after ([0-9.]+) s", run.text)
     assert float(took_s) <= 90
-    assert re.search(r" night +leaves +default/moe gets its room", run.text), run.text
+    assert re.search(r" night +leaves +default/moe gets its resources", run.text), run.text
     assert _was_nominated(run.moments, "moe", at_the_cost_of="night")
     assert "ExceedsLimit" in _messages(run.moments, "sft")
     assert "NoCapacity" in _messages(run.moments, "eval")

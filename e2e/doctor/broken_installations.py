@@ -304,32 +304,32 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     "no webhook configuration": (
         no_configuration,
         {
-            "mutating webhooks": ("fault", "there is no MutatingWebhookConfiguration kai-trainer"),
-            "a TrainJob": ("fault", "is made without the mark, a scheduler name"),
-            "a pod of a gang": ("fault", "it joins no group"),
+            "mutating webhooks": ("fault", "the MutatingWebhookConfiguration kai-trainer does not"),
+            "TrainJob dry run": ("fault", "is created without the mark of admission, a"),
+            "gang pod dry run": ("fault", "the pod gets no PodGroup"),
         },
     ),
     "no validating configuration": (
         no_trainjob_review,
         {
-            "validating webhooks": ("fault", "there is no ValidatingWebhookConfiguration"),
-            "a wrong TrainJob": ("fault", "one with a queue that cannot be is taken"),
+            "validating webhooks": ("fault", "the ValidatingWebhookConfiguration kai-trainer does"),
+            "invalid TrainJob dry run": ("fault", "a TrainJob with an invalid queue is accepted"),
         },
     ),
     "our webhook refuses dry runs": (
         no_dry_runs,
         {
-            "a TrainJob": ("fault", "our webhook jobset-create.trainer-kai.dev refuses it: the T"),
-            "rights of webhook": ("fault", "may not get trainjobs.trainer.kubeflow.org"),
+            "TrainJob dry run": ("fault", "the webhook jobset-create.trainer-kai.dev refuses it"),
+            "permissions of webhook": ("fault", "may not get trainjobs.trainer.kubeflow.org"),
         },
     ),
     "a rule of a role is missing": (
         no_right_to_bind,
-        {"rights of scheduler": ("fault", "may not create pods/binding")},
+        {"permissions of scheduler": ("fault", "may not create pods/binding")},
     ),
     "a definition drops a field": (
         a_field_dropped,
-        {"kind podgroups": ("fault", "spec.preemptionDelay is dropped when it is written")},
+        {"kind podgroups": ("fault", "the API server drops spec.preemptionDelay")},
     ),
     "queues in a circle": (
         queue_cycle,
@@ -337,11 +337,11 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     ),
     "a parent is missing": (
         a_queue_without_parent,
-        {"queues": ("fault", "queue orphan has the parent nobody, which does not exist")},
+        {"queues": ("fault", "Queue orphan has the parent queue nobody, which does not exist")},
     ),
     "children above their parent": (
         children_above_their_parent,
-        {"queues": ("warning", "the children of parent own 12 gpu, and it 8")},
+        {"queues": ("warning", "the children of parent have a gpu quota of 12, but")},
     ),
     "queues that say nothing of who may use them": (
         no_queue_annotated,
@@ -350,18 +350,18 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     "no default queue": (
         no_default_queue,
         {
-            "default queue": ("fault", "queue default-queue does not exist"),
+            "default queue": ("fault", "Queue default-queue does not exist"),
             # its parent has none below it then, and takes pods
             "queue access": ("warning", "not annotated: default-parent-queue (no namespace)"),
         },
     ),
     "a policy is missing": (
         no_policy,
-        {"policies": ("fault", "no ValidatingAdmissionPolicy trainer-kai-podgroups: others may")},
+        {"policies": ("fault", "ValidatingAdmissionPolicy trainer-kai-podgroups does not")},
     ),
     "a policy is bound to nothing": (
         no_binding,
-        {"policies": ("fault", "no ValidatingAdmissionPolicyBinding trainer-kai-jobsets: others")},
+        {"policies": ("fault", "ValidatingAdmissionPolicyBinding trainer-kai-jobsets does")},
     ),
     "a policy refuses nothing": (
         a_policy_that_only_warns,
@@ -369,34 +369,39 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     ),
     "nobody leads": (
         no_leader,
-        {"lease of podgrouper": ("fault", "has not renewed trainer-kai/trainer-kai-podgrouper")},
+        {
+            "lease of podgrouper": (
+                "fault",
+                "has not renewed Lease trainer-kai/trainer-kai-podgrouper",
+            )
+        },
     ),
     "the webhook is away": (
         webhook_away,
         {
-            "a TrainJob": ("fault", "jobset-create.trainer-kai.dev does not answer"),
-            "a pod of a gang": ("fault", "it joins no group"),
+            "TrainJob dry run": ("fault", "jobset-create.trainer-kai.dev does not respond"),
+            "gang pod dry run": ("fault", "the pod gets no PodGroup"),
         },
     ),
     "the certificate is over": (
         expired,
         {
-            "authority": ("fault", "has not signed that of trainer-kai/trainer-kai-webhook-tls"),
-            "certificate": ("fault", "it is good from"),
-            "a TrainJob": ("fault", "jobset-create.trainer-kai.dev does not answer"),
-            "a pod of a gang": ("fault", "it joins no group"),
+            "CA bundle": ("fault", "does not match the certificate in trainer-kai/"),
+            "certificate": ("fault", "it is valid from"),
+            "TrainJob dry run": ("fault", "jobset-create.trainer-kai.dev does not respond"),
+            "gang pod dry run": ("fault", "the pod gets no PodGroup"),
         },
     ),
     "one of two definitions is patched": (
         half_patched,
-        {"queue of a runtime": ("fault", "clustertrainingruntimes.trainer.kubeflow.org lacks")},
+        {"runtime queue field": ("fault", "clustertrainingruntimes.trainer.kubeflow.org has no")},
     ),
     "Trainer was upgraded, and the patch is gone": (
         upgraded,
-        {"queue of a runtime": ("fault", "is gone, and upgraded had it")},
+        {"runtime queue field": ("fault", "is gone, but upgraded used it")},
     ),
     "a priority class is missing": (
         no_classes,
-        {"priority classes": ("warning", "there is no train")},
+        {"priority classes": ("warning", "train does not exist")},
     ),
 }

@@ -75,7 +75,7 @@ class DoctorInstallation(NamedTuple):
         """Return what the doctor finds wrong; the exit code has to say the same."""
         report = await self.run_doctor("-o", "json")
         assert report.err == ""
-        is_tried = report.not_ok.get("a TrainJob", ("ok", ""))[0] != "unknown"
+        is_tried = report.not_ok.get("TrainJob dry run", ("ok", ""))[0] != "unknown"
         is_faulty = any(state == "fault" for state, _ in report.not_ok.values())
         assert report.code == (1 if is_faulty else 0 if is_tried else 2)
         return report.not_ok
@@ -97,7 +97,7 @@ class DoctorInstallation(NamedTuple):
         async with asyncio.timeout(_SOON_S):
             while True:
                 report = await self.run_doctor("-o", "json")
-                if "a wrong TrainJob" not in report.not_ok:
+                if "invalid TrainJob dry run" not in report.not_ok:
                     return
 
     async def _try_jobset(self) -> Obj | ApiError:

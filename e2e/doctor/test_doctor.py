@@ -99,7 +99,10 @@ async def test_a_wrong_authority_in_the_configuration(
     async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
         spoiling = group.create_task(keep_spoiling())
         # it may be right just when the doctor looks
-        while _UNTRUSTED not in report.get("authority", ("", ""))[1] or "a TrainJob" not in report:
+        while (
+            _UNTRUSTED not in report.get("CA bundle", ("", ""))[1]
+            or "TrainJob dry run" not in report
+        ):
             await doctor_installation.until_refused(_UNTRUSTED)
             report = await doctor_installation.findings()
         spoiling.cancel()
@@ -107,10 +110,10 @@ async def test_a_wrong_authority_in_the_configuration(
     await doctor_installation.webhook.start()
     await doctor_installation.until_injected()
 
-    assert report["authority"][0] == "fault"
-    assert "does not trust the webhook" in report["authority"][1]
-    assert _UNTRUSTED in report["authority"][1]
-    assert report["a TrainJob"][0] == "fault"
+    assert report["CA bundle"][0] == "fault"
+    assert "does not trust the webhook" in report["CA bundle"][1]
+    assert _UNTRUSTED in report["CA bundle"][1]
+    assert report["TrainJob dry run"][0] == "fault"
     assert await doctor_installation.findings() == {}
 
 
@@ -127,7 +130,7 @@ async def test_a_user_without_permissions_is_told_which_are_missing(
     report = await doctor_installation.run_doctor(kubeconfig=kubeconfig)
 
     assert (report.code, report.err) == (2, "")
-    assert "cannot tell: you may not list nodes" in report.out
+    assert "you may not list nodes" in report.out
     assert re.search(r"\d+ checks: \d+ unknown, 1 ok", report.out)
 
 
@@ -161,9 +164,11 @@ async def test_a_namespace_that_is_not_there_is_no_place_to_try(
 
     assert found == {}
     assert (misspelt.code, misspelt.out) == (2, "")
-    assert "--try-in: there is no namespace defualt; there are aa-going, default" in misspelt.err
+    assert (
+        "--try-in: namespace defualt does not exist; existing are aa-going, default" in misspelt.err
+    )
     assert (too_late.code, too_late.out) == (2, "")
-    assert "the namespace aa-going is being deleted" in too_late.err
+    assert "namespace aa-going is being deleted" in too_late.err
 
 
 async def test_another_kai_that_lives(doctor_installation: DoctorInstallation) -> None:

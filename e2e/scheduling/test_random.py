@@ -75,7 +75,7 @@ async def test_trainjobs_drawn_by_lot(installation: Installation, own_namespace:
 
 def _unanswered(lines: Iterable[str]) -> dict[str, str]:
     """Return the pods whose bind had no answer, and the node, as the scheduler logged it."""
-    records = [json.loads(line) for line in lines if '"bind without answer"' in line]
+    records = [json.loads(line) for line in lines if '"pod bind not answered"' in line]
     return {it["pod"].rpartition("/")[2]: it["node"] for it in records}
 
 

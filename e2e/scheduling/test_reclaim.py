@@ -148,7 +148,7 @@ async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
         await seen.until(on_nodes("kueues", 4), "both borrow")
         await submit(cluster, two_teams_namespace, Job("claim", "owner", 8, "1s"))
         await seen.until(
-            _message("claim", "1 because Kueue suspends and resumes it"), "it says why"
+            _message("claim", "because Kueue suspends and resumes the TrainJob"), "it says why"
         )
         fields = {"metadata": {"labels": {KUEUE: None}}}
         await cluster.api.merge(TRAINJOBS, two_teams_namespace, "kueues", fields)
@@ -156,7 +156,7 @@ async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
         history = seen.history()
 
     marked = [it.obj for it in history if it.key.name == "lodger" and _evicted(it.obj)]
-    events = f"although PodDisruptionBudget {two_teams_namespace}/lodgers allows 0"
+    events = f"PodDisruptionBudget {two_teams_namespace}/lodgers allows only 0"
     assert events in _evicted(marked[0])[0]["message"]
 
 

@@ -71,7 +71,7 @@ async def test_a_pod_quota_is_reported_until_the_pods_exist(
     ) as seen:
         await submit(installation.cluster, own_namespace, Job("job", "default-queue", 4))
         is_explained = has_message(
-            "PodsMissing: ", "2 of 4 exist", "Job job-node-0 cannot make", "exceeded quota"
+            "PodsMissing: ", "2 of 4 exist", "cannot create its pods", "exceeded quota"
         )
         await seen.until(is_explained, "the quota is told")
         asked = await reason(installation.cluster, own_namespace)
@@ -127,5 +127,7 @@ async def test_a_policy_that_refuses_all_pods_is_reported(
         await api.merge(NAMESPACES, None, own_namespace, labels)
         await seen.until(complete("job"), "it is Complete", _SLOW_S)
 
-    assert 'Job job-node-0 cannot make them: violates PodSecurity "restricted:latest"' in asked
+    assert (
+        'Job job-node-0 cannot create its pods: violates PodSecurity "restricted:latest"' in asked
+    )
     assert has_no_message(seen.state)

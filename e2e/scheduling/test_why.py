@@ -150,7 +150,7 @@ async def test_a_trainjob_that_waits_for_free_resources(
 
     assert queues[2:] == ["default-queue", "default-parent-queue"]
     assert (output.code, output.err) == (1, "")
-    assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods have room", output.out), output.out
+    assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods fit", output.out), output.out
     assert "1 PodGroup → 2 pods: 2 waiting" in output.out
     assert "not known" not in output.out
     assert document.code == 1

@@ -29,18 +29,17 @@ from scheduler.core.gang.tasks_to_allocate import (
     min_available_state,
 )
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.plugins import Policies, QuotaRefusal
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, podsets_of
+from scheduler.core.model.rejections import (
     FitErrors,
     IncompletePodSet,
     MissingPods,
-    PreFilterDetails,
     PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
     UnschedulableReason,
 )
-from scheduler.core.model.plugins import Policies, QuotaRefusal
-from scheduler.core.model.podgroup import PodGroupInfo, PodSet, podsets_of
 from scheduler.core.model.resources import NONE, Amounts
 from scheduler.core.model.result import Eviction, PodGroupAllocation, Relocation
 from scheduler.core.model.snapshot import Snapshot
@@ -480,7 +479,7 @@ def prefilter_rejection(row: int, failure: PreFilterFailure) -> Rejection:
     return Rejection(
         row,
         failure.reason,
-        PreFilterDetails(failure.message),
+        failure,
         is_resolvable=False,
         retry_on=failure.retry_on,
     )

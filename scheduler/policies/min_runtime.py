@@ -27,7 +27,7 @@ _MAX_LENGTH: Final = 64
 
 
 def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
-    """Return what a site has chosen; what cannot be meant is as if it were not there."""
+    """Return the configured minimum runtimes; invalid values are ignored."""
     return MinRuntime(
         preempt_s=_seconds(arguments.get(_PREEMPT, "")) or 0,
         reclaim_s=_seconds(arguments.get(_RECLAIM, "")) or 0,
@@ -36,13 +36,13 @@ def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
 
 
 def argument_errors(arguments: Mapping[str, str]) -> Iterator[str]:
-    """Yield what cannot be meant, with what would be right."""
+    """Yield invalid values, with the valid ones."""
     for name in (_PREEMPT, _RECLAIM):
         if name in arguments and _seconds(arguments[name]) is None:
             valid = 'must be a duration such as "90s", "10m" or "2d"'
             yield f"{name} of minruntime {valid}, not {arguments[name]!r}"
     if arguments.get(_RESOLVE, "lca") not in _RESOLVE_METHODS:
-        valid = f'must be "{_RESOLVE_METHODS[0]}", which counts now, or "{_RESOLVE_METHODS[1]}"'
+        valid = f'must be "{_RESOLVE_METHODS[0]}", the default, or "{_RESOLVE_METHODS[1]}"'
         yield f"{_RESOLVE} of minruntime {valid}, not {arguments[_RESOLVE]!r}"
 
 

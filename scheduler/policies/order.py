@@ -36,6 +36,10 @@ def _most_released(amounts: Amounts, _lost_work: int, requested: Amounts) -> int
 
 VICTIM_ORDERS: Final[Mapping[str, VictimOrderPlugin | None]] = {
     "kai": None,
-    "least-work-lost": VictimOrderPlugin(_least_work, "who loses the least work goes first"),
-    "fewest-units": VictimOrderPlugin(_most_released, "who gives the most goes first"),
+    "least-work-lost": VictimOrderPlugin(
+        _least_work, "victims that lose the least work are evicted first"
+    ),
+    "fewest-units": VictimOrderPlugin(
+        _most_released, "victims that release the most are evicted first"
+    ),
 }

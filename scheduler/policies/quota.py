@@ -7,9 +7,9 @@ PodGroups that need other resources.
 
 from typing import Final
 
-from scheduler.core.model.failures import QueueBoundExceeded, UnschedulableReason
 from scheduler.core.model.plugins import QuotaRefusal
 from scheduler.core.model.podgroup import PodGroupInfo
+from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
 from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts
 from scheduler.core.model.usage import Usage
 

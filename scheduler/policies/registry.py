@@ -1,7 +1,6 @@
 """All policies by the names that KAI's settings have for them: the one list.
 
-Plugins that are not built yet are known by name, so that settings made for KAI are read as they
-are, and reported as not built.
+Plugins that are not supported yet are known by name, so that settings made for KAI are accepted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,7 +83,7 @@ _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class PluginSelection(NamedTuple):
-    """What settings say of one plugin; None leaves it as it is."""
+    """The settings of one plugin; None keeps the default."""
 
     enabled: bool | None = None
     arguments: Mapping[str, str] = {}
@@ -92,7 +91,7 @@ class PluginSelection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicySelection:
-    """What a site has chosen; what it does not mention is as KAI has it."""
+    """What the configuration selects; what it does not mention has the default of KAI."""
 
     plugins: Mapping[str, PluginSelection] = field(default_factory=dict)
     gpu_placement: str = "binpack"
@@ -104,43 +103,43 @@ class PolicySelection:
 
 
 def selection_errors(selection: PolicySelection) -> Iterator[str]:
-    """Yield what cannot be meant, with what would be right, and what has no effect yet."""
+    """Yield invalid values, with the valid ones, and values that have no effect yet."""
     for name in selection.plugins:
         if name not in PLUGINS:
-            yield f"plugin {name!r} is unknown; there are {', '.join(sorted(PLUGINS))}"
+            yield f"plugin {name!r} is unknown; known plugins: {', '.join(sorted(PLUGINS))}"
     yield from _ineffective_settings(selection)
     for name in selection.actions:
         if name not in ACTIONS:
-            yield f"action {name!r} is unknown; there are {', '.join(ACTIONS)}"
+            yield f"action {name!r} is unknown; known actions: {', '.join(ACTIONS)}"
     for kind, placement in _placements(selection).items():
         if placement not in _PLACEMENTS:
-            yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
+            yield f"{kind} placement {placement!r} is unknown; valid values: binpack, spread"
     if selection.victim_order not in VICTIM_ORDERS:
         yield (
-            f"order of victims {selection.victim_order!r} is unknown; there are "
+            f"victim order {selection.victim_order!r} is unknown; valid values: "
             f"{', '.join(VICTIM_ORDERS)}"
         )
     if selection.disruption_budgets not in _BUDGETS:
-        unknown = f"what budgets of disruption mean, {selection.disruption_budgets!r}, is unknown"
-        yield f"{unknown}; there are {', '.join(_BUDGETS)}"
+        unknown = f"disruption budget mode {selection.disruption_budgets!r} is unknown"
+        yield f"{unknown}; valid values: {', '.join(_BUDGETS)}"
     if _K_VALUE in _arguments(selection, _PROPORTION):
-        yield f"{_K_VALUE} has no effect: fair share over time (past use) is not built yet"
+        yield f"{_K_VALUE} has no effect: fair share over time (past use) is not supported yet"
     yield from argument_errors(_arguments(selection, _MIN_RUNTIME))
 
 
 def _ineffective_settings(selection: PolicySelection) -> Iterator[str]:
     for name, it in sorted(selection.plugins.items()):
         if name in ALWAYS_ON and it.enabled is False:
-            yield f"plugin {name!r} is always on"
+            yield f"plugin {name!r} is always enabled"
         known = _ARGUMENTS.get(name)
         for argument in sorted(it.arguments) if known is not None else ():
             if argument not in (known or ()):
-                valid = f"there are {', '.join(known)}" if known else "it has none"
+                valid = f"known arguments: {', '.join(known)}" if known else "it has no arguments"
                 yield f"argument {argument!r} of plugin {name!r} is unknown; {valid}"
 
 
 def build_policies(selection: PolicySelection) -> Policies:
-    """Return the policies of a choice; what cannot be meant is as if it were not there."""
+    """Return the selected policies; invalid values are ignored."""
     placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(selection).items()}
     scores = [score for name, score in _SCORES.items() if _is_on(selection, name)]
     if _is_on(selection, _PLACEMENT):

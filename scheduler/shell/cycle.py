@@ -16,13 +16,14 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.core.actions.stale_gang import next_stale_at
 from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.core.model.plugins import Policies
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
-from scheduler.shell.report.messages import PlanReport, plan_report
+from scheduler.shell.report.plan_report import PlanReport, plan_report
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.cache.evictions import PlannedEvictions
@@ -106,6 +107,7 @@ class Cycle:
         self._logged_warnings: set[tuple[bool, str]] = set()
         self._are_evictions_withheld = False  # preemptors wait for the rate limit
         self._has_stale_numbers = False  # reported numbers are old; no pod waits for them
+        self._next_stale_at: int | None = None  # when the grace of a stale gang ends: epoch seconds
         self._snapshot_s = 0.0  # when the snapshot of the last plan was taken
         # events that arrived while the plan was made, and when the first of each did
         self._events_while_planning: dict[ClusterEvent, float] = {}
@@ -166,6 +168,7 @@ class Cycle:
         encoded = self._cache.snapshot()
         self._events_while_planning, self._has_stale_numbers = {}, False
         self._snapshot_s = taken_s = self._clock.monotonic_s()
+        self._next_stale_at = next_stale_at(encoded.snapshot)
         cache = self._cache
         plan_input = _PlanInput(
             encoded,
@@ -259,10 +262,15 @@ class Cycle:
                 self._log.warning(
                     "write not seen in time", objects=[str(key) for key in overdue[:8]]
                 )
-            if overdue or self._has_stale_numbers:
+            if overdue or self._has_stale_numbers or self._is_grace_over():
                 self.replan()
             elif self._retry_on and tick % _FULL_REPLAN_TICKS == 0:
                 self.wake(ClusterEvent.TIME_PASSED)
+
+    def _is_grace_over(self) -> bool:
+        """Say whether the grace of a stale gang has ended since the last snapshot."""
+        at = self._next_stale_at
+        return at is not None and at <= self._clock.now().timestamp()
 
 
 def _events_to_retry_on(result: Plan) -> ClusterEvent:

@@ -120,9 +120,7 @@ class _Leadership(NamedTuple):
         suspender = Suspender(fenced, cache, events, self.cycle, metrics, log)
         evictor = Evictor(fenced, cache, suspender, events, metrics, log)
         binder = Binder(fenced, cache, evictor.evict_all, self.cycle, metrics, log)
-        stale_gangs = StaleGangController(
-            fenced, cache, evictor.evict, events, self.settings.repair_grace_s, log
-        )
+        stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
         grace_limiter = TerminationGraceLimiter(
             fenced, cache, self.settings.max_termination_grace_s, log
         )
@@ -183,6 +181,8 @@ def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], St
             default_queue=settings.default_queue,
             gpu_resources=gpus,
             max_termination_grace_s=int(settings.max_termination_grace_s),
+            staleness_grace_s=settings.repair_grace_s,
+            observes_staleness=True,
             priority_classes=frozenset(split_names(settings.priority_classes)),
             consolidates_by_default=False,
             kueue=settings.kueue,

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import PreFilterDetails, Rejection, UnschedulableReason
-from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservationCause, podsets_of
+from scheduler.core.messages.evictions import eviction_message
+from scheduler.core.model.podgroup import PodSet, ReservationCause, podsets_of
+from scheduler.core.model.rejections import (
+    PreFilterCause,
+    PreFilterFailure,
+    Rejection,
+    UnschedulableReason,
+)
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import (
-    Action,
     Eviction,
     Plan,
     PodGroupAllocation,
@@ -20,7 +23,7 @@ from scheduler.core.model.result import (
     Relocation,
     Reservation,
 )
-from scheduler.core.model.snapshot import PodState, SnapshotQueues
+from scheduler.core.model.snapshot import PodState
 from scheduler.state.podgroups.reserved_annotation import (
     NamedPlace,
     read_relocations,
@@ -41,12 +44,8 @@ __all__ = [
     "commands_from_plan",
     "merge_evictions",
     "named_places",
-    "nominated_message",
     "planned_eviction",
 ]
-
-_MAX_NAMES: Final = 3  # names of victims or budgets in a message
-_WORK_UNITS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # used from two of them
 
 
 class OwningTrainJob(NamedTuple):
@@ -93,7 +92,7 @@ def planned_eviction(
         pods=tuple(encoded.pod_keys[row] for row in one.pods),
         action=one.action.title,
         preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
-        reason=_eviction_reason(encoded, one),
+        reason=eviction_message(encoded.snapshot, one),
         gpus=one.gpus,
         lost_work=one.work_lost,
         places=tuple(
@@ -142,75 +141,6 @@ def named_places(
     )
 
 
-def _eviction_reason(encoded: EncodedSnapshot, one: Eviction) -> str:
-    notes = *_budget_notes(encoded, one.budgets), _lost_work_note(encoded, one), one.victim_order
-    lost = "".join(f"; {it}" for it in notes if it)
-    if one.preemptor == NONE:
-        return f"it has lacked some of its pods for too long{lost}"
-    snapshot = encoded.snapshot
-    preemptor, loser = snapshot.podgroups[one.preemptor], snapshot.podgroups[one.podgroups[0]]
-    why = _REASONS[one.action](snapshot.queues, loser, preemptor)
-    return f"{preemptor.name} gets its room: {why}{lost}"
-
-
-def _budget_notes(encoded: EncodedSnapshot, rows: Sequence[int]) -> Iterator[str]:
-    """Say which disruption budgets allow fewer evictions."""
-    budgets = encoded.snapshot.budgets
-    for row in rows[:_MAX_NAMES]:
-        yield f"although PodDisruptionBudget {budgets.names[row]} allows {budgets.allowed[row]}"
-    if rows[_MAX_NAMES:]:
-        yield f"and {len(rows) - _MAX_NAMES} more PodDisruptionBudgets"
-
-
-def _lost_work_note(encoded: EncodedSnapshot, one: Eviction) -> str:
-    """Say how much work is lost, in the largest unit of time of which it is at least two."""
-    if not one.work_lost:
-        return ""
-    seconds, name = next(
-        (it for it in _WORK_UNITS if one.work_lost >= 2 * it[0]), (1, "GPU-second")
-    )
-    count = f"{one.work_lost / seconds:.1f}".removesuffix(".0")
-    podgroups = [encoded.snapshot.podgroups[row] for row in one.podgroups]
-    is_saved = all(podgroup.checkpoint_at >= podgroup.running_since for podgroup in podgroups)
-    start = "its last checkpoint" if is_saved else "its start"
-    many, are = ("", "is") if count == "1" else ("s", "are")
-    return f"{count} {name}{many} since {start} {are} lost"
-
-
-def nominated_message(pods: int, nodes: int, evictions: Sequence[PlannedEviction]) -> str:
-    """Say what a PodGroup with nominated pods waits for."""
-    where = "1 node" if nodes == 1 else f"{nodes} nodes"
-    pods_text = "1 of its pods is" if pods == 1 else f"{pods} of its pods are"
-    beginning = f"{pods_text} promised room on {where}, which others are leaving"
-    names = ", ".join(sorted({one.title for one in evictions})[:_MAX_NAMES])
-    more = len({one.title for one in evictions}) - _MAX_NAMES
-    rest = f" and {more} more" if more > 0 else ""
-    names_text = f": {names}{rest}" if names else ""
-    return f"{beginning}{names_text}. It starts when they are gone"
-
-
-def _reclaimed(queues: SnapshotQueues, loser: PodGroupInfo, preemptor: PodGroupInfo) -> str:
-    loser_queue, preemptor_queue = queues.names[loser.queue], queues.names[preemptor.queue]
-    return f"queue {loser_queue} had more than its share, and queue {preemptor_queue} less"
-
-
-def _preempted(_queues: SnapshotQueues, loser: PodGroupInfo, preemptor: PodGroupInfo) -> str:
-    return f"its priority is {preemptor.priority}, and here it is {loser.priority}"
-
-
-def _consolidated(_queues: SnapshotQueues, loser: PodGroupInfo, _preemptor: PodGroupInfo) -> str:
-    return f"{loser.name} moves, and a place elsewhere is kept for it"
-
-
-_REASONS: Final = MappingProxyType(
-    {
-        Action.RECLAIM: _reclaimed,
-        Action.PREEMPT: _preempted,
-        Action.CONSOLIDATION: _consolidated,
-    }
-)
-
-
 class PodAndNode(NamedTuple):
     """A pod, and the node that it is bound or nominated to."""
 
@@ -239,12 +169,12 @@ class UnschedulablePodGroup(NamedTuple):
 class PodGroupCommands(NamedTuple):
     """What is done for one PodGroup: reserve, bind and nominate, evict, then release."""
 
-    group: Key  # of a standalone pod: a name that no PodGroup has
+    group: Key  # of a standalone pod: a name that no PodGroup has; or a stale PodGroup
     reserve_annotation: str | None  # with the new places; None leaves the annotation as it is
     binds: tuple[PodAndNode, ...]
     nominations: tuple[PodAndNode, ...]  # with the node "" the nomination is removed
     release_annotation: str | None  # at the end, without the places of pods that were placed
-    evictions: tuple[PlannedEviction, ...] = ()  # that make room for the nominated pods
+    evictions: tuple[PlannedEviction, ...] = ()  # for the nominated pods, or of a stale PodGroup
     uids: tuple[str, ...] = ()  # of the nominated pods, once it is assumed
 
 
@@ -296,7 +226,7 @@ def commands_from_plan(encoded: EncodedSnapshot, plan: Plan) -> Commands:
 
 
 def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGroupCommands]:
-    """Yield the commands of each PodGroup: those of the plan in its order, then the others."""
+    """Yield the commands of each PodGroup of the plan, of others, and those of stale gangs."""
     allocations, fully_evicted = _by_podgroup(plan.allocations), _fully_evicted(plan)
     lost_nominations = _lost_nominations(encoded, plan)
     evictions = _evictions_by_preemptor(encoded, plan)
@@ -320,6 +250,9 @@ def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGrou
                 release_annotation,
                 tuple(evictions.get(row, ())),
             )
+    for one in evictions.get(NONE, ()):
+        # For no preemptor. The rate limit does not count it, so it records no GPUs.
+        yield PodGroupCommands(one.groups[0], None, (), (), None, (one._replace(gpus=0),))
 
 
 def _annotation_changes(
@@ -394,17 +327,15 @@ def _podgroups_with_uncounted_pods(encoded: EncodedSnapshot) -> Iterator[Unsched
     for warning in sorted(encoded.warnings):
         if warning.is_pod_pending and warning.object_key not in seen:
             seen.add(warning.object_key)
-            numbers = PreFilterDetails(warning.message)
+            failure = PreFilterFailure(PreFilterCause.IGNORED_PODS, (warning.message,))
             rejection = Rejection(
                 NONE,
-                UnschedulableReason.MISCONFIGURED,
-                numbers,
+                failure.reason,
+                failure,
                 is_resolvable=False,
-                retry_on=ClusterEvent.ANY,
+                retry_on=failure.retry_on,
             )
-            yield UnschedulablePodGroup(
-                warning.object_key, UnschedulableReason.MISCONFIGURED, rejection
-            )
+            yield UnschedulablePodGroup(warning.object_key, failure.reason, rejection)
 
 
 def _new_reservation(group: Key, one: Reservation, nodes: tuple[str, ...]) -> NewReservation:

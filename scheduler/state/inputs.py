@@ -60,7 +60,9 @@ class StateOptions:
     default_queue: str = DEFAULT_QUEUE
     stuck_in_releasing_s: int = 120
     max_termination_grace_s: int = 3600  # a longer grace period of a pod does not count
-    staleness_grace_s: int = 60  # below zero: unlimited
+    staleness_grace_s: float = 60  # below zero: unlimited
+    # True: the grace counts since `Cluster.stale_since`; False: since the annotation.
+    observes_staleness: bool = False
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
     priority_classes: frozenset[str] = frozenset()  # a label may name one of these; empty: any
     kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
@@ -168,6 +170,8 @@ class Cluster:
     # Why TrainJobs cannot be suspended.
     suspend_refusals: dict[Key, str] = field(default_factory=dict)
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
+    # Since when PodGroups that started lack pods which exist and have no node: epoch seconds.
+    stale_since: dict[Key, int] = field(default_factory=dict)
 
     def by_resource(self) -> dict[Resource[Any], dict[Any, Any]]:
         """Return the objects of each kind that is read from the API server."""

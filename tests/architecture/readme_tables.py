@@ -1,21 +1,23 @@
-"""The tables of a README that are generated from code; `make tables` writes them.
+"""The tables of docs that are generated from code; `make tables` writes them.
 
 They stand between `<!-- NAME:begin -->` and `<!-- NAME:end -->`; a test sees that they are current.
 """
 
+import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from tests.support.repository import ROOT
+from trainer_kai.cli.main import build_parser
 from trainer_kai.service.config import Setting, settings_of
 from trainer_kai.service.metrics import all_metrics
 from trainer_kai.service.settings import PROCESSES, AllSettings
 
-__all__ = ["README", "TABLES", "metrics_table", "settings_table", "table_rows", "with_tables"]
+__all__ = ["PAGES", "table_rows", "with_tables"]
 
-README: Final = ROOT / "trainer_kai" / "README.md"
+_DOCS: Final = ROOT / "docs"
 
 
 def table_rows(*columns: str, body: Iterable[Iterable[str]]) -> str:
@@ -37,7 +39,9 @@ def settings_table() -> str:
         names = ", ".join(f"`{it}.{name}`" for it in having)
         called = "the same" if name in in_one else names
         body.append([f"`{name}`", _default(having), doc, _processes_of(having), called])
-    return table_rows("setting", "default", "what it is", "of", "in `run all`", body=body)
+    return table_rows(
+        "setting", "default", "meaning", "process", "name in `trainer-kai run all`", body=body
+    )
 
 
 def _default(having: Mapping[str, Setting]) -> str:
@@ -56,12 +60,56 @@ def metrics_table() -> str:
         [f"`{it.name}`", it.kind.__name__.lower(), ", ".join(it.labels) or "none", it.doc]
         for it in all_metrics().values()
     ]
-    return table_rows("metric", "kind", "labels", "what it says", body=body)
+    return table_rows("metric", "type", "labels", "meaning", body=body)
 
 
-TABLES: Final[Mapping[str, Callable[[], str]]] = {
-    "settings": settings_table,
-    "metrics": metrics_table,
+def command_tables() -> dict[str, str]:
+    """Return usage, flags and exit codes of each command, by a name such as `flags-queue-list`."""
+    return {
+        "flags" + "".join(f"-{word}" for word in words): _command_table(words, parser)
+        for words, parser in _commands((), build_parser())
+    }
+
+
+def _commands(
+    words: tuple[str, ...], parser: argparse.ArgumentParser
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    """Yield the commands below a parser that have no commands below them."""
+    below = [it for it in parser._actions if isinstance(it, argparse._SubParsersAction)]
+    for action in below:
+        for word, inner in action.choices.items():
+            yield from _commands((*words, word), inner)
+    if not below:
+        yield words, parser
+
+
+def _command_table(words: tuple[str, ...], parser: argparse.ArgumentParser) -> str:
+    rows = [
+        (f"`{_names(it)}`", it.help or "")
+        for it in parser._actions
+        if not isinstance(it, argparse._HelpAction)
+    ]
+    required = [it for it in parser._actions if it.required and it.nargs != argparse.REMAINDER]
+    usage = " ".join(("trainer-kai", *words, *map(_names, required), "[FLAGS]"))
+    table = table_rows("flag", "meaning", body=rows)
+    return f"`{usage}`\n\n{table}\n\n{parser.epilog}"
+
+
+def _names(action: argparse.Action) -> str:
+    """Return the names of a flag with its value, or the name of an argument."""
+    choices = ",".join(map(str, action.choices or ()))
+    value = str(action.metavar or (f"{{{choices}}}" if choices else action.dest.upper()))
+    if not action.option_strings:
+        return "…" if action.nargs == argparse.REMAINDER else value
+    takes_value = action.nargs != 0
+    return ", ".join(action.option_strings) + (f" {value}" if takes_value else "")
+
+
+# The tables of each page, by the name in their marks.
+PAGES: Final[Mapping[Path, Callable[[], Mapping[str, str]]]] = {
+    _DOCS / "settings.md": lambda: {"settings": settings_table()},
+    _DOCS / "metrics.md": lambda: {"metrics": metrics_table()},
+    _DOCS / "cli.md": command_tables,
 }
 
 
@@ -77,12 +125,13 @@ def with_tables(text: str, tables: Mapping[str, str]) -> str:
     return text
 
 
-def main(path: Path = README) -> int:
+def main() -> int:
     """Write the tables; say whether they changed."""
-    old = path.read_text()
-    new = with_tables(old, {name: make() for name, make in TABLES.items()})
-    path.write_text(new)
-    print(f"{path.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
+    for path, tables in PAGES.items():
+        old = path.read_text()
+        new = with_tables(old, tables())
+        path.write_text(new)
+        print(f"{path.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
     return 0
 
 

@@ -99,6 +99,9 @@ REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
     "core-knows-no-kubernetes": {
         "the core knows an object": ("scheduler/core/nodes/new.py: from trainer_kai import api",),
         "a policy validates objects": ("scheduler/policies/new.py: import pydantic",),
+        "a policy knows a reason": (
+            "scheduler/policies/new.py: from trainer_kai.api import reasons",
+        ),
         "the core decodes objects": ("scheduler/core/nodes/new.py: import msgspec",),
         "the core patches objects": ("scheduler/core/nodes/new.py: import jsonpatch",),
         "a policy knows our errors through the core": (
@@ -255,6 +258,7 @@ ALLOWED: Mapping[str, PlantedImports] = {
         "scheduler/state/nodes/new.py: from trainer_kai import api",
         "scheduler/policies/new.py: from scheduler.core.nodes import new; import numpy as np",
         "scheduler/core/nodes/new.py: from dataclasses import dataclass; import numpy as np",
+        "scheduler/core/nodes/new.py: from trainer_kai.api import reasons",
         "trainer_kai/kube/new.py: import aiohttp, kubernetes",
     ),
     "pure code imports values and its own front door": (

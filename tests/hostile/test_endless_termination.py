@@ -56,10 +56,10 @@ def test_a_queue_has_no_more_on_nodes_than_its_limit(simulate: SimulateFixture) 
     assert {it["reason"] for it in waiting} == {"ExceedsLimit"}
     message = waiting[0]["message"]
     assert (
-        "queue tenant may have at most 8 GPU and has 0 GPU and 8 GPU in pods that are ending"
+        "Queue tenant has a limit of 8 GPU and uses 0 GPU, and its terminating pods use 8 GPU"
         in (message)
     )
-    assert "It can start when pods of queue tenant that are ending have left 1 GPU" in message
+    assert "It can start when terminating pods of queue tenant release 1 GPU" in message
 
 
 def test_room_that_is_not_given_back_is_sought_elsewhere(simulate: SimulateFixture) -> None:

@@ -78,9 +78,9 @@ def test_a_jobset_that_expects_too_many_gets_no_group(
     assert steps.apply == ()
     [report] = [str(it) for it in steps.podgroup_plan.findings if it.blocks]
     assert report == (
-        f"spec.replicatedJobs: later would have {replicas * 100_000} pods that come later "
-        "(dependsOn with status Ready), and a group expects 100000 at most; "
-        "lower replicas or parallelism"
+        f"spec.replicatedJobs: later would have {replicas * 100_000} expected pods (they start "
+        "after others: dependsOn with status Ready), and the maximum is 100000. Lower replicas "
+        "or parallelism"
     )
 
 
@@ -128,9 +128,9 @@ def test_nor_do_they_where_there_is_room_for_many(simulate: SimulateFixture, say
         assert steps.apply == ()
         [report] = [str(it) for it in steps.podgroup_plan.findings if it.blocks]
         assert report == (
-            f"spec.replicatedJobs: later would have {MOST_EXPECTED} pods with affinity, spread or "
-            f"ports that come later (dependsOn with status Ready), and a group expects "
-            f"{MOST_CONSTRAINED} at most; lower replicas or parallelism"
+            f"spec.replicatedJobs: later would have {MOST_EXPECTED} expected pods with "
+            "affinity, spread or ports (they start after others: dependsOn with status "
+            f"Ready), and the maximum is {MOST_CONSTRAINED}. Lower replicas or parallelism"
         )
 
 
@@ -189,10 +189,10 @@ def expecting(replicas: int, count: int, after: int = 0) -> list[Obj]:
 @pytest.mark.parametrize(
     ("objects", "report"),
     [
-        (expecting(300, 100_000), "later: 30000000 pods are expected, and 100000"),
-        (expecting(300, MOST_INT), f"later: {300 * MOST_INT} pods are expected, and 100000"),
-        (expecting(MOST_INT, 1), f"later: {MOST_INT} replicas, and 3000 are the most"),
-        (expecting(1, 1, after=MOST_INT), f"after: {MOST_INT} replicas, and 3000 are the most"),
+        (expecting(300, 100_000), "later: 30000000 expected pods, and the maximum"),
+        (expecting(300, MOST_INT), f"later: {300 * MOST_INT} expected pods, and the maximum"),
+        (expecting(MOST_INT, 1), f"later: {MOST_INT} replicas, and the maximum is 3000"),
+        (expecting(1, 1, after=MOST_INT), f"after: {MOST_INT} replicas, and the maximum is 3000"),
     ],
     ids=["many", "as many as can be", "replicas", "replicas of an earlier stage"],
 )
@@ -220,5 +220,5 @@ def test_a_stage_of_too_many_jobs_is_refused_in_both_modes(mode: GroupingMode) -
 
     assert steps.apply == ()
     [report] = [str(it) for it in steps.podgroup_plan.findings if it.blocks]
-    assert report.startswith("spec.replicatedJobs: node would")
-    assert "3000 at most" in report
+    assert report.startswith("spec.replicatedJobs: the PodGroup of node would")
+    assert "the maximum is 3000" in report

@@ -26,7 +26,9 @@ from webhook.admission.review import AdmissionResponse
 Obj = dict[str, Any]
 MARK: Final = {ADMITTED: ADMITTED_MARK}
 RULES: Final = GroupingRules("bundled", "kai-scheduler", "default-queue")
-REFUSALS: Final = f"metadata.annotations[{ADMITTED}]: only trainer-kai writes it, on JobSets"
+REFUSALS: Final = (
+    f"metadata.annotations[{ADMITTED}]: removed: only trainer-kai sets this annotation"
+)
 COSCHEDULED: Final[Obj] = {"labels": {"scheduling.x-k8s.io/pod-group": "job"}}
 
 

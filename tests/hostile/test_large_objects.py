@@ -99,7 +99,7 @@ async def test_what_is_too_large_is_not_read_to_its_end() -> None:
                 await line.send(b" " * _MIB)
 
     async with connected(PooledTransport, answer) as the:
-        with pytest.raises(TooLarge, match="the answer has more than 32 MiB"):
+        with pytest.raises(TooLarge, match="the response has more than 32 MiB"):
             await the.send()
 
 

@@ -45,7 +45,7 @@ def test_they_are_charged_to_the_queue_that_they_name(simulate: SimulateFixture)
     found = simulate([*objs, pod(TENANT, "more", 1)])
     assert not found.binds
     (why,) = found.waiting.values()
-    assert why["message"].startswith("queue tenant")
+    assert why["message"].startswith("Queue tenant has a limit of ")
 
 
 def test_waiting_misplaced_pods_are_reported_and_not_placed(simulate: SimulateFixture) -> None:

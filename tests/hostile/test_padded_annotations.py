@@ -104,4 +104,4 @@ async def test_where_a_suspension_is_refused_too_another_trainjob_goes() -> None
     (event,) = events_with_reason(scheduler, "NotEvicted")
     assert event["involvedObject"]["name"] == "y"
     assert event["type"] == "Warning"
-    assert "it cannot be suspended" in event["message"]
+    assert "the TrainJob cannot be suspended" in event["message"]

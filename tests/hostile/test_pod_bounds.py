@@ -157,42 +157,43 @@ ABOVE = [
     Case(
         "resources",
         _resources(4000),
-        "spec.containers[*].resources: asks for 4000 resources, at most 64 are looked at; name at"
-        " most 64",
+        "spec.containers[*].resources: the pod requests 4000 resources, but at most 64 are "
+        "supported; name at most 64",
     ),
     Case(
         "host ports",
         _ports(4000),
-        "spec.containers[*].ports: takes 4000 host ports, at most 256 are looked at; name at most"
-        " 256",
+        "spec.containers[*].ports: the pod uses 4000 host ports, but at most 256 are supported; "
+        "name at most 256",
     ),
     Case(
         "terms",
         _terms(1000, everywhere=True),
-        "spec.affinity, spec.topologySpreadConstraints: has 1000 terms that speak of other pods,"
-        " at most 64 are looked at; name at most 64",
+        "spec.affinity, spec.topologySpreadConstraints: the pod has 1000 terms about other pods, "
+        "but at most 64 are supported; name at most 64",
     ),
     Case(
         "expressions",
         _keys(20_000),
-        "spec.nodeSelector, spec.affinity: has 20000 selector expressions, at most 256 are"
-        " looked at; name at most 256",
+        "spec.nodeSelector, spec.affinity: the pod has 20000 selector expressions, but at most 256 "
+        "are supported; name at most 256",
     ),
     Case(
         "values",
         _values(100_000),
-        "spec.nodeSelector, spec.affinity: names 100000 values in selector expressions, at most"
-        " 1024 are looked at; name at most 1024",
+        "spec.nodeSelector, spec.affinity: the pod names 100000 values in selector expressions, "
+        "but at most 1024 are supported; name at most 1024",
     ),
     Case(
         "tolerations",
         _tolerations(10_000),
-        "spec.tolerations: has 10000 tolerations, at most 256 are looked at; name at most 256",
+        "spec.tolerations: the pod has 10000 tolerations, but at most 256 are supported; name at "
+        "most 256",
     ),
     Case(
         "volumes",
         _volumes(5_000),
-        "spec.volumes: has 5000 volumes, at most 256 are looked at; name at most 256",
+        "spec.volumes: the pod has 5000 volumes, but at most 256 are supported; name at most 256",
     ),
 ]
 
@@ -209,7 +210,7 @@ def test_a_pod_above_a_bound_waits_and_the_others_start(
         f"{TENANT}/pg-t{of}-{TENANT}-t{of}": "Misconfigured" for of in range(5)
     }
     message = found.waiting[f"{TENANT}/pg-t0-{TENANT}-t0"]["message"]
-    assert message == f"pod t0: {case.want}"
+    assert message == f"The spec of pod t0 exceeds a limit: {case.want}"
 
 
 # what a thousand pods of the tenant say, each for itself within the bounds → how many are bound
@@ -251,13 +252,13 @@ def test_the_pods_of_a_namespace_have_a_bound_together(
 
     assert _started(found) == 16
     assert len(found.binds) > 16
-    report = {it["message"].partition(": ")[2] for it in found.waiting.values()}
+    report = {it["message"] for it in found.waiting.values()}
     message = (
-        f"the pods of namespace {TENANT} have more than 2048 different terms that speak of other"
-        f" pods and host ports together; the PodGroup has {case.want} of its own, and older ones"
-        " come first. It has its turn when older ones are gone, or when pods of the namespace have"
-        " fewer of them in spec.affinity, spec.topologySpreadConstraints and"
-        " spec.containers[*].ports (equal pods count once)"
+        f"The pods of namespace {TENANT} have more than 2048 different terms about other pods and "
+        f"host ports together; the PodGroup has {case.want}, and older ones are ahead of it. It "
+        "can start when older ones are deleted, or when pods of the namespace have fewer in "
+        "spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports (equal pods "
+        "count once)"
     )
     assert report == {message}
 
@@ -271,12 +272,12 @@ def test_a_podgroup_above_the_bound_of_its_namespace_alone(simulate: SimulateFix
     assert _started(found) == len(found.binds) == 16
     report = found.waiting[f"{TENANT}/job"]
     assert report["reason"] == "Misconfigured"
-    assert report["message"].partition(": ")[2] == (
-        "the PodGroup has 2560 different terms that speak of other pods and 0 host ports, of a"
-        f" namespace ({TENANT}) at most 2048 are looked at together: as it is it never has its"
-        " turn. Name at most 2048 in spec.affinity, spec.topologySpreadConstraints and"
-        " spec.containers[*].ports of its pods (equal pods count once), or make several PodGroups"
-        " that start one after another"
+    assert report["message"] == (
+        "The pods of the PodGroup have 2560 different terms about other pods and 0 host ports, but "
+        f"at most 2048 are supported in a namespace ({TENANT}). It can never start unless its pods "
+        "have at most 2048 in spec.affinity, spec.topologySpreadConstraints and "
+        "spec.containers[*].ports (equal pods count once), or are in several PodGroups that start "
+        "one after another"
     )
 
 
@@ -287,10 +288,10 @@ def test_what_no_node_has_is_named(simulate: SimulateFixture) -> None:
     report = found.waiting[f"{TENANT}/pg-t0-{TENANT}-t0"]
     assert report["reason"] == "NoNodeMatches"
     assert report["message"] == (
-        "it asks for 1 example.com/r0-0, 1 example.com/r0-1, 1 example.com/r0-2, …. Of 2 nodes 2"
-        " are too small even when empty (no node has example.com/r0-0, example.com/r0-1,"
-        " example.com/r0-2, …). It can start when it asks for less, or a node that matches is"
-        " added"
+        "A pod requests 1 example.com/r0-0, 1 example.com/r0-1, 1 example.com/r0-2, …, and none of"
+        " the 2 nodes fits it: 2 nodes are too small even when empty (no node has"
+        " example.com/r0-0, example.com/r0-1, example.com/r0-2, …). It can start when the pod"
+        " requests less, or a node that matches is added"
     )
 
 

@@ -93,18 +93,22 @@ def _message(found: Measured, group: str = "job") -> str:
     return it["message"]
 
 
-_OWN: Final = "or name it in spec.priorityClassName of all pods, where the API server admits it"
-_OF_SYSTEM: Final = (
-    f"it may not choose PriorityClass {_SYSTEM}: its value 2000001000 is not below"
-    f" 1000000000; choose build, highest, inference or train, {_OWN}"
+def _refused(name: str, right: str, why: str) -> str:
+    return (
+        f"choose {right}, or set spec.priorityClassName of all pods to {name}, which the API server"
+        f" checks. A label or PodGroup may not choose PriorityClass {name}: {why}"
+    )
+
+
+_OF_SYSTEM: Final = _refused(
+    _SYSTEM,
+    "build, highest, inference or train",
+    "its value 2000001000 is not below 1000000000",
 )
 
 
 def _counted(name: str, right: str) -> str:
-    return (
-        f"it may not choose PriorityClass {name}: ResourceQuota priorities counts its pods;"
-        f" choose {right}, {_OWN}"
-    )
+    return _refused(name, right, "ResourceQuota priorities limits the pods of this class")
 
 
 # the class that is chosen, what else there is → what is told
@@ -154,7 +158,7 @@ def test_a_label_that_chooses_too_much_evicts_nobody(
     assert (found.evictions, found.binds) == ({}, {})
     assert _message(found) == f"spec.priorityClassName: {case.want}"
     assert (alone.evictions, alone.binds) == ({}, {})
-    path = "pod t0: metadata.labels[priorityClassName]"
+    path = "metadata.labels[priorityClassName]"
     assert _message(alone, f"pg-t0-{TENANT}-t0") == f"{path}: {case.want}"
 
 
@@ -292,4 +296,4 @@ def test_many_classes_are_listed_in_part(simulate: SimulateFixture) -> None:
     found = simulate([*cluster(), *_classes(**more), *_running(), _group(_SYSTEM), *_pods()])
 
     names = ", ".join(["build", *(f"class-{n:03}" for n in range(9))])
-    assert f"choose {names}, …, or name it" in _message(found)
+    assert f"choose {names}, …, or set spec.priorityClassName" in _message(found)

@@ -113,7 +113,9 @@ def test_no_label_waits_for_its_group_to_be_gone(
     assert not found.evictions
     report = found.waiting[f"{TENANT}/own"]
     assert report["reason"] == reason
-    assert f"has the label {QUEUE}: {label}, and its PodGroup is in {TENANT}: " in report["message"]
+    assert report["message"].startswith(
+        f"Pod p0 has the label {QUEUE}: {label}, but its PodGroup is in queue {TENANT}. "
+    )
     assert why in report["message"]
 
 

@@ -48,16 +48,20 @@ CHANGES: Final[list[Case[tuple[str, str, str], str]]] = [
     Case(
         "not preemptible",
         meant("labels", _PREEMPTIBILITY, "non-preemptible"),
-        "preemptibility none",
+        "preemptibility remains none",
     ),
     Case("a class of 100 or more", meant("labels", "priorityClassName", "inference"), "'train'"),
-    Case("another queue", meant("labels", _QUEUE, "red"), "queue 'team-a'"),
+    Case("another queue", meant("labels", _QUEUE, "red"), "queue remains 'team-a'"),
     Case(
         "in part for ever",
         meant("annotations", _TERMINATION_GRACE, "-1s"),
-        "stalenessGracePeriod none",
+        "stalenessGracePeriod remains none",
     ),
-    Case("another node pool", meant("labels", "kai.scheduler/node-pool", "far"), "node pool none"),
+    Case(
+        "another node pool",
+        meant("labels", "kai.scheduler/node-pool", "far"),
+        "node pool remains none",
+    ),
 ]
 
 
@@ -73,7 +77,7 @@ async def test_a_running_jobset_becomes_no_harder_to_evict(
     (message,) = report
     assert message.startswith(f"metadata.{field}[{name}]: ")
     assert case.want in message
-    assert "no pod of it is on a node" in message
+    assert "while pods of the PodGroup run" in message
 
 
 async def test_it_does_become_easier_to_evict() -> None:

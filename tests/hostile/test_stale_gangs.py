@@ -51,7 +51,7 @@ def _live() -> ClusterCache:
 async def test_others_get_their_turn() -> None:
     """They are looked at in turns, a few at a time."""
     live, unused = _live(), cast("Any", None)
-    controller = StaleGangController(cast("Any", _Client()), live, unused, unused, 60.0, unused)
+    controller = StaleGangController(cast("Any", _Client()), live, lambda _: None, unused, unused)
     seen: set[Key] = set()
     shortage = live.incomplete.shortage
 

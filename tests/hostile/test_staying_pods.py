@@ -37,11 +37,11 @@ async def test_it_is_let_alone_and_counts_as_unevictable() -> None:
 
         assert not is_suspended(scheduler)
         assert scheduler.cache.cluster.suspend_refusals == {
-            Key("ns", "x"): "pod x0 and 1 more stayed on its node for 120 s"
+            Key("ns", "x"): "pods were not terminating after 120 s"
         }
         assert scheduler.cycle._rate_limiter.available(0) == _RATE
     (event,) = events_with_reason(scheduler, "EvictionUndone")
-    assert "pod x0 and 1 more stayed" in event["message"]
+    assert "pods were not terminating after 120 s: pod x0 and 1 more. " in event["message"]
 
 
 async def test_pods_that_are_going_are_none() -> None:

@@ -50,7 +50,7 @@ async def _follow(url: str) -> None:
     running = asyncio.create_task(run.run(program))
     reading = asyncio.create_task(relist_runtimes(client, cache, 1.0, log))
     await asyncio.to_thread(sys.stdin.read)  # until all was listed
-    known = cache.trainjob(VICTIM), cache.runtime(VICTIM), cache.cluster.runtime(VICTIM)
+    known = cache.trainjob(VICTIM), cache.runtimes.summary(VICTIM), cache.runtimes.whole(VICTIM)
     print(json.dumps([_peak_mib(), time.process_time(), None not in known]), flush=True)
     reading.cancel()
     run.stop()

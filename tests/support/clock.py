@@ -57,6 +57,10 @@ class VirtualClock:
             await _quiet()
         self._passed_ns = until
 
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as an administrator or NTP does; no time passes."""
+        self._began += timedelta(seconds=seconds)
+
     @property
     def waits_s(self) -> list[float]:
         """Return how long each sleeper has still to wait, the next one first."""

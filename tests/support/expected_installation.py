@@ -1,6 +1,6 @@
 """What the manifests install, as the doctor compares it with a cluster: `expected.json`.
 
-`make tables` writes it, and what the README shows of the doctor; tests see that both are current.
+`make tables` writes it, and what docs/cli.md shows of the doctor; tests see that both are current.
 """
 
 import re
@@ -35,7 +35,7 @@ __all__ = ["README", "as_json", "example", "expected_installation"]
 
 Obj = dict[str, Any]
 
-README: Final = ROOT / "trainer_kai" / "cli" / "README.md"
+README: Final = ROOT / "docs" / "cli.md"
 _BASE: Final = ROOT / "manifests" / "base"
 _FIELD: Final = ROOT / "manifests" / "components" / "runtime-queue-field"
 _PROPERTIES: Final = "/schema/openAPIV3Schema/properties/"

@@ -61,7 +61,7 @@ def _sums(obj: Any, chance: random.Random) -> None:
 
 
 def _amounts(obj: Any, chance: random.Random) -> None:
-    """Let each pod ask for amounts whose sums no machine word holds."""
+    """Let each pod request amounts with sums that no machine word holds."""
     for spec in _pod_specs(obj):
         for container in spec.get("containers", ()):
             names = ("cpu", "memory", "nvidia.com/gpu")

@@ -163,17 +163,17 @@ async def _serve() -> None:
     async def read(key: Key) -> TrainJobSummary | None:
         turn = next(turns) % 3
         if turn == 0:
-            raise Unavailable(ErrorDetails(f"GET {key}", 0, "", "nobody there"))
+            raise Unavailable(ErrorDetails(f"GET {key}", 0, "", "no connection"))
         return summarize_trainjob(trainjob(queue="t")) if turn == 1 else None
 
     async def runtime(key: Key) -> RuntimeSummary:
         if next(turns) % 2:
-            raise Unavailable(ErrorDetails(f"GET {key}", 0, "", "nobody there"))
+            raise Unavailable(ErrorDetails(f"GET {key}", 0, "", "no connection"))
         return RuntimeSummary(queue="t")
 
     async def may_use(access_request: QueueAccessRequest) -> bool:
         if next(turns) % 3 == 0:
-            raise Unavailable(ErrorDetails(f"ask {access_request.queue}", 0, "", "nobody there"))
+            raise Unavailable(ErrorDetails(f"ask {access_request.queue}", 0, "", "no connection"))
         return next(turns) % 2 == 0
 
     async def has_queue(_: str) -> bool:

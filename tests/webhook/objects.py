@@ -114,7 +114,7 @@ def jobset(*jobs: Obj, **parts: Any) -> Obj:
 
 
 def managed(obj: Obj) -> Obj:
-    """Return an object whose labels and annotations all have a field manager."""
+    """Return an object with a field manager for all labels and annotations."""
     jobs = {
         f'k:{{"name":"{it["name"]}"}}': {
             "f:template": {"f:spec": {"f:template": {"f:metadata": _fields(template(it))}}}

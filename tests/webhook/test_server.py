@@ -50,7 +50,7 @@ def updated() -> bytes:
 
 async def away(_: Key) -> TrainJobSummary | None:
     """Be an API server that does not answer."""
-    raise Unavailable(ErrorDetails("GET /job", 0, "", "nobody there"))
+    raise Unavailable(ErrorDetails("GET /job", 0, "", "no connection"))
 
 
 async def test_a_pod_is_answered() -> None:
@@ -131,7 +131,7 @@ async def test_a_creation_waits_for_an_api_server_that_is_away() -> None:
 
         assert not response["allowed"]
         assert response["status"]["code"] == 503
-        assert "team/job cannot be read: GET /job: no answer" in response["status"]["message"]
+        assert "team/job cannot be read: GET /job: no response" in response["status"]["message"]
         assert served.count("admission_live_reads_total", outcome="failed") == 1
 
 
@@ -142,19 +142,24 @@ async def test_an_update_does_not_wait() -> None:
 
         assert response["allowed"]
         assert "patch" not in response
-        assert response["warnings"][0].startswith("the queue stays as it is: the TrainJob team/job")
+        assert response["warnings"][0].startswith(
+            "the queue of the JobSet is not changed: TrainJob team/job"
+        )
 
 
 REFUSED: list[Case[tuple[str, str, bytes], tuple[int, str]]] = [
     Case(
-        "a path nobody knows",
+        "an unknown path",
         ("POST", "/mutate", b"{}"),
-        (404, "reviews are answered at /mutate/jobset, /mutate/pod, /validate/trainjob"),
+        (
+            404,
+            "unknown path: reviews are answered at /mutate/jobset, /mutate/pod, /validate/trainjob",
+        ),
     ),
-    Case("a question", ("GET", PODS, b""), (405, "a review is sent by POST")),
-    Case("no JSON", ("POST", PODS, b"hello"), (400, "no AdmissionReview: must be JSON")),
-    Case("nothing", ("POST", JOBSETS, b""), (400, "no AdmissionReview: must be JSON")),
-    Case("no review", ("POST", JOBSETS, b"{}"), (400, "must be 'admission.k8s.io/v1'")),
+    Case("a question", ("GET", PODS, b""), (405, "a review must be sent with POST")),
+    Case("no JSON", ("POST", PODS, b"hello"), (400, "not an AdmissionReview: is not valid JSON")),
+    Case("nothing", ("POST", JOBSETS, b""), (400, "not an AdmissionReview: is not valid JSON")),
+    Case("no review", ("POST", JOBSETS, b"{}"), (400, "apiVersion and kind are '' ''")),
     Case("too much", ("POST", PODS, b" " * (MAX_BODY_BYTES + 1)), (413, LIMIT)),
 ]
 
@@ -199,7 +204,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
         reply = await asyncio.wait_for(_talk(served, head), 5)
 
     assert reply.startswith(b"HTTP/1.1 408 ")
-    assert b"the body did not arrive within 0.1 s" in reply
+    assert b"the request body did not arrive within 0.1 s" in reply
 
 
 @pytest.mark.parametrize(
@@ -301,7 +306,7 @@ async def test_a_port_that_is_taken_is_a_setting_that_cannot_work() -> None:
         with pytest.raises(ConfigError, match=r"server: cannot listen on 127.0.0.1, port"):
             async with serving(port=served.server.port):
                 pass
-    with pytest.raises(ConfigError, match=r"server.port: 0 needs an address"):
+    with pytest.raises(ConfigError, match=r"server.port: port 0 needs server.address"):
         async with serving(address=""):
             pass
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tests.webhook.objects import BUNDLED, Obj
 from tests.webhook.served_webhook import ServedWebhook, serving
-from tests.webhook.trainjobs import ANN, body, slim_runtime
+from tests.webhook.trainjobs import ANN, ONE_JOB, body, watched_runtime
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
 from webhook.cache.runtimes import RuntimeSummary
@@ -18,7 +18,7 @@ from webhook.rules.permission import QueueAccessRequest
 __all__ = ["PATH", "FakeLookups", "ReviewResult", "ask", "reviewing_webhook"]
 
 PATH = "/validate/trainjob"
-AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "nobody there"))
+AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "no connection"))
 
 
 class FakeLookups:
@@ -72,7 +72,7 @@ async def reviewing_webhook(
     lookups = lookups or FakeLookups()
     strict = AdmissionPolicy(BUNDLED, **admission_policy)
     async with serving(live=lookups.live, admission_policy=strict) as served:
-        served.cache.put_runtime(slim_runtime({"spec": {"replicatedJobs": [{"name": "node"}]}}))
+        served.cache.runtimes.put(watched_runtime(ONE_JOB))
         for queue in ("a", "b"):
             served.cache.queues.put(queue, "", access)
         yield served, lookups

@@ -11,7 +11,7 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import AdmissionResponse
 from webhook.admission.validation_result import NO_OBJECTIONS
 from webhook.cache.queues import QueueTree
-from webhook.cache.runtimes import RuntimeSummary, SlimRuntime, SlimRuntimeSpec, summarize_runtime
+from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime
 from webhook.rules.trainjob import (
     TrainJobContext,
     TrainJobValidation,
@@ -23,6 +23,7 @@ __all__ = [
     "ANN",
     "CLUSTER_RUNTIME",
     "NAMESPACE_RUNTIME",
+    "ONE_JOB",
     "TrainJobCase",
     "body",
     "messages",
@@ -30,14 +31,15 @@ __all__ = [
     "pod_patch",
     "queue_tree",
     "runtime",
-    "slim_runtime",
     "submitted",
     "trainjob_context",
     "validate_case",
     "validated_trainjob",
+    "watched_runtime",
 ]
 
 TRAINJOB: Final = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
+ONE_JOB: Final[Obj] = {"spec": {"replicatedJobs": [{"name": "node"}]}}  # a template
 CLUSTER_RUNTIME: Final = Key("", "torch")
 NAMESPACE_RUNTIME: Final = Key("team", "own")
 ANN: Final[Obj] = {"username": "ann", "groups": ["people"], "extra": {"from": ["office"]}}
@@ -65,19 +67,19 @@ def pod_patch(name: str = "node", **metadata: Any) -> Obj:
     return {"name": name, "template": {"spec": {"template": {"metadata": metadata}}}}
 
 
-def slim_runtime(
+def watched_runtime(
     template: Mapping[str, Any], policy: Any = None, key: Key = CLUSTER_RUNTIME
-) -> SlimRuntime:
+) -> WatchedRuntime:
     """Return a runtime as it is read off the wire."""
-    spec = msgspec.convert({"podGroupPolicy": policy, "template": template}, SlimRuntimeSpec)
-    return SlimRuntime(metadata=Meta(namespace=key.namespace, name=key.name), spec=spec)
+    spec = msgspec.Raw(msgspec.json.encode({"podGroupPolicy": policy, "template": template}))
+    return WatchedRuntime(metadata=Meta(namespace=key.namespace, name=key.name), spec=spec)
 
 
 def runtime(*jobs: Obj, policy: Any = None, **metadata: Any) -> RuntimeSummary:
     """Return what is kept of a runtime; its jobs as in a JobSet."""
     listed = list(jobs) or [{"name": "node"}]
     template = {"metadata": metadata, "spec": {"replicatedJobs": listed}}
-    return summarize_runtime(slim_runtime(template, policy))
+    return watched_runtime(template, policy).summary
 
 
 def queue_tree(*names: str, **below: str) -> QueueTree:

@@ -1,8 +1,8 @@
-"""How we read Kubernetes objects: names, quantities and typed parts of objects.
+"""The Kubernetes objects that we read: names, quantities and typed parts of objects.
 
-Pure. It never talks to the API server and never decides anything. Here are the kinds; they are
-loaded when they are first asked for, so that a program that needs one does not wait for all. Their
-parts, `decode`, `names`, `quantity`, `resources` and `validate` are modules of this package.
+Pure: nothing here talks to the API server or decides anything. This module has the kinds; each is
+loaded at its first use, so that a program does not load kinds that it does not need. The modules
+`decode`, `names`, `quantity`, `resources` and `validate` have the rest.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -69,10 +69,10 @@ _ELSEWHERE: Final = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker has them from above, and would take any name from here
+if not TYPE_CHECKING:  # a type checker knows the names above, and would accept any name here
 
     def __getattr__(name: str) -> Any:
-        """Load the module of a kind; it is called like the kind unless it is listed above."""
+        """Load the module of a kind: it has the name of the kind, or is in `_ELSEWHERE`."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = f"{__name__}.{_ELSEWHERE.get(name, name.lower())}"

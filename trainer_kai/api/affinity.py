@@ -1,4 +1,4 @@
-"""Where a pod wants to be: near or far from nodes and from other pods, spread or not."""
+"""The affinity, anti-affinity, tolerations and spread constraints of a pod."""
 
 import msgspec
 
@@ -17,14 +17,14 @@ __all__ = [
 
 
 class PreferredNodes(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Nodes that would be nice."""
+    """A node selector term with a weight: a preference."""
 
     weight: int
     preference: NodeSelectorTerm
 
 
 class NodeAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which nodes."""
+    """The required and the preferred nodes."""
 
     required: NodeSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -35,7 +35,7 @@ class NodeAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Pods, and the node label within whose value they count as near."""
+    """Pods, and the node label that defines which nodes are near each other."""
 
     topology_key: str
     label_selector: LabelSelector | None = None
@@ -46,14 +46,14 @@ class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class PreferredPods(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Pods that it would be nice to be near."""
+    """A pod affinity term with a weight: a preference."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
 class PodAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which pods to be near, or, as anti-affinity, which to be far from."""
+    """The pods to be near; as anti-affinity, the pods to be far from."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -64,7 +64,7 @@ class PodAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Affinity(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """All three of them must hold."""
+    """The affinities of a pod; all of them must hold."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -72,7 +72,7 @@ class Affinity(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fal
 
 
 class Toleration(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Taints that a pod puts up with; an empty key with Exists means all of them."""
+    """A taint that a pod tolerates; an empty key with Exists tolerates all taints."""
 
     key: str = ""
     operator: str = "Equal"
@@ -82,7 +82,7 @@ class Toleration(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
 
 
 class TopologySpread(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How unevenly pods may lie over the values of a node label."""
+    """How unevenly pods may be spread over the values of a node label."""
 
     max_skew: int
     topology_key: str

@@ -1,4 +1,4 @@
-"""What a container asks of its node."""
+"""Containers, and what they request from a node."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,14 @@ __all__ = ["Container", "ContainerPort", "ResourceClaimUse", "Resources"]
 
 
 class ResourceClaimUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which of the pod's claims a container uses."""
+    """A resource claim of the pod that the container uses."""
 
     name: str
     request: str = ""
 
 
 class Resources(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What must be there and what may be used; a stored pod has its requests filled from limits."""
+    """Requests and limits; the API server sets missing requests of a stored pod to its limits."""
 
     requests: Mapping[str, Quantity] = {}
     limits: Mapping[str, Quantity] = {}
@@ -25,7 +25,7 @@ class Resources(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class ContainerPort(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A port; only one with a host port sets two pods against each other."""
+    """A port; ports without a host port do not conflict."""
 
     name: str = ""
     container_port: int = 0
@@ -35,7 +35,7 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
 
 
 class Container(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """One container; an init container that restarts Always is a sidecar and stays."""
+    """A container; an init container with restartPolicy Always is a sidecar and keeps running."""
 
     name: str = ""
     resources: Resources = Resources()

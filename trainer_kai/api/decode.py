@@ -1,9 +1,9 @@
-"""Bytes of JSON into structs and back: the one place that knows how an object arrives.
+"""JSON into structs and back; the only module that knows how an object arrives.
 
-Kubernetes means the same by `null` and by nothing, so a field that is null has its default; and it
-means the same by 2.0 and by 2. Fields that a struct does not name are skipped without being read.
-An object that is nested too deep for the parser is read a second time, without what lies so deep.
-Equal labels of many objects are one object in memory, and so is what else `interning` knows.
+To Kubernetes `null` means the same as a missing field, so a null field gets its default; and 2.0
+means 2. Fields that a struct does not have are skipped. An object that is nested too deeply for the
+parser is read a second time without its deepest levels. Equal labels of many objects are one object
+in memory, like the other values that `interning` handles.
 """
 
 import re
@@ -41,7 +41,7 @@ _POD_METADATA: Final = len(_POD) - 1
 _ITEM: Final = b'{"metadata":{'
 _ITEM_METADATA: Final = len(_ITEM) - 1
 _BRACE: Final = ord("}")
-_PAGE_HEAD: Final = 1024  # bytes within which the items begin
+_PAGE_HEAD: Final = 1024  # the items begin within this number of bytes
 _WATCH_EVENT: Final = b'{"type":"'
 _OBJECT: Final = b'","object":'
 _TYPE_BYTES: Final = 32
@@ -56,12 +56,12 @@ _WORDS: Final = {
     "float": "a number",
     "int": "a whole number",
     "object": "an object",
-    "str": "a text",
+    "str": "a string",
 }
 
 
 class DecodeError(TrainerKaiError):
-    """Bytes that are no JSON, or a field whose type is not the one we read."""
+    """Invalid JSON, or a field with another type than ours."""
 
     def __init__(self, fault: FieldError) -> None:
         self.fault = fault
@@ -69,21 +69,21 @@ class DecodeError(TrainerKaiError):
 
 
 class PageMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Where a page stands in its list."""
+    """The metadata of a page: its version, and the token of the next page."""
 
     resource_version: str = ""
     continue_token: str = msgspec.field(default="", name="continue")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A piece of a list."""
+    """A page of a list."""
 
     metadata: PageMeta = PageMeta()
     items: tuple[T, ...] = ()
 
 
 class WatchEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a watch; `decode` reads the object, once it is known what it is."""
+    """One line of a watch; `decode` reads its object once the type is known."""
 
     type: str
     object: bytes
@@ -95,7 +95,7 @@ class _AnyWatchEvent(msgspec.Struct):
 
 
 def decode(struct: type[S], data: Text) -> S:
-    """Read one object; raise `DecodeError` for what is not one."""
+    """Decode one object; raise `DecodeError` if it is invalid."""
     if struct is Pod:
         text = data if type(data) is bytes else bytes(data)
         stop = len(text) - 1
@@ -113,7 +113,7 @@ def decode(struct: type[S], data: Text) -> S:
 
 
 def decode_page(struct: type[T], data: bytes) -> Page[T]:
-    """Read a page of a list."""
+    """Decode a page of a list."""
     if struct is Pod:
         page: Page[Any] | None = _pod_page(data)
         if page is not None:
@@ -127,8 +127,8 @@ def decode_page(struct: type[T], data: bytes) -> Page[T]:
 
 
 def decode_watch_event(data: bytes) -> WatchEvent:
-    """Read the type of a watch event, and cut its object out."""
-    if data.startswith(_WATCH_EVENT):  # how the API server writes all of them
+    """Read the type of a watch event, and cut out its object."""
+    if data.startswith(_WATCH_EVENT):  # the API server writes all events like this
         end = data.find(b'"', len(_WATCH_EVENT), _TYPE_BYTES)
         if data.startswith(_OBJECT, end) and data.endswith((b"}}\n", b"}}")):
             stop = -2 if data.endswith(b"\n") else -1
@@ -140,12 +140,12 @@ def decode_watch_event(data: bytes) -> WatchEvent:
 
 
 def encode(obj: Mapping[str, Any] | Sequence[Any]) -> bytes:
-    """Write plain dicts and lists as JSON; the labels of a pod are as good as a dict."""
+    """Encode dicts and lists as JSON; the labels of a pod may be an `IndexedLabels`."""
     return msgspec.json.encode(obj, enc_hook=_mapping_as_dict)
 
 
 def _pod(data: bytes) -> Pod:
-    """Read a pod that was not recognised, or that has a line break after it."""
+    """Decode a pod that matched no template, or that has a line break after it."""
     text = data.rstrip(b"\n")
     if not text.startswith(_POD):
         return intern_and_learn(_parse(Pod, text), text, 0, 0)
@@ -157,7 +157,7 @@ def _pod(data: bytes) -> Pod:
 
 
 def _pod_page(data: bytes) -> Page[Pod] | None:
-    """Read a page pod by pod; None where it is not written as the API server writes it."""
+    """Decode a page pod by pod; None if its text is not formatted as the API server does it."""
     at = data.find(_ITEMS, 0, _PAGE_HEAD) + len(_ITEMS)
     stop = data.rfind(b"}]")
     if at < len(_ITEMS) or stop < at:
@@ -177,7 +177,7 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
             pods.append(matched[0])
             at = matched[1] + 2
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # to be read as one, for the right answer or the right error
+        return None  # decoded as a whole page, for the right result or the right error
     return Page(metadata=page.metadata, items=tuple(pods))
 
 
@@ -192,7 +192,7 @@ def _parse(struct: Any, data: Text) -> Any:
     except msgspec.ValidationError as error:
         raise DecodeError(_fault(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(FieldError("", f"must be JSON: {error}")) from error
+        raise DecodeError(FieldError("", f"is not valid JSON: {error}")) from error
 
 
 def _read(struct: Any, data: Text) -> Any:
@@ -205,7 +205,7 @@ def _read(struct: Any, data: Text) -> Any:
 def _mapping_as_dict(value: Any) -> dict[str, str]:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is not written as JSON")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")
 
 
 @cache
@@ -214,7 +214,7 @@ def _decoder(struct: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return JSON without nulls, and with whole numbers as such, also where they are like 2.0."""
+    """Return JSON without nulls, and with 2.0 written as 2 where an integer is expected."""
     if isinstance(value, dict):
         return {key: _without_nulls(field) for key, field in value.items() if field is not None}
     if isinstance(value, list):
@@ -225,16 +225,16 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _fault(error: msgspec.ValidationError) -> FieldError:
-    """Say in plain words what the library says in those of types."""
+    """Return a plain message for a type error of the library."""
     message, _, at = str(error).partition(" - at `$")
     path = at.rstrip("`").removeprefix(".")
     types = _TYPES.fullmatch(message)
     missing = _MISSING.fullmatch(message)
     if types:
         right = " or ".join(_WORDS.get(it, it) for it in types[1].split(" | ") if it != "null")
-        message = f"must be {right}, and is {_WORDS.get(types[2], types[2])}"
+        message = f"must be {right}, not {_WORDS.get(types[2], types[2])}"
     elif missing:
-        path, message = f"{path}.{missing[1]}".removeprefix("."), "must be there"
+        path, message = f"{path}.{missing[1]}".removeprefix("."), "is missing"
     elif message == _NO_DECIMAL:
         message = f"must be {_WORDS['decimal']}"
     return FieldError(path, message)

@@ -1,4 +1,4 @@
-"""Deployment: whether what it runs is ready."""
+"""Deployment: how many of its replicas are ready."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ __all__ = ["Deployment", "DeploymentStatus"]
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How many of its pods are ready."""
+    """The number of ready replicas."""
 
     ready_replicas: int = 0
 

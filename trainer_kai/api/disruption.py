@@ -1,4 +1,4 @@
-"""PodDisruptionBudget: how many of some pods may go at once."""
+"""PodDisruptionBudget: how many pods of a selection may be disrupted at a time."""
 
 import msgspec
 
@@ -13,13 +13,13 @@ __all__ = [
 
 
 class BudgetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which pods may not go all at once; no selector means none."""
+    """The pods of the budget; without a selector none."""
 
     selector: LabelSelector | None = None
 
 
 class BudgetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How many may go now, as of a generation; pods being evicted are counted already."""
+    """How many more pods may be evicted now, as of a generation; evictions in progress count."""
 
     observed_generation: int = 0
     disruptions_allowed: int = 0

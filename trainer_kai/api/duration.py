@@ -1,4 +1,4 @@
-"""Durations as Go writes them, "1h30m" or "-1s", as exact nanoseconds."""
+"""Durations in the format of Go, such as "1h30m" or "-1s", as exact nanoseconds."""
 
 import re
 from typing import Final
@@ -20,30 +20,30 @@ _UNITS: Final = {
 _MAX: Final = 2**63
 _LONGEST: Final = 64
 _PART: Final = re.compile(r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)([^0-9.]+)")
-_RIGHT: Final = 'write one such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, m and h'
+_RIGHT: Final = 'write a duration such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, m and h'
 
 
 class DurationError(TrainerKaiError):
-    """What stands where a duration should; the message says what would be right."""
+    """An invalid duration; the message has the valid format."""
 
 
 def nanoseconds(text: str) -> int:
-    """Return a duration in nanoseconds; what is smaller than one is cut off."""
+    """Return a duration in nanoseconds; fractions of a nanosecond are dropped."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if unsigned == "0":
         return 0
     if not unsigned or len(text) > _LONGEST:
-        raise DurationError(f"{text[:_LONGEST]!r} is no duration; {_RIGHT}")
+        raise DurationError(f"{text[:_LONGEST]!r} is not a duration; {_RIGHT}")
     total = 0
     at = 0
     while at < len(unsigned):
         part = _PART.match(unsigned, at)
         if part is None or part[3] not in _UNITS:
-            raise DurationError(f"{text!r} is no duration; {_RIGHT}")
+            raise DurationError(f"{text!r} is not a duration; {_RIGHT}")
         before, after, unit = part.groups()
         total += int(before + after) * _UNITS[unit] // 10 ** len(after)
         at = part.end()
     negative = text[0] == "-"
     if total >= _MAX + negative:
-        raise DurationError(f"{text!r} is more than 292 years; write a shorter one")
+        raise DurationError(f"{text!r} is longer than 292 years; write a shorter one")
     return -total if negative else total

@@ -1,9 +1,9 @@
-"""Effective values where KAI's CRD admits one without a meaning, and the warnings about them.
+"""Effective values where KAI's CRD admits a value without a meaning, and the warnings about them.
 
-KAI checks neither signs nor durations. One such value must not make its queue or PodGroup unusable,
-so it counts as what its author most likely meant: any number below 0 in a quota or a limit as -1,
-"no bound", and in a weight as 1, the default. KAI itself reads weights below 0, and limits of GPU
-and CPU below -1, as "nothing".
+KAI checks neither signs nor durations. An invalid value must not make a queue or PodGroup unusable,
+so the most likely intended value is used: for a quota or a limit below 0 it is -1 (unlimited), and
+for a weight below 0 it is 1, the default. KAI itself treats weights below 0, and GPU and CPU limits
+below -1, as 0.
 """
 
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ from trainer_kai.errors import FieldError
 __all__ = ["effective_queue", "podgroup_warnings"]
 
 _UNBOUND: Final = Decimal(-1)
-_WEIGHT: Final = Decimal(1)  # of -1, which many write for "no bound" in all three fields
-_NO_DURATION: Final = "it counts as if it were absent"
+_WEIGHT: Final = Decimal(1)  # of -1, which users write for "unlimited" in all three fields
+_NO_DURATION: Final = "it counts as absent"
 
 
 def effective_queue(spec: QueueSpec) -> tuple[QueueSpec, tuple[FieldError, ...]]:
-    """Return a queue as it counts, and what of it counts otherwise than it is written."""
+    """Return a queue with its effective values, and a fault for each value that differs."""
     warnings: list[FieldError] = []
     if spec.resources is None:
-        warnings.append(FieldError("spec.resources", "is absent: the queue may use nothing"))
+        warnings.append(FieldError("spec.resources", "is absent: the queue may use no resources"))
     resources_in_spec = spec.resources or QueueResources()
     resources = QueueResources(
         gpu=_effective_resource(resources_in_spec.gpu, "spec.resources.gpu", warnings),
@@ -46,7 +46,7 @@ def effective_queue(spec: QueueSpec) -> tuple[QueueSpec, tuple[FieldError, ...]]
 
 
 def podgroup_warnings(spec: PodGroupSpec) -> Iterator[FieldError]:
-    """Yield the durations of a PodGroup that are none; below zero they mean none, or never."""
+    """Yield the invalid durations of a PodGroup; a negative one means none, or for ever."""
     for path, text in (
         ("spec.preemptionDelay", spec.preemption_delay),
         ("spec.stalenessGracePeriod", spec.staleness_grace_period),
@@ -73,13 +73,13 @@ def _effective_resource(
 def _effective_number(
     number: Decimal, path: str, below_zero: Decimal, warnings: list[FieldError]
 ) -> Decimal:
-    """Return a number as it counts; *below_zero* is for one below zero."""
+    """Return the effective number; *below_zero* is the one for a negative number."""
     if not number.is_finite():
-        warnings.append(FieldError(path, f"{number} is no number: it counts as 0"))
+        warnings.append(FieldError(path, f"{number} is not a number: it counts as 0"))
         return Decimal(0)
     if number >= 0 or number == below_zero:
         return number
-    right = "0 or more, or -1 for no bound" if below_zero == _UNBOUND else "0 or more"
+    right = "0 or more, or -1 (unlimited)" if below_zero == _UNBOUND else "0 or more"
     warnings.append(FieldError(path, f"{number} must be {right}: it counts as {below_zero}"))
     return below_zero
 

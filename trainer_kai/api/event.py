@@ -11,7 +11,7 @@ __all__ = [
 
 
 class ObjectReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which object is meant."""
+    """The object of an event."""
 
     api_version: str = ""
     kind: str = ""
@@ -21,7 +21,7 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What a component reported about an object, in the core group's form or the newer one."""
+    """An event about an object, in the format of the core group or in the newer one."""
 
     metadata: Meta
     involved_object: ObjectReference = ObjectReference()

@@ -1,7 +1,7 @@
-"""Interning: equal values become one object, so that ten thousand pods cost little memory.
+"""Interning: equal values become one object, so that ten thousand pods need little memory.
 
-What is interned is kept in bounded tables. What falls out of a table is not lost: it lives as long
-as an object holds it, and its next equal is merely a second copy. Nothing interned is ever changed.
+The tables of interned values are bounded. A value that falls out of its table stays alive as long
+as an object holds it; the next equal value is then a second copy. Interned values are immutable.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,8 +34,8 @@ V = TypeVar("V")
 
 NO_LABELS: Final[Mapping[str, str]] = {}
 
-# What is worth a place in a table. What is larger is kept no longer than the object that has it:
-# any user may write a megabyte of labels, owners or finalizers, and delete the object again.
+# Limits of values that are interned. Larger values live only as long as their object: any user can
+# write a megabyte of labels, owners or finalizers, and delete the object again.
 _MAX_VALUE_LENGTH: Final = 253  # characters of a value
 _MAX_LABELS: Final = 64  # labels of a set
 _MAX_REFERENCES: Final = 8  # owners, finalizers
@@ -46,7 +46,7 @@ _copy: Final[Callable[[PodSpec], PodSpec]] = PodSpec.__copy__  # type: ignore[at
 
 
 class IndexedLabels(Mapping[str, str]):
-    """Labels of an Indexed Job's pods, which differ in nothing but the index of each pod."""
+    """The labels of a pod of an Indexed Job; such pods differ only in the completion index."""
 
     __slots__ = ("_index", "_shared")
 
@@ -56,7 +56,7 @@ class IndexedLabels(Mapping[str, str]):
 
     @property
     def shared(self) -> Mapping[str, str]:
-        """Return the labels without their index."""
+        """Return the labels without the index."""
         return self._shared
 
     def __getitem__(self, name: str) -> str:
@@ -74,7 +74,7 @@ class IndexedLabels(Mapping[str, str]):
         return isinstance(other, Mapping) and self._as_dict() == dict(other)
 
     def __hash__(self) -> int:
-        raise TypeError("a set of labels is no key")
+        raise TypeError("labels cannot be hashed")
 
     def __repr__(self) -> str:
         return repr(self._as_dict())
@@ -91,15 +91,15 @@ def _same(value: V) -> V:
     return value
 
 
-# Returns the first of all values equal to this one, which must be hashable. It is called for every
-# pod, so the table itself is called and no function around it.
+# Returns the first of all equal values, which must be hashable. It is called for each pod, so the
+# table itself is called, without a function around it.
 intern_value: Final[_Intern] = lru_cache(maxsize=4096)(_same)
 
 
 def intern_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the first of all equal sets, unless it is too large to be kept.
+    """Return the first of all equal sets of labels, unless it is too large to be interned.
 
-    Of sets with a completion index one is kept for all indexes.
+    Of sets with a completion index, one is kept for all indexes.
     """
     if not labels:
         return NO_LABELS
@@ -113,7 +113,7 @@ def intern_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def intern_owners(owners: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
-    """Return the first of all equal lists of owners, unless it is too large to be kept."""
+    """Return the first of all equal lists of owners, unless it is too large to be interned."""
     is_small = len(owners) <= _MAX_REFERENCES and all(
         len(it.api_version) + len(it.kind) + len(it.name) + len(it.uid) <= 2 * _MAX_VALUE_LENGTH
         for it in owners
@@ -122,7 +122,7 @@ def intern_owners(owners: tuple[OwnerReference, ...]) -> tuple[OwnerReference, .
 
 
 def intern_finalizers(finalizers: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the first of all equal lists of finalizers, unless it is too large to be kept."""
+    """Return the first of all equal lists of finalizers, unless it is too large to be interned."""
     is_small = len(finalizers) <= _MAX_REFERENCES and all(
         len(it) <= 2 * _MAX_VALUE_LENGTH for it in finalizers
     )
@@ -130,12 +130,12 @@ def intern_finalizers(finalizers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def labels_without_index(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return a set of labels from which `IndexedLabels` makes that of any index."""
+    """Return labels from which `IndexedLabels` makes those of any index."""
     return labels.shared if isinstance(labels, IndexedLabels) else labels
 
 
 def intern_meta(meta: Meta) -> None:
-    """Intern what can be interned of metadata that was just decoded and is not used yet."""
+    """Intern the parts of metadata that was just decoded and is not used yet."""
     _force_set(meta, "namespace", intern_value(meta.namespace))
     _force_set(meta, "labels", intern_labels(meta.labels))
     _force_set(meta, "annotations", intern_labels(meta.annotations))
@@ -144,7 +144,7 @@ def intern_meta(meta: Meta) -> None:
 
 
 def drop_unclaimed_volumes(pod: Pod) -> None:
-    """Drop the volumes that claim nothing from a pod that was just decoded."""
+    """Drop volumes without a claim from a pod that was just decoded."""
     stored = tuple(v for v in pod.spec.volumes if v.persistent_volume_claim or v.ephemeral)
     _force_set(pod.spec, "volumes", stored)
 
@@ -158,7 +158,7 @@ def intern_spec(pod: Pod) -> None:
 
 
 def spec_on_node(spec: PodSpec, node: str) -> PodSpec:
-    """Return the spec of a pod without a node as that of one on a node."""
+    """Return the spec of a pod without a node as the spec of a pod on a node."""
     if not node:
         return spec
     bound = _copy(spec)
@@ -167,7 +167,7 @@ def spec_on_node(spec: PodSpec, node: str) -> PodSpec:
 
 
 def spec_without_node(spec: PodSpec) -> PodSpec:
-    """Return the spec of a pod on a node as that of one without."""
+    """Return the spec of a pod on a node as the spec of a pod without one."""
     if not spec.node_name:
         return spec
     unbound = _copy(spec)
@@ -192,7 +192,7 @@ def _interned_labels(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return {intern_value(name): intern_value(value) for name, value in items}
 
 
-_specs: dict[bytes, PodSpec] = {}  # the one that was asked for last at the end
+_specs: dict[bytes, PodSpec] = {}  # the least recently used first
 
 
 def _intern_pod_spec(spec: PodSpec) -> PodSpec:

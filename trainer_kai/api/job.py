@@ -1,4 +1,4 @@
-"""Job: pods that run to the end, and their template."""
+"""Job: pods that run to completion, and their template."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ __all__ = ["Job", "JobSpec", "JobStatus", "JobTemplate", "ReplicatedJobStatus"]
 
 
 class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How many pods, and how they are retried; the API server fills in one pod, a CRD does not."""
+    """How many pods run, and how they are retried; the API server defaults to one pod."""
 
     parallelism: int | None = None
     completions: int | None = None
@@ -21,7 +21,7 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How far the job is."""
+    """The progress of the job."""
 
     ready: int = 0
     succeeded: int = 0
@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ReplicatedJobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How many jobs of one replicatedJob are in which state; it counts jobs, not pods."""
+    """The number of jobs of a replicatedJob by state; it counts jobs, not pods."""
 
     name: str
     ready: int = 0
@@ -48,7 +48,7 @@ class ReplicatedJobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What jobs are made from."""
+    """The template of the jobs of a replicatedJob."""
 
     metadata: TemplateMeta = TemplateMeta()
     spec: JobSpec = JobSpec()

@@ -1,4 +1,4 @@
-"""JobSet: jobs of one training, some of them after others."""
+"""JobSet: the jobs of one training, with the order in which they start."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ __all__ = [
 
 
 class DependsOn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Another replicatedJob that must be Ready or Complete before this one is made."""
+    """Another replicatedJob that must be Ready or Complete before this one is created."""
 
     name: str
     status: str
 
 
 class ReplicatedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Equal jobs."""
+    """A number of equal jobs."""
 
     name: str
     replicas: int = 1
@@ -37,25 +37,25 @@ class ReplicatedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
 
 
 class StartupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """AnyOrder, or InOrder: each replicatedJob when the one before it is Ready."""
+    """AnyOrder, or InOrder: each replicatedJob starts when the one before it is Ready."""
 
     startup_policy_order: str = "AnyOrder"
 
 
 class FailurePolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What happens when a job fails; of it only what is read."""
+    """The reaction to a failed job; only the fields that we read."""
 
     restart_strategy: str = ""
 
 
 class VolumeClaimPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Volume claims that a JobSet makes; here only what becomes of them when it ends."""
+    """The volume claims of a JobSet; only whether they are kept when it ends."""
 
     retention_policy: dict[str, Any] | None = None
 
 
 class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What is to run."""
+    """The desired state."""
 
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
     startup_policy: StartupPolicy = StartupPolicy()
@@ -66,7 +66,7 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
 
 
 class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How far the whole is; `restarts` is the current attempt."""
+    """The progress of the JobSet; `restarts` is the number of the current attempt."""
 
     conditions: tuple[Condition, ...] = ()
     restarts: int = 0
@@ -75,7 +75,7 @@ class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class JobSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job set."""
+    """A JobSet."""
 
     metadata: Meta
     spec: JobSetSpec = JobSetSpec()

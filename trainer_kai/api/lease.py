@@ -1,4 +1,4 @@
-"""Lease: which process leads, and until when."""
+"""Lease: which process is the leader, and until when."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ __all__ = [
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which process leads, since when and for how long."""
+    """The leader, since when and for how long."""
 
     holder_identity: str = ""
     lease_duration_seconds: int = 0

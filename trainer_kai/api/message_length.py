@@ -1,15 +1,15 @@
-"""Messages of Events and conditions: no longer than the API server takes in an Event."""
+"""The length limit for messages of Events and conditions: the API server's limit for Events."""
 
 from typing import Final
 
 __all__ = ["truncated_message"]
 
-_LONGEST: Final = 1024  # bytes, in the API's validation of Events; conditions keep to it as well
+_LONGEST: Final = 1024  # bytes, from the API's validation of Events; we use it for conditions too
 _MORE: Final = "…"
 
 
 def truncated_message(message: str) -> str:
-    """Cut a message to 1 KiB, between two characters: names in it are as long as users like."""
+    """Cut a message to 1 KiB between two characters; names of users can make it long."""
     data = message.encode(errors="replace")
     if len(data) <= _LONGEST:
         return data.decode()

@@ -1,4 +1,4 @@
-"""What every Kubernetes object has: a name, a version, labels, owners."""
+"""The metadata that all Kubernetes objects have: name, version, labels, owners."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -17,7 +17,7 @@ __all__ = [
 
 
 class Key(NamedTuple):
-    """Which object of a kind: namespace ("" for those that have none) and name."""
+    """The namespace ("" for cluster-scoped objects) and the name of an object."""
 
     namespace: str
     name: str
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which object owns this one."""
+    """A reference to the owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -37,7 +37,7 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, 
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The metadata we read."""
+    """The metadata that we read."""
 
     name: str = ""
     namespace: str = ""
@@ -45,7 +45,7 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: str = ""
-    deletion_timestamp: str = ""  # when it must be gone: its grace after that was asked for
+    deletion_timestamp: str = ""  # the end of the grace period that was requested with the deletion
     deletion_grace_period_seconds: int = 0
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
@@ -59,12 +59,12 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """Return the owner that manages this object; there is at most one."""
+        """Return the owner that controls the object; there is at most one."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
 class TemplateMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What a template passes on to the objects made from it."""
+    """The metadata that a template passes on to its objects."""
 
     name: str = ""
     labels: Mapping[str, str] = {}
@@ -72,7 +72,7 @@ class TemplateMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Something that is so, is not so, or is unknown."""
+    """A condition: True, False or Unknown."""
 
     type: str
     status: str = ""
@@ -82,7 +82,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class Object(Protocol):
-    """Anything with metadata."""
+    """An object with metadata."""
 
     @property
     def metadata(self) -> Meta:
@@ -91,6 +91,6 @@ class Object(Protocol):
 
 
 class PartialObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An object of any kind, of which only the metadata was asked for."""
+    """An object of any kind, with only its metadata."""
 
     metadata: Meta

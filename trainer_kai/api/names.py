@@ -1,7 +1,7 @@
-"""Every name that objects carry for us: API groups, labels, annotations, finalizers.
+"""All names that objects carry: API groups, labels, annotations, finalizers.
 
-No other file spells one. KAI's names mean what they mean to KAI; a name of ours exists only where
-KAI has no word. What is stamped on an object as both label and annotation has one name here.
+No other file spells one of these names. KAI's names have KAI's meaning; we add a name only where
+KAI has none. A key that is both a label and an annotation has one constant here.
 """
 
 from typing import Final
@@ -17,7 +17,8 @@ BATCH: Final = "batch"
 COORDINATION: Final = "coordination.k8s.io"
 JOBSET: Final = "jobset.x-k8s.io"
 KAI: Final = "kai.scheduler"
-KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # of no API: what a snapshot says of settings
+KUEUE: Final = "kueue.x-k8s.io"
+KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
 NODE_TOPOLOGY: Final = "topology.node.k8s.io"
 POLICY: Final = "policy"
 RBAC: Final = "rbac.authorization.k8s.io"
@@ -27,22 +28,22 @@ SCHEDULING: Final = "scheduling.k8s.io"
 STORAGE: Final = "storage.k8s.io"
 TRAINER: Final = "trainer.kubeflow.org"
 
-# The schedulers and the queue of a workload that names none.
+# The schedulers, and the default queue of a workload that names none.
 SCHEDULER_NAME: Final = "kai-scheduler"
-DEFAULT_SCHEDULER: Final = "default-scheduler"  # what the API server fills in
+DEFAULT_SCHEDULER: Final = "default-scheduler"  # the default of the API server
 DEFAULT_QUEUE: Final = "default-queue"
 
 # KAI: labels of workloads and pods.
 QUEUE: Final = "kai.scheduler/queue"
-NODE_POOL: Final = "kai.scheduler/node-pool"  # of nodes, queues and PodGroups too
+NODE_POOL: Final = "kai.scheduler/node-pool"  # also of nodes, queues and PodGroups
 PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 PRIORITY_CLASS_NAME: Final = "priorityClassName"
 SUBGROUP: Final = "kai.scheduler/subgroup-name"
 TASK_PRIORITY: Final = "kai.scheduler/task-priority"
 GPU_GROUP: Final = "runai-gpu-group"
 KAI_PREFIX: Final = "kai.scheduler/"
-GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label for each shared device
-APP: Final = "app"  # with one of the two below: it works for the scheduler itself
+GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label per shared GPU
+APP: Final = "app"  # together with one of the two labels below: a pod that works for the scheduler
 RESERVATION_APP: Final = "kai-resource-reservation"
 SCALING_APP: Final = "scaling-pod"
 SCALING_NAMESPACE: Final = "kai-scale-adjust"
@@ -67,23 +68,27 @@ STALE_SINCE: Final = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START: Final = "kai.scheduler/last-start-timestamp"
 LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
 
-# Ours.
+# trainer-kai's own.
 TRAINER_KAI_PREFIX: Final = "trainer-kai.dev/"
 ADMITTED: Final = "trainer-kai.dev/admitted"  # JobSet annotation, set when it is created
-ADMITTED_MARK: Final = "v1"  # its value: by which rules
-GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: which PodGroup of its JobSet
+ADMITTED_MARK: Final = "v1"  # its value: the version of the rules
+GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: the suffix of the PodGroup
 ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
-STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: which stage, and after what
-MEMBERS: Final = "trainer-kai.dev/members"  # PodGroup annotation: which pods, and how many
+STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and the stages before it
+MEMBERS: Final = (
+    "trainer-kai.dev/members"  # PodGroup annotation: the number of pods by replicatedJob
+)
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
-RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: of those below it
-CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may PodGroups be moved
-ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed to all without a grant
-EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation; a copy on its TrainJob
+RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for the queues below it
+CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
+ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
+EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
-EVICTED_GPUS: Final = "trainer-kai.dev/evicted-gpus"  # PodGroup annotation: how many it lost last
+EVICTED_GPUS: Final = (
+    "trainer-kai.dev/evicted-gpus"  # PodGroup annotation: GPUs of the last eviction
+)
 
 # JobSet: labels of its jobs and pods, and annotations too.
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
@@ -95,9 +100,9 @@ JOB_RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/job-restart-attempt"
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR_STRATEGY: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 
-JOBSET_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"  # a managedBy
+JOBSET_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"  # a value of managedBy
 
-# Job: labels of its pods; the index is an annotation too.
+# Job: labels of its pods; the completion index is an annotation too.
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -105,9 +110,9 @@ JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"  # finalizer
 
 # Trainer.
 ANCESTOR_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"  # label of job templates
-TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a managedBy
+TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a value of managedBy
 
-# Which pods of a job go first.
+# The order in which pods of a job are removed.
 KUBEFLOW_JOB_ROLE: Final = "training.kubeflow.org/job-role"
 RAY_NODE_TYPE: Final = "ray.io/node-type"
 
@@ -120,7 +125,7 @@ COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 HOSTNAME: Final = "kubernetes.io/hostname"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # taint
 NOT_READY: Final = "node.kubernetes.io/not-ready"  # taint
-NODE_PREFIX: Final = "node.kubernetes.io/"  # of taints that say how a node is
+NODE_PREFIX: Final = "node.kubernetes.io/"  # the prefix of taints for the condition of a node
 CLOUD_NODE_PREFIX: Final = "node.cloudprovider.kubernetes.io/"  # likewise
 GPU_MEMORY_MIB: Final = "nvidia.com/gpu.memory"
 
@@ -134,10 +139,10 @@ AMD_GPU: Final = "amd.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 
 # The rest of Kubernetes.
-NATIVE_PREFIX: Final = "kubernetes.io/"  # of resources that are no extended ones
+NATIVE_PREFIX: Final = "kubernetes.io/"  # the prefix of resources that are not extended ones
 CERT_MANAGER_PREFIX: Final = "cert-manager.io/"
 TLS_SECRET: Final = "kubernetes.io/tls"  # noqa: S105 - the type of a Secret
-NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"  # label that every namespace has
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"  # a label of all namespaces
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"  # annotation of claims
-NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"  # of a class: people make its volumes
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"  # annotation of volume claims
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"  # of a class: volumes are created by hand

@@ -1,4 +1,4 @@
-"""Namespace: where workloads live; its labels choose a queue and whether we handle them."""
+"""Namespace: its labels choose a queue, and whether its workloads are handled."""
 
 import msgspec
 

@@ -1,7 +1,7 @@
-"""JSON without what is nested too deep for a parser that calls itself for each level.
+"""JSON without levels that are too deep for a recursive parser.
 
-The API server stores objects with 10,000 levels: any user may write the managedFields of an object
-of their own. Nothing that we read lies deeper than 100.
+The API server stores objects with 10,000 levels: any user can write such managedFields. No field
+that we read is deeper than 100 levels.
 """
 
 import re
@@ -10,13 +10,13 @@ from typing import Final
 __all__ = ["without_deep_nesting"]
 
 _LEVELS: Final = 100
-# A bracket, and what follows it up to the next: texts are passed over with the brackets in them.
+# A bracket, and the text up to the next one; strings are skipped together with brackets in them.
 _BRACKET: Final = re.compile(rb'[{}\[\]](?:[^{}\[\]"]+|"[^"\\]*(?:\\.[^"\\]*)*")*')
 _OPENING: Final = b"{["
 
 
 def without_deep_nesting(text: bytes) -> bytes:
-    """Return JSON with null in place of what lies below the hundredth level."""
+    """Return JSON with null in place of all values below the hundredth level."""
     depth = kept_to = cut_from = 0
     pieces = []
     for bracket in _BRACKET.finditer(text):

@@ -1,4 +1,4 @@
-"""Node: what it has and which pods it takes."""
+"""Node: its resources, labels and taints."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ __all__ = ["Node", "NodeSpec", "NodeStatus", "Taint"]
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What pods must tolerate to be here."""
+    """A taint: pods must tolerate it to run on the node."""
 
     key: str
     value: str = ""
@@ -19,14 +19,14 @@ class Taint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
 
 
 class NodeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What people and controllers want of the node."""
+    """The desired state of the node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the node says of itself."""
+    """The state that the node reports."""
 
     allocatable: Mapping[str, Quantity] = {}
     conditions: tuple[Condition, ...] = ()

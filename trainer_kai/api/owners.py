@@ -1,7 +1,7 @@
-"""The owner of an object, by what it says of its controller.
+"""The TrainJob that controls an object, by its owner references.
 
-An owner reference is what its author wrote: it is no proof that there is such an object, or that it
-has that uid.
+An owner reference is written by the author of the object. It does not prove that the owner exists
+or has that uid.
 """
 
 from trainer_kai.api.meta import Meta, OwnerReference
@@ -11,7 +11,7 @@ __all__ = ["same_name_trainjob_owner", "trainjob_owner"]
 
 
 def trainjob_owner(meta: Meta) -> OwnerReference | None:
-    """Return the TrainJob that an object names as its controller; None if that is another kind."""
+    """Return the TrainJob that controls an object; None if the controller is of another kind."""
     owner = meta.controller
     if owner is None or owner.kind != TRAINJOBS.kind:
         return None
@@ -19,10 +19,10 @@ def trainjob_owner(meta: Meta) -> OwnerReference | None:
 
 
 def same_name_trainjob_owner(jobset: Meta) -> OwnerReference | None:
-    """Return the TrainJob that a JobSet names as its controller, if it is called like it.
+    """Return the TrainJob that controls a JobSet, if both have the same name.
 
-    Trainer calls a JobSet like its TrainJob. One of another name was made by hand: nothing would
-    suspend it together with the TrainJob that it names.
+    Trainer gives both the same name. A JobSet with another name was created by a user, and is not
+    suspended together with the TrainJob that it names.
     """
     owner = trainjob_owner(jobset)
     return owner if owner is not None and owner.name == jobset.name else None

@@ -1,6 +1,7 @@
-"""Pod: what it needs, where it may be and how it is."""
+"""Pod: its requests, its constraints and its state."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,7 @@ from trainer_kai.api.meta import Condition, Meta, TemplateMeta
 from trainer_kai.api.quantity import Quantity
 
 __all__ = [
+    "TERMINAL_PHASES",
     "ClaimStatus",
     "Ephemeral",
     "Pod",
@@ -22,20 +24,22 @@ __all__ = [
     "VolumeClaim",
 ]
 
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")  # of a pod that does not run any more
+
 
 class Ephemeral(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A claim made for this pod, called POD-VOLUME."""
+    """A volume claim that is created for the pod, with the name POD-VOLUME."""
 
 
 class VolumeClaim(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The claim behind a volume."""
+    """The volume claim of a volume."""
 
     claim_name: str
     read_only: bool = False
 
 
 class Volume(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A volume; what is neither claimed nor ephemeral binds to no storage."""
+    """A volume; one without a claim uses no storage that we consider."""
 
     name: str
     persistent_volume_claim: VolumeClaim | None = None
@@ -43,13 +47,13 @@ class Volume(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False
 
 
 class SchedulingGate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A controller that has not yet let the pod be scheduled."""
+    """A gate that a controller removes before the pod may be scheduled."""
 
     name: str
 
 
 class PodResourceClaim(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A dynamic resource: a claim that exists, or one made for this pod."""
+    """A dynamic resource: an existing claim, or a claim that is created for the pod."""
 
     name: str
     resource_claim_name: str = ""
@@ -57,7 +61,7 @@ class PodResourceClaim(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the pod was made with."""
+    """The desired state of the pod."""
 
     volumes: tuple[Volume, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -79,14 +83,14 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class ClaimStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The claim that was made for one of the pod's resource claims."""
+    """The claim that was created for one of the pod's resource claims."""
 
     name: str
     resource_claim_name: str = ""
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What has become of the pod."""
+    """The state of the pod."""
 
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -103,7 +107,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PodTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What pods are made from."""
+    """The template of pods."""
 
     metadata: TemplateMeta = TemplateMeta()
     spec: PodSpec = PodSpec()

@@ -1,15 +1,15 @@
-"""Pods read by comparing their text with that of a sibling: the fast way to the same struct.
+"""Fast decoding of pods by comparing their text with that of a sibling pod; the result is the same.
 
-Most objects of a cluster are pods, and most of a pod's text is its siblings' text: what its Job
-stamped on it, the template, and managedFields, which are not read. So the text of one pod of each
-kind is kept as a template, and a sibling is compared with it byte by byte instead of being parsed.
-What lies in the gaps is read: name, uid, version, times, completion index, node and status; what is
-in other gaps is passed over, and before a template is kept it is tried that those reach nothing
-that siblings share. A pod that differs anywhere else is not matched, and is parsed in full.
+Most objects of a cluster are pods, and most of a pod's text equals that of its siblings: what its
+Job set, the template, and managedFields, which are not read. So the text of one pod of each Job is
+kept as a template, and a sibling is compared with it byte by byte instead of being parsed. The gaps
+of the template are read: name, uid, version, times, completion index, node and status. Other gaps
+are skipped; before a template is kept, a test shows that they do not reach a value that siblings
+share. A pod that differs elsewhere does not match and is parsed in full.
 
-A search for a text such as `},"spec":{` finds structure and no part of a value: inside a value a
-quotation mark has a backslash before it. All of this counts on the order in which the API server
-writes the fields of its own kinds; where the order is another, nothing is matched.
+A search for a text such as `},"spec":{` finds structure and never a part of a value, because inside
+a value a quotation mark has a backslash in front. All of this relies on the order in which the API
+server writes the fields of its own kinds; with another order nothing matches.
 """
 
 from functools import lru_cache
@@ -46,7 +46,7 @@ _SHORT_STATUS_BYTES: Final = 200  # bytes of a status without conditions
 class _MetadataHead(
     msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True, gc=False
 ):
-    """What stands before the labels: all of it, so that nothing we read can stand there unread."""
+    """The text before the labels, matched completely so that no field in it is missed."""
 
     name: str
     generate_name: str = ""
@@ -69,7 +69,7 @@ class _StatusHead(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc
 
 
 class _StatusTail(msgspec.Struct, rename="camel", gc=False):
-    """What follows the conditions."""
+    """The text after the conditions."""
 
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()
@@ -79,7 +79,7 @@ _parse: Final = msgspec.json.Decoder(Pod).decode
 _read_head: Final = msgspec.json.Decoder(_MetadataHead).decode
 _read_tail: Final = msgspec.json.Decoder(_StatusTail).decode
 
-# What we read of a status after its conditions stands before the first and after the last of these.
+# The fields of a status that we read are before the first and after the last of these.
 _PAST_NOMINATION: Final = (b'"hostIP":"', b'"podIP":"', b'"startTime":"')
 _NO_CLAIMS: Final = tuple(
     b'"qosClass":"%b"}' % word for word in (b"Guaranteed", b"Burstable", b"BestEffort")
@@ -89,7 +89,7 @@ _NO_CLAIMS: Final = tuple(
 def read_matching(
     data: bytes, metadata_at: int, stop: int, *, alone: bool
 ) -> tuple[Pod, int] | None:
-    """Return the pod whose metadata begins there and where it ends, if a template matches it.
+    """Return the pod with metadata from here on and its end, if a template matches it.
 
     *stop* is the last brace of its text, or of the page's last pod if it is not *alone*.
     """
@@ -112,7 +112,7 @@ def read_matching(
 
 
 def intern_and_learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> Pod:
-    """Intern what a parsed pod can share, and learn its template if that reads siblings right."""
+    """Intern the parts of a parsed pod, and learn its template if it decodes siblings correctly."""
     intern_spec(pod)
     intern_meta(pod.metadata)
     intern_conditions(pod.status.conditions)
@@ -131,7 +131,7 @@ def _keep_if_exact(
     data: bytes,
     at: tuple[int, int, int],
 ) -> Pod:
-    """Keep a template that reads its model and another sibling as the parser reads them."""
+    """Keep a template that decodes its model and another sibling like the parser."""
     sibling_at = sibling.find(b"{", 1)
     labels_at = sibling.find(b"{", sibling_at + 1) - TO_BRACE
     try:
@@ -167,7 +167,7 @@ def _read(
     template: PodTextTemplate,
     matched: tuple[LabelsAndAnnotations, PodSpec, int],
 ) -> Pod:
-    """Read what is before the labels and what is after the spec."""
+    """Decode the text before the labels and the text after the spec."""
     labels_and_annotations, spec, at = matched
     head = _read_head(head_text + b"}")
     if stop - at > _SHORT_STATUS_BYTES:
@@ -199,7 +199,7 @@ def _read(
 def _match(
     data: bytes, at: int, template: PodTextTemplate
 ) -> tuple[LabelsAndAnnotations, PodSpec, int] | None:
-    """Compare from the first index on; return what is in the gaps, and where the status begins."""
+    """Compare from the first index on; return the texts in the gaps, and the status's position."""
     index = b""
     if template.to_second:
         end = data.find(b'"', at)
@@ -233,7 +233,7 @@ def _match(
 
 
 def _match_node(data: bytes, at: int, template: PodTextTemplate) -> tuple[PodSpec, int] | None:
-    """Compare the text around a node's name; return the spec of a pod there, and where it ends."""
+    """Compare the text around the node's name; return the spec of a pod on it, and its end."""
     if not data.startswith(template.last, at):
         return None
     at += len(template.last)
@@ -267,14 +267,14 @@ def _add_node(template: PodTextTemplate, node: bytes) -> PodSpec:
 
 
 def _short_status(text: bytes, template: PodTextTemplate) -> PodStatus:
-    """Read a status of a pod that nothing has happened to, as of most that wait."""
+    """Decode a status of a pod that was not scheduled yet, like most waiting pods."""
     template.short_status = _parse_status(text)
     template.short_status_text = text
     return template.short_status
 
 
 def _long_status(data: bytes, at: int, stop: int, template: PodTextTemplate) -> PodStatus:
-    """Read a status with conditions; siblings change together, so in many it begins alike."""
+    """Decode a status with conditions; siblings change together, so many begin alike."""
     if data.startswith(template.conditions_text, at):
         end = at + len(template.conditions_text)
     else:
@@ -301,7 +301,7 @@ def _parse_status(text: bytes) -> PodStatus:
 
 @lru_cache(maxsize=512)
 def _parse_status_head(text: bytes) -> PodStatus:
-    """Read a status up to the end of its conditions."""
+    """Decode a status up to the end of its conditions."""
     head_of_status = msgspec.json.decode(text + b"}", type=_StatusHead)
     intern_conditions(head_of_status.conditions)
     return PodStatus(phase=intern_value(head_of_status.phase), conditions=head_of_status.conditions)

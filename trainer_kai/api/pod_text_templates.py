@@ -1,13 +1,14 @@
-"""The text that sibling pods have in common, as learnt from one of them, and a store of these.
+"""The text that sibling pods have in common, learnt from one of them, and a store of templates.
 
-A template is text with holes. What may be a hole is decided by one principle: before a template is
-kept, the parser reads a sibling with another text in every hole, and the template must read the
-same. So where the text of a hole reaches a field that siblings share, there is no template. One
-such sibling is enough: a hole is the end of a string, and a field has that string in it or has not.
+A template is text with holes. One principle decides what may be a hole: before a template is kept,
+the parser decodes a sibling with another text in every hole, and the template must give the same
+result. If the text of a hole reaches a field that siblings share, no template is kept. One such
+sibling is enough: a hole is the end of a string, and a field either contains that string or not.
 
-Those used last are remembered, within bounds. Learning costs more than parsing, so a template is
-learnt when a second pod begins as one before it did, and again only after twice as many pods were
-not matched: what keeps changing, or is alone of its kind, costs next to nothing beside its parsing.
+The most recently used templates are kept, within bounds. Learning costs more than parsing, so a
+template is learnt from the second pod that begins like an earlier one, and later only after twice
+as many pods did not match. So pods that change often, or have no siblings, cost little more than
+their parsing.
 """
 
 from collections.abc import Mapping
@@ -51,11 +52,11 @@ _AUTOMOUNTS: Final = (
     b'"automountServiceAccountToken":true,',
 )
 _TOKEN: Final = b'{"name":"kube-api-access-'
-_AFTER_TOKEN: Final = (  # in volumes and in mounts; anywhere else the name is text like any other
+_AFTER_TOKEN: Final = (  # in volumes and in mounts; elsewhere the name is ordinary text
     b'","projected":{',
     b'","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}',
 )
-# what may follow a pod's hostname
+# the text that can follow a pod's hostname
 _AFTER_HOST: Final = (b'","subdomain":"', b'","affinity":{', b'","schedulerName":"')
 _OTHER_HEAD: Final = (
     b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","uid":"c",'
@@ -64,34 +65,33 @@ _OTHER_HEAD: Final = (
 _OTHER_NODE: Final = _NODE + b'n",'
 _LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _OTHER_LETTERS: Final = bytes.maketrans(_LETTERS, _LETTERS[1:] + _LETTERS[:1])
-_MARK_BYTES: Final = 96  # from the labels on, by which a template is looked up
+_MARK_BYTES: Final = 96  # the text from the labels on, by which a template is found
 
 
 class PodTextTemplate(msgspec.Struct, kw_only=True):
-    """What siblings have in common: text after text in the order they stand, and the meaning.
+    """The text that siblings have in common, in order, and its meaning.
 
-    First comes what the Job put on them, with the index left out of labels and annotations. Then
-    managedFields, which are passed over: what is in them holds no list, so their end is the first
-    bracket. Then the spec, with holes of five bytes for the names that volumes of tokens are given,
-    where these are volumes or mounts of tokens; five bytes are too few for the end of one field and
-    the beginning of another.
+    First comes the text that the Job sets, without the index in labels and annotations. Then
+    managedFields, which are skipped: they contain no list, so their end is the first bracket. Then
+    the spec, with holes of five bytes for the generated names of token volumes and their mounts;
+    five bytes are too few for the end of one field and the beginning of another.
     """
 
     to_index: bytes
-    to_second: bytes  # from one index to the other; empty where there is none
+    to_second: bytes  # from one index to the next; empty if there is none
     to_managed: bytes
-    to_node: tuple[tuple[int, bytes], ...]  # each text, and how far from the bracket it begins
-    last_at: int  # how far from the bracket the last of them begins, which differs:
-    to_host: bytes  # of a pod without a node, up to the hostname
-    last: bytes  # of a pod on one, up to the node's name
+    to_node: tuple[tuple[int, bytes], ...]  # each text, and its distance from the bracket
+    last_at: int  # the distance of the last of them from the bracket, which differs:
+    to_host: bytes  # for a pod without a node, up to the hostname
+    last: bytes  # for a pod on a node, up to the node's name
     node_to_host: bytes  # and from there to the hostname
-    to_status: bytes  # empty where there is no hostname
+    to_status: bytes  # empty if there is no hostname
     namespace: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owners: tuple[OwnerReference, ...]
     finalizers: tuple[str, ...]
-    spec: PodSpec  # of a pod without a node
+    spec: PodSpec  # for a pod without a node
     by_index: dict[bytes, LabelsAndAnnotations] = {}
     by_node: dict[bytes, PodSpec] = {}
     # of the siblings that were read last: a short status, and a long one up to its conditions
@@ -102,7 +102,7 @@ class PodTextTemplate(msgspec.Struct, kw_only=True):
 
     @property
     def text_bytes(self) -> int:
-        """Return how long the text is."""
+        """Return the length of the text."""
         metadata = len(self.to_index) + len(self.to_second) + len(self.to_managed)
         placed = len(self.to_host) + len(self.last) + len(self.node_to_host)
         return metadata + self.last_at + placed + len(self.to_status)
@@ -111,10 +111,10 @@ class PodTextTemplate(msgspec.Struct, kw_only=True):
 def learn_template(
     pod: Pod, data: bytes, metadata_at: int, stop: int
 ) -> tuple[PodTextTemplate, bytes] | None:
-    """Return the template of a whole pod that is interned already, if it can have one.
+    """Return the template of a whole pod that is already interned, if it can have one.
 
-    With it comes a sibling of the model with another text in every hole: longer ones, and a node
-    only if the model has none.
+    It comes with a sibling of the model that has another text in every hole: longer ones, and a
+    node only if the model has none.
     """
     texts = _metadata_and_spec(data, data.find(b"{", metadata_at + 1) - TO_BRACE, stop)
     if texts is None:
@@ -154,7 +154,7 @@ def learn_template(
 
 
 def _metadata_and_spec(data: bytes, labels_at: int, stop: int) -> tuple[bytes, bytes] | None:
-    """Return what stands from the labels to managedFields, and from its end to the status."""
+    """Return the text from the labels to managedFields, and from their end to the status."""
     managed_at = data.find(_MANAGED, labels_at, stop) + len(_MANAGED)
     bracket_at = data.find(b"]", managed_at, stop)
     status_at = data.find(_STATUS, bracket_at, stop) + len(_STATUS)
@@ -166,7 +166,7 @@ def _metadata_and_spec(data: bytes, labels_at: int, stop: int) -> tuple[bytes, b
 
 
 def _cut_out_index(text: bytes, index: str | None) -> tuple[bytes, bytes, bytes] | None:
-    """Cut the index out of labels and annotations; None if it is in one of them only."""
+    """Cut the index out of labels and annotations; None if only one of both has it."""
     if index is None:
         return text, b"", b""
     parts = text.split(_INDEX + index.encode() + b'"')
@@ -176,7 +176,7 @@ def _cut_out_index(text: bytes, index: str | None) -> tuple[bytes, bytes, bytes]
 
 
 def _cut_at_node(text: bytes) -> tuple[bytes, bytes] | None:
-    """Cut a spec in two where the node's name is or would be, and leave that out."""
+    """Cut a spec in two at the node's name, without the name."""
     account_at = text.find(_ACCOUNT)
     cut = text.find(b'",', account_at + len(_ACCOUNT)) + 2
     if account_at < 0 or cut < 2:
@@ -191,7 +191,7 @@ def _cut_at_node(text: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _cut_out_hostname(text: bytes) -> tuple[bytes, bytes, bytes]:
-    """Cut the hostname out, if it stands where the API server writes that of a pod."""
+    """Cut the hostname out, if it is where the API server writes a pod's hostname."""
     to_host, marker, after = text.partition(_HOST)
     end = after.find(b'"')
     if b'"affinity":' in to_host or not after.startswith(_AFTER_HOST, end):
@@ -200,7 +200,7 @@ def _cut_out_hostname(text: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _cut_out_tokens(text: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
-    """Cut a text where its holes are; return it with other tokens in them, too."""
+    """Cut a text at its holes; return it with other tokens in them, too."""
     pieces: list[tuple[int, bytes]] = []
     other: list[bytes] = []
     begins = at = 0
@@ -214,7 +214,7 @@ def _cut_out_tokens(text: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
 
 
 class PodTextTemplates:
-    """Templates by how their labels begin, the one that was asked for last at the end."""
+    """The templates by how their labels begin, the least recently used first."""
 
     MAX_TEMPLATES: Final = 1024
     MAX_TEXT_BYTES: Final = 1024 * 1024
@@ -223,8 +223,8 @@ class PodTextTemplates:
 
     def __init__(self) -> None:
         self._by_mark: dict[bytes, PodTextTemplate] = {}
-        self.last: PodTextTemplate | None = None  # siblings come one after another
-        self._sightings: dict[int, int] = {}  # how often a mark was not recognised
+        self.last: PodTextTemplate | None = None  # siblings usually come one after another
+        self._sightings: dict[int, int] = {}  # how often a beginning did not match
         self._text_bytes = 0
         self._variants = 0
 
@@ -233,7 +233,7 @@ class PodTextTemplates:
 
     @property
     def text_bytes(self) -> int:
-        """Return how long the texts of all templates are."""
+        """Return the length of the texts of all templates."""
         return self._text_bytes
 
     def all(self) -> tuple[PodTextTemplate, ...]:
@@ -241,7 +241,7 @@ class PodTextTemplates:
         return tuple(self._by_mark.values())
 
     def find(self, data: bytes, labels_at: int) -> PodTextTemplate | None:
-        """Return the template whose text up to the index is there."""
+        """Return the template that matches the text up to the index."""
         key = data[labels_at : labels_at + _MARK_BYTES]
         template = self._by_mark.pop(key, None)
         if template is None:
@@ -253,7 +253,7 @@ class PodTextTemplates:
         return template
 
     def should_learn(self, data: bytes, labels_at: int) -> bool:
-        """Count a pod that was not recognised, and say whether to learn from it."""
+        """Count a pod that did not match, and say whether to learn a template from it."""
         key = hash(data[labels_at : labels_at + _MARK_BYTES])
         seen = self._sightings.pop(key, 0) + 1
         self._sightings[key] = seen
@@ -262,7 +262,7 @@ class PodTextTemplates:
         return seen > 1 and seen & (seen - 1) == 0
 
     def add(self, template: PodTextTemplate, data: bytes, labels_at: int) -> None:
-        """Remember a template, in place of those that were not used for longest."""
+        """Keep a template, and drop the least recently used ones."""
         key = data[labels_at : labels_at + _MARK_BYTES]
         if key in self._by_mark:
             self._drop(key)
@@ -275,17 +275,17 @@ class PodTextTemplates:
     def add_index(
         self, template: PodTextTemplate, index: bytes, labels_and_annotations: LabelsAndAnnotations
     ) -> None:
-        """Remember the labels and annotations of an index."""
+        """Keep the labels and annotations of an index."""
         self._make_room()
         template.by_index[index] = labels_and_annotations
 
     def add_node(self, template: PodTextTemplate, node: bytes, spec: PodSpec) -> None:
-        """Remember the spec of a pod on a node."""
+        """Keep the spec of a pod on a node."""
         self._make_room()
         template.by_node[node] = spec
 
     def clear_variants(self, template: PodTextTemplate) -> None:
-        """Forget the indexes and nodes of a template."""
+        """Drop the indexes and nodes of a template."""
         self._variants = max(0, self._variants - len(template.by_index) - len(template.by_node))
         template.by_index.clear()
         template.by_node.clear()
@@ -296,7 +296,7 @@ class PodTextTemplates:
         self.clear_variants(template)
 
     def _make_room(self) -> None:
-        """Count one more; where there are too many, forget all: each is made again when needed."""
+        """Count one more; above the limit drop all, because each can be built again."""
         if self._variants >= self.MAX_VARIANTS:
             for template in self._by_mark.values():
                 template.by_index.clear()

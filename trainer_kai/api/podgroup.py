@@ -1,4 +1,4 @@
-"""PodGroup: pods that start together or not at all, as a tree of sub-groups."""
+"""PodGroup: pods that are scheduled together, as a tree of sub-groups."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class TopologyConstraint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How close together; the levels are node labels of the topology, or their aliases."""
+    """The topology to place pods in; a level is a node label of the topology, or its alias."""
 
     topology: str = ""
     required_topology_level: str = ""
@@ -38,7 +38,7 @@ class SubGroup(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fal
 
 
 class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the PodGroup needs, and how it wants to be treated."""
+    """The desired state."""
 
     queue: str = ""
     min_member: int | None = None
@@ -53,14 +53,14 @@ class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class SchedulingReason(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Why the PodGroup is not placed."""
+    """The reason why the PodGroup is not scheduled."""
 
     reason: str
     message: str = ""
 
 
 class SchedulingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The scheduler's last result for the PodGroup, for one node pool."""
+    """The last result of the scheduler for the PodGroup, for one node pool."""
 
     type: str = ""
     node_pool: str = ""
@@ -73,7 +73,7 @@ class SchedulingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=T
 
 
 class ResourcesStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the PodGroup holds and asks for."""
+    """What the PodGroup uses and requests."""
 
     allocated: Mapping[str, Quantity] = {}
     allocated_non_preemptible: Mapping[str, Quantity] = {}
@@ -81,14 +81,14 @@ class ResourcesStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class PodGroupStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the scheduler reported about the PodGroup."""
+    """The state that the scheduler reports."""
 
     scheduling_conditions: tuple[SchedulingCondition, ...] = ()
     resources_status: ResourcesStatus = ResourcesStatus()
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A group of pods."""
+    """A PodGroup."""
 
     metadata: Meta
     spec: PodGroupSpec = PodGroupSpec()

@@ -10,7 +10,7 @@ __all__ = [
 
 
 class PriorityClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A name for a priority."""
+    """The name of a priority."""
 
     metadata: Meta
     value: int = 0

@@ -1,7 +1,7 @@
 """Quantities as exact integers: `500m` of CPU is 500 thousandths, `1Ki` of memory is 1024 bytes.
 
-What is not whole in the unit asked for is rounded away from zero, as the API server does: a request
-for some of a resource gets some. What is larger than 64 bits is the largest number of 64 bits.
+A fraction of the unit is rounded away from zero, as the API server does, so that a small request is
+not lost. A value beyond 64 bits becomes the largest 64-bit number.
 """
 
 import re
@@ -22,10 +22,10 @@ __all__ = [
     "whole",
 ]
 
-Quantity: TypeAlias = str | int | float  # text in built-in kinds; in a CRD JSON numbers too
+Quantity: TypeAlias = str | int | float  # a string in built-in kinds; in a CRD JSON numbers too
 
 MAX: Final = 2**63 - 1
-_DIGITS: Final = 100  # of a quantity that a person might still mean
+_DIGITS: Final = 100  # characters of a quantity that a user can mean
 _DECIMAL: Final = {
     "n": -9,
     "u": -6,
@@ -41,28 +41,32 @@ _DECIMAL: Final = {
 _SUFFIXES: Final = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SHAPE: Final = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)([A-Za-z]{0,2}|[eE][+-]?[0-9]+)")
-_LONGEST: Final = 4096  # with zeros that say nothing, of which the API server takes any number
+_LONGEST: Final = (
+    4096  # characters with insignificant zeros, which the API server accepts in any number
+)
 _RIGHT: Final = 'such as "2", "500m", "1.5", "16Gi" or "1e3"'
 
 
 class QuantityError(TrainerKaiError):
-    """What stands where a quantity should; the message says what would be right."""
+    """An invalid quantity; the message has the valid format."""
 
 
-@lru_cache(maxsize=8192, typed=True)  # a cluster knows few different ones, and reads them for ever
+@lru_cache(
+    maxsize=8192, typed=True
+)  # a cluster has few different quantities, and reads them repeatedly
 def whole(quantity: Quantity) -> int:
-    """Return bytes, pods, devices."""
+    """Return bytes, pods or devices."""
     return _rounded(quantity, 0)
 
 
 @lru_cache(maxsize=8192, typed=True)
 def milli(quantity: Quantity) -> int:
-    """Return thousandths: of a CPU, of a GPU."""
+    """Return thousandths of a CPU or a GPU."""
     return _rounded(quantity, 3)
 
 
 def is_whole(quantity: Quantity) -> bool:
-    """Say whether it is a whole number of units, however large."""
+    """Say whether a quantity is a whole number of units, of any size."""
     _, number, two, ten = _parts(quantity)
     if number == 0 or ten >= 0:
         return True
@@ -82,9 +86,9 @@ def format_bytes(count: int) -> str:
 
 
 def canonical_quantity(quantity: Quantity) -> str:
-    """Write a quantity as programs in Go pass it on; what is none is left as it is.
+    """Write a quantity as Go programs pass it on; an invalid one is returned unchanged.
 
-    A decimal text stays as it is where its last digit counts in powers of a thousand.
+    A decimal text is unchanged if its last digit counts in powers of a thousand.
     """
     text = str(quantity)
     try:
@@ -142,16 +146,16 @@ def _rounded(quantity: Quantity, digits: int) -> int:
 def _parts(quantity: Quantity) -> tuple[int, int, int, int]:
     """Return sign, number, power of two and power of ten."""
     if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
-        raise QuantityError(f"{quantity!r} is no quantity; write one {_RIGHT}")
+        raise QuantityError(f"{quantity!r} is not a quantity; write one {_RIGHT}")
     text = quantity if isinstance(quantity, str) else repr(quantity)
     matched = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
     if matched is None:
-        raise QuantityError(f"{_truncated(text)} is no quantity; write one {_RIGHT}")
+        raise QuantityError(f"{_truncated(text)} is not a quantity; write one {_RIGHT}")
     sign, before, after, suffix = matched.groups()
     if len(text) > _DIGITS:
         before, after = before.lstrip("0"), after.rstrip("0")
         if len(before) + len(after) > _DIGITS:
-            raise QuantityError(f"{_truncated(text)} is no quantity; write one {_RIGHT}")
+            raise QuantityError(f"{_truncated(text)} is not a quantity; write one {_RIGHT}")
     two, ten = _powers(suffix, text)
     return -1 if sign == "-" else 1, int(before + after or "0"), two, ten - len(after)
 
@@ -167,7 +171,7 @@ def _powers(suffix: str, text: str) -> tuple[int, int]:
         except ValueError:
             pass
     known = ", ".join(filter(None, [*_DECIMAL, *_BINARY]))
-    raise QuantityError(f"{_truncated(text)} ends in {suffix!r}; a suffix is one of {known}")
+    raise QuantityError(f"{_truncated(text)} ends in {suffix!r}; valid suffixes are {known}")
 
 
 def _truncated(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Queue: the quota of a team, its share over quota, and its limit."""
+"""Queue: the quota of a team, its weight for resources over quota, and its limit."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -12,9 +12,9 @@ __all__ = ["Queue", "QueueResource", "QueueResources", "QueueSpec", "QueueStatus
 
 
 class QueueResource(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Share of one resource: GPUs, millicores, or megabytes of 10^6; -1 means no bound.
+    """The share of one resource: GPUs, millicores, or megabytes of 10^6; -1 means unlimited.
 
-    What is left out is 0: of a resource that is not mentioned a queue may use nothing at all.
+    A missing number is 0: a queue may use nothing of a resource that it does not mention.
     """
 
     quota: Decimal = Decimal(0)
@@ -23,7 +23,7 @@ class QueueResource(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
 
 
 class QueueResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The shares of a queue."""
+    """The shares of a queue by resource."""
 
     gpu: QueueResource = QueueResource()
     cpu: QueueResource = QueueResource()
@@ -31,7 +31,7 @@ class QueueResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The parent of the queue, and what it gets."""
+    """The parent of the queue, and its shares."""
 
     parent_queue: str = ""
     priority: int | None = None
@@ -41,7 +41,7 @@ class QueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What its PodGroups hold and ask for: cores, bytes and devices, unlike the spec."""
+    """What the PodGroups of a queue use and request: cores, bytes and devices, unlike the spec."""
 
     child_queues: tuple[str, ...] = ()
     allocated: Mapping[str, Quantity] = {}

@@ -1,4 +1,4 @@
-"""ResourceQuota: which pods of a namespace it counts, as far as that goes by their priority."""
+"""ResourceQuota: which pods of a namespace it counts, by their priority class."""
 
 import msgspec
 
@@ -22,14 +22,14 @@ class ScopeSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which pods are counted; a scope is an expression that Exists."""
+    """The scopes of a quota; a scope is an expression with Exists."""
 
     scopes: tuple[str, ...] = ()
     scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A quota of a namespace; how much it allows is the API server's business."""
+    """A quota of a namespace; only the API server reads its amounts."""
 
     metadata: Meta
     spec: QuotaSpec = QuotaSpec()

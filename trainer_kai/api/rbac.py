@@ -1,4 +1,4 @@
-"""Roles and their bindings: which users may use a queue, and no more of rules than that."""
+"""Roles and their bindings, with the parts that grant the use of a queue."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ __all__ = ["PolicyRule", "Role", "RoleBinding", "RoleRef", "Subject"]
 
 
 class PolicyRule(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What may be done, to which objects; without names it is all of them."""
+    """Verbs on objects; without names the rule is for all objects."""
 
     api_groups: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RoleRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The role that a binding gives; it never changes."""
+    """The role of a binding; it is immutable."""
 
     api_group: str = ""
     kind: str = ""
@@ -32,7 +32,7 @@ class RoleRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class Subject(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A user, a group, or an account of a namespace."""
+    """A user, a group, or a ServiceAccount."""
 
     kind: str = ""
     api_group: str = ""

@@ -1,4 +1,4 @@
-"""What workloads request by labels and annotations, and which values of these are invalid."""
+"""The values that workloads request by labels and annotations, and which of them are invalid."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -46,12 +46,12 @@ _TIME: Final = re.compile(
 
 
 def is_count(text: str) -> bool:
-    """Say whether a text is a whole number from 1 on that a user can mean."""
+    """Say whether a text is a positive integer within the limit."""
     return bool(_COUNT.fullmatch(text))
 
 
 def duration_fault(text: str, *, negative: bool = False) -> str | None:
-    """Say what is wrong with a duration; a negative one may mean never."""
+    """Return what is wrong with a duration; a negative one can mean "never"."""
     try:
         length = nanoseconds(text)
     except DurationError as error:
@@ -60,30 +60,32 @@ def duration_fault(text: str, *, negative: bool = False) -> str | None:
 
 
 def preemptibility_fault(text: str) -> str | None:
-    """Say what is wrong with a preemptibility."""
+    """Return what is wrong with a preemptibility."""
     right = " or ".join(map(repr, PREEMPTIBILITIES))
     return None if text in PREEMPTIBILITIES else f"{text!r} must be {right}"
 
 
 def requested_label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with what labels ask for."""
+    """Yield what is wrong with the values of labels."""
     yield from _faults(_LABELS, labels, path)
 
 
 def requested_annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with what annotations ask for, one by one and together."""
+    """Yield what is wrong with the values of annotations, one by one and together."""
     yield from _faults(_ANNOTATIONS, annotations, path)
     shares_gpu = GPU_FRACTION in annotations or GPU_MEMORY in annotations
     if GPU_FRACTION_DEVICES in annotations and not shares_gpu:
-        message = f"only together with {GPU_FRACTION} or {GPU_MEMORY}"
+        message = f"can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"
         yield FieldWarning(f"{path}[{GPU_FRACTION_DEVICES}]", message)
     if annotations.get(MPS) == "true" and not shares_gpu:
-        yield FieldWarning(f"{path}[{MPS}]", f"only together with {GPU_FRACTION} or {GPU_MEMORY}")
+        yield FieldWarning(
+            f"{path}[{MPS}]", f"can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"
+        )
     if GPU_FRACTION in annotations and GPU_MEMORY in annotations:
         yield FieldWarning(f"{path}[{GPU_MEMORY}]", f"cannot be set together with {GPU_FRACTION}")
     for name in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
         if name in annotations and TOPOLOGY not in annotations:
-            yield FieldWarning(f"{path}[{name}]", f"only together with {TOPOLOGY}")
+            yield FieldWarning(f"{path}[{name}]", f"can only be set together with {TOPOLOGY}")
 
 
 def _faults(
@@ -96,11 +98,11 @@ def _faults(
 
 
 def _queue(text: str) -> str | None:
-    return dns_subdomain_fault(text) if text else None  # an empty one names none
+    return dns_subdomain_fault(text) if text else None  # an empty value names no queue
 
 
 def _count(text: str) -> str | None:
-    return None if is_count(text) else f"{text!r} must be a whole number from 1 on"
+    return None if is_count(text) else f"{text!r} must be an integer of 1 or more"
 
 
 def _fraction(text: str) -> str | None:
@@ -110,7 +112,7 @@ def _fraction(text: str) -> str | None:
             return None
     except (QuantityError, InvalidOperation):
         pass
-    return f"{text!r} must be a part of one GPU: more than 0 and less than 1, such as '0.5'"
+    return f"{text!r} must be a fraction of one GPU: more than 0 and less than 1, such as '0.5'"
 
 
 def _flag(text: str) -> str | None:

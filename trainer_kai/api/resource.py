@@ -1,4 +1,4 @@
-"""A kind of object as the API server serves it, and the struct that we read it into."""
+"""A kind as the API server serves it, and our struct for its objects."""
 
 from typing import Generic, TypeVar
 
@@ -12,9 +12,9 @@ T = TypeVar("T", bound=Object)
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):
-    """Group, version and plural: what a path is made of; and the struct of its objects."""
+    """Group, version and plural form the URL path; the struct is for the objects."""
 
-    group: str  # "" for the core group
+    group: str  # "" is the core group
     version: str
     plural: str
     kind: str
@@ -23,7 +23,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def api_version(self) -> str:
-        """Return group and version as an object spells them."""
+        """Return group and version as in an object."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def __str__(self) -> str:

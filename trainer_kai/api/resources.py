@@ -1,4 +1,4 @@
-"""The kinds that we read, and where the API server has them."""
+"""The kinds that we read, and their API paths."""
 
 from typing import Final, TypeVar
 
@@ -114,7 +114,7 @@ CLUSTER_ROLES: Final = _cluster_wide(RBAC, "v1", "clusterroles", Role, "ClusterR
 CLUSTER_ROLE_BINDINGS: Final = _cluster_wide(
     RBAC, "v1", "clusterrolebindings", RoleBinding, "ClusterRoleBinding"
 )
-# Asked and answered; the API server keeps none.
+# Created to get an answer; the API server does not store them.
 ACCESS_REVIEWS: Final = _cluster_wide(
     AUTHORIZATION, "v1", "subjectaccessreviews", AccessReview, "SubjectAccessReview"
 )

@@ -1,4 +1,4 @@
-"""SubjectAccessReview: whether a user may do something, as it was asked and answered."""
+"""SubjectAccessReview: whether a user has a permission, as a request and its response."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ __all__ = ["AccessReview", "AccessSpec", "AccessStatus", "ResourceAttributes"]
 
 
 class ResourceAttributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What would be done, and to what."""
+    """The verb and the object."""
 
     verb: str = ""
     group: str = ""
@@ -18,7 +18,7 @@ class ResourceAttributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AccessSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which user or groups would do it."""
+    """The user or the groups."""
 
     resource_attributes: ResourceAttributes = ResourceAttributes()
     user: str = ""
@@ -26,14 +26,14 @@ class AccessSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
 
 
 class AccessStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the authorizers say."""
+    """The response of the authorizers."""
 
     allowed: bool = False
     reason: str = ""
 
 
 class AccessReview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One question, and its answer if there is one."""
+    """A request, and its response if there is one."""
 
     metadata: Meta
     spec: AccessSpec = AccessSpec()

@@ -1,4 +1,4 @@
-"""TrainingRuntime and ClusterTrainingRuntime: how trainings of a kind are run."""
+"""TrainingRuntime and ClusterTrainingRuntime: how the trainings of a kind run."""
 
 import msgspec
 
@@ -18,18 +18,18 @@ __all__ = [
 
 
 class MPIPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A launcher and its workers."""
+    """MPI: a launcher and its workers."""
 
     num_proc_per_node: int = 1
     run_launcher_as_node: bool = False
 
 
 class PresenceOnly(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A field of which we read only that it is there."""
+    """A field of which only the presence matters."""
 
 
 class MLPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How many nodes, and how their processes find each other: in one of these ways at most."""
+    """The number of nodes, and how their processes find each other: at most one of these ways."""
 
     num_nodes: int | None = None
     torch: PresenceOnly | None = None
@@ -40,13 +40,13 @@ class MLPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fal
 
 
 class KaiPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The queue that a runtime asks for, where the CRD carries this field."""
+    """The queue of a runtime, if the CRD has this field."""
 
     queue: str = ""
 
 
 class PodGroupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which scheduler places the gang; of others it is enough that they are named."""
+    """The scheduler of the gang; of other schedulers only the presence matters."""
 
     coscheduling: PresenceOnly | None = None
     volcano: PresenceOnly | None = None
@@ -54,14 +54,14 @@ class PodGroupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, 
 
 
 class JobSetTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What JobSets are made from."""
+    """The template of JobSets."""
 
     metadata: TemplateMeta = TemplateMeta()
     spec: JobSetSpec = JobSetSpec()
 
 
 class RuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Policies and the template; a runtime without an mlPolicy is not one with an empty one."""
+    """Policies and the template; a missing mlPolicy differs from an empty one."""
 
     ml_policy: MLPolicy | None = None
     pod_group_policy: PodGroupPolicy | None = None
@@ -69,7 +69,7 @@ class RuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A runtime of one namespace or of the cluster; both are written alike."""
+    """A runtime of a namespace or of the cluster."""
 
     metadata: Meta
     spec: RuntimeSpec = RuntimeSpec()

@@ -1,4 +1,4 @@
-"""Which objects are meant: by their labels, or, for nodes, by labels and fields."""
+"""Selectors of objects by their labels, and of nodes also by fields."""
 
 from collections.abc import Mapping
 
@@ -16,20 +16,20 @@ class Requirement(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=
 
 
 class LabelSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """All of these must hold; empty means everything, and no selector at all means nothing."""
+    """All requirements must hold; an empty selector matches all objects, a missing one none."""
 
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()
 
 
 class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """All of these must hold; an empty term matches no node."""
+    """All requirements must hold; an empty term matches no node."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """One of the terms must hold."""
+    """At least one term must hold."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()

@@ -1,4 +1,4 @@
-"""Claims, volumes and classes: what ties a pod to where its data is."""
+"""Volume claims, volumes and storage classes: which nodes can use the data of a pod."""
 
 from collections.abc import Mapping
 
@@ -25,13 +25,13 @@ __all__ = [
 
 
 class VolumeResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How much is asked for."""
+    """The requested size."""
 
     requests: Mapping[str, Quantity] = {}
 
 
 class VolumeClaimSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What is asked for; a class of "" and no class at all are different wishes."""
+    """The request; a class of "" and a missing class mean different things."""
 
     storage_class_name: str | None = None
     volume_name: str = ""
@@ -46,7 +46,7 @@ class VolumeClaimStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PersistentVolumeClaim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A claim."""
+    """A PersistentVolumeClaim."""
 
     metadata: Meta
     spec: VolumeClaimSpec = VolumeClaimSpec()
@@ -54,7 +54,7 @@ class PersistentVolumeClaim(msgspec.Struct, frozen=True, kw_only=True, gc=False)
 
 
 class ClaimRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The claim that a volume is kept for."""
+    """The claim that a volume is reserved for."""
 
     namespace: str = ""
     name: str = ""
@@ -68,7 +68,7 @@ class VolumeNodeAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class VolumeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the volume is."""
+    """The properties of a volume."""
 
     capacity: Mapping[str, Quantity] = {}
     access_modes: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PersistentVolume(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A volume."""
+    """A PersistentVolume."""
 
     metadata: Meta
     spec: VolumeSpec = VolumeSpec()
@@ -99,13 +99,13 @@ class LabelValues(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TopologySelectorTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Node labels with the values among which a class makes volumes."""
+    """Node labels and their values, where a class creates volumes."""
 
     match_label_expressions: tuple[LabelValues, ...] = ()
 
 
 class StorageClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How volumes are made, and when."""
+    """A StorageClass: how volumes are created, and when."""
 
     metadata: Meta
     provisioner: str = ""

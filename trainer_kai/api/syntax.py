@@ -1,4 +1,4 @@
-"""How names and labels are spelled; each function returns what would be right, or None."""
+"""The syntax of names and labels; the functions return what is wrong, or None."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _ANNOTATIONS_BYTES: Final = 256 * 1024
 
 
 def dns_label_fault(text: str) -> str | None:
-    """Say what is wrong with a part of a host name."""
+    """Return what is wrong with a part of a host name."""
     if len(text) <= _LABEL_LENGTH and _DNS_LABEL.fullmatch(text):
         return None
     return (
@@ -35,7 +35,7 @@ def dns_label_fault(text: str) -> str | None:
 
 
 def dns_subdomain_fault(text: str) -> str | None:
-    """Say what is wrong with the name of an object."""
+    """Return what is wrong with the name of an object."""
     if len(text) <= _SUBDOMAIN_LENGTH and _DNS_SUBDOMAIN.fullmatch(text):
         return None
     return (
@@ -45,10 +45,10 @@ def dns_subdomain_fault(text: str) -> str | None:
 
 
 def label_name_fault(text: str) -> str | None:
-    """Say what is wrong with the name of a label or an annotation."""
+    """Return what is wrong with the key of a label or an annotation."""
     prefix, slash, name = text.rpartition("/")
     if slash and dns_subdomain_fault(prefix):
-        return f"{text!r}: what stands before '/' must be a DNS name, such as 'example.org'"
+        return f"{text!r}: the part before '/' must be a DNS name, such as 'example.org'"
     if len(name) <= _LABEL_LENGTH and _NAME.fullmatch(name):
         return None
     return (
@@ -58,7 +58,7 @@ def label_name_fault(text: str) -> str | None:
 
 
 def label_value_fault(text: str) -> str | None:
-    """Say what is wrong with the value of a label; it may be empty."""
+    """Return what is wrong with the value of a label; it may be empty."""
     if not text or (len(text) <= _LABEL_LENGTH and _NAME.fullmatch(text)):
         return None
     return (
@@ -76,11 +76,11 @@ def label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 
 
 def annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with annotations: their names, and all of them together."""
+    """Yield what is wrong with annotations: their keys, and their total size."""
     for name in annotations:
-        fault = label_name_fault(name.lower())  # the API server is as lenient
+        fault = label_name_fault(name.lower())  # the API server ignores the case too
         if fault:
             yield FieldError(f"{path}[{name}]", fault)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items())
     if size > _ANNOTATIONS_BYTES:
-        yield FieldError(path, f"{size} bytes in all; {_ANNOTATIONS_BYTES} are the most")
+        yield FieldError(path, f"{size} bytes in total; at most {_ANNOTATIONS_BYTES} are allowed")

@@ -1,4 +1,4 @@
-"""Topology: which node labels say how close two nodes are, coarsest first."""
+"""Topology: the node labels that define how close two nodes are, from coarse to fine."""
 
 import msgspec
 
@@ -8,14 +8,14 @@ __all__ = ["Topology", "TopologyLevel", "TopologySpec"]
 
 
 class TopologyLevel(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """One label; workloads may call it by its alias."""
+    """A node label; workloads may refer to it by its alias."""
 
     node_label: str
     alias: str = ""
 
 
 class TopologySpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The levels from the coarsest to the finest."""
+    """The levels, from the coarsest to the finest."""
 
     levels: tuple[TopologyLevel, ...] = ()
 

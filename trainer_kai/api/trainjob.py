@@ -1,4 +1,4 @@
-"""TrainJob: what a user asks for."""
+"""TrainJob: the training that a user submits."""
 
 import msgspec
 
@@ -18,14 +18,14 @@ __all__ = [
 
 
 class RuntimeRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The runtime; the API server fills in the kind."""
+    """The runtime; the API server fills in its kind."""
 
     name: str = ""
     kind: str = "ClusterTrainingRuntime"
 
 
 class Trainer(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What this training changes of its runtime's trainer."""
+    """The changes of this TrainJob to its runtime's trainer."""
 
     num_nodes: int | None = None
     num_proc_per_node: int | None = None
@@ -33,20 +33,20 @@ class Trainer(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class TrainingRuntimeSpecPatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is merged over the runtime; of containers only parts can be patched."""
+    """Patches of the runtime; of containers only some fields can be patched."""
 
     template: JobSetTemplate = JobSetTemplate()
 
 
 class RuntimePatch(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """One manager's changes."""
+    """The patches of one manager."""
 
     manager: str = ""
     training_runtime_spec: TrainingRuntimeSpecPatch = TrainingRuntimeSpecPatch()
 
 
 class TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What is to be trained, and with what."""
+    """The desired state."""
 
     runtime_ref: RuntimeRef = RuntimeRef()
     trainer: Trainer | None = None
@@ -56,7 +56,7 @@ class TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class TrainJobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How far the training is."""
+    """The progress of the training."""
 
     conditions: tuple[Condition, ...] = ()
 

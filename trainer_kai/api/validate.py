@@ -1,8 +1,7 @@
-"""What is wrong with an object by its own rules: every fault at once, each with its path.
+"""The faults of an object by itself: all of them at once, each with its path.
 
-Only what can be seen in the object itself, and no value that KAI's CRD admits: `effective_values`
-says what counts in its place. Whether its queue exists, or whether it can ever be placed, is asked
-elsewhere.
+Only faults that the object alone shows. Values that KAI's CRD admits are no faults; for those see
+`effective_values`. Whether its queue exists, or whether it can be placed, is checked elsewhere.
 """
 
 from collections import Counter
@@ -46,41 +45,41 @@ __all__ = [
 
 Faults = Iterator[FieldError]
 _MAX_LEVELS: Final = 16
-_LARGEST: Final = 2**31 - 1  # of what Kubernetes counts
+_LARGEST: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 
 
 def queue_faults(queue: Queue) -> tuple[FieldError, ...]:
-    """Return what is wrong with a queue."""
+    """Return the faults of a queue."""
     return tuple(_queue(queue))
 
 
 def podgroup_faults(group: PodGroup) -> tuple[FieldError, ...]:
-    """Return what is wrong with a pod group."""
+    """Return the faults of a PodGroup."""
     return tuple(_podgroup(group))
 
 
 def topology_faults(topology: Topology) -> tuple[FieldError, ...]:
-    """Return what is wrong with a topology."""
+    """Return the faults of a topology."""
     return tuple(_topology(topology))
 
 
 def trainjob_faults(job: TrainJob) -> tuple[FieldError, ...]:
-    """Return what is wrong with a TrainJob, as far as scheduling is concerned."""
+    """Return the faults of a TrainJob that concern scheduling."""
     return tuple(_trainjob(job))
 
 
 def runtime_faults(runtime: Runtime) -> tuple[FieldError, ...]:
-    """Return what is wrong with a runtime, as far as scheduling is concerned."""
+    """Return the faults of a runtime that concern scheduling."""
     return tuple(_runtime(runtime))
 
 
 def jobset_faults(jobset: JobSet) -> tuple[FieldError, ...]:
-    """Return what is wrong with a JobSet, as far as scheduling is concerned."""
+    """Return the faults of a JobSet that concern scheduling."""
     return (*_metadata(jobset.metadata, "metadata"), *_jobset_spec(jobset.spec, "spec"))
 
 
 def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
-    """Return what is wrong with a pod, as far as scheduling is concerned."""
+    """Return the faults of a pod that concern scheduling."""
     return tuple(_pod(pod.metadata, pod.spec, ""))
 
 
@@ -92,14 +91,14 @@ def _queue(queue: Queue) -> Faults:
         if spec.parent_queue == queue.metadata.name:
             yield FieldError("spec.parentQueue", "a queue cannot be its own parent")
     if spec.resources is None:
-        yield FieldError("spec.resources", "must be there; -1 for quota and limit means no bound")
+        yield FieldError("spec.resources", "is missing; -1 for quota and limit means unlimited")
         return
     for name in ("gpu", "cpu", "memory"):
         yield from _queue_resource(getattr(spec.resources, name), f"spec.resources.{name}")
 
 
 def _queue_resource(resource: QueueResource, path: str) -> Faults:
-    """Look for what is no number; `effective_queue` says what one below zero counts as."""
+    """Yield values that are not numbers; `effective_queue` handles negative ones."""
     for name, number in (
         ("quota", resource.quota),
         ("limit", resource.limit),
@@ -126,22 +125,22 @@ def _tree(groups: tuple[SubGroup, ...]) -> Faults:
         path = f"spec.subGroups[{i}]"
         yield from _at_path(f"{path}.name", dns_label_fault(group.name))
         if count[group.name] > 1:
-            yield FieldError(f"{path}.name", f"{group.name!r} is there {count[group.name]} times")
+            yield FieldError(f"{path}.name", f"{group.name!r} exists {count[group.name]} times")
         if group.parent and group.parent not in parents:
-            yield FieldError(f"{path}.parent", f"there is no sub-group {group.parent!r}")
+            yield FieldError(f"{path}.parent", f"sub-group {group.parent!r} does not exist")
         elif _is_in_cycle(group.name, parents):
-            yield FieldError(f"{path}.parent", f"{group.name!r} is above itself")
+            yield FieldError(f"{path}.parent", f"{group.name!r} is its own ancestor")
         yield from _min_numbers(group.min_member, group.min_sub_group, path)
         yield from _sub_group_minima(group, path, is_inner=group.name in inner)
 
 
 def _sub_group_minima(group: SubGroup, path: str, *, is_inner: bool) -> Faults:
-    """Look at the counts; a minMember above sub-groups is ignored, as in KAI's older objects."""
+    """Check the minimum counts; a minMember above sub-groups is ignored, as in older objects."""
     if not is_inner and group.min_sub_group is not None:
-        message = "must be absent from a sub-group without sub-groups; its minMember counts pods"
+        message = "must not be set on a sub-group without children; its minMember counts pods"
         yield FieldError(f"{path}.minSubGroup", message)
     if not is_inner and group.min_member is None:
-        yield FieldError(f"{path}.minMember", "must be there: how many pods at least")
+        yield FieldError(f"{path}.minMember", "is missing: it is the minimum number of pods")
 
 
 def _min_numbers(member: int | None, sub_group: int | None, path: str) -> Faults:
@@ -153,7 +152,7 @@ def _min_numbers(member: int | None, sub_group: int | None, path: str) -> Faults
 
 
 def _is_in_cycle(name: str, parents: Mapping[str, str]) -> bool:
-    """Say whether the way up from a sub-group leads back to it."""
+    """Say whether the parents of a sub-group lead back to it."""
     at, steps = parents[name], 0
     while at in parents and at != name and steps < len(parents):
         at, steps = parents[at], steps + 1
@@ -164,20 +163,24 @@ def _topology(topology: Topology) -> Faults:
     levels = topology.spec.levels
     yield from _metadata(topology.metadata, "metadata")
     if not 1 <= len(levels) <= _MAX_LEVELS:
-        yield FieldError("spec.levels", f"{len(levels)} levels; 1 to {_MAX_LEVELS} are allowed")
+        yield FieldError(
+            "spec.levels", f"{len(levels)} levels; between 1 and {_MAX_LEVELS} are allowed"
+        )
     labels = Counter(level.node_label for level in levels)
     aliases = Counter(level.alias for level in levels if level.alias)
     for i, level in enumerate(levels):
         path = f"spec.levels[{i}]"
         yield from _at_path(f"{path}.nodeLabel", label_name_fault(level.node_label))
         if labels[level.node_label] > 1:
-            yield FieldError(f"{path}.nodeLabel", f"{level.node_label!r} is there twice")
+            yield FieldError(f"{path}.nodeLabel", f"{level.node_label!r} exists twice")
         if level.node_label == HOSTNAME and i < len(levels) - 1:
-            yield FieldError(f"{path}.nodeLabel", "one node is the finest level: it must be last")
+            yield FieldError(
+                f"{path}.nodeLabel", "a single node is the finest level, so it must be last"
+            )
         if level.alias:
             yield from _at_path(f"{path}.alias", label_name_fault(level.alias))
         if aliases[level.alias] > 1:
-            yield FieldError(f"{path}.alias", f"{level.alias!r} is there twice")
+            yield FieldError(f"{path}.alias", f"{level.alias!r} exists twice")
         if level.alias in labels:
             yield FieldError(f"{path}.alias", f"{level.alias!r} is the label of a level")
 
@@ -199,7 +202,7 @@ def _trainjob(job: TrainJob) -> Faults:
 
 def _number(value: int | None, path: str, least: int) -> Faults:
     if value is not None and not least <= value <= _LARGEST:
-        yield FieldError(path, f"{value} must be from {least} to {_LARGEST}")
+        yield FieldError(path, f"{value} must be between {least} and {_LARGEST}")
 
 
 def _runtime(runtime: Runtime) -> Faults:
@@ -222,7 +225,7 @@ def _jobset_spec(spec: JobSetSpec, path: str) -> Faults:
         at = f"{path}.replicatedJobs[{i}]"
         for j, dependency in enumerate(job.depends_on):
             if dependency.name not in names - {job.name}:
-                message = f"there is no other replicatedJob {dependency.name!r}"
+                message = f"another replicatedJob {dependency.name!r} does not exist"
                 yield FieldError(f"{at}.dependsOn[{j}].name", message)
         pod = job.template.spec.template
         yield from _metadata(job.template.metadata, f"{at}.template.metadata")
@@ -273,7 +276,7 @@ def _quantities(amounts: Mapping[str, Quantity], path: str) -> Faults:
         if thousandths < 0:
             yield FieldError(f"{path}[{name}]", f"{quantity} must not be negative")
         elif "/" in name and not is_whole(quantity):
-            message = f"{quantity} must be a whole number; a part of a GPU is asked for by "
+            message = f"{quantity} must be an integer; a fraction of a GPU is requested by "
             yield FieldError(f"{path}[{name}]", f"{message}the annotation {GPU_FRACTION}")
 
 

@@ -1,4 +1,4 @@
-"""The command line, the top layer: it may import every room, and no room imports it.
+"""The command line, the top layer: it may import all other packages, and none imports it.
 
-It shows what the other rooms decide; it never decides anything itself.
+It shows what the other packages decide, and decides nothing itself.
 """

@@ -1,4 +1,4 @@
-"""`trainer-kai`: arguments in, one call, and an exit code that means something."""
+"""The entry point of `trainer-kai`: parses arguments, runs a command, returns the exit code."""
 
 import argparse
 import errno
@@ -17,15 +17,16 @@ from trainer_kai.cli.commands.why.command import add_why
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.errors import ApiError
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; print a mistake of the user or an unreachable cluster as one line."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
-        prog="trainer-kai", description="Gang scheduling of TrainJobs: what happens, and why."
+        prog="trainer-kai",
+        description="Gang scheduling of TrainJobs: preview, simulate, explain, manage queues.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_plan(commands)
@@ -34,11 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_queue(commands)
     add_doctor(commands)
     add_run(commands)
-    args = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; print an error of the user or of the cluster as one line."""
+    args = build_parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(
             errors="replace"
-        )  # a character that the terminal lacks is no failure
+        )  # a character that the terminal cannot show is no failure
     try:
         code: int = args.run(args)
         sys.stdout.flush()
@@ -58,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in _DISK_FULL_ERRNOS:
             raise
         _discard_output()
-        print(f"trainer-kai: the answer could not be written: {error.strerror}", file=sys.stderr)
+        print(f"trainer-kai: cannot write the output: {error.strerror}", file=sys.stderr)
         return 2
     return code
 

@@ -1,17 +1,17 @@
-"""The Kubernetes client: requests to the API server, how they are repeated, and how to open one.
+"""The Kubernetes client: requests to the API server, their retries, and how to open a client.
 
-Repeating is done here and nowhere else, by these rules:
+Retries happen here and nowhere else, by these rules:
 
-1. A response that says "later" (429) is waited for, unless the retry policy says otherwise.
+1. After a 429 the client waits and sends again, unless the retry policy says otherwise.
 2. A request that never reached the API server is sent again.
-3. Any other failure is tried again only if the request is repeatable.
-4. After a 401 the credentials are read anew, once; then the process has to end.
-5. All of it within the retry policy of the client. The last error is the one that is raised.
-6. A response that cannot be read is `Garbled`, and the request is not repeated: a write was done.
+3. After any other failure a request is sent again only if it is repeatable.
+4. After a 401 the credentials are read again, once; then the process has to exit.
+5. All retries stay within the retry policy of the client. The last error is raised.
+6. A response that cannot be decoded is `Garbled`, and the request is not repeated: it was executed.
 
-`process_client` opens a client for many tasks, `command_client` one for a few requests of a
-command. `bind` (a Binding) and `review_access` (a SubjectAccessReview) are posted and are not
-objects of their own.
+`process_client` opens a client for many tasks, `command_client` one for the few requests of a
+command. `bind` (a Binding) and `review_access` (a SubjectAccessReview) create objects that the API
+server does not store.
 """
 
 import os
@@ -84,11 +84,11 @@ _ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How long to wait for one answer, and how long to go on asking."""
+    """The time limits for one response, and for all retries of a request."""
 
     timeout_s: float = 30.0
     total_s: float = 30.0
-    waits_when_throttled: bool = True  # False: the caller adapts to a 429
+    waits_when_throttled: bool = True  # False: the caller handles a 429
 
 
 DEFAULT_RETRY_POLICY: Final = RetryPolicy()
@@ -99,11 +99,11 @@ class RequestObserver(Protocol):
     """Counts the requests of a client."""
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
-        """Take note of one answer; status 0 means that there was none."""
+        """Count a response; status 0 means that no response arrived."""
         ...
 
     def repeated(self, request: Request) -> None:
-        """Take note that a request is sent again."""
+        """Count a request that is sent again."""
         ...
 
 
@@ -111,14 +111,14 @@ class NoRequestObserver:
     """Counts nothing."""
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
-        """Take no note."""
+        """Do nothing."""
 
     def repeated(self, request: Request) -> None:
-        """Take no note."""
+        """Do nothing."""
 
 
 class Client:
-    """One connection to one API server, shared by all tasks of a process."""
+    """A client of one API server, shared by all tasks of a process."""
 
     def __init__(
         self,
@@ -136,11 +136,11 @@ class Client:
         self._retry_policy = retry_policy
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         await self._transport.close()
 
     def with_fence(self, fence: "Fence") -> "Client":
-        """Return this client with a leader's fence before each write; closing it closes nothing."""
+        """Return this client with a leader's fence before each write; closing it does nothing."""
         from trainer_kai.kube.leader.fenced_transport import FencedTransport  # noqa: PLC0415 - no command leads
 
         fenced = FencedTransport(self._transport, fence, self.clock)
@@ -149,7 +149,7 @@ class Client:
         )
 
     def with_retry_policy(self, retry_policy: RetryPolicy) -> "Client":
-        """Return this client with another retry policy; only one of the two has to be closed."""
+        """Return this client with another retry policy; only one of both has to be closed."""
         return Client(
             self.rest_config, self._transport, self.clock, self._observer, retry_policy=retry_policy
         )
@@ -157,14 +157,14 @@ class Client:
     # Reading
 
     async def get(self, resource: Resource[T], key: Key, *, only_metadata: bool = False) -> T:
-        """Read one object; of metadata alone into a resource of `PartialObject`."""
+        """Get one object; with a resource of `PartialObject` only its metadata."""
         request = build.get(resource, key, only_metadata=only_metadata)
         return await self.call(resource.struct, request)
 
     async def pages(
         self, target: build.ListTarget[T], *, limit: int = _PAGE
     ) -> AsyncIterator[Page[T]]:
-        """Read a list page by page; every page is of the moment that the first one was read."""
+        """Read a list page by page, all pages as of the moment of the first one."""
         token = ""
         while True:
             page = await self.page(target, limit, token)
@@ -174,7 +174,7 @@ class Client:
                 return
 
     async def page(self, target: build.ListTarget[T], limit: int, token: str = "") -> Page[T]:
-        """Read one page of a list, of fewer objects where so many are too large."""
+        """Read one page of a list, with fewer objects if so many are too large."""
         request = build.list_page(target, limit, token)
         try:
             data = await self.send(request)
@@ -186,7 +186,7 @@ class Client:
             return decode_page(target.resource.struct, data)
 
     async def list(self, target: build.ListTarget[T]) -> list[T]:
-        """Read a list whole, where it is known to be short."""
+        """Read a list that is known to be short as a whole."""
         return [item async for page in self.pages(target) for item in page.items]
 
     # Writing
@@ -194,19 +194,19 @@ class Client:
     async def create(
         self, resource: Resource[T], namespace: str, body: Body, options: WriteOptions = NO_OPTIONS
     ) -> T:
-        """Make an object."""
+        """Create an object."""
         return await self.call(resource.struct, build.create(resource, namespace, body, options))
 
     async def replace(
         self, resource: Resource[T], key: Key, body: Body, options: WriteOptions = NO_OPTIONS
     ) -> T:
-        """Write an object whole; a `Conflict` says that it was changed since it was read."""
+        """Replace an object; `Conflict` means that it was changed since it was read."""
         return await self.call(resource.struct, build.replace(resource, key, body, options))
 
     async def merge_patch(
         self, resource: Resource[T], key: Key, fields: Body, options: WriteOptions = NO_OPTIONS
     ) -> T:
-        """Set some fields of an object; null removes one, a list replaces a list."""
+        """Set some fields of an object; null removes a field, a list replaces a list."""
         return await self._patch(resource, key, Patch(PatchKind.MERGE, fields), options)
 
     async def json_patch(
@@ -222,7 +222,7 @@ class Client:
     async def apply(
         self, resource: Resource[T], key: Key, fields: Body, options: WriteOptions
     ) -> T:
-        """Say which fields we own and what they are: those left out are given up (or removed)."""
+        """Apply the fields that we own; fields that are missing now are given up (or removed)."""
         if not options.field_manager:
             message = "server-side apply needs a field manager: WriteOptions(field_manager=…)"
             raise ValueError(message)
@@ -237,7 +237,7 @@ class Client:
     async def delete(
         self, resource: Resource[Any], key: Key, options: DeleteOptions = ANY_UID
     ) -> None:
-        """Delete an object, if it still is the one that is described."""
+        """Delete an object, if it still matches the preconditions."""
         await self.send(build.delete(resource, key, options))
 
     async def _patch(
@@ -248,13 +248,13 @@ class Client:
     # Sending
 
     async def call(self, struct: type[S], request: Request) -> S:
-        """Send any request and read what its answer holds."""
+        """Send any request and decode the body of its response."""
         data = await self.send(request)
         with garbled_if_unreadable(request):
             return decode(struct, data)
 
     async def send(self, request: Request, *, retry_policy: RetryPolicy | None = None) -> bytes:
-        """Send any request and return the body of its answer."""
+        """Send any request and return the body of its response."""
         retry_policy = retry_policy or self._retry_policy
         until_s = self.clock.monotonic_s() + retry_policy.total_s
         backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
@@ -279,7 +279,7 @@ class Client:
     async def stream(
         self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send a request whose answer goes on; it is tried once, and again only after a 401."""
+        """Send a request with a streamed response; it is retried only after a 401."""
         async with AsyncExitStack() as stack:
             yield await self._open_stream(stack, request, silence_s)
 
@@ -297,7 +297,7 @@ class Client:
                 renewed = True
 
     def _with_origin(self, error: Unauthorized) -> Unauthorized:
-        """Say which credentials the API server does not know."""
+        """Add to a 401 which credentials were not accepted."""
         details = error.details
         message = f"{details.message} to {self.rest_config.origin}"
         return Unauthorized(details._replace(message=message))
@@ -325,7 +325,7 @@ def _may_repeat(request: Request, error: ApiError, retry_policy: RetryPolicy) ->
 async def process_client(
     rest_config: RestConfig, clock: Clock, observer: RequestObserver | None = None
 ) -> AsyncIterator[Client]:
-    """Return a client that many tasks use at once, for as long as a process runs."""
+    """Return a client for many concurrent tasks, for the lifetime of a process."""
     client = Client(
         rest_config, _pooled_transport(rest_config), clock, observer or NoRequestObserver()
     )
@@ -337,7 +337,7 @@ async def process_client(
 
 @asynccontextmanager
 async def command_client(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[Client]:
-    """Return a client for a few requests of a command, as soon as can be."""
+    """Return a client for a few requests of a command, which is fast to start."""
     clock = SystemClock()
     rest_config = await find_rest_config(os.environ, clock, kubeconfig=kubeconfig, context=context)
     needs_pooled = rest_config.proxy or rest_config.trust.server_name
@@ -357,7 +357,7 @@ def _pooled_transport(rest_config: RestConfig) -> Transport:
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """A SubjectAccessReview: a user, groups, or both; a namespace lets RoleBindings allow it."""
+    """A SubjectAccessReview for a user, groups, or both; with a namespace RoleBindings count."""
 
     verb: str
     group: str
@@ -369,12 +369,12 @@ class AccessRequest:
     uid: str = ""
     extra: tuple[
         tuple[str, tuple[str, ...]], ...
-    ] = ()  # what else an authorizer may know the user by
+    ] = ()  # other attributes of the user that an authorizer may use
     subresource: str = ""
 
 
 class AccessDecision(msgspec.Struct, frozen=True):
-    """What the authorizers say, and why if they do."""
+    """The result of the authorizers, with the reason if it is allowed."""
 
     allowed: bool = False
     reason: str = ""
@@ -393,11 +393,12 @@ async def bind(
     version: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> None:
-    """Put this very pod, and no successor of its name, on a node, for good.
+    """Bind exactly this pod, and no later one with its name, to a node; this is final.
 
-    With a *version* (`metadata.resourceVersion`) only as it was then: 409 if it has changed. The
-    annotations are written onto the pod in the same step. The answer is a Status and is not read:
-    201 is all it says. To hear of a 429 instead of waiting: `client.with_retry_policy(…)`.
+    With a *version* (`metadata.resourceVersion`) the pod is bound only in that version, else the
+    answer is 409. The annotations are written onto the pod in the same step. The response is a
+    Status, which is not read: 201 is all that matters. To get a 429 instead of waiting, use
+    `client.with_retry_policy(…)`.
     """
     name = {"name": pod.name, "namespace": pod.namespace, "uid": uid}
     if version:
@@ -409,7 +410,7 @@ async def bind(
 
 
 async def review_access(client: Client, access_request: AccessRequest) -> AccessDecision:
-    """Ask the API server's authorizers; it changes nothing, so it may be asked twice."""
+    """Create an access review; it changes nothing, so it is repeatable."""
     attributes = {
         "verb": access_request.verb,
         "group": access_request.group,

@@ -1,7 +1,7 @@
-"""Which kinds of object the API server serves, asked once and remembered.
+"""The kinds that the API server serves, read once and cached.
 
-The answer covers all groups at once ("aggregated"). It is asked for again when a kind is missing,
-but not more often than every few seconds: a custom resource may have come since.
+One response has all groups ("aggregated discovery"). It is read again when a kind is missing, but
+at most every few seconds: a custom resource may have been installed since.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ class _Groups(msgspec.Struct):
 
 
 class Discovery:
-    """The kinds that one API server serves."""
+    """The kinds that an API server serves."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -60,10 +60,10 @@ class Discovery:
         self._refreshed_s = float("-inf")
 
     async def find(self, name: str) -> Resource[PartialObject] | None:
-        """Return the kind that people mean by *name*, in the version the API server prefers.
+        """Return the kind with this name, in the version that the API server prefers.
 
-        They write a plural, a singular, a kind or a short name, and may put the group behind a dot:
-        `pods`, `podgroups.scheduling.run.ai`, `pg`.
+        The name is a plural, a singular, a kind or a short name, and may have the group behind a
+        dot: `pods`, `podgroups.scheduling.run.ai`, `pg`.
         """
         resource = self._find(name.lower())
         if resource is None:
@@ -78,7 +78,7 @@ class Discovery:
         return self._serves(resource)
 
     async def refresh(self) -> None:
-        """Ask anew."""
+        """Read it again."""
         served: list[tuple[Resource[Any], _Resource]] = []
         for root in ("/api", "/apis"):
             request = Request("GET", root, accept=_AGGREGATED, repeatable=True)

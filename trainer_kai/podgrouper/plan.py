@@ -1,10 +1,9 @@
 """What to write for one JobSet: PodGroups that are missing or differ, and unassigned pods.
 
-The result follows from the observed state and from nothing else, so a second run writes nothing.
-While a JobSet is suspended nothing is written: its queue may still change, and its PodGroups
-request nothing. While a pod of it is on a node, its PodGroups change only so that they are easier
-to evict. Nothing is written for a JobSet whose TrainJob does not exist: its labels and owners are
-what an author wrote.
+The result follows only from the observed state, so a second run writes nothing. Nothing is written
+for a suspended JobSet: its queue may still change, and its PodGroups request nothing. While a pod
+of the JobSet is on a node, its PodGroups change only in ways that make eviction easier. Nothing is
+written for a JobSet without an existing TrainJob: its author may have invented labels and owners.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,24 +44,26 @@ _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
 
 class ObservedState(NamedTuple):
-    """The PodGroups of a JobSet, and what else is known of the cluster."""
+    """The PodGroups of a JobSet, and the state of the cluster that a plan needs."""
 
     groups: Mapping[Key, StoredPodGroup]
-    unsupported_fields: AbstractSet[str] = frozenset()  # of a PodGroup's spec: KAI's CRD lacks them
+    unsupported_fields: AbstractSet[str] = (
+        frozenset()
+    )  # fields of a PodGroup's spec that the CRD lacks
     has_trainjob: bool = True  # the TrainJob that the JobSet names as its controller exists
     is_running: bool = False  # a pod of a PodGroup is on a node, and not finished
     priority_classes: SelectablePriorityClasses = SelectablePriorityClasses({})
 
 
 class PodAssignment(NamedTuple):
-    """A pod that has to be assigned to its PodGroup, and the fields to merge into it."""
+    """A pod to assign to its PodGroup, and the fields to merge into the pod."""
 
     key: Key
     fields: ManifestFields
 
 
 class GroupingPlan(NamedTuple):
-    """What to write, and what to report once."""
+    """The writes, and the findings to report once."""
 
     apply: tuple[ManifestFields, ...] = ()
     assign: tuple[PodAssignment, ...] = ()
@@ -72,7 +73,7 @@ class GroupingPlan(NamedTuple):
 
 
 def is_admitted_here(jobset: JobSet) -> bool:
-    """Say whether a JobSet was admitted by us, and its pods are created in this cluster."""
+    """Say whether we admitted a JobSet, and its pods are created in this cluster."""
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
     return managed_here and jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
 
@@ -80,7 +81,7 @@ def is_admitted_here(jobset: JobSet) -> bool:
 def plan(
     jobset: JobSet, observed: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
 ) -> GroupingPlan:
-    """Return what to write so that PodGroups and pods are as the JobSet needs them."""
+    """Return the writes that bring PodGroups and pods in line with the JobSet."""
     meta = jobset.metadata
     is_over = meta.deletion_timestamp or jobset.status.terminal_state
     if is_over or jobset.spec.suspend or not (observed.has_trainjob and is_admitted_here(jobset)):
@@ -95,7 +96,9 @@ def plan(
     try:
         wanted = list(podgroup_manifests(jobset, complete_plan, rules, counts))
     except QuantityError as error:
-        finding = Finding("spec.replicatedJobs", f"cannot be planned: {error}", blocks=True)
+        finding = Finding(
+            "spec.replicatedJobs", f"the PodGroups cannot be planned: {error}", blocks=True
+        )
         return GroupingPlan(podgroup_plan=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
         wanted = [_keep_lowered_minimum(fields, observed.groups) for fields in wanted]
@@ -113,7 +116,7 @@ def plan(
 
 
 def _request_findings(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the requests that are invalid; with an invalid queue nothing runs."""
+    """Yield invalid labels and annotations; with an invalid queue nothing can run."""
     meta = jobset.metadata
     for fault in (
         *requested_label_faults(meta.labels, "metadata.labels"),
@@ -125,7 +128,7 @@ def _request_findings(jobset: JobSet) -> Iterator[Finding]:
 def _keep_lowered_minimum(
     fields: ManifestFields, groups: Mapping[Key, StoredPodGroup]
 ) -> ManifestFields:
-    """Keep a flat minimum that was lowered: no pod waits, so a higher one helps no pod."""
+    """Keep a lowered minMember: no pod waits, so raising it helps no pod."""
     group = groups.get(_key(fields))
     current = group.spec.get("minMember") if group else None
     if current is None or "minMember" not in fields["spec"]:
@@ -137,7 +140,7 @@ def _keep_lowered_minimum(
 def _restricted_while_running(
     fields: ManifestFields, observed: ObservedState, rules: GroupingRules
 ) -> RunningUpdate:
-    """Keep the current fields where pods run and the change would make them harder to evict."""
+    """Keep the current value of a field if pods run and the new one makes eviction harder."""
     current = observed.groups.get(_key(fields))
     if current is None or not observed.is_running:
         return RunningUpdate(fields)
@@ -147,7 +150,7 @@ def _restricted_while_running(
 
 
 def _is_marked(jobset: JobSet, podgroup: PlannedPodGroup) -> bool:
-    """Say whether admission has marked the pods of a PodGroup as ours, not as their user's."""
+    """Say whether admission marked the pods of a PodGroup, so that no user groups them."""
     names = {member.name for member in podgroup.subgroups}
     return any(
         GANG in job.template.spec.template.metadata.labels
@@ -173,7 +176,9 @@ def _differs(wanted: ManifestFields, observed: ObservedState) -> bool:
     if not _contains(fields, {"metadata": group.metadata, "spec": group.spec}):
         return True
     complete = {"metadata": own, "spec": wanted["spec"]}
-    return not group.managed_paths <= set(field_paths(complete))  # a field of ours is to be removed
+    return not group.managed_paths <= set(
+        field_paths(complete)
+    )  # a field that we manage must be removed
 
 
 def _contains(wanted: Any, current: Any) -> bool:
@@ -192,7 +197,7 @@ def _assignment(
     if podgroup is None or pod.observation.is_terminating:
         return None
     metadata: ManifestFields = {
-        "uid": pod.uid,  # the API server refuses the merge if the pod was recreated
+        "uid": pod.uid,  # the API server rejects the merge if the pod was recreated
         "annotations": {POD_GROUP: planned_podgroup_name(jobset, podgroup)},
     }
     if rules.mode == "bundled":

@@ -1,8 +1,8 @@
 """Reconciles PodGroups with JobSets: the only module around `plan` that waits.
 
-All replicas follow the cluster; only the leader writes. It begins with every JobSet there is, so
-what happened while there was no leader is caught up with. Each write may be repeated: a PodGroup is
-applied as a whole, and a pod is assigned by its uid.
+All replicas watch the cluster; only the leader writes. A new leader reconciles every JobSet, so no
+change is lost while there is no leader. Each write may be repeated: a PodGroup is applied as a
+whole, and a pod is assigned by its uid.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _ASSIGN: Final = WriteOptions(field_manager=FIELD_MANAGER)
 
 
 class Podgrouper:
-    """Watches all kinds into the store, and writes as long as it leads."""
+    """Watches all kinds into the store, and writes while this process is the leader."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class Podgrouper:
         self._log = log
         self._store = PodgrouperStore(counts=rules.mode == "external")
         self._unsupported_fields: frozenset[str] = frozenset()
-        self._warned_uids: dict[Key, str] = {}  # by JobSet: its uid, once its findings are posted
+        self._warned_uids: dict[Key, str] = {}  # by JobSet: its uid, once its findings were posted
         self._deferred_messages: dict[Key, str] = {}  # by JobSet: the last Event `NotWhileRunning`
         self._applying: dict[
             Key, bool
         ] = {}  # False: the PodGroup was deleted before the answer came
-        self._queue: WorkQueue[Key] | None = None  # while we lead
+        self._queue: WorkQueue[Key] | None = None  # while this process is the leader
         self._unsynced = 6
         self._synced = asyncio.Event()
 
@@ -119,7 +119,7 @@ class Podgrouper:
             run.start(f"watch {name}", _watch_service(watch, on_change, self._once_synced()))
 
     async def lead(self, client: Client) -> None:
-        """Reconcile as long as this process leads; *client* is fenced."""
+        """Reconcile while this process is the leader; *client* is fenced."""
         await self._synced.wait()
         self._log.info("grouping begins", jobsets=len(self._store.jobsets))
         settings = WorkQueueSettings("jobsets", workers=8)
@@ -142,7 +142,7 @@ class Podgrouper:
         """Bring the PodGroups and pods of one JobSet in line."""
         jobset = self._store.jobsets.get(key)
         if jobset is None:
-            return None  # it is gone, and its PodGroups are garbage collected
+            return None  # the JobSet was deleted: its PodGroups are garbage collected
         groups = self._store.groups(jobset.metadata.uid)
         observed = ObservedState(
             groups,
@@ -166,7 +166,7 @@ class Podgrouper:
             try:
                 await client.merge_patch(PODS, pod, merged, _ASSIGN)
             except (NotFound, Conflict):
-                continue  # the pod is gone or recreated: the watch will show that
+                continue  # the pod was deleted or recreated: the watch reports that
             self._metrics.pods_assigned.inc()
             self._log.info("pod assigned", pod=str(pod), group=_podgroup_name(merged))
         return None
@@ -179,23 +179,30 @@ class Podgrouper:
         finally:
             still_exists = self._applying.pop(key)
         if still_exists:
-            self._store.group_changed(key, applied)  # else the next reconcile would apply it again
-        # An older CRD of KAI drops the fields that it does not know.
+            self._store.group_changed(
+                key, applied
+            )  # otherwise the next reconcile would apply it again
+        # An older CRD of KAI drops fields that it does not have.
         self._unsupported_fields |= fields["spec"].keys() - applied.spec.keys()
         self._metrics.podgroups_applied.inc()
-        self._log.info("pod group applied", group=str(key), queue=fields["spec"]["queue"])
+        self._log.info("podgroup applied", group=str(key), queue=fields["spec"]["queue"])
 
     def _post_created(self, jobset: JobSet, steps: GroupingPlan) -> None:
         """Post an Event with the PodGroups that were created for a TrainJob."""
         planned = "; ".join(_described(fields) for fields in steps.apply)
         queue = jobset.metadata.labels.get(QUEUE) or self._rules.default_queue
-        self._recorder.post(_regarding(jobset), "PodGroupsCreated", f"Queue {queue}: {planned}")
+        self._recorder.post(
+            _regarding(jobset),
+            "PodGroupsCreated",
+            f"Created the PodGroups in queue {queue}: {planned}",
+        )
 
     def _post_queue_change(self, jobset: JobSet, before: AbstractSet[str]) -> None:
-        """Post an Event once PodGroups are in another queue, as soon as one of them is."""
+        """Post an Event when the queue of PodGroups changed."""
         moved = self._queues(jobset) - before
         if before and moved:
-            message = f"Queue {', '.join(sorted(before))} before, now {', '.join(sorted(moved))}"
+            old, new = ", ".join(sorted(before)), ", ".join(sorted(moved))
+            message = f"The queue of the PodGroups changed from {old} to {new}"
             self._recorder.post(_regarding(jobset), "QueueChanged", message)
 
     def _queues(self, jobset: JobSet) -> AbstractSet[str]:
@@ -203,7 +210,7 @@ class Podgrouper:
         return {group.spec.get("queue", "") for group in groups}
 
     def _warn(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Post what will never run, or is invalid; once for a JobSet while this process lasts."""
+        """Post the findings about a JobSet: once, as long as this process runs."""
         key, uid = jobset.metadata.key, jobset.metadata.uid
         findings = steps.podgroup_plan.findings
         if findings and self._warned_uids.get(key) != uid:
@@ -213,7 +220,7 @@ class Podgrouper:
                 self._recorder.post(_regarding(jobset), reason, str(finding), "Warning")
 
     def _post_deferred(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Post what does not count while pods run; once, until it is something else."""
+        """Post the changes that have no effect while pods run; again only if they differ."""
         key, message = jobset.metadata.key, "; ".join(map(str, steps.deferred))
         if message == self._deferred_messages.get(key, ""):
             return
@@ -270,7 +277,7 @@ class Podgrouper:
 
 
 def _regarding(jobset: JobSet) -> EventObject:
-    """Return the object of Events: the TrainJob, or a JobSet that has none."""
+    """Return the object of Events: the TrainJob, or the JobSet if it has no TrainJob."""
     meta = jobset.metadata
     owner = meta.controller
     return EventObject(

@@ -1,15 +1,15 @@
 """The store of the podgrouper: TrainJobs, JobSets, PodGroups, Jobs, pods and PriorityClasses.
 
-Changes come in, in any order; what goes out is the JobSet to reconcile. A pod belongs to a JobSet
-only if its controller is a Job whose controller is that JobSet, and if the Job counts the pod as
-its own: it has the label by which Jobs select and, unless it is finished, the finalizer by which
-they track pods. Any user who may create pods can write owners and labels; a user who writes all of
-these has created a pod of that Job, which the Job counts, and ends, like any other.
+Changes arrive in any order; each returns the JobSet to reconcile. A pod belongs to a JobSet only if
+its controller is a Job that the JobSet controls, and if the Job counts the pod: the pod has the
+label that the Job selects and, unless it is finished, the finalizer by which Jobs track pods. A
+user with the right to create pods can write owners and labels; a pod with all of these is a pod of
+that Job, which the Job counts and deletes like its other pods.
 """
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
 )
 from trainer_kai.api.owners import same_name_trainjob_owner
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.resources import JOBS, JOBSETS
 from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, WatchedPodGroup, stored_podgroup
@@ -33,11 +33,9 @@ from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClass
 
 __all__ = ["PodRecord", "PodgrouperStore"]
 
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
-
 
 class PodRecord(NamedTuple):
-    """A pod, as far as a plan needs it."""
+    """The fields of a pod that a plan needs."""
 
     key: Key
     uid: str
@@ -53,17 +51,17 @@ class PodgrouperStore:
 
     def __init__(self, *, counts: bool) -> None:
         self.jobsets: dict[Key, JobSet] = {}
-        self._trainjobs: dict[Key, str] = {}  # their uids
-        self._jobsets_by_trainjob: dict[Key, set[Key]] = {}  # by the controller that they name
+        self._trainjobs: dict[Key, str] = {}  # uids
+        self._jobsets_by_trainjob: dict[Key, set[Key]] = {}  # by their controller
         self._counts = counts
         self._groups: dict[str, dict[Key, StoredPodGroup]] = {}  # by the uid of their JobSet
         self._group_owners: dict[Key, tuple[str, Key]] = {}
-        self._jobset_uids: dict[str, str] = {}  # by the uid of a Job of theirs
+        self._jobset_uids: dict[str, str] = {}  # by the uid of a Job
         self._job_uids: dict[Key, str] = {}
-        self._pods: dict[Key, dict[Key, PodRecord]] = {}  # by the JobSet they name
+        self._pods: dict[Key, dict[Key, PodRecord]] = {}  # by the JobSet in their label
         self._jobset_by_pod: dict[Key, Key] = {}
-        self._group_by_pod: dict[Key, Key] = {}  # of pods on nodes, as they name it
-        self._running: Counter[Key] = Counter()  # how many of them each PodGroup has
+        self._group_by_pod: dict[Key, Key] = {}  # pods on nodes: the PodGroup in their annotation
+        self._running: Counter[Key] = Counter()  # pods on nodes, by PodGroup
         self._priority_classes: dict[str, PriorityClass] = {}  # names and values
         self.priority_classes = SelectablePriorityClasses({})
 
@@ -92,7 +90,7 @@ class PodgrouperStore:
         return self._trainjobs.get(Key(jobset.metadata.namespace, owner.name)) == owner.uid
 
     def jobset_changed(self, key: Key, jobset: JobSet | None) -> Key | None:
-        """Take note of a JobSet; None is one that was deleted."""
+        """Store a JobSet; None if it was deleted."""
         before = _trainjob_key(self.jobsets.pop(key, None))
         if before is not None:
             self._jobsets_by_trainjob[before].discard(key)
@@ -107,7 +105,7 @@ class PodgrouperStore:
         return key
 
     def trainjob_changed(self, key: Key, trainjob: PartialObject | None) -> frozenset[Key]:
-        """Take note of a TrainJob; return the JobSets that wait for it."""
+        """Store a TrainJob; return the JobSets that wait for it."""
         before = self._trainjobs.pop(key, None)
         if trainjob is None:
             return frozenset()
@@ -116,7 +114,7 @@ class PodgrouperStore:
         return frozenset(self._jobsets_by_trainjob.get(key, ())) if is_new else frozenset()
 
     def group_deleted(self, key: Key, uid: str) -> Key | None:
-        """Forget a PodGroup, unless it was recreated by now; return its JobSet."""
+        """Forget a PodGroup, unless it was recreated; return its JobSet."""
         owner, jobset = self._group_owners.get(key, ("", None))
         known = self._groups.get(owner, {}).get(key)
         if known is None or known.uid not in {"", uid}:
@@ -127,7 +125,7 @@ class PodgrouperStore:
         return jobset
 
     def group_changed(self, key: Key, watched: WatchedPodGroup) -> Key | None:
-        """Take note of a PodGroup; return the JobSet that owns it, to reconcile."""
+        """Store a PodGroup; return the JobSet that owns it."""
         group = stored_podgroup(watched)
         owner = _jobset_owner(watched.metadata)
         if owner is None:
@@ -140,7 +138,7 @@ class PodgrouperStore:
         return jobset
 
     def job_changed(self, key: Key, job: PartialObject | None) -> Key | None:
-        """Take note of a Job; return its JobSet if pods came before the Job."""
+        """Store a Job; return its JobSet if pods of the Job were stored before."""
         if job is None:
             self._jobset_uids.pop(self._job_uids.pop(key, ""), None)
             return None
@@ -154,7 +152,7 @@ class PodgrouperStore:
         return jobset if is_new and self._pods.get(jobset) else None
 
     def priority_class_changed(self, name: str, found: PriorityClass | None) -> None:
-        """Take note of a PriorityClass."""
+        """Store a PriorityClass; None if it was deleted."""
         if found is None:
             self._priority_classes.pop(name, None)
         else:
@@ -162,12 +160,12 @@ class PodgrouperStore:
         self.priority_classes = SelectablePriorityClasses(self._priority_classes)
 
     def pod_changed(self, key: Key, pod: Pod | None) -> Key | None:
-        """Take note of a pod; return the JobSet to reconcile for it."""
+        """Store a pod; return the JobSet to reconcile."""
         left = self._track_running(key, pod)
         return self._track_member(key, pod) or left
 
     def _track_running(self, key: Key, pod: Pod | None) -> Key | None:
-        """Take note of whether a pod is on a node; return the JobSet whose last pod has left."""
+        """Store whether a pod is on a node; return its JobSet if it was the last such pod."""
         before, group = self._group_by_pod.pop(key, None), _running_group(pod)
         if group is not None:
             self._group_by_pod[key] = group
@@ -203,8 +201,8 @@ def _running_group(pod: Pod | None) -> Key | None:
     """Return the PodGroup that a pod on a node names."""
     if pod is None or not pod.spec.node_name or pod.metadata.deletion_timestamp:
         return None
-    name = pod.metadata.annotations.get(POD_GROUP)
-    return Key(pod.metadata.namespace, name) if name and pod.status.phase not in _FINISHED else None
+    name, is_over = pod.metadata.annotations.get(POD_GROUP), pod.status.phase in TERMINAL_PHASES
+    return Key(pod.metadata.namespace, name) if name and not is_over else None
 
 
 def _pod_record(pod: Pod) -> PodRecord | None:
@@ -226,7 +224,7 @@ def _pod_record(pod: Pod) -> PodRecord | None:
 def _is_job_pod(pod: Pod, controller: OwnerReference) -> bool:
     if (controller.api_version, controller.kind) != (JOBS.api_version, JOBS.kind):
         return False
-    is_over = pod.status.phase in _FINISHED or pod.metadata.deletion_timestamp
+    is_over = pod.status.phase in TERMINAL_PHASES or pod.metadata.deletion_timestamp
     is_tracked = JOB_TRACKING in pod.metadata.finalizers or is_over
     return bool(is_tracked) and pod.metadata.labels.get(CONTROLLER_UID) == controller.uid
 
@@ -243,7 +241,7 @@ def _is_jobset(api_version: str, kind: str) -> bool:
 
 
 def _is_older(group: StoredPodGroup, known: StoredPodGroup) -> bool:
-    """Say whether a state is older than the known one, the answer to our own write."""
+    """Say whether a state is older than the stored one, the response to our own write."""
     if group.uid != known.uid or not (group.version.isdecimal() and known.version.isdecimal()):
         return False
     return int(group.version) < int(known.version)

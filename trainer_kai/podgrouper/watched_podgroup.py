@@ -1,9 +1,8 @@
-"""What the podgrouper keeps of a PodGroup: what it would write, and which fields it manages.
+"""What the podgrouper stores of a PodGroup: its content, and the fields that we manage.
 
-The API server tracks the fields of each manager in managedFields. So a field that we no longer want
-is told from one that another client has set, and nothing has to be remembered between two
-reconciles. A client chooses the name of its manager, which proves nothing elsewhere: users may not
-write PodGroups, so here it is enough.
+The API server records the fields of each manager in managedFields. They tell a field that we no
+longer want from a field of another client, so nothing is remembered between two reconciles. A
+client chooses the name of its manager; that is enough here, since users may not write PodGroups.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,14 +46,14 @@ class WatchedPodGroupMeta(Meta, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class WatchedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodGroup as it is watched, with its raw spec to compare with the wanted one."""
+    """A PodGroup as it is watched, with its raw spec to compare."""
 
     metadata: WatchedPodGroupMeta
     spec: dict[str, Any] = {}
 
 
 class StoredPodGroup(NamedTuple):
-    """What the store keeps of a PodGroup."""
+    """The stored fields of a PodGroup."""
 
     key: Key
     uid: str
@@ -75,7 +74,7 @@ WATCHED_PODGROUPS: Final = Resource(
 
 
 def stored_podgroup(watched: WatchedPodGroup) -> StoredPodGroup:
-    """Return what the store keeps of a PodGroup."""
+    """Return the fields of a PodGroup that are stored."""
     meta = watched.metadata
     ours = frozenset[ManagedFieldPath]()
     for managed in meta.managed_fields:
@@ -106,13 +105,13 @@ def field_paths(
             yield (*start, name)
 
 
-@lru_cache(maxsize=1024)  # PodGroups of one sort have the same fields
+@lru_cache(maxsize=1024)  # many PodGroups have the same fields
 def _paths(fields_v1: bytes) -> frozenset[ManagedFieldPath]:
     return frozenset(_walk(msgspec.json.decode(fields_v1), ()))
 
 
 def _walk(node: Mapping[str, Any], start: ManagedFieldPath) -> Iterator[ManagedFieldPath]:
-    """Yield the path of each field; what is below a list belongs to the list."""
+    """Yield the path of each field; fields inside a list belong to the list."""
     fields = {name[2:]: below for name, below in node.items() if name.startswith("f:")}
     if not fields:
         yield start

@@ -1,9 +1,9 @@
-"""Where another scheduler with our scheduler name shows. Pure.
+"""The Leases and Deployments that another scheduler with our scheduler name would have. Pure.
 
 KAI's operator runs the scheduler of each SchedulingShard as Deployment `<schedulerName>-<shard>`.
 With more than one replica it also holds a Lease: `<schedulerName>`, or `<schedulerName>-<value>`
-where the shard has a partition label value. Only these names are read, and only in namespaces that
-the site has named: in any other one a user can create a Lease or a Deployment.
+if the shard has a partition label value. Only these names are read, and only in namespaces from the
+settings: in any other namespace a user could create a Lease or a Deployment.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,13 +21,15 @@ __all__ = [
     "lease_held_message",
 ]
 
-REMEDY: Final = "stop that one, or give ours another name (setting scheduler_name)"
-DEFAULT_LEASE_S: Final = 15  # of a Lease that does not say how long it is good for
-_MAX_LEASE_S: Final = 60  # whatever the Lease says
+REMEDY: Final = (
+    "stop the other scheduler, or give trainer-kai another name (setting scheduler_name)"
+)
+DEFAULT_LEASE_S: Final = 15  # of a Lease without a duration
+_MAX_LEASE_S: Final = 60  # longer durations are not trusted
 
 
 class DuplicateSchedulerObjects(NamedTuple):
-    """Leases and Deployments of other schedulers, if there are any."""
+    """The keys of possible Leases and Deployments of other schedulers."""
 
     leases: tuple[Key, ...]
     deployments: tuple[Key, ...]
@@ -36,7 +38,7 @@ class DuplicateSchedulerObjects(NamedTuple):
 def duplicate_scheduler_objects(
     scheduler_name: str, namespaces: Iterable[str], shards: Sequence[str], own: Key
 ) -> DuplicateSchedulerObjects:
-    """Return where to look: in *namespaces* and in our own; *own* is our Lease and Deployment."""
+    """Return the keys in *namespaces* and in our own; *own* is our Lease and Deployment."""
     searched = dict.fromkeys((own.namespace, *namespaces))
     shard_names = [f"{scheduler_name}-{shard}" for shard in shards]
     return DuplicateSchedulerObjects(
@@ -46,17 +48,17 @@ def duplicate_scheduler_objects(
 
 
 def lease_duration_s(declared_s: int) -> int:
-    """Return how long another scheduler's Lease counts since it was renewed."""
+    """Return how long another scheduler's Lease counts after its renewal."""
     return min(declared_s or DEFAULT_LEASE_S, _MAX_LEASE_S)
 
 
 def lease_held_message(lease: Key, holder: str) -> str:
-    """Say what another scheduler does that holds a Lease."""
+    """Return the message about another scheduler that holds a Lease."""
     return f"another scheduler holds Lease {lease} (holder {holder})"
 
 
 def deployment_ready_message(deployment: Key, replicas: int) -> str:
-    """Say what another scheduler does that runs without a Lease."""
+    """Return the message about another scheduler that runs without a Lease."""
     return f"another scheduler is ready as Deployment {deployment} (replicas {replicas})"
 
 

@@ -1,4 +1,4 @@
-"""What is worth telling about a TrainJob before it runs."""
+"""A finding: a fault or a hint about a TrainJob before it runs."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -28,12 +28,12 @@ class FindingCode(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One fact, and where it comes from."""
+    """A fault or a hint, and the field that it is about."""
 
-    path: str  # in the JobSet
+    path: str  # of a field of the JobSet or TrainJob
     message: str
-    blocks: bool = False  # something will never run
-    code: str = ""  # of lint
+    blocks: bool = False  # with it, at least a part of the TrainJob never runs
+    code: str = ""  # of the lint rule
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"

@@ -1,8 +1,8 @@
-"""Keys of labels and annotations that look like one that is read, and are not.
+"""Label and annotation keys that are similar to a key that trainer-kai reads.
 
-A misspelled key has no effect and no error: the TrainJob runs, only not as it was meant, and a
-queue is as it was. So keys within two letters of one of ours are reported, and keys that stand
-among the labels though they are annotations, or the other way round. Other keys are ignored.
+A misspelled key has no effect and causes no error. So keys that differ from one of ours by up to
+two letters are reported, and annotation keys among the labels, or label keys among the annotations.
+All other keys are ignored.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class KnownKeys(NamedTuple):
-    """The keys that are read of an object of some kind."""
+    """The keys that are read from an object of one kind."""
 
     labels: tuple[str, ...]
     annotations: tuple[str, ...]
@@ -52,19 +52,19 @@ PODGROUP_KEYS: Final = KnownKeys(
     (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS),
 )
 _MAX_DIFFERENCE: Final = 2
-_MOST: Final = 200  # labels or annotations of one object: it may have thousands
+_MOST: Final = 200  # labels or annotations that are checked; an object may have thousands
 
 
 def misspelled_keys(
     labels: Mapping[str, str], annotations: Mapping[str, str], read: KnownKeys = TRAINJOB_KEYS
 ) -> Iterator[FieldError]:
-    """Yield each name that is not read as it stands, and what would be right."""
+    """Yield each key that has no effect as it is written, and the right one."""
     yield from _faults(labels, "labels", read.labels, read.annotations)
     yield from _faults(annotations, "annotations", read.annotations, read.labels)
 
 
 def is_similar(given: str, right: str) -> bool:
-    """Say whether one becomes the other by changing at most two letters beside each other."""
+    """Say whether changing at most two adjacent letters of one gives the other."""
     one, other = given.lower(), right.lower()
     if abs(len(one) - len(other)) > _MAX_DIFFERENCE:
         return False
@@ -85,11 +85,11 @@ def _faults(
         path = f"metadata.{what}[{name}]"
         if name in other_keys:
             right = "annotations" if what == "labels" else "labels"
-            yield FieldError(path, f"is read among the {right} only: move it there")
+            yield FieldError(path, f"has no effect here: move it to metadata.{right}")
         elif name not in read:
             meant = _nearest(name, (*read, *other_keys))
             if meant:
-                yield FieldError(path, f"nobody reads this name; is {meant} meant?")
+                yield FieldError(path, f"has no effect: unknown name. Did you mean {meant}?")
 
 
 def _nearest(given: str, names: Iterable[str]) -> str:

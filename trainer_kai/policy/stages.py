@@ -1,9 +1,10 @@
-"""In which order the replicatedJobs of a JobSet begin.
+"""The order in which the replicatedJobs of a JobSet begin.
 
-JobSet makes the Jobs of a replicatedJob only once all it depends on is Ready or Complete; `InOrder`
-is a chain of Ready. Here this is edges between the replicatedJobs that have pods. One without pods
-is never waited for long: JobSet takes it for reached at once (no replicas, whatever it waits for
-itself), or as soon as its Jobs are made (no pods in them), so its edges are joined to those behind.
+JobSet creates the Jobs of a replicatedJob once all its dependencies are Ready or Complete;
+`InOrder` is a chain of Ready. The result is a set of edges between the replicatedJobs that have
+pods. One without pods does not delay others: for JobSet it is reached at once (no replicas), or as
+soon as its Jobs are created (no pods in them). So the edges before it are connected to the edges
+after it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +31,7 @@ INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 
 
 class Edge(NamedTuple):
-    """The second begins when the first has reached a status."""
+    """One replicatedJob begins when another has reached a status."""
 
     before: str
     after: str
@@ -38,7 +39,7 @@ class Edge(NamedTuple):
 
 
 class StartOrder(NamedTuple):
-    """The replicatedJobs that have pods, as they are listed, and the edges between them."""
+    """The replicatedJobs that have pods, in the order of the list, and the edges between them."""
 
     names: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -46,7 +47,7 @@ class StartOrder(NamedTuple):
 
 
 def pods_at_once(job: ReplicatedJob) -> int:
-    """Return how many pods each Job has at once; the default is one."""
+    """Return how many pods each Job has at the same time; the default is one."""
     spec = job.template.spec
     parallelism = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is None:
@@ -83,7 +84,7 @@ def _edges(spec: JobSetSpec) -> Iterator[Edge]:
 
 
 def _is_void(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
-    """Say whether an edge has no effect: a replicatedJob without replicas is never waited for."""
+    """Say whether an edge has no effect: JobSet does not wait for, or in, one without replicas."""
     before = jobs.get(edge.before)
     return jobs[edge.after].replicas == 0 or (before is not None and before.replicas == 0)
 
@@ -105,20 +106,20 @@ def _depends_on_edges(spec: JobSetSpec) -> Iterator[Edge]:
 
 
 def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[Finding]:
-    """Yield what JobSet itself would refuse."""
+    """Yield the dependencies that JobSet would refuse."""
     earlier: set[str] = set()
     for i, job in enumerate(spec.replicated_jobs):
         for j, dependency in enumerate(job.depends_on):
             path = f"spec.replicatedJobs[{i}].dependsOn[{j}]"
             if dependency.name not in jobs:
-                earlier_names = ", ".join(sorted(earlier)) or "none: this is the first one"
-                are = "are" if len(earlier) > 1 else "is"
-                message = (
-                    f"there is no replicatedJob {dependency.name!r}; before it "
-                    f"there {are} {earlier_names}"
-                )
+                names = ", ".join(sorted(earlier))
+                hint = f"Name one that is listed before: {names}" if names else "Remove dependsOn"
+                message = f"replicatedJob {dependency.name!r} does not exist. {hint}"
                 yield Finding(f"{path}.name", message, blocks=True)
-            elif dependency.name not in {*earlier, job.name}:  # JobSet lets a job wait for itself
+            elif dependency.name not in {
+                *earlier,
+                job.name,
+            }:  # JobSet accepts a dependency on itself
                 message = f"{dependency.name!r} must be listed before {job.name!r}"
                 yield Finding(f"{path}.name", message, blocks=True)
             if dependency.status not in {READY, COMPLETE}:
@@ -128,7 +129,7 @@ def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -
 
 
 def _is_unreachable(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
-    """Say whether the first never reaches the status: it does not exist, or never runs."""
+    """Say whether the status is never reached: the replicatedJob does not exist or never runs."""
     job = jobs.get(edge.before)
     if job is None or edge.status not in {READY, COMPLETE} or job.replicas < 0:
         return True
@@ -138,7 +139,7 @@ def _is_unreachable(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
 
 
 def _lacks_completions(job: ReplicatedJob) -> bool:
-    """Say whether the API server refuses its Jobs: Indexed ones need completions."""
+    """Say whether the API server refuses the Jobs: Indexed ones need completions."""
     spec = job.template.spec
     is_counted = spec.completions is not None or spec.parallelism is None
     return not is_counted and spec.completion_mode in {"", "Indexed"}
@@ -151,23 +152,23 @@ def _unreachable_findings(
     for edge in dict.fromkeys(stuck):
         if edge.before in jobs and edge.status in {READY, COMPLETE}:
             path = _path(spec, edge.after) + ("" if _is_in_order(spec) else ".dependsOn")
-            message = f"{edge.before!r} can never be {edge.status}, so {edge.after} never begins"
+            message = f"{edge.before!r} never becomes {edge.status}, so {edge.after!r} never begins"
             yield Finding(path, message, blocks=True)
     for name, job in jobs.items():
         if job.replicas > 0 and _lacks_completions(job):
             path = f"{_path(spec, name)}.template.spec.completions"
-            message = f"must be there: {name} is Indexed, so its pods are counted"
+            message = f"must be set: {name!r} is Indexed, and the API server refuses its Jobs"
             yield Finding(path, message, blocks=True)
 
 
 def _cycle_message(names: str, count: int) -> str:
     if count == 1:
-        return f"{names} waits for itself, so it never begins"
-    return f"{names} wait for each other, so none of them begins"
+        return f"replicatedJob {names} depends on itself, so it never begins"
+    return f"replicatedJobs {names} depend on each other, so they never begin"
 
 
 def _in_cycles(edges: list[Edge]) -> frozenset[str]:
-    """Return the replicatedJobs that wait, through others, for themselves."""
+    """Return the replicatedJobs that depend on themselves, directly or through others."""
     followers: dict[str, set[str]] = {}
     for edge in edges:
         followers.setdefault(edge.before, set()).add(edge.after)
@@ -201,9 +202,10 @@ def with_dependents(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[st
 
 
 def _bypassed(edges: Iterable[Edge], name: str) -> Iterator[Edge]:
-    """Yield the edges without one whose Jobs have no pods.
+    """Yield the edges without a replicatedJob that has no pods.
 
-    They are Ready, or Complete, as soon as they are made, which is when what is before them is.
+    Its Jobs are Ready or Complete as soon as they are created, which is when its own dependencies
+    are reached.
     """
     edges = tuple(edges)
     before = [edge for edge in edges if edge.after == name]

@@ -1,7 +1,7 @@
-"""What time it is, for shells, which are passed a `Clock`; pure code knows no time.
+"""The clock that shells get as an argument; pure code reads no clock.
 
-Durations are measured on the monotonic clock only. The wall clock goes into what people read and
-into API objects; nothing is ever decided by comparing it with another machine's.
+Durations are measured on the monotonic clock only. The wall clock is for texts and API objects. No
+decision compares it with the wall clock of another machine.
 """
 
 import asyncio
@@ -13,24 +13,24 @@ __all__ = ["Clock", "SystemClock"]
 
 _LEAST_S: Final = 0.001
 
-# On Linux this one counts the time that the machine is suspended as well: other machines go on
-# meanwhile.
+# On Linux this clock also counts the time while the machine is suspended, because other machines
+# continue meanwhile.
 _MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Time, as a shell may use it; a test passes one that runs when told to."""
+    """The clock of a shell; a test passes one that it controls."""
 
     def monotonic_s(self) -> float:
-        """Return seconds since some moment, never going back, whatever happens to the date."""
+        """Return the seconds since a fixed moment; the value never decreases."""
         ...
 
     def now(self) -> datetime:
-        """Return the date and time, in UTC, to show or to write down."""
+        """Return the date and time in UTC, for texts and objects."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait this long on the monotonic clock."""
+        """Wait for this time on the monotonic clock."""
         ...
 
 
@@ -43,11 +43,11 @@ class SystemClock:
 
     def now(self) -> datetime:
         """Return the wall clock's time in UTC."""
-        return datetime.now(UTC)  # noqa: TID251 - this is the clock that all code is passed
+        return datetime.now(UTC)  # noqa: TID251 - this is the clock that all code gets
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on the event loop, which counts monotonic seconds.
+        """Wait on the event loop, which uses the monotonic clock.
 
-        That of the processes counts milliseconds: to it less than half of one is no time at all.
+        The event loop of the processes rounds to milliseconds, so less than half of one would be 0.
         """
         await asyncio.sleep(max(seconds, _LEAST_S) if seconds > 0 else 0)

@@ -1,12 +1,13 @@
-"""How the settings of a process are read: file, environment, flags.
+"""Read the settings of a process from a file, the environment and flags.
 
-A process calls `read_or_exit` with its model, once, in its `__main__`; every other module is passed
-the part that it needs. A setting has one value, written the same way in all three places: a nested
-key of the YAML file (`log: {level: debug}`), a variable (TRAINER_KAI_LOG_LEVEL), a flag
-(--log-level debug). Flags outrank variables, variables the file, the file the default.
+The `__main__` of a process calls `read_or_exit` once with its model; all other modules get the part
+of the settings that they need as an argument. A setting is written in one of three places: a nested
+key of a YAML file (`log: {level: debug}`), an environment variable (TRAINER_KAI_LOG_LEVEL), or a
+flag (--log-level debug). A flag overrides a variable, a variable overrides the file, and the file
+overrides the default.
 
-Every fault is reported at once, that of an overruled value included: the next start may not
-have the flag that overruled it. No setting holds a secret, and none may: all are printed.
+All faults are reported together, also those of overridden values: the next start may not have the
+flag that overrides them. Settings must not hold secrets, because all of them are printed.
 """
 
 import difflib
@@ -26,27 +27,28 @@ from trainer_kai.errors import ConfigError, FieldError
 __all__ = ["Setting", "load", "read_or_exit", "settings_of"]
 
 _PREFIX: Final = "TRAINER_KAI_"
-# Ours by name, but no settings: what Kubernetes sets for Services that are called trainer-kai-…,
-# and where the test chain keeps its programs.
+# Variables with our prefix that are not settings: Kubernetes sets some for Services with the name
+# trainer-kai-…, and the test chain has a variable for its folder.
 _NO_SETTING: Final = re.compile(
     r"TRAINER_KAI_(CACHE|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?))"
 )
-_REMOVED: Final = {  # by the end of its name: what to write instead
+_REMOVED: Final = {  # the replacement, by the end of the name of a removed setting
     "queue_permission": (
-        "was removed; where it was enforce set queue_access.unannotated to closed, where it was "
-        "warn or off leave both out"
+        "was removed; instead of enforce, set queue_access.unannotated to closed; instead of warn "
+        "or off, set nothing"
     ),
 }
 _OPTIONS: Final[Mapping[str, str]] = {
-    "--config": "A YAML file with settings; of several a later one outranks an earlier one.",
-    "--print-config": "Print every setting, its value and where that comes from.",
-    "--help": "Print this.",
+    "--config": "A YAML file with settings; may be repeated, and a later file overrides earlier "
+    "ones.",
+    "--print-config": "Print all settings with their values and the source of each value.",
+    "--help": "Print this help.",
 }
 S = TypeVar("S", bound=BaseModel)
 
 
 class Setting(NamedTuple):
-    """One setting of a model: its name, with a point inside a section, and what it says."""
+    """One setting of a model; a name inside a section has a dot."""
 
     name: str
     doc: str
@@ -55,19 +57,19 @@ class Setting(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """Return the name of its environment variable."""
+        """Return the name of the environment variable."""
         return _PREFIX + self.name.replace(".", "_").upper()
 
     @property
     def flag(self) -> str:
-        """Return its flag."""
+        """Return the name of the flag."""
         return "--" + re.sub("[._]", "-", self.name)
 
 
 def settings_of(
     model: type[BaseModel], defaults: object = None, prefix: str = ""
 ) -> dict[str, Setting]:
-    """Return every setting of *model* by name, in the order of its fields."""
+    """Return all settings of *model* by name, in the order of its fields."""
     settings: dict[str, Setting] = {}
     for key, info in model.model_fields.items():
         name, kind = prefix + key, info.annotation
@@ -76,15 +78,16 @@ def settings_of(
             settings |= settings_of(kind, default, f"{name}.")
         else:
             adapter = TypeAdapter[Any](cast("Any", Annotated[kind, info]))
-            settings[name] = Setting(name, info.description or "", default, adapter)
+            doc = " ".join((info.description or "").split())
+            settings[name] = Setting(name, doc, default, adapter)
     return settings
 
 
 class _SourceEntry(NamedTuple):
-    """A value as some source writes it."""
+    """A value of one source."""
 
-    key: str  # as that source spells the setting
-    text: str | None  # None where a value was left out
+    key: str  # the name of the setting in this source
+    text: str | None  # None if the value is missing
     label: str  # the source and the key
 
 
@@ -93,7 +96,7 @@ _Values: TypeAlias = Mapping[str, tuple[Any, str]]  # by name: the value, and it
 
 
 class _SettingSources:
-    """The values from all sources, the strongest read last; every fault is noted."""
+    """The values of all sources, read in ascending order of precedence, and their faults."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self.table = settings_of(model)
@@ -104,7 +107,7 @@ class _SettingSources:
         }
 
     def read_source(self, entries: Iterable[_SourceItem], names: Mapping[str, Setting]) -> None:
-        """Read the entries of one source; *names* has its spelling of every setting."""
+        """Read the entries of one source; *names* has the settings by their name there."""
         seen: set[str] = set()
         for entry in entries:
             if isinstance(entry, FieldError):
@@ -129,7 +132,7 @@ class _SettingSources:
             self.values[setting.name] = (value, label)
 
     def section_faults(self, error: ValidationError) -> Iterator[FieldError]:
-        """Yield the faults of sections whose values are each right, and the sources of these."""
+        """Yield the faults of sections with valid single values, and the sources of the values."""
         for fault in error.errors():
             section = ".".join(map(str, fault["loc"]))
             names = [name for name in self.values if name.startswith(f"{section}.")]
@@ -139,19 +142,19 @@ class _SettingSources:
 
 
 def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
-    """Return the settings, or raise a `ConfigError` with every fault of every source."""
+    """Return the settings; raise a `ConfigError` with all faults of all sources."""
     return _read(model, argv, environ)[0]
 
 
 def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
-    """Return the settings, or end the process: 0 after --help or --print-config, 2 at a fault."""
+    """Return the settings, or exit: 0 after --help or --print-config, 2 for invalid settings."""
     if not {"--help", "-h"}.isdisjoint(argv):
         print(_help(model))
         raise SystemExit(0)
     try:
         settings, values = _read(model, argv, environ)
     except ConfigError as error:
-        print(f"the settings cannot work:\n{error}", file=sys.stderr)
+        print(f"The settings are invalid:\n{error}", file=sys.stderr)
         raise SystemExit(2) from None
     if "--print-config" in argv:
         print(_effective_config(values))
@@ -178,7 +181,7 @@ def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tu
         inner[last] = value
     try:
         settings = model.model_validate(nested)
-    except ValidationError as error:  # each value is right, but not beside the others
+    except ValidationError as error:  # the values are valid one by one, but not together
         raise ConfigError([*sources.faults, *sources.section_faults(error)]) from None
     if sources.faults:
         raise ConfigError(sources.faults)
@@ -186,7 +189,7 @@ def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tu
 
 
 def _file_entries(flag: _SourceEntry, known: Collection[str]) -> Iterator[_SourceItem]:
-    """Read the keys of a YAML file, those in a section with its name before a point."""
+    """Read the keys of a YAML file; a key inside a section gets the section and a dot in front."""
     if not flag.text:
         yield FieldError(flag.label, "needs a value")
         return
@@ -196,14 +199,14 @@ def _file_entries(flag: _SourceEntry, known: Collection[str]) -> Iterator[_Sourc
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
-        yield FieldError(where, f"is no YAML: {getattr(error, 'problem', None) or error}")
+        yield FieldError(where, f"is not valid YAML: {getattr(error, 'problem', None) or error}")
     except (OSError, ValueError, RecursionError) as error:
-        yield FieldError(flag.label, f"needs a file that can be read: {error}")
+        yield FieldError(flag.label, f"cannot read the file: {error}")
     else:
         if isinstance(root, yaml.MappingNode):
             yield from _mapping_entries(root, path, "", known)
         elif root is not None and not root.tag.endswith(":null"):
-            yield FieldError(path, "should be a mapping from settings to values")
+            yield FieldError(path, "should be a mapping of settings to values")
 
 
 def _mapping_entries(
@@ -213,7 +216,7 @@ def _mapping_entries(
     for key, value in node.value:
         label = f"{path}:{key.start_mark.line + 1}"
         if not key.tag.endswith(":str"):
-            yield FieldError(label, "the name of a setting should be text")
+            yield FieldError(label, "the name of a setting should be a string")
             continue
         name = f"{section}.{key.value}".removeprefix(".")
         if isinstance(value, yaml.ScalarNode):
@@ -225,7 +228,7 @@ def _mapping_entries(
             sections.add(name)
             yield from _mapping_entries(value, path, name, known)
         elif name in known:
-            yield FieldError(f"{label} {name}", "should be one value")
+            yield FieldError(f"{label} {name}", "should be a single value")
         else:
             yield _SourceEntry(name, None, f"{label} {name}")
 
@@ -243,7 +246,7 @@ def _flag_entries(argv: Sequence[str]) -> Iterator[_SourceItem]:
         flag, equals, text = left.pop(0).partition("=")
         label = f"flag {flag}"
         if not flag.startswith("--"):
-            yield FieldError(label, "is no flag; write --name VALUE or --name=VALUE")
+            yield FieldError(label, "is not a flag; write --name VALUE or --name=VALUE")
         elif equals or flag in ("--print-config", "--help"):
             yield _SourceEntry(flag, text, label)
         else:
@@ -258,20 +261,21 @@ def _unknown_setting(key: str, names: Iterable[str]) -> str:
     if removed:
         return removed
     if inside:
-        return f"is a section, with {', '.join(inside)}"
+        return f"is a section with the settings {', '.join(inside)}"
     without_prefix = {name.removeprefix(_PREFIX): name for name in names}
-    # as a setting is called in a process of its own
+    # the name of a setting if its process runs alone
     without_section = {name.partition(".")[2]: name for name in names}
     near = difflib.get_close_matches(
         key.removeprefix(_PREFIX), {**without_section, **without_prefix}, n=1
     )
     right = {**without_section, **without_prefix}[near[0]] if near else ""
-    return f"is no setting; {f'did you mean {right}?' if near else '--help lists them'}"
+    hint = f"did you mean {right}?" if near else "--help lists all settings"
+    return f"is not a setting; {hint}"
 
 
 def _is_section(name: str, node: yaml.MappingNode, names: Collection[str]) -> bool:
-    """Say whether it is a section, or a misspelt one, whose keys are then reported by name."""
-    if not node.value:  # there would be nothing to report
+    """Say whether a name is a section or resembles one; then its keys are reported one by one."""
+    if not node.value:  # without keys nothing would be reported
         return bool(_settings_in(name, names))
     sections = {it for path in names for it in (path.rpartition(".")[0], *path.split(".")[:-1])}
     return bool(difflib.get_close_matches(name, sections, n=1, cutoff=0.8))
@@ -282,9 +286,9 @@ def _settings_in(section: str, names: Iterable[str]) -> list[str]:
 
 
 def _value_fault(text: str, fault: ErrorDetails) -> str:
-    """Say what is wrong with *text*."""
+    """Return the message for an invalid value."""
     fault_text = _fault_text(fault)
-    if fault_text.startswith("'"):  # it names the part of the text that is wrong
+    if fault_text.startswith("'"):  # the message already names the invalid part
         return fault_text
     return (
         f"{text!r} {fault_text}" if fault_text.startswith("should") else f"{text!r}: {fault_text}"
@@ -305,7 +309,7 @@ def _help(model: type[BaseModel]) -> str:
 
 
 def _effective_config(values: _Values) -> str:
-    """Write all settings as a file that would be read back as the same, with their sources."""
+    """Return all settings as a YAML file with the same values; comments name the sources."""
     lines: list[str] = []
     open_: list[str] = []
     for name, (value, label) in values.items():

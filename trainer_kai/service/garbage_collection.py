@@ -1,10 +1,9 @@
-"""When Python may collect garbage: while it does, everything stands still.
+"""Control of Python's garbage collector, which stops the process while it runs.
 
-What is known of a large cluster are millions of objects that live on, and a plan for thousands of
-gangs makes a million more that are gone when it is carried out. To go through them takes 0.1 s and
-more each time, and finds nothing (`python -m benchmarks event_loop`). The same goes for 5,000
-TrainJobs that the webhook has read: 0.03 s, in which reviews pile up (`python -m benchmarks
-webhook`).
+The state of a large cluster is millions of objects with a long life, and a plan for thousands of
+gangs creates a million more that reference counting frees. A collection takes 0.1 s and more, and
+finds nothing (`python -m benchmarks event_loop`). With 5,000 TrainJobs in the webhook it takes
+0.03 s, in which reviews queue up (`python -m benchmarks webhook`).
 """
 
 import gc
@@ -15,14 +14,14 @@ __all__ = ["freeze_known_objects", "without_collection"]
 
 
 def freeze_known_objects() -> None:
-    """Never again go through what is known by now."""
+    """Exclude all current objects from future collections."""
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Collect no garbage, also not in other threads; not to be used twice at a time."""
+    """Disable the collector, also for other threads; must not be nested."""
     gc.disable()
     try:
         yield

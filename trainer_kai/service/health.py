@@ -1,13 +1,14 @@
-"""What a process says about itself over HTTP: alive, ready, and its metrics.
+"""The HTTP endpoints of a process: liveness, readiness, metrics and the snapshot.
 
-`Health` is passed to the parts of a process: they say what is ready, and name what must go on.
-`HealthServer` answers `/healthz`, `/readyz`, `/metrics` and, where the settings ask for it,
-`/snapshot` from it. What is in the cluster is shown to bearers of a token whom RBAC lets `get` the
-path; the address of a caller counts for nothing. `/healthz` fails when a check does, and then
-Kubernetes restarts the process, so a check is for what only a restart can cure: never for an API
-server that is away. `/readyz` fails while any condition is missing.
+The parts of a process get a `Health`, report what is ready, and register checks. `HealthServer`
+serves `/healthz`, `/readyz`, `/metrics` and, if the settings enable it, `/snapshot`. Cluster data
+is served to callers with the bearer token of a user that may `get` the path by RBAC; the
+address of the caller does not matter. `/healthz` fails if a check fails, and then Kubernetes
+restarts the process. So a check is for problems that only a restart solves, and never for an API
+server that does not answer. `/readyz` fails as long as a condition does not hold.
 
-A check is called on the event loop and must not wait. That it is called at all is the first check.
+A check is called on the event loop and must not wait. A blocked event loop fails the probe as well,
+because the check is not called then.
 """
 
 import asyncio
@@ -24,84 +25,84 @@ from trainer_kai.service.settings import HealthSettings
 
 __all__ = ["CallerGuard", "Denial", "Health", "HealthCheck", "HealthServer", "SnapshotSource"]
 
-HealthCheck: TypeAlias = Callable[[], str | None]  # why it fails, or None
+HealthCheck: TypeAlias = Callable[[], str | None]  # returns why it fails, or None
 SnapshotSource: TypeAlias = Callable[[], AsyncIterator[bytes]]
 
 
 class Denial(NamedTuple):
-    """Why a caller is not answered: the status of HTTP, and a sentence."""
+    """A refused HTTP request: the status code, and a message."""
 
     status: int
     message: str
 
 
-# asked with a token and a path
+# called with a token and a path
 CallerGuard: TypeAlias = Callable[[str, str], Awaitable[Denial | None]]
 
 _STARTED: Final = "started"
-_TICK_S: Final = 0.1  # between two looks at how late the event loop is
-_GRACE_S: Final = 2.0  # for answers that are under way when the server stops
+_TICK_S: Final = 0.1  # between two measurements of the event loop's lag
+_GRACE_S: Final = 2.0  # for responses in progress when the server stops
 
 
 class Health:
-    """What is ready and what must go on; it begins not ready, until `started` is said."""
+    """The conditions and checks of a process; it is not ready before `started` is called."""
 
     def __init__(self) -> None:
         self._missing: dict[str, str | None] = {_STARTED: "not yet"}
         self._needs: dict[str, HealthCheck] = {}
         self._checks: dict[str, HealthCheck] = {}
         self.snapshot_source: SnapshotSource | None = None
-        """What `/snapshot` answers, piece by piece; None where there is no such thing."""
+        """Returns the content of `/snapshot` piece by piece; None if the process has none."""
         self.guard: CallerGuard | None = None
-        """What says whether a bearer of a token may read a path; None before it can be asked."""
+        """Checks whether the user of a token may read a path; None until it is available."""
 
     def started(self) -> None:
-        """Say that every part of the process is set up, and so has named its conditions."""
+        """Report that all parts of the process are set up and have added their conditions."""
         self.ready(_STARTED)
 
     def stopping(self) -> None:
-        """Be not ready for good: the process is on its way out."""
+        """Report that the process stops; it is not ready any more."""
         self.not_ready(_STARTED, "the process is stopping")
 
     def ready(self, name: str) -> None:
-        """Say that this condition holds."""
+        """Report that a condition holds."""
         self._missing[name] = None
 
     def not_ready(self, name: str, reason: str) -> None:
-        """Say that this condition is needed and does not hold; the first call makes it known."""
+        """Report that a condition does not hold; the first call adds the condition."""
         self._missing[name] = reason
 
     def add_condition(self, name: str, not_ready_reason: HealthCheck) -> None:
-        """Add a condition that is asked at each request: *not_ready_reason* says why it fails."""
+        """Add a condition that is evaluated at each request by calling *not_ready_reason*."""
         if name in self._needs:
-            message = f"there is a condition of the name {name} already"
+            message = f"condition {name} already exists"
             raise ValueError(message)
         self._needs[name] = not_ready_reason
 
     def add_check(self, name: str, check: HealthCheck) -> None:
-        """Add a check: the process is restarted when it returns a reason."""
+        """Add a check: Kubernetes restarts the process when it returns a reason."""
         if name in self._checks:
-            message = f"there is a check of the name {name} already"
+            message = f"check {name} already exists"
             raise ValueError(message)
         self._checks[name] = check
 
     def part(self, name: str) -> "Health":
-        """Return the Health of one of several programs in this process: its names begin so."""
+        """Return the Health of one of several programs in this process; *name* is a prefix."""
         return _HealthPart(self, name)
 
     def readiness(self) -> dict[str, str | None]:
-        """Return each condition and why it does not hold, or None."""
+        """Return all conditions, each with why it does not hold, or None."""
         return self._missing | {
             name: not_ready_reason() or None for name, not_ready_reason in self._needs.items()
         }
 
     def liveness(self) -> dict[str, str | None]:
-        """Ask each check."""
+        """Return the results of all checks."""
         return {name: check() for name, check in self._checks.items()}
 
 
 class _HealthPart(Health):
-    """The conditions and checks of one program among those of the process."""
+    """The conditions and checks of one program in the process."""
 
     def __init__(self, whole: Health, name: str) -> None:
         self._whole = whole
@@ -116,7 +117,7 @@ class _HealthPart(Health):
         self._whole.snapshot_source = source
 
     def started(self) -> None:
-        """Say nothing: only the process knows when all of them are set up."""
+        """Do nothing: only the process knows when all programs are set up."""
 
     def stopping(self) -> None:
         self._whole.stopping()
@@ -149,16 +150,16 @@ _SETTINGS: Final = web.AppKey("settings", HealthSettings)
 
 
 class HealthServer:
-    """Answers from start to stop, and measures meanwhile how late the event loop is.
+    """Serves the endpoints, and measures the lag of the event loop.
 
-    As a context manager it answers inside: `await run.enter("health", HealthServer(…))`.
+    It is a context manager: `await run.enter("health", HealthServer(…))`.
     """
 
     def __init__(
         self, health: Health, metrics: Metrics, clock: Clock, settings: HealthSettings
     ) -> None:
-        """Prepare to listen: address "" is every interface, and port 0 any free one, see `port`."""
-        self.port = 0  # where it listens, once started
+        """Prepare to listen; an empty address is all interfaces, and port 0 any free port."""
+        self.port = 0  # the actual port, once started
         self._settings = settings
         self._clock = clock
         self._lag = metrics.loop_lag_seconds
@@ -181,20 +182,20 @@ class HealthServer:
     async def start(self) -> None:
         """Listen."""
         address, port = self._settings.address, self._settings.port
-        if not (address or port):  # IPv4 and IPv6 would get a port each
-            raise ConfigError([FieldError("health.port", "0 needs an address to listen on")])
+        if not (address or port):  # IPv4 and IPv6 would get different ports
+            raise ConfigError([FieldError("health.port", "0 needs health.address to be set")])
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, address or None, port).start()
         except OSError as error:
-            where = f"{address or 'every interface'}, port {port}"
+            where = f"{address or 'all interfaces'}, port {port}"
             fault = FieldError("health", f"cannot listen on {where}: {error.strerror or error}")
             raise ConfigError([fault]) from error
         self.port = self._runner.addresses[0][1]
         self._lag_task = asyncio.create_task(self._measure_lag(), name="loop lag")
 
     async def stop(self) -> None:
-        """Finish the answers under way, and end."""
+        """Finish the responses in progress, and stop."""
         if self._lag_task is not None:
             self._lag_task.cancel()
             await asyncio.wait([self._lag_task])
@@ -228,7 +229,7 @@ async def _readyz(request: web.Request) -> web.Response:
 
 
 def _answer(request: web.Request, name: str, reasons: Mapping[str, str | None]) -> web.Response:
-    """Say "ok", or list all conditions as Kubernetes does when one fails or `verbose` asks."""
+    """Return "ok"; list all conditions, as Kubernetes does, if one fails or with `verbose`."""
     failed = any(reason is not None for reason in reasons.values())
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")
@@ -240,24 +241,24 @@ def _answer(request: web.Request, name: str, reasons: Mapping[str, str | None]) 
 
 
 async def _exposition(request: web.Request) -> web.Response:
-    """Answer in the format that is asked for, compressed if that is understood."""
+    """Return the metrics in the requested format, compressed if the client accepts that."""
     denied = await _denied(request) if request.app[_SETTINGS].metrics == "authorized" else None
     if denied is not None:
         return denied
     encode, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
-    # In a thread: thousands of series take as many hundredths of a second.
+    # In a thread: encoding thousands of series would block the event loop.
     body = await asyncio.to_thread(encode, request.app[_METRICS].registry)
     response = web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
-    response.enable_compression()  # aiohttp does the work in a thread, too
+    response.enable_compression()  # aiohttp compresses in a thread, too
     return response
 
 
 async def _snapshot(request: web.Request) -> web.StreamResponse:
-    """Answer with what is known, where that is asked for, to a user who may have it."""
+    """Return the snapshot, if it is enabled and the user may read it."""
     source = request.app[_HEALTH].snapshot_source
     if source is None or request.app[_SETTINGS].snapshot == "off":
-        right = "the scheduler has one where its setting health.snapshot is authorized"
-        return web.Response(text=f"there is no snapshot of this process: {right}\n", status=404)
+        remedy = "only the scheduler serves it, with the setting health.snapshot=authorized"
+        return web.Response(text=f"This process serves no snapshot: {remedy}.\n", status=404)
     denied = await _denied(request)
     if denied is not None:
         return denied
@@ -270,14 +271,14 @@ async def _snapshot(request: web.Request) -> web.StreamResponse:
 
 
 async def _denied(request: web.Request) -> web.Response | None:
-    """Refuse a caller without the token of a user that may get this path."""
+    """Return a refusal for a caller without the token of a user that may get the path."""
     guard = request.app[_HEALTH].guard
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     denial: Denial | None
     if scheme.lower() != "bearer" or not token.strip():
-        denial = Denial(401, "it takes the header `Authorization: Bearer TOKEN`")
+        denial = Denial(401, "The header `Authorization: Bearer TOKEN` is required.")
     elif guard is None:
-        denial = Denial(503, "the process has only begun: ask again in a second")
+        denial = Denial(503, "The process is starting. Try again in a second.")
     else:
         denial = await guard(token.strip(), request.path)
     if denial is None:

@@ -1,12 +1,12 @@
-"""How the processes write down what they do: fixed phrases with key-values, one line each.
+"""Structured logs of the processes: fixed phrases with key-values, one line each.
 
 A module that logs has `log = logger(__name__)` and calls `log.info("pod bound", pod=key)`: the
-phrase never changes, so that it can be searched and counted; what differs are the values. A
-`__main__` calls `configure` once; what libraries log and warn about comes out of the same pipe.
+phrase is constant, so that it can be searched and counted, and the values vary. A `__main__` calls
+`configure` once. The logs and warnings of libraries go through the same pipeline.
 
-Logging never fails and never raises: a value is written as text where JSON has no word for it. A
-value whose key says that it is secret is left out, inside a mapping too; a secret in a phrase or in
-the text of an error is not found, so none may be put there.
+Logging never fails and never raises: a value that JSON cannot express is written as text. A value
+is redacted if its key looks secret, inside a mapping too. A secret in a phrase or in the text of an
+error is not detected, so none may be put there.
 """
 
 import json
@@ -30,26 +30,26 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 _FIRST: Final = ("time", "level", "logger", "event")  # of a line, in this order
 _SECRET: Final = re.compile(
     r"authorization|cookie|passphrase|password|private.?key|token"
-    # which Secret something is in is no secret: secret_name, secretNamespace, secretKeyRef
+    # the name of a Secret is not secret: secret_name, secretNamespace, secretKeyRef
     r"|(secret|credential)(?!s?.?(key.?)?(name|ref))",
     re.IGNORECASE,
 )
-_MAX_TEXT: Final = 8192  # characters of one value; runtimes of containers split lines at 16 KiB
-_MAX_DEPTH: Final = 4  # of mappings and lists in each other; a value may contain itself
+_MAX_TEXT: Final = 8192  # characters of one value; container runtimes split lines at 16 KiB
+_MAX_DEPTH: Final = 4  # of nested mappings and lists; a value may contain itself
 
 
 def logger(name: str) -> FilteringBoundLogger:
-    """Return the logger of a module; it may be made before `configure` is called."""
+    """Return the logger of a module; it may be created before `configure` is called."""
     return cast("FilteringBoundLogger", structlog.get_logger(logger_name=name))
 
 
 def configure(
     clock: Clock, *, layout: Layout = "json", level: Level = "info", stream: TextIO | None = None
 ) -> None:
-    """Send all logs of this process to *stream*, which is standard error if none is given.
+    """Send all logs of this process to *stream*, by default standard error.
 
-    Libraries log from warnings on, whatever *level* says: what they log below that holds bodies and
-    headers of requests.
+    Libraries log warnings and errors only, whatever *level* is: their lower levels contain bodies
+    and headers of requests.
     """
     target = _SafeStream(stream or sys.stderr)
     structlog.configure(
@@ -73,7 +73,7 @@ def _pipeline(clock: Clock, layout: Layout, *, colours: bool) -> list[Processor]
         renderer = structlog.dev.ConsoleRenderer(
             colors=colours,
             timestamp_key="time",
-            # the default shows local variables, and with them anything that must stay secret
+            # the default formatter shows local variables, which may hold secrets
             exception_formatter=structlog.dev.plain_traceback,
         )
         return [*shared, renderer]
@@ -98,7 +98,7 @@ def _redacted(key: str, value: object, depth: int) -> Any:
 
 
 def _plain(value: object, depth: int) -> Any:
-    """Return *value* as far as JSON has words for it, and the rest as text."""
+    """Return *value* as JSON can express it, and other values as text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and abs(value) < 2**63:
@@ -122,7 +122,7 @@ def _text(value: object) -> str:
 
 
 class _LibraryLogHandler(logging.Handler):
-    """Sends the records of the standard library's loggers the way of our own."""
+    """Sends the records of the standard library's loggers through our pipeline."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -140,7 +140,7 @@ class _LibraryLogHandler(logging.Handler):
 
 
 class _SafeStream:
-    """A stream that takes what it can: a full disk or a closed pipe is no reason to stop work."""
+    """A stream that ignores write errors: a full disk or a closed pipe must not stop the work."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,7 +1,7 @@
-"""The settings of every process: one model each, and what they have in common.
+"""The settings of each process: one model per process, and the settings that they share.
 
-A unit is in the name of every number, and a docstring under every field: `--help` and the table in
-the README are made of them. No setting holds a secret, and none may: all are printed.
+The name of a number has its unit. The docstring under a field is its text in `--help` and in
+docs/settings.md. Settings must not hold secrets, because all of them are printed.
 """
 
 import re
@@ -42,11 +42,8 @@ __all__ = [
 S = TypeVar("S", bound="Settings")
 UnannotatedAccess: TypeAlias = Literal["open", "closed"]
 
-# Not `stalegangeviction`: a plan goes by what is written on a PodGroup, and the StaleGangController
-# of a running scheduler knows more. It counts for how long it has seen that pods which exist find
-# no node, and so a PodGroup whose lost pods are being replaced is not evicted.
-ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt")
-# What `scheduler.policies.registry` knows, which the library may not import; a test compares them.
+ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+# The plugins of `scheduler.policies.registry`, which this package may not import; a test compares.
 OPTIONAL_PLUGINS: Final = (
     *("priority", "elastic", "nominatednode", "nodeavailability", "resourcetype", "nodeplacement"),
     *("proportion", "minruntime", "podaffinity", "dynamicresources", "topology", "gpupack"),
@@ -68,21 +65,21 @@ _DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
 
 def split_names(text: str) -> list[str]:
-    """Return the names of a setting that has several."""
+    """Return the names in a comma-separated setting."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _unknown_name(name: str, known: Collection[str]) -> str:
     near = get_close_matches(name, known, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
-    return f"{name!r} is unknown; {meant}there are {', '.join(known)}"
+    return f"{name!r} is unknown; {meant}valid names are {', '.join(known)}"
 
 
 def _action_faults(text: str) -> Iterator[str]:
     unknown = [_unknown_name(name, ACTIONS) for name in split_names(text) if name not in ACTIONS]
     yield from unknown
     if not unknown and ACTIONS[0] not in split_names(text):
-        yield f"should have {ACTIONS[0]!r}, without which nothing starts"
+        yield f"should include {ACTIONS[0]!r}; without it no pod starts"
 
 
 def _disabled_plugin_faults(text: str) -> Iterator[str]:
@@ -129,14 +126,14 @@ def _kubernetes_name(value: str) -> str:
 
 
 def _hosts(value: str) -> str:
-    """Check that each can stand in a certificate and is read back as the same."""
+    """Check that each host can be in a certificate, and is read back unchanged."""
     for host in filter(None, map(str.strip, value.split(","))):
         try:
             is_good = "%" not in str(ip_address(host))
         except ValueError:
             is_good = bool(_DNS_NAME.fullmatch(host)) and len(host) <= 253
         if not is_good:
-            right = "should be a host name, or an address without brackets or zone"
+            right = "should be a host name, or an IP address without brackets or zone"
             raise ValueError(f"{host} {right}")
     return value
 
@@ -148,170 +145,185 @@ _Days = Annotated[float, Field(gt=0, le=36_500)]
 
 
 class _Model(BaseModel):
-    """How every model here behaves."""
+    """The base of all models: frozen, and without unknown fields."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class LogSettings(_Model):
-    """What is written down, and how."""
+    """The format and the level of logs."""
 
     format: Literal["json", "console"] = "json"
-    """`json` for programs, one object a line; `console` for people."""
+    """The layout of log lines: `json` writes one JSON object a line, `console` readable text."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important level that is written."""
+    """The lowest level that is logged."""
 
 
 class HealthSettings(_Model):
-    """Where probes and metrics are answered."""
+    """The HTTP server of probes and metrics."""
 
     address: str = ""
-    """The address to listen on; empty for every interface of the machine."""
+    """The IP address that the health server listens on; empty means all interfaces."""
 
     port: int = Field(default=8080, ge=0, le=65535)
-    """The port of `/healthz`, `/readyz` and `/metrics`; 0, beside an address, for any free one."""
+    """The port of `/healthz`, `/readyz` and `/metrics`; 0, with an address, means any free port."""
 
     snapshot: Literal["off", "authorized"] = "off"
-    """Whether the scheduler answers `/snapshot`: never, or to users whom RBAC lets `get` it."""
+    """Whether the scheduler serves `/snapshot`: never (`off`), or to users that RBAC allows to
+    `get` the path (`authorized`)."""
 
     metrics: Literal["open", "authorized"] = "open"
-    """Whether `/metrics` is answered to all, or only to users whom RBAC lets `get` it."""
+    """Whether `/metrics` is served to all callers (`open`), or to users that RBAC allows to `get`
+    the path (`authorized`)."""
 
 
 class LeaderSettings(_Model):
-    """The Lease by which one of several replicas leads."""
+    """The Lease for leader election among replicas."""
 
     name: _Name
     """The name of the Lease."""
 
     namespace: _NameOrNone = ""
-    """The namespace of the Lease; empty for that of our credentials."""
+    """The namespace of the Lease; empty means the namespace of the process's own credentials."""
 
     lease_s: int = Field(default=15, ge=1)
-    """How long a leader that is silent is still taken for one, in whole seconds."""
+    """The time in whole seconds after which other replicas take over from a leader that does not
+    renew the Lease."""
 
     renew_deadline_s: _Seconds = 10.0
-    """How long the leader tries to renew before it gives up."""
+    """The time in seconds for which the leader retries a renewal before it stops leading."""
 
     retry_s: _Seconds = 2.0
-    """How long it waits between two attempts."""
+    """The time in seconds between two attempts to get or renew the Lease."""
 
     write_s: _Seconds = 4.0
-    """How long a write of the leader may be under way."""
+    """The time limit in seconds for one write of the leader."""
 
     @pydantic.model_validator(mode="after")
     def _check_timing(self) -> "LeaderSettings":
-        """Check what `LeaseTiming` asks for, while the settings can still be named."""
+        """Check the requirements of `LeaseTiming` here, where a fault can name the settings."""
         if self.renew_deadline_s <= 1.2 * self.retry_s:
             raise ValueError("renew_deadline_s should be more than 1.2 times retry_s")
         if self.lease_s <= self.renew_deadline_s + self.write_s:
-            raise ValueError("lease_s should be more than renew_deadline_s and write_s together")
+            raise ValueError("lease_s should be more than renew_deadline_s plus write_s")
         return self
 
 
 class Settings(_Model):
-    """What all processes have in common."""
+    """The settings that all processes share."""
 
     kubeconfig: str = ""
-    """The kubeconfig file; empty for `$KUBECONFIG`, the pod's own account or `~/.kube/config`."""
+    """The path of the kubeconfig file; empty means `$KUBECONFIG`, the ServiceAccount of the pod, or
+    `~/.kube/config`, in this order."""
 
     context: str = ""
-    """The context of the kubeconfig; empty for its current one."""
+    """The context of the kubeconfig; empty means its current context."""
 
     mode: Literal["bundled", "external"] = "bundled"
-    """Who binds pods: our scheduler (`bundled`), or a KAI, and ours is not started (`external`)."""
+    """Which scheduler binds pods: trainer-kai's own (`bundled`), or an existing KAI (`external`; do
+    not run the scheduler of trainer-kai then)."""
 
     scheduler_name: _Name = SCHEDULER_NAME
-    """The scheduler name by which pods ask for gang scheduling."""
+    """The `schedulerName` of the pods that are scheduled."""
 
     default_queue: _Name = DEFAULT_QUEUE
-    """The queue of a workload for which nothing else names one."""
+    """The queue of workloads that name no queue."""
 
     kueue: bool = False
-    """Whether Kueue runs here, and suspends and resumes the TrainJobs that have its label."""
+    """Whether Kueue runs in this cluster and suspends and resumes the TrainJobs that have the label
+    `kueue.x-k8s.io/queue-name`."""
 
     log: LogSettings = LogSettings()
     health: HealthSettings = HealthSettings()
 
 
 class QueueAccessSettings(_Model):
-    """Which users may use queues, beside what the queues themselves say."""
+    """The default access to queues, for queues without the annotation."""
 
     unannotated: UnannotatedAccess = "open"
-    """Whether a queue that has no access annotation, up to the top, is `open` or `closed`."""
+    """The access to a queue if neither the queue nor a queue above it has the annotation
+    `trainer-kai.dev/access`."""
 
 
 class _QueueAccessPart(_Model):
-    """What webhook and scheduler have in common: both ask which users may use a queue."""
+    """The settings that webhook and scheduler share: both check access to queues."""
 
     queue_access: QueueAccessSettings = QueueAccessSettings()
 
 
 class WebhookServerSettings(_Model):
-    """Where the API server asks the webhook."""
+    """The HTTPS server of the webhook."""
 
     address: str = ""
-    """The address on which the webhook is asked; empty for every interface of the machine."""
+    """The IP address that the webhook listens on; empty means all interfaces."""
 
     port: int = Field(default=9443, ge=0, le=65535)
-    """The port on which the webhook is asked; 0, beside an address, for any free one."""
+    """The port that the webhook listens on; 0, with an address, means any free port."""
 
     read_s: _Seconds = 5.0
-    """How long the body of a request may take to arrive."""
+    """The time limit in seconds for receiving the body of a request."""
 
     drain_s: float = Field(default=3.0, ge=0, le=4, allow_inf_nan=False)
-    """How long it goes on answering once it is told to stop: not everybody has heard of it yet."""
+    """The time in seconds for which the webhook answers requests after a stop signal; meanwhile
+    the API server learns that the endpoint is gone."""
 
     runtimes_s: _Seconds = 60.0
-    """How often runtimes are read anew, for a field that their definition did not have before."""
+    """The interval in seconds at which all runtimes are read again; this finds a queue field that
+    was added to their CustomResourceDefinition."""
 
 
 class TlsSettings(_Model):
-    """The certificate of the webhook, and where its authority is written."""
+    """The certificate of the webhook, and the configurations that trust it."""
 
     source: Literal["self-managed", "cert-manager", "files"] = "self-managed"
-    """Who makes the certificate: the webhook (`self-managed`), cert-manager, or you (`files`)."""
+    """The source of the webhook's certificate: the webhook itself (`self-managed`), cert-manager
+    (`cert-manager`), or files that you provide (`files`)."""
 
     namespace: _NameOrNone = ""
-    """The namespace of the Secret and the Service; empty for that of our credentials."""
+    """The namespace of the Secret and the Service; empty means the namespace of the process's own
+    credentials."""
 
     secret_name: _Name = "trainer-kai-webhook-tls"  # noqa: S105 - a name
-    """The Secret that all replicas keep the certificate in, or that cert-manager writes."""
+    """The Secret with the certificate, shared by all replicas or written by cert-manager."""
 
     service_name: _Name = "trainer-kai-webhook"
-    """The Service by which the API server reaches the webhook."""
+    """The Service through which the API server calls the webhook."""
 
     configuration_name: _Name = "kai-trainer"
-    """The webhook configurations, mutating and validating, that have to trust the certificate."""
+    """The name of the mutating and the validating webhook configuration that get the CA of the
+    certificate."""
 
     extra_hosts: Annotated[str, AfterValidator(_hosts)] = ""
-    """More host names and addresses for the certificate to name, with commas between them."""
+    """Additional host names and IP addresses in the certificate, separated by commas."""
 
     certificate_days: _Days = 365
-    """How long a certificate lasts that the webhook makes."""
+    """The lifetime in days of a certificate that the webhook creates."""
 
     authority_days: _Days = 3650
-    """How long an authority lasts that the webhook makes."""
+    """The lifetime in days of a CA that the webhook creates."""
 
     overlap_s: _Seconds = 3600.0
-    """How long both authorities are trusted until the new one signs, and again until one goes."""
+    """The time in seconds for which both CAs are trusted before the new CA signs the certificate,
+    and again before the old CA is removed."""
 
     check_s: _Seconds = 10.0
-    """How often the certificate and the webhook configurations are looked at."""
+    """The interval in seconds of checks of the certificate and the webhook configurations."""
 
     certificate_file: str = ""
-    """Source `files`: the certificate in PEM, and after it those between it and its authority."""
+    """With source `files`: the path of the certificate in PEM format, followed by its intermediate
+    certificates."""
 
     key_file: str = ""
-    """Source `files`: the key of the certificate in PEM, without a password."""
+    """With source `files`: the path of the private key in PEM format, without a password."""
 
     client_ca_file: str = ""
-    """The authorities, in PEM, of the clients that are answered; empty to answer every client."""
+    """The path of a PEM file with the CAs of client certificates; empty means that no client
+    certificate is required."""
 
     @pydantic.model_validator(mode="after")
     def _check_consistency(self) -> "TlsSettings":
-        """Check that a rotation is over before what it replaces ends, and that files are named."""
+        """Check that a rotation ends before the replaced certificate, and that files are set."""
         if self.certificate_days * _DAY_S < 6 * self.overlap_s:
             raise ValueError("certificate_days should be at least six times overlap_s")
         if self.authority_days < 2 * self.certificate_days:
@@ -320,26 +332,29 @@ class TlsSettings(_Model):
             raise ValueError("overlap_s should be at least twice check_s")
         named = bool(self.certificate_file), bool(self.key_file)
         if named != ((True, True) if self.source == "files" else (False, False)):
-            message = "certificate_file and key_file should both be named with source files"
-            raise ValueError(f"{message}, and neither with another one")
+            message = "certificate_file and key_file should both be set with source files"
+            raise ValueError(f"{message}, and both empty with another source")
         return self
 
 
 class AdmissionSettings(_Model):
-    """What of a TrainJob is refused when it is made, and what is only a warning."""
+    """What admission refuses, and what it only warns about."""
 
     unknown_queue: Literal["warn", "deny"] = "warn"
-    """Whether a TrainJob may name a queue that is not there (yet), or that has others below it."""
+    """The response to a TrainJob that names a queue that does not exist or has child queues: a
+    warning (`warn`), or a refusal (`deny`)."""
 
     lint: Literal["warn", "deny", "off"] = "warn"
-    """What becomes of a TrainJob that could never start, or names what is not there."""
+    """The response to a TrainJob that can never start or names objects that do not exist: a warning
+    (`warn`), a refusal (`deny`), or none (`off`)."""
 
     cluster: Literal["fixed", "grows"] = "fixed"
-    """Whether nodes come when they are needed (`grows`): then those of today refuse nothing."""
+    """Whether the nodes of the cluster are fixed (`fixed`), or an autoscaler adds nodes (`grows`);
+    with `grows` the current nodes are no reason for a refusal."""
 
 
 class WebhookPart(_QueueAccessPart):
-    """What only the webhook has."""
+    """The settings that only the webhook has."""
 
     admission: AdmissionSettings = AdmissionSettings()
     server: WebhookServerSettings = WebhookServerSettings()
@@ -351,7 +366,7 @@ class WebhookSettings(WebhookPart, Settings):
 
 
 class PodgrouperPart(_Model):
-    """What only the podgrouper has."""
+    """The settings that only the podgrouper has."""
 
     leader: LeaderSettings = LeaderSettings(name="trainer-kai-podgrouper")
 
@@ -361,54 +376,64 @@ class PodgrouperSettings(PodgrouperPart, Settings):
 
 
 class PolicySettings(_Model):
-    """What a site chooses about scheduling."""
+    """The scheduling policies of a cluster."""
 
     gpu_placement: Literal["binpack", "spread"] = "binpack"
-    """Whether pods with GPUs fill nodes up, or keep them equally empty (`spread`)."""
+    """The placement of pods with GPUs: fill up nodes (`binpack`), or use the nodes with the most
+    free GPUs (`spread`)."""
 
     cpu_placement: Literal["binpack", "spread"] = "binpack"
-    """The same for pods without GPUs, by CPU."""
+    """The placement of pods without GPUs, by CPU: `binpack` or `spread`."""
 
     victims: Literal["kai", "least-work-lost", "fewest-units"] = "kai"
-    """Who loses first: as KAI has it, the least work since a checkpoint, or who gives most."""
+    """The order of victims: KAI's order (`kai`), the least work lost since a checkpoint first
+    (`least-work-lost`), or as few PodGroups as possible (`fewest-units`)."""
 
     disruption_budgets: Literal["best-effort", "always"] = "best-effort"
-    """Whether a queue takes back what it lent although a PodDisruptionBudget lets no pod go."""
+    """Whether reclaim may evict pods although a PodDisruptionBudget allows no disruption
+    (`best-effort`), or never does (`always`)."""
 
     disabled: Annotated[str, _checked(_disabled_plugin_faults)] = ""
-    """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
+    """The plugins to disable, named as in `scheduler/policies`, separated by commas."""
 
-    actions: Annotated[str, _checked(_action_faults)] = "allocate,consolidation,reclaim,preempt"
-    """What is done, with commas between; by all but the first somebody may lose his place."""
+    actions: Annotated[str, _checked(_action_faults)] = ",".join(ACTIONS)
+    """The actions of the scheduler, separated by commas; all actions but `allocate` can evict
+    running pods."""
 
     gpu_resources: Annotated[str, _checked(_resource_name_faults)] = f"{GPU},{AMD_GPU}"
-    """Resources of nodes that are whole GPUs, with commas between them."""
+    """The names of the node resources that are whole GPUs, separated by commas."""
 
 
 class KaiSettings(_Model):
-    """Where a KAI of our scheduler name would run: while one does, ours is paused."""
+    """Where another KAI scheduler of the same name can run; this scheduler pauses beside it."""
 
     namespaces: Annotated[str, _checked(_kubernetes_name_faults)] = SCHEDULER_NAME  # its default
-    """Namespaces in which a KAI may run, with commas between; our own is always looked at too."""
+    """The namespaces in which another KAI scheduler can run, separated by commas; the namespace of
+    this scheduler is always checked."""
 
     shards: Annotated[str, _checked(_kubernetes_name_faults)] = "default"
-    """Names and partition values of its SchedulingShards, with commas between them."""
+    """The names and partition values of the SchedulingShards of another KAI scheduler, separated by
+    commas."""
 
 
 class SchedulerPart(_QueueAccessPart):
-    """What only the scheduler has."""
+    """The settings that only the scheduler has."""
 
     priority_classes: Annotated[str, _checked(_priority_class_faults)] = ""
-    """The PriorityClasses that a label may choose, with commas between them; empty for all."""
+    """The PriorityClasses that a label on a workload can choose, separated by commas; empty means
+    all."""
 
     repair_grace_s: _Seconds = 60.0
-    """How long a unit may run without all of its pods before it gives up its nodes whole."""
+    """The time in seconds for which a PodGroup can run with fewer pods than its minimum before all
+    its pods are evicted."""
 
     max_termination_grace_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
-    """How long a pod may take to end, whatever it asks for; then it is told to end."""
+    """The longest termination grace period in seconds of a pod; a terminating pod with a longer
+    one is deleted again with this one."""
 
     debug_check_s: float = Field(default=0, ge=0, allow_inf_nan=False)
-    """How often to compare what is known with what a start would know, to debug; 0 is never."""
+    """For debugging: the interval in seconds at which the state of the scheduler is compared with a
+    newly built state; 0 means never."""
 
     leader: LeaderSettings = LeaderSettings(name="trainer-kai-scheduler")
     kai: KaiSettings = KaiSettings()
@@ -420,14 +445,14 @@ class SchedulerSettings(SchedulerPart, Settings):
 
 
 class AllSettings(Settings):
-    """The settings of all three in one process."""
+    """The settings of all three processes in one."""
 
     webhook: WebhookPart = WebhookPart()
     podgrouper: PodgrouperPart = PodgrouperPart()
     scheduler: SchedulerPart = SchedulerPart()
 
     def settings_for(self, model: type[S], part: _Model) -> S:
-        """Return the settings that one of them would have in a process of its own."""
+        """Return the settings that one process would have if it ran separately."""
         shared = {name: getattr(self, name) for name in Settings.model_fields}
         return model.model_validate({**shared, **dict(part)})
 

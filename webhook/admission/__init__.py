@@ -1,1 +1,1 @@
-"""Reviews as they come and go: requests, responses, patches, managed fields."""
+"""AdmissionReviews: requests, responses, patches, managed fields."""

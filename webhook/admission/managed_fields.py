@@ -1,10 +1,9 @@
 """Which labels and annotations a field manager set, read from `metadata.managedFields`.
 
-The API server records for each manager which fields it set, before admission. So a field that is
-there and has no manager was filled in by a webhook. Where nothing is recorded, every field counts
-as set by a manager. This is no proof: a client chooses the name of its manager, and may send
-entries of its own. So no name is looked at, and only the choice between labels of the same author
-depends on it.
+The API server records before admission which fields each manager set. So a field without a manager
+was written by a webhook. If nothing is recorded, every field counts as set by a manager. This is no
+proof: a client chooses the name of its manager, and may send entries of its own. So the names are
+not read, and only the choice between labels of the same author depends on the entries.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,7 @@
 """Changes of an object as JSON Patch operations.
 
-A `PatchBuilder` holds the object, changes it step by step and records each operation, so the
-operations fit in the order in which they are recorded. Missing or null parents are created with
-their content; a value that is set already makes no operation.
+A `PatchBuilder` changes the object step by step and records each operation in order. Missing or
+null parents are created with their content; a value that is already set needs no operation.
 """
 
 from collections.abc import Mapping
@@ -15,16 +14,18 @@ FieldPath: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
 
 
 class PatchBuilder:
-    """An object and the operations that changed it; it changes the tree that it is given."""
+    """An object and the operations that changed it; the given tree is changed."""
 
     def __init__(self, tree: Any) -> None:
         self.tree: Final = tree
         self._operations: list[Operation] = []
-        self._created: dict[int, Any] = {}  # sent whole, with all that is set in them later
+        self._created: dict[
+            int, Any
+        ] = {}  # added as a whole, with the values that are set in them later
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """Return the operations that lead from the object as it was to the one it is now."""
+        """Return the operations that change the original object into the current one."""
         return tuple(self._operations)
 
     def get(self, field_path: FieldPath) -> Any:
@@ -35,12 +36,12 @@ class PatchBuilder:
         return node
 
     def labels(self, field_path: FieldPath) -> Mapping[str, str]:
-        """Return a map of texts; empty where there is none."""
+        """Return a map of texts; an empty one if the path has no value."""
         values = self.get(field_path) or {}
         return {name: text for name, text in values.items() if text is not None}
 
     def set(self, field_path: FieldPath, value: Any) -> None:
-        """Set a member of a map, and make the parents that are missing."""
+        """Set a member of a map, and create missing parents."""
         node = self.tree
         for depth, step in enumerate(field_path[:-1], 1):
             child = _child(node, step)
@@ -63,7 +64,7 @@ class PatchBuilder:
 
     def _put(self, node: Any, field_path: FieldPath, value: Any) -> None:
         if not self._is_created(node):
-            # To add a member of a map is to replace one that is there; of a list it would insert.
+            # "add" replaces an existing member of a map, but inserts into a list.
             operation = "replace" if isinstance(node, list) else "add"
             self._operations.append({"op": operation, "path": pointer(field_path), "value": value})
         node[field_path[-1]] = value

@@ -1,8 +1,8 @@
 """AdmissionReview v1: bytes in, bytes out.
 
-A request is decoded only as far as every rule needs it: its object stays raw JSON, to be decoded by
-the rule for its kind. Bytes that are no review become `Malformed`, with the reason; the server
-answers those with HTTP 400, because without a uid there is no review to answer.
+The object of a request stays raw JSON, which the rule for its kind decodes. Bytes that are not a
+review become `Malformed`, with the reason; the server answers with HTTP 400, because without a uid
+there is no review to answer.
 """
 
 import base64
@@ -36,12 +36,12 @@ SERVICE_UNAVAILABLE: Final = 503
 _API_VERSION: Final = f"{ADMISSION}/v1"
 _KIND: Final = "AdmissionReview"
 _NULL: Final = msgspec.Raw(b"null")
-_MAX_WARNINGS: Final = 16  # the API server drops what is more than 4 KiB of them
+_MAX_WARNINGS: Final = 16  # the API server drops warnings above 4 KiB in total
 _MAX_WARNING_CHARACTERS: Final = 256
 _MAX_MESSAGE_CHARACTERS: Final = 2048
 _MAX_PARTS: Final = 50_000  # objects and lists; one of 64 replicatedJobs has some 20,000
 _MAX_QUOTES: Final = 250_000
-_MIN_COUNTED_BYTES: Final = 3 * _MAX_PARTS  # of a text with so many parts
+_MIN_COUNTED_BYTES: Final = 3 * _MAX_PARTS  # a text with that many parts has at least so many bytes
 _MAX_USER_BYTES: Final = 256 << 10
 _REASONS: Final = {
     400: "BadRequest",
@@ -52,7 +52,7 @@ _REASONS: Final = {
 
 
 class ReviewedKind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What kind of object a request is about."""
+    """The kind of the object of a request."""
 
     group: str = ""
     version: str = ""
@@ -60,7 +60,7 @@ class ReviewedKind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What the API server asks; the objects and the user are raw JSON."""
+    """A request of the API server; the objects and the user are raw JSON."""
 
     uid: str
     kind: ReviewedKind = ReviewedKind()
@@ -80,7 +80,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Malformed(NamedTuple):
-    """Bytes that are no review, and what is wrong with them."""
+    """Bytes that are not a review, and what is wrong with them."""
 
     message: str
 
@@ -93,7 +93,7 @@ class AdmissionDenial(NamedTuple):
 
 
 class AdmissionResponse(NamedTuple):
-    """What becomes of an object: patched, allowed as it is, or denied."""
+    """The response to a review: the object is patched, allowed as it is, or denied."""
 
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class AdmissionResponse(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Return what it is counted as."""
+        """Return the outcome, for the metrics."""
         if self.denial is not None:
             return "denied"
         return "patched" if self.operations else "allowed"
@@ -115,13 +115,13 @@ def read_review(body: bytes) -> AdmissionRequest | Malformed:
     try:
         review = decode(_Review, body)
     except DecodeError as error:
-        return Malformed(_one_line(f"no AdmissionReview: {error}", _MAX_MESSAGE_CHARACTERS))
+        return Malformed(_one_line(f"not an AdmissionReview: {error}", _MAX_MESSAGE_CHARACTERS))
     if (review.api_version, review.kind) != (_API_VERSION, _KIND):
         actual = f"{review.api_version!r} {review.kind!r}"
-        message = f"must be {_API_VERSION!r} {_KIND!r}, and is {actual}"
+        message = f"apiVersion and kind are {actual}, and must be {_API_VERSION!r} {_KIND!r}"
         return Malformed(_one_line(message, _MAX_MESSAGE_CHARACTERS))
     if review.request is None:
-        return Malformed("request: is missing")
+        return Malformed("request: must not be empty")
     if not review.request.uid:
         return Malformed("request.uid: must not be empty")
     if memoryview(review.request.user_info).nbytes > _MAX_USER_BYTES:
@@ -130,7 +130,7 @@ def read_review(body: bytes) -> AdmissionRequest | Malformed:
 
 
 def size_fault(text: msgspec.Raw) -> str:
-    """Say why an object is not read: in memory its parts may take forty times their text."""
+    """Say why an object is not read: in memory its parts may take 40 times their text."""
     if memoryview(text).nbytes < _MIN_COUNTED_BYTES:
         return ""
     data = bytes(text)
@@ -138,8 +138,8 @@ def size_fault(text: msgspec.Raw) -> str:
     if parts <= _MAX_PARTS and quotes <= _MAX_QUOTES:
         return ""
     return (
-        f"has {parts} objects and lists and {quotes // 2} texts: at most {_MAX_PARTS} and "
-        f"{_MAX_QUOTES // 2} are read"
+        f"has {parts} objects and lists and {quotes // 2} strings, and may have at most "
+        f"{_MAX_PARTS} and {_MAX_QUOTES // 2}"
     )
 
 
@@ -171,7 +171,10 @@ def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
 
 
 def _one_line(text: str, characters: int) -> str:
-    """Fold a text of users into one line: warnings travel in HTTP headers."""
+    """Fold a text into one line, and cut it between words: warnings are sent in HTTP headers."""
     text = text[: 4 * characters]  # first of all: it may be as long as a body
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= characters else f"{line[: characters - 1]}…"
+    if len(line) <= characters:
+        return line
+    whole_words = line[: characters - 1].rpartition(" ")[0]  # one word may be as long as a line
+    return f"{whole_words or line[: characters - 2]} …"

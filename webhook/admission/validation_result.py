@@ -1,7 +1,7 @@
-"""Denials and warnings for an object, of several checks put together into one response.
+"""The denials and warnings of several checks of one object, combined into one response.
 
-Each check returns a `ValidationResult`; `combined_with` puts two together. All denials are in the
-message, so that a user mends all faults at once.
+Each check returns a `ValidationResult`; `combined_with` combines two. The message of the response
+has all denials, so that a user can correct all faults at once.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class ValidationResult(NamedTuple):
     warnings: tuple[str, ...] = ()
 
     def combined_with(self, other: "ValidationResult") -> "ValidationResult":
-        """Return both together."""
+        """Return the denials and warnings of both."""
         return ValidationResult(self.denials + other.denials, self.warnings + other.warnings)
 
     def response(self) -> AdmissionResponse:

@@ -1,8 +1,8 @@
 """Objects by key, as many as fit into a limit of bytes.
 
-What does not fit is left out, and the API server is asked when a review needs it. When the store is
-full, objects of the namespace that uses most are left out first; cluster objects never, for only
-administrators write those. So no namespace loses objects because of another one.
+An object that does not fit is left out, and is read from the API server when a review needs it. A
+full store leaves out objects of the namespace that uses most; never cluster-scoped objects, since
+only administrators write those. So no namespace loses objects because of another namespace.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ __all__ = [
     "text_bytes",
 ]
 
-OBJECT_BYTES: Final = 1_200  # of an entry without its texts, measured; of a replicatedJob, too
+OBJECT_BYTES: Final = 1_200  # measured: an entry, or a replicatedJob, without its texts
 V = TypeVar("V")
 
 
@@ -31,7 +31,7 @@ class BoundedStore(Generic[V]):
         self._left_out: Final[set[Key]] = set()
 
     def put(self, key: Key, value: V, size: int) -> None:
-        """Put a value of so many bytes, if there is room for it."""
+        """Put a value of *size* bytes, if it fits."""
         self.drop(key)
         if size <= self._max_value_bytes and self._make_room(key.namespace, size):
             self._values[key] = value
@@ -46,12 +46,12 @@ class BoundedStore(Generic[V]):
             self._budget.drop(key.namespace, key)
 
     def get(self, key: Key) -> V | None:
-        """Return a value, unless it is not known or was left out."""
+        """Return a value; None if the key is unknown or left out."""
         return self._values.get(key)
 
     @property
     def held_bytes(self) -> int:
-        """Return how much is kept."""
+        """Return how many bytes the values have."""
         return self._budget.total
 
     @property
@@ -74,5 +74,5 @@ class BoundedStore(Generic[V]):
 
 
 def text_bytes(texts: Iterable[str]) -> int:
-    """Return how much memory texts take at most."""
+    """Return how many bytes texts take at most."""
     return sum(len(it) * (1 if it.isascii() else 4) for it in texts)

@@ -1,7 +1,7 @@
-"""An amount that is bounded in sum: when it is used up, the owner that uses most gives way.
+"""A total limit that owners share: when it is used up, the owner that uses most loses items.
 
-So an owner that uses little keeps its items, whatever other owners do. For memory by namespace,
-and for connections and bodies by address.
+So an owner that uses little keeps its items, whatever other owners do. Used for memory by
+namespace, and for connections and request bodies by address.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -13,20 +13,20 @@ I = TypeVar("I", bound=Hashable)  # noqa: E741 - an item
 
 
 class OwnerBudget(Generic[I]):
-    """Amounts of items, and how much each owner has."""
+    """The amount of each item, and the sum for each owner."""
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
         self.total = 0
-        self._items: dict[str, dict[I, int]] = {}  # of each owner, the oldest first
+        self._items: dict[str, dict[I, int]] = {}  # by owner, the oldest first
         self._sums: dict[str, int] = {}
 
     def used_by(self, owner: str) -> int:
-        """Return how much an owner has."""
+        """Return the sum of an owner's items."""
         return self._sums.get(owner, 0)
 
     def has_room(self, amount: int) -> bool:
-        """Say whether so much more fits."""
+        """Say whether *amount* more fits."""
         return self.total + amount <= self.limit
 
     def put(self, owner: str, item: I, amount: int) -> None:
@@ -37,7 +37,7 @@ class OwnerBudget(Generic[I]):
         self.total += amount
 
     def drop(self, owner: str, item: I) -> None:
-        """Remove an item, if it is there."""
+        """Remove an item, if the owner has it."""
         items = self._items.get(owner, {})
         amount = items.pop(item, 0)
         self.total -= amount
@@ -48,9 +48,9 @@ class OwnerBudget(Generic[I]):
             self._sums.pop(owner, None)
 
     def next_to_evict(self, above: int, may_evict: Callable[[I], bool]) -> tuple[str, I] | None:
-        """Return the item to evict: of the owner that has most, and more than *above*.
+        """Return an item of the owner that uses most, if that is more than *above*.
 
-        It is the oldest item that *may_evict* accepts; an owner without one is passed over.
+        It is the oldest item that *may_evict* accepts; an owner without such an item is skipped.
         """
         for owner in self._largest_first():
             if self._sums[owner] <= above:

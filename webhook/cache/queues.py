@@ -1,10 +1,12 @@
 """The queues of the cluster: which are closed, and which have children and so hold no workloads.
 
-Until all queues are listed none counts as missing.
+Until all queues are listed, no queue counts as missing.
 """
 
+from itertools import islice
 from typing import Final
 
+from trainer_kai.policy.misspelled_keys import is_similar
 from trainer_kai.policy.queueing.queue_access import (
     EffectiveQueueAccess,
     QueueAccessMode,
@@ -14,6 +16,8 @@ from trainer_kai.policy.queueing.queue_access import (
 __all__ = ["QueueTree"]
 
 _MAX_NAMED_CHILDREN: Final = 3
+_MAX_COMPARED: Final = 2000  # names, to find the one that was meant
+_MIN_COMPARED_LENGTH: Final = 5  # shorter names are all alike
 
 
 class QueueTree:
@@ -23,8 +27,8 @@ class QueueTree:
         self._is_listed = False
         self._parents: dict[str, str] = {}
         self._children: dict[str, dict[str, None]] = {}
-        self._access: dict[str, str] = {}  # annotations, of queues that have one
-        self._annotated_closed: set[str] = set()  # queues whose annotation is not open
+        self._access: dict[str, str] = {}  # annotations, by queue
+        self._annotated_closed: set[str] = set()  # queues with an annotation other than open
 
     def put(self, name: str, parent: str, access: str | None = None) -> None:
         """Put a queue as it is now, with its access annotation."""
@@ -38,7 +42,7 @@ class QueueTree:
             self._children.setdefault(parent, {})[name] = None
 
     def drop(self, name: str) -> None:
-        """Forget a queue; those below it stay where they are."""
+        """Forget a queue; its children keep their parent."""
         parent = self._parents.pop(name, "")
         self._access.pop(name, None)
         self._annotated_closed.discard(name)
@@ -52,31 +56,36 @@ class QueueTree:
         self._is_listed = True
 
     def access(self, name: str) -> EffectiveQueueAccess:
-        """Return what the queue or the nearest queue above it says of its access."""
+        """Return the access annotation of the queue, or of the nearest parent that has one."""
         return effective_queue_access(name, lambda it: self._parents.get(it, ""), self._access.get)
 
     @property
     def has_closed_queue(self) -> bool:
-        """Say whether the annotation of any queue closes it."""
+        """Say whether the annotation of any queue is not `open`."""
         return bool(self._annotated_closed)
 
     def is_unknown(self, name: str) -> bool:
-        """Say whether all queues are listed, and this one is not among them."""
+        """Say whether all queues are listed, and this queue does not exist."""
         return self._is_listed and name not in self._parents
 
     def unusable_reason(self, name: str) -> str | None:
-        """Say why no workload can be in a queue, and what to do."""
+        """Say why a queue cannot hold workloads, and what to do; to follow the queue's name."""
         if not self._is_listed:
             return None
         if name not in self._parents:
-            return "there is no such queue: make it, or name one that is there"
+            meant = self._similar_queue(name)
+            hint = f"Did you mean {meant!r}? Otherwise create" if meant else "Create"
+            return f"does not exist. {hint} the queue, or name an existing one"
         children = sorted(self._children.get(name, ()))
         if not children:
             return None
-        few = ", ".join(
-            (
-                *children[:_MAX_NAMED_CHILDREN],
-                *(["…"] if len(children) > _MAX_NAMED_CHILDREN else []),
-            )
-        )
-        return f"that queue has others below it: name one of those ({few})"
+        more = ["…"] if len(children) > _MAX_NAMED_CHILDREN else []
+        few = ", ".join((*children[:_MAX_NAMED_CHILDREN], *more))
+        return f"has child queues and cannot hold workloads. Name one of the children: {few}"
+
+    def _similar_queue(self, name: str) -> str:
+        """Return a queue without children that was probably meant; "" if there is none."""
+        if len(name) < _MIN_COMPARED_LENGTH:
+            return ""
+        names = (it for it in islice(self._parents, _MAX_COMPARED) if it not in self._children)
+        return min((it for it in names if is_similar(name, it)), default="")

@@ -1,15 +1,17 @@
-"""What is decoded and kept of runtimes: labels, annotations and scheduler names.
+"""A runtime as admission reads it: a short summary, and the text of its spec for lint.
 
-Labels that name a queue or mark a group, annotations that place pods, scheduler names. Containers
-are not decoded, so a runtime may be of any size. Of one with more replicatedJobs than are planned
-only the first are kept: its JobSet is denied anyway.
+The summary has the labels that name a queue or mark a group of another scheduler, the annotations
+that place pods, and the scheduler names. It has no containers, so its size does not depend on
+theirs. A summary has at most as many replicatedJobs as are planned: a JobSet with more is denied.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
 
+from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.job import JobSpec, JobTemplate
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.meta import Key, Meta, TemplateMeta
@@ -34,8 +36,8 @@ __all__ = [
     "RuntimeSummary",
     "SlimJobSetTemplate",
     "SlimJobTemplate",
-    "SlimRuntime",
     "SlimRuntimeSpec",
+    "WatchedRuntime",
     "overlaid_metadata",
     "replicated_job",
     "runtime_bytes",
@@ -84,9 +86,9 @@ class SlimJobSetTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RuntimeSummary(NamedTuple):
-    """What is kept of a runtime."""
+    """The fields of a runtime that the rules read."""
 
-    queue: str = ""  # by its own field
+    queue: str = ""  # of podGroupPolicy.kaiScheduler
     other_schedulers: tuple[str, ...] = ()  # schedulers that its policies choose
     jobset_metadata: TemplateMeta = TemplateMeta()
     jobs: tuple[ReplicatedJob, ...] = ()
@@ -100,15 +102,34 @@ class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
     template: SlimJobSetTemplate = SlimJobSetTemplate()
 
 
-class SlimRuntime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What we read of a runtime."""
+class WatchedRuntime(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A runtime as it is watched: its summary, and its spec as text."""
 
     metadata: Meta
-    spec: SlimRuntimeSpec = SlimRuntimeSpec()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a spec that cannot be read: the watch reports such a runtime."""
+        try:
+            _ = self.summary
+        except DecodeError as error:
+            raise ValueError(f"spec: {error}") from error
+
+    @cached_property
+    def summary(self) -> RuntimeSummary:
+        """Return what the rules read."""
+        if bytes(self.spec) == b"null":
+            return RuntimeSummary()
+        return summarize_runtime(decode(SlimRuntimeSpec, self.spec))
 
 
 RUNTIMES: Final = Resource(
-    TRAINER, "v1alpha1", "trainingruntimes", "TrainingRuntime", namespaced=True, struct=SlimRuntime
+    TRAINER,
+    "v1alpha1",
+    "trainingruntimes",
+    "TrainingRuntime",
+    namespaced=True,
+    struct=WatchedRuntime,
 )
 CLUSTER_RUNTIMES: Final = Resource(
     TRAINER,
@@ -116,14 +137,14 @@ CLUSTER_RUNTIMES: Final = Resource(
     "clustertrainingruntimes",
     "ClusterTrainingRuntime",
     namespaced=False,
-    struct=SlimRuntime,
+    struct=WatchedRuntime,
 )
 
 
-def summarize_runtime(runtime: SlimRuntime) -> RuntimeSummary:
-    """Return what is kept of a runtime."""
-    policy = runtime.spec.pod_group_policy or PodGroupPolicy()
-    template = runtime.spec.template
+def summarize_runtime(spec: SlimRuntimeSpec) -> RuntimeSummary:
+    """Return the summary of a runtime with this spec."""
+    policy = spec.pod_group_policy or PodGroupPolicy()
+    template = spec.template
     policies = {"coscheduling": policy.coscheduling, "volcano": policy.volcano}
     jobs = template.spec.replicated_jobs
     return RuntimeSummary(
@@ -138,12 +159,12 @@ def summarize_runtime(runtime: SlimRuntime) -> RuntimeSummary:
 
 
 def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
-    """Return which runtime a TrainJob of a namespace names."""
+    """Return the key of the runtime that a TrainJob of a namespace names."""
     return Key(namespace if ref.kind == RUNTIMES.kind else "", ref.name)
 
 
 def runtime_bytes(runtime: RuntimeSummary) -> int:
-    """Return how much memory a runtime takes; names of labels and annotations are shared."""
+    """Return how many bytes a summary takes; names of labels and annotations are shared."""
     metadatas = [runtime.jobset_metadata]
     for job in runtime.jobs:
         metadatas += job.template.metadata, job.template.spec.template.metadata
@@ -163,7 +184,7 @@ def overlaid_metadata(base: TemplateMeta, overlays: Iterable[TemplateMeta]) -> T
 
 
 def replicated_job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
-    """Return a replicatedJob of one pod template."""
+    """Return a replicatedJob with this pod template."""
     return ReplicatedJob(
         name=name, template=JobTemplate(metadata=metadata, spec=JobSpec(template=pods))
     )

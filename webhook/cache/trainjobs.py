@@ -1,4 +1,4 @@
-"""What is decoded and kept of TrainJobs."""
+"""The fields of a TrainJob that are decoded and cached."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -30,19 +30,19 @@ class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What we read of a TrainJob."""
+    """A TrainJob, with the fields that admission reads."""
 
     metadata: Meta
     spec: SlimTrainJobSpec = SlimTrainJobSpec()
 
 
 class TrainJobSummary(NamedTuple):
-    """What is kept of a TrainJob."""
+    """The cached fields of a TrainJob."""
 
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    runtime: Key  # of the cluster where it has no namespace
+    runtime: Key  # without a namespace for a ClusterTrainingRuntime
 
 
 TRAINJOBS: Final = Resource(
@@ -51,7 +51,7 @@ TRAINJOBS: Final = Resource(
 
 
 def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
-    """Return what is kept of a TrainJob."""
+    """Return the fields of a TrainJob that are cached."""
     meta = trainjob.metadata
     return TrainJobSummary(
         uid=meta.uid,
@@ -62,7 +62,7 @@ def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
 
 
 def trainjob_bytes(job: TrainJobSummary) -> int:
-    """Return how much memory a TrainJob takes."""
+    """Return how many bytes a cached TrainJob takes."""
     texts = (*job.labels.values(), *job.annotations.values(), *job.runtime, job.uid)
     return OBJECT_BYTES + text_bytes(texts)
 

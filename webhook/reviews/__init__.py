@@ -1,1 +1,1 @@
-"""Answers reviews: look up, apply the rules, respond."""
+"""Answers reviews: looks objects up, applies the rules, responds."""

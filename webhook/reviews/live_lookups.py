@@ -1,4 +1,4 @@
-"""Reads from the API server what the cache may not know: each read is bounded in time."""
+"""Reads objects from the API server that the cache may not have: each read has a time limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from trainer_kai.api.resources import QUEUES
 from trainer_kai.kube.client import AccessRequest, Client, RetryPolicy, review_access
 from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
 from trainer_kai.kube.rest.request import ListTarget, Selection
-from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary, summarize_runtime
+from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary
 from webhook.cache.trainjobs import TRAINJOBS, TrainJobSummary, summarize_trainjob
 from webhook.rules.permission import VERB, QueueAccessRequest
 
@@ -21,17 +21,21 @@ __all__ = [
     "trainjob_reader",
 ]
 
-ReadTrainJob: TypeAlias = Callable[[Key], Awaitable[TrainJobSummary | None]]  # None: there is none
+ReadTrainJob: TypeAlias = Callable[
+    [Key], Awaitable[TrainJobSummary | None]
+]  # None: it does not exist
 ReadRuntime: TypeAlias = Callable[[Key], Awaitable[RuntimeSummary | None]]
 MayUseQueue: TypeAlias = Callable[[QueueAccessRequest], Awaitable[bool]]
 HasQueue: TypeAlias = Callable[[str], Awaitable[bool]]
 _LOOKUP_RETRY_POLICY: Final = RetryPolicy(timeout_s=0.8, total_s=0.8)
-_TRAINJOB_RETRY_POLICY: Final = RetryPolicy(timeout_s=1.5, total_s=2.0)  # the API server waits 5 s
-_TRAINJOB_READ_S: Final = 3.5  # with the wait for the read limit
+_TRAINJOB_RETRY_POLICY: Final = RetryPolicy(
+    timeout_s=1.5, total_s=2.0
+)  # the API server waits 5 s for a review
+_TRAINJOB_READ_S: Final = 3.5  # including the wait for the read limit
 
 
 class LiveLookups(NamedTuple):
-    """What only the API server knows for sure; each raises `ApiError`."""
+    """Questions that only the API server answers for sure; each raises `ApiError`."""
 
     runtime: ReadRuntime
     may_use_queue: MayUseQueue
@@ -39,7 +43,7 @@ class LiveLookups(NamedTuple):
 
 
 def trainjob_reader(client: Client, read_limit: asyncio.Semaphore) -> ReadTrainJob:
-    """Return what reads a TrainJob in bounded time, within the read limit."""
+    """Return a function that reads a TrainJob within the time and read limits."""
     bounded_client = client.with_retry_policy(_TRAINJOB_RETRY_POLICY)
 
     async def read(key: Key) -> TrainJobSummary | None:
@@ -56,19 +60,18 @@ def trainjob_reader(client: Client, read_limit: asyncio.Semaphore) -> ReadTrainJ
 
 
 def live_lookups(client: Client, read_limit: asyncio.Semaphore) -> LiveLookups:
-    """Return what asks the API server in bounded time; runtimes within the read limit."""
+    """Return functions that ask the API server within a time limit."""
     bounded_client = client.with_retry_policy(_LOOKUP_RETRY_POLICY)
 
     async def runtime(key: Key) -> RuntimeSummary | None:
         resource = RUNTIMES if key.namespace else CLUSTER_RUNTIMES
-        named = Selection(
-            fields=f"metadata.name={key.name}"
-        )  # a list, which our role allows anyway
+        # A list with a selection: our role allows lists, and no single reads.
+        named = Selection(fields=f"metadata.name={key.name}")
         async with read_limit:
             runtimes = await bounded_client.list(
                 ListTarget(resource, key.namespace, selection=named)
             )
-        return summarize_runtime(runtimes[0]) if runtimes else None
+        return runtimes[0].summary if runtimes else None
 
     async def has_queue(name: str) -> bool:
         named = Selection(fields=f"metadata.name={name}")

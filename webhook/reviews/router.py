@@ -1,7 +1,7 @@
 """Routes a review to the handler of its kind, counts and times it, and reports internal errors.
 
-After an internal error only the creation of an object that would otherwise pass unchecked is denied
-with 503: Trainer retries its JobSet, a user retries the TrainJob. All else is allowed as it is.
+After an internal error the object is allowed as it is, except a new object that must not pass
+unchecked: that is denied with 503. Trainer retries its JobSet; a user retries the TrainJob.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,6 +34,9 @@ __all__ = [
     "Route",
 ]
 
+_INTERNAL_ERROR: Final = "trainer-kai had an internal error"
+_INTERNAL_REMEDY: Final = "The log of the webhook shows the error"
+
 Decide: TypeAlias = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
 
@@ -50,7 +53,7 @@ class Route(NamedTuple):
 
     kind: str
     decide: Decide
-    fails_closed: Callable[[], bool] = lambda: False  # a creation is denied after an error
+    fails_closed: Callable[[], bool] = lambda: False  # deny creations after an internal error
 
 
 class ReviewRouter:
@@ -86,7 +89,7 @@ class ReviewRouter:
         return tuple(self._routes)
 
     def has_route(self, path: str) -> bool:
-        """Say whether reviews are answered at a path."""
+        """Say whether a path has a handler."""
         return path in self._routes
 
     async def answer(self, path: str, body: bytes) -> HttpReply:
@@ -118,7 +121,7 @@ class ReviewRouter:
     def _log_denial(self, kind: str, request: AdmissionRequest, answer: AdmissionResponse) -> None:
         if answer.denial is not None:
             fields = {"code": answer.denial.code, "reason": answer.denial.message}
-            self._log.warning("object refused", kind=kind, namespace=request.namespace, **fields)
+            self._log.warning("object denied", kind=kind, namespace=request.namespace, **fields)
 
     async def _review_pod(self, request: AdmissionRequest) -> AdmissionResponse:
         return mutate_pod(request, self._rules.mode)
@@ -131,7 +134,7 @@ class ReviewRouter:
             trainjob = await self._owning_trainjob(review)
         except ApiError as error:
             return self._answer_without_trainjob(review, error)
-        runtime_queue = self._cache.runtime_queue(trainjob.runtime) if trainjob else ""
+        runtime_queue = self._cache.runtimes.queue(trainjob.runtime) if trainjob else ""
         namespace = self._cache.namespace_labels(review.trainjob.namespace)
         answer = mutate_jobset(
             review, JobSetContext(trainjob, runtime_queue, namespace), self._rules
@@ -142,7 +145,7 @@ class ReviewRouter:
         return answer
 
     async def _owning_trainjob(self, review: JobSetReview) -> TrainJobSummary | None:
-        """Return the owner of a JobSet, read anew where the cache may not know it yet."""
+        """Return the owner of a JobSet, read from the API server if it may not be cached yet."""
         trainjob = self._cache.trainjob(review.trainjob)
         if trainjob is None or trainjob.uid != review.owner_reference.uid or not review.is_create:
             reads = self._metrics.admission_live_reads
@@ -153,26 +156,25 @@ class ReviewRouter:
                 raise
             reads.labels("found" if trainjob else "gone").inc()
         if trainjob is not None and trainjob.uid != review.owner_reference.uid:
-            return None  # a later one of the same name: the owner is gone
+            return None  # the owner was deleted; this is a newer TrainJob with the same name
         return trainjob
 
     def _answer_without_trainjob(self, review: JobSetReview, error: ApiError) -> AdmissionResponse:
-        """Answer without the TrainJob: deny a creation, to be retried; else change nothing."""
+        """Answer without the TrainJob: deny a creation, which is retried; allow an update."""
         key = str(review.trainjob)
         self._log.warning("trainjob not read", trainjob=key, error=str(error))
-        message = f"the TrainJob {key} cannot be read: {error}"
+        message = f"TrainJob {key} cannot be read: {error}"
         if review.is_create:
             return AdmissionResponse(
-                denial=AdmissionDenial(SERVICE_UNAVAILABLE, f"{message}; try again")
+                denial=AdmissionDenial(SERVICE_UNAVAILABLE, f"{message}. Try again")
             )
-        return AdmissionResponse(warnings=(f"the queue stays as it is: {message}",))
+        return AdmissionResponse(warnings=(f"the queue of the JobSet is not changed: {message}",))
 
 
 def _internal_error(route: Route, request: AdmissionRequest) -> AdmissionResponse:
     """Answer a review after an internal error."""
+    kind = request.kind.kind
+    message = f"{_INTERNAL_ERROR}: this {kind} was not validated. {_INTERNAL_REMEDY}"
     if route.fails_closed() and request.operation == "CREATE":
-        message = f"trainer-kai failed to decide about this {request.kind.kind}; its log says why"
         return AdmissionResponse(denial=AdmissionDenial(SERVICE_UNAVAILABLE, message))
-    return AdmissionResponse(
-        warnings=("trainer-kai failed to look at this object; its log says why",)
-    )
+    return AdmissionResponse(warnings=(message,))

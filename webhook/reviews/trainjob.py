@@ -1,8 +1,8 @@
-"""Answers reviews of TrainJobs: looks up what the rules need, and checks access to queues.
+"""Answers reviews of TrainJobs: looks objects up for the rules, and checks access to queues.
 
-A review waits for at most one read of a runtime, one of an unknown queue, and the access checks
-together, each bounded; no other review waits meanwhile. When a lookup fails, a TrainJob is denied
-only where queues are closed, and only if it could enter such a queue unchecked.
+A review waits for at most one read of a runtime, one of an unknown queue, and the access checks,
+each with a time limit; other reviews do not wait. If a lookup fails, a TrainJob is denied only if
+queues are closed and it could enter one of them unchecked.
 """
 
 import asyncio
@@ -50,13 +50,11 @@ __all__ = [
     "TrainJobHandler",
 ]
 
-_LOOKUP_TIMEOUT_S: Final = (
-    0.9  # of each read, and of the access checks: a user waits for all of them
-)
+_LOOKUP_TIMEOUT_S: Final = 0.9  # of each read, and of all access checks: the user waits for them
 
 
 class AdmissionPolicy(NamedTuple):
-    """What a site chooses: its rules, and what is denied instead of warned about."""
+    """The settings of admission: the rules, and which faults are denied instead of warned about."""
 
     rules: GroupingRules
     unannotated: UnannotatedAccess = "open"  # of queues without an access annotation
@@ -86,7 +84,7 @@ class TrainJobHandler:
         self._locks: WeakValueDictionary[QueueAccessRequest, asyncio.Lock] = WeakValueDictionary()
 
     def fails_closed(self) -> bool:
-        """Say whether a creation is denied after an error, as it could enter a closed queue."""
+        """Say whether a creation is denied after an error: it could enter a closed queue."""
         return self._cache.queues.has_closed_queue or self._policy.unannotated == "closed"
 
     async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
@@ -117,24 +115,23 @@ class TrainJobHandler:
     def _lint(
         self, request: AdmissionRequest, review: TrainJobReview, queue: str
     ) -> ValidationResult:
-        """Return what lint finds; after an internal error in it the other results still count."""
-        admission_policy, cluster = self._policy, self._cache.cluster
-        policies = admission_policy.rules, admission_policy.lint
+        """Return the findings of lint; an internal error in lint does not affect other results."""
+        policies = self._policy.rules, self._policy.lint
         try:
-            return lint_result(request, review.runtime, queue, cluster, policies)
+            return lint_result(request, review.runtime, queue, self._cache, policies)
         except Exception as error:  # noqa: BLE001 - the other results still count
             self._log.error("trainjob not linted", namespace=review.namespace, exc_info=error)
             return NO_OBJECTIONS
 
     async def _find_runtime(self, review: TrainJobReview) -> tuple[RuntimeSummary | None, str]:
-        """Return the runtime, or why it is not known.
+        """Return the runtime, or why it is unknown.
 
-        What the cache knows will do, except of a runtime that the same user may have changed a
-        moment ago, when that decides which queue the user must be allowed to use.
+        The cached runtime is used, unless the user may just have changed the runtime and it decides
+        which queue the user must be allowed to use.
         """
-        runtime = self._cache.runtime(review.runtime)
+        runtime = self._cache.runtimes.summary(review.runtime)
         if not review.may_change_queue:
-            return runtime, "it is not known yet"
+            return runtime, "the runtime is not cached yet"
         if runtime is not None and not (self.fails_closed() and review.may_hide_queue):
             return runtime, ""
         reads = self._metrics.admission_live_reads
@@ -148,10 +145,10 @@ class TrainJobHandler:
             )
             return None, _error_text(error)
         reads.labels("gone" if runtime is None else "found").inc()
-        return runtime, "" if runtime else f"there is no runtime {review.runtime}"
+        return runtime, "" if runtime else f"runtime {review.runtime} does not exist"
 
     async def _queue_exists(self, queue: str) -> bool:
-        """Say whether a queue exists that is not cached: it may be newer than the watch."""
+        """Say whether a queue exists that is not cached yet."""
         reads = self._metrics.admission_live_reads
         try:
             async with asyncio.timeout(_LOOKUP_TIMEOUT_S):
@@ -172,9 +169,7 @@ class TrainJobHandler:
     ) -> ValidationResult:
         """Return a denial where the user or the namespace may not use a closed queue."""
         if validation.may_miss_queue and self.fails_closed():
-            return _retry_later(
-                RUNTIME_REF_PATH, f"it cannot be read which queue it names: {problem}"
-            )
+            return _retry_later(RUNTIME_REF_PATH, f"the queue of the runtime is unknown: {problem}")
         closed_queues = [it for it in validation.requested_queues if self._is_closed(it.queue)]
         user_info = UserInfo()
         if any(it.is_user_choice for it in closed_queues):
@@ -210,8 +205,8 @@ class TrainJobHandler:
                     may_use = await self._may_use_queue(access_request)
             except (ApiError, TimeoutError) as error:
                 self._metrics.admission_permissions.labels("failed").inc()
-                self._log.warning("permission not asked", queue=queue, error=_error_text(error))
-                message = f"it cannot be asked whether {access_request.subject} may use {queue!r}"
+                self._log.warning("queue access not checked", queue=queue, error=_error_text(error))
+                message = f"access of {access_request.subject} to queue {queue!r} cannot be checked"
                 return _retry_later(
                     requested.path or QUEUE_LABEL_PATH, f"{message}: {_error_text(error)}"
                 )
@@ -226,7 +221,7 @@ class TrainJobHandler:
         )
 
     async def _may_use_queue(self, access_request: QueueAccessRequest) -> bool:
-        """Return the cached answer, or ask; equal requests wait for the same answer."""
+        """Return the cached answer, or ask the API server; equal requests share one answer."""
         lock = self._locks.setdefault(access_request, asyncio.Lock())
         async with lock:
             is_allowed = self._access_cache.get(access_request, self._clock.monotonic_s())
@@ -239,8 +234,8 @@ class TrainJobHandler:
 
 
 def _retry_later(path: str, message: str) -> ValidationResult:
-    """Deny a TrainJob that could enter a closed queue unchecked; its author tries again."""
-    return denied(FieldError(path, f"{message}; try again"), SERVICE_UNAVAILABLE)
+    """Deny a TrainJob that could enter a closed queue unchecked; its author can try again."""
+    return denied(FieldError(path, f"{message}. Try again"), SERVICE_UNAVAILABLE)
 
 
 def _error_text(error: Exception) -> str:

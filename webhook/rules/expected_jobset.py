@@ -82,13 +82,13 @@ def pod_queue_path(patches: Sequence[SlimRuntimePatch], name: str) -> str:
 
 
 def patched_jobset_queue(patches: Sequence[SlimRuntimePatch]) -> str | None:
-    """Return which queue patches name for the JobSet; the last patch has precedence."""
+    """Return the queue that patches name for the JobSet; the last patch has precedence."""
     labels = (overlay.metadata.labels for _, overlay in _last_first(patches))
     return next((it[QUEUE] for it in labels if QUEUE in it), None)
 
 
 def patched_pod_queues(patches: Sequence[SlimRuntimePatch]) -> dict[str, str]:
-    """Return which queues patches name for pods, by replicatedJob."""
+    """Return the queues that patches name for pods, by replicatedJob."""
     queues: dict[str, str] = {}
     for _, overlay in _last_first(patches):
         for job in overlay.spec.replicated_jobs:
@@ -99,7 +99,7 @@ def patched_pod_queues(patches: Sequence[SlimRuntimePatch]) -> dict[str, str]:
 
 
 def patches_annotation(patches: Sequence[SlimRuntimePatch], name: str) -> bool:
-    """Say whether some patch carries an annotation, of the JobSet or of a Job."""
+    """Say whether a patch sets an annotation of the JobSet or of a Job."""
     return any(
         name in overlay.metadata.annotations
         or any(name in job.template.metadata.annotations for job in overlay.spec.replicated_jobs)
@@ -115,7 +115,7 @@ def _last_first(patches: Sequence[SlimRuntimePatch]) -> Iterator[tuple[int, Slim
 def _patched_job(
     job: ReplicatedJob, overlays: Sequence[SlimJobTemplate], other_schedulers: Sequence[str]
 ) -> ReplicatedJob:
-    """Return a replicatedJob with its patches, and the mark of another scheduler's group."""
+    """Return a replicatedJob with its patches, and with the marks of other schedulers."""
     template = job.template
     pods = template.spec.template
     marks = TemplateMeta(

@@ -1,6 +1,6 @@
 """Why a JobSet is denied at its creation: two schedulers, exclusive placement, queue name, size.
 
-Without the denial such a gang would wait for ever, or never be created.
+Without the denial its pods would wait for ever, or never be created.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,10 @@ __all__ = [
 
 
 def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
-    """Return which policies of its runtime chose another scheduler; Trainer marks all pods then."""
+    """Return the podGroupPolicies of the runtime that choose another scheduler.
+
+    Trainer marks all pods of such a runtime.
+    """
     templates = [job.template.spec.template.metadata for job in jobset.spec.replicated_jobs]
     chosen = {
         "coscheduling": any(COSCHEDULING_GROUP in it.labels for it in templates),
@@ -42,7 +45,7 @@ def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
 def requests_our_scheduler(
     jobset: JobSet, sources: RequestedQueues, scheduler_name: str
 ) -> tuple[str, ...]:
-    """Return the places where a TrainJob, its runtime or its JobSet ask for our scheduler."""
+    """Return the fields of TrainJob, runtime and JobSet that request our scheduler."""
     places = {
         f"the label {QUEUE} of the TrainJob": QUEUE in sources.trainjob,
         "podGroupPolicy.kaiScheduler.queue of the runtime": bool(sources.runtime_queue),
@@ -57,7 +60,7 @@ def requests_our_scheduler(
 
 
 def deny_size(jobset: JobSet) -> AdmissionDenial | None:
-    """Deny what takes long to plan; any user can make a JobSet with a TrainJob as its owner."""
+    """Deny a JobSet that takes long to plan; any user can create one with a TrainJob as owner."""
     fault = size_fault(jobset)
     return AdmissionDenial(INVALID, f"spec.replicatedJobs: {fault}") if fault else None
 
@@ -74,10 +77,9 @@ def deny_two_schedulers(others: tuple[str, ...], our_places: tuple[str, ...]) ->
     their_policies = " and ".join(f"podGroupPolicy.{name}" for name in others)
     our_reasons = ", ".join(our_places)
     message = (
-        f"two schedulers are asked for: one by {their_policies} of the runtime, KAI "
-        f"by {our_reasons}. "
-        f"Remove {their_policies} from the runtime to have KAI schedule, or "
-        f"{our_reasons} to have the other one"
+        f"two schedulers are requested: another one by {their_policies} of the runtime, KAI by "
+        f"{our_reasons}. Remove {their_policies} from the runtime to use KAI, or "
+        f"remove {our_reasons} to use the other scheduler"
     )
     return AdmissionDenial(INVALID, message)
 
@@ -85,15 +87,14 @@ def deny_two_schedulers(others: tuple[str, ...], our_places: tuple[str, ...]) ->
 def deny_exclusive_placement(
     jobset: JobSet, our_jobs: Mapping[int, ReplicatedJob]
 ) -> AdmissionDenial | None:
-    """Deny exclusive placement by leaders: the other pods are made only once one is bound."""
+    """Deny exclusive placement without a node selector: a gang could never start."""
     path = next(_exclusive_placement_paths(jobset, our_jobs), None)
     if path is None:
         return None
     message = (
-        f"{path}.annotations[{EXCLUSIVE_TOPOLOGY}]: JobSet then makes the first pod of each Job "
-        "alone, and the others only once it is bound, so a gang never starts. Remove it and ask "
-        "for a topology, or set "
-        f"{NODE_SELECTOR_STRATEGY} as well"
+        f"{path}.annotations[{EXCLUSIVE_TOPOLOGY}]: a gang with this annotation never starts, "
+        "because JobSet creates only the first pod of each Job until that pod is bound. Remove the "
+        f"annotation and request a topology, or also set {NODE_SELECTOR_STRATEGY}"
     )
     return AdmissionDenial(INVALID, message)
 
@@ -101,7 +102,7 @@ def deny_exclusive_placement(
 def _exclusive_placement_paths(
     jobset: JobSet, our_jobs: Mapping[int, ReplicatedJob]
 ) -> Iterator[str]:
-    """Yield its paths; the strategy counts only beside it, as it does for JobSet."""
+    """Yield the paths of the annotation; as in JobSet, the strategy counts only beside it."""
     annotations = jobset.metadata.annotations
     if EXCLUSIVE_TOPOLOGY in annotations:
         if NODE_SELECTOR_STRATEGY not in annotations and our_jobs:
@@ -114,8 +115,10 @@ def _exclusive_placement_paths(
 
 
 def deny_queue_name(choice: QueueChoice) -> AdmissionDenial | None:
-    """Deny a queue that no label can name; only a runtime's field is not checked before."""
+    """Deny a queue name that is no label value; the API server does not check a runtime's field."""
     fault = label_value_fault(choice.queue)
     if fault is None:
         return None
-    return AdmissionDenial(INVALID, f"the queue comes from {choice.source.value}: {fault}")
+    return AdmissionDenial(
+        INVALID, f"the queue name from {choice.source.value} is invalid: {fault}"
+    )

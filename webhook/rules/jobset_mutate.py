@@ -1,10 +1,10 @@
 """What is written into the JobSet of a TrainJob, at its creation and while it is suspended.
 
-`read_jobset` decides whether a JobSet is ours, and of which TrainJob; `mutate_jobset` gets what is
-known of that TrainJob and answers. At creation: scheduler name, queue, marks. Later
-only a queue and marks that were lost; never a scheduler name, which JobSet would reject. A value of
-a user is left alone, except that a queue with higher precedence overwrites it, and that the mark of
-admission is ours: it is set on our JobSets and removed from all others, whatever was sent.
+`read_jobset` decides whether a JobSet is ours, and finds its TrainJob; `mutate_jobset` returns the
+patch. At creation that is the scheduler name, the queue and our marks; later only the queue, and
+marks that were lost: JobSet would reject a changed scheduler name. A value of a user stays, with
+two exceptions: a queue with higher precedence overwrites another one, and the annotation
+`trainer-kai.dev/admitted` is set on our JobSets and removed from all others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -71,10 +71,11 @@ _UPDATE: Final = "UPDATE"
 _LABELS: Final[FieldPath] = ("metadata", "labels")
 _ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _TRUE: Final = "true"
+_QUEUE_PATH: Final = f"metadata.labels[{QUEUE}]"
 
 
 class JobSetContext(NamedTuple):
-    """What else is known: the TrainJob, unless it is gone; what its runtime and namespace say."""
+    """The TrainJob, unless it is deleted, and the queues that its runtime and namespace name."""
 
     trainjob: TrainJobSummary | None
     runtime_queue: str = ""
@@ -90,13 +91,13 @@ class JobSetReview(NamedTuple):
     tree: Any
     trainjob: Key
     owner_reference: OwnerReference
-    our_jobs: Mapping[int, ReplicatedJob]  # by their place in the list
+    our_jobs: Mapping[int, ReplicatedJob]  # by their index in the list
 
 
 def read_jobset(
     request: AdmissionRequest, rules: GroupingRules
 ) -> JobSetReview | AdmissionResponse:
-    """Read the JobSet of a review; an answer where there is nothing to decide."""
+    """Read the JobSet of a review; return a response where there is nothing to decide."""
     if not _is_jobset_write(request):
         return UNCHANGED
     try:
@@ -131,7 +132,7 @@ def read_jobset(
 def mutate_jobset(
     review: JobSetReview, context: JobSetContext, rules: GroupingRules
 ) -> AdmissionResponse:
-    """Decide what to write."""
+    """Return the response to a review: a patch or a denial."""
     too_many = deny_size(review.jobset)
     if too_many:
         return (
@@ -202,7 +203,7 @@ def _is_jobset_write(request: AdmissionRequest) -> bool:
 
 
 def _is_foreign_jobset(request: AdmissionRequest) -> bool:
-    """Say whether a JobSet that cannot be read is not ours: of no TrainJob, and not marked."""
+    """Say whether an unreadable JobSet is not ours: it has no TrainJob, and no mark."""
     try:
         meta = decode(PartialObject, request.object).metadata
     except DecodeError:
@@ -211,29 +212,31 @@ def _is_foreign_jobset(request: AdmissionRequest) -> bool:
 
 
 def _too_large_response(request: AdmissionRequest, fault: str) -> AdmissionResponse:
-    """Answer for a JobSet that is too large to be read: one that exists stays as it is."""
+    """Answer for a JobSet that is too large to be read: an existing one stays as it is."""
     if request.operation != _CREATE:
         return UNCHANGED
     meta = decode(PartialObject, request.object).metadata
     if _trainjob_reference(meta) is None:
         return _foreign_response({"metadata": {"annotations": dict(meta.annotations)}})
-    return AdmissionResponse(denial=AdmissionDenial(INVALID, f"the JobSet {fault}"))
+    return AdmissionResponse(
+        denial=AdmissionDenial(INVALID, f"the JobSet is too large: it {fault}")
+    )
 
 
 def _foreign_response(tree: Any) -> AdmissionResponse:
-    """Answer for a created JobSet that is not ours: remove a mark that only admission sets."""
+    """Answer for a new JobSet that is not ours: remove the mark that only admission sets."""
     patch = PatchBuilder(tree)
     patch.remove((*_ANNOTATIONS, ADMITTED))
     if not patch.operations:
         return UNCHANGED
-    what = "only trainer-kai writes it, on JobSets of TrainJobs that it schedules; it was removed"
-    return AdmissionResponse(patch.operations, (f"metadata.annotations[{ADMITTED}]: {what}",))
+    message = "removed: only trainer-kai sets this annotation, on JobSets that it schedules"
+    return AdmissionResponse(patch.operations, (f"metadata.annotations[{ADMITTED}]: {message}",))
 
 
 def _trainjob_reference(meta: Meta) -> OwnerReference | None:
     owner = trainjob_owner(meta)
     if owner is None or dns_subdomain_fault(owner.name):
-        return None  # the API server validates names only afterwards: no TrainJob has this one
+        return None  # the API server validates names after admission: no TrainJob has this name
     return owner
 
 
@@ -247,14 +250,14 @@ def _admitted_before(request: AdmissionRequest) -> JobSet | None:
 
 
 def _is_suspended(jobset: JobSet, old: JobSet) -> bool:
-    """Say whether it is suspended before or after: then its queue may change."""
+    """Say whether a JobSet is suspended before or after an update: then its queue may change."""
     return jobset.spec.suspend or old.spec.suspend
 
 
 def _queue_sources(
     review: JobSetReview, context: JobSetContext, managed_fields: FieldManagers
 ) -> RequestedQueues:
-    """Return the queue that each place names, without what admission filled in."""
+    """Return the queue that each object names, without labels that admission wrote."""
     jobs = review.jobset.spec.replicated_jobs
     return RequestedQueues(
         trainjob=context.trainjob.labels if context.trainjob else {},
@@ -273,7 +276,7 @@ def _queue_sources(
 def _denied_response(
     review: JobSetReview, sources: RequestedQueues, choice: QueueChoice, rules: GroupingRules
 ) -> AdmissionResponse | None:
-    """Answer for a JobSet that is left to another scheduler, or denied."""
+    """Answer for a JobSet of another scheduler, or one that is denied; None for all others."""
     others = other_schedulers(review.jobset)
     if others:
         reasons = requests_our_scheduler(review.jobset, sources, rules.scheduler_name)
@@ -292,7 +295,7 @@ def _write_queue(
     """Write the queue; yield warnings about it."""
     denial = deny_queue_name(choice)
     if denial:  # only while suspended: a creation is denied
-        yield f"the queue stays as it is: {denial.message}"
+        yield f"{_QUEUE_PATH}: the queue is not changed: {denial.message}"
         return
     patch.set((*_LABELS, QUEUE), choice.queue)
     for number, job in review.our_jobs.items():
@@ -303,11 +306,14 @@ def _write_queue(
             patch.set((*pod_template_path(number), *_LABELS, QUEUE), choice.queue)
     if choice.others:
         names = ", ".join(choice.others)
-        yield f"pod templates name {names}; the whole goes to {choice.queue}: {choice.source.value}"
+        yield (
+            f"{_QUEUE_PATH}: the PodGroups use queue {choice.queue}, from {choice.source.value}; "
+            f"labels of pod templates name other queues: {names}. Remove those labels"
+        )
 
 
 def _copy_carried_metadata(patch: PatchBuilder, context: JobSetContext) -> None:
-    """Copy labels and annotations of the TrainJob that the JobSet does not have."""
+    """Copy labels and annotations from the TrainJob that the JobSet does not have."""
     if context.trainjob is None:
         return
     for parent, names, given in (
@@ -330,9 +336,9 @@ def _is_grouped_by_user(
     rules: GroupingRules,
     managed_fields: FieldManagers,
 ) -> bool:
-    """Say whether the user groups the pods instead of us; the creation decides it.
+    """Say whether the user groups the pods instead of us; this is decided at creation.
 
-    Beside an external KAI the annotation may be ours, and "false" asks for KAI's own grouping.
+    With an external KAI the annotation may be ours, and "false" requests KAI's own grouping.
     """
     if review.old is not None:
         requested = (
@@ -351,7 +357,7 @@ def _is_grouped_by_user(
 
 
 def _is_set_by_user(review: JobSetReview, managed_fields: FieldManagers) -> bool:
-    """Say whether the annotation is the user's, and not ours of an earlier review."""
+    """Say whether the user set the annotation, and not we in an earlier review."""
     if managed_fields.is_recorded:
         return managed_fields.sets_annotation(SKIP_PODGROUPER)
     is_marked = review.jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
@@ -364,7 +370,7 @@ def _has_gang_labels(jobset: JobSet) -> bool:
 
 
 def _plan(review: JobSetReview, patch: PatchBuilder, rules: GroupingRules) -> PodGroupPlan:
-    """Plan the JobSet as it will be; a filled-in scheduler name changes no PodGroup."""
+    """Plan the JobSet as it will be stored; our scheduler name does not change PodGroups."""
     meta = replace(review.jobset.metadata, annotations=patch.labels(_ANNOTATIONS))
     jobset = replace(review.jobset, metadata=meta)
     return plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")

@@ -1,11 +1,13 @@
 """What is restored on an existing JobSet: its queue, our marks, and its volume claim policies.
 
-Trainer may apply a JobSet once more right after its creation, before its cache has it. Its own
-labels return then, where ours had precedence: the JobSet would have another queue than its pods,
-and JobSet would reject a changed template. So the old values are restored. The queue is not chosen
-again: while the JobSet runs it stays where it is. JobSet defaults the retention of volume claims at
-creation and makes it immutable; Trainer applies the JobSet without it when a TrainJob is suspended
-or resumed, and is rejected for ever. So that is restored too.
+Trainer may apply a JobSet a second time right after its creation, before its cache has it. That
+replaces our labels by its own: the JobSet would have another queue than its pods, and JobSet would
+reject the changed template. So the old values are restored. The queue is not resolved again, since
+a running JobSet keeps its queue.
+
+JobSet defaults the retention of volume claims at creation, and makes the field immutable. When a
+TrainJob is suspended or resumed, Trainer applies the JobSet without the field and would always be
+rejected. So the field is restored too.
 """
 
 from collections.abc import Iterator
@@ -27,7 +29,7 @@ def pod_template_path(number: int) -> FieldPath:
 
 
 def needs_restore(jobset: JobSet, old: JobSet) -> bool:
-    """Say whether an update changed something that we may have written."""
+    """Say whether an update changed a field that we may have written."""
     is_moved = jobset.metadata.labels.get(QUEUE) != old.metadata.labels.get(QUEUE)
     return (
         is_moved
@@ -37,7 +39,7 @@ def needs_restore(jobset: JobSet, old: JobSet) -> bool:
 
 
 def restored_response(jobset: JobSet, old: JobSet, tree: Any) -> AdmissionResponse:
-    """Write the old values: the queue and the marks."""
+    """Write the old values of the queue, the marks and the volume claim policies."""
     patch = PatchBuilder(tree)
     queue = old.metadata.labels.get(QUEUE)
     if queue:
@@ -53,13 +55,13 @@ def restored_response(jobset: JobSet, old: JobSet, tree: Any) -> AdmissionRespon
 
 
 def restore_claim_policies(patch: PatchBuilder, jobset: JobSet, old: JobSet) -> None:
-    """Write the retention of the volume claims, as JobSet defaulted it."""
+    """Write the retention of volume claims as JobSet defaulted it."""
     for number, value in _lost_claim_policies(jobset, old):
         patch.set(("spec", "volumeClaimPolicies", number, "retentionPolicy"), value)
 
 
 def _lost_claim_policies(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the policies that lost their retention, and its old value."""
+    """Yield the index of each policy that lost its retention, and the old value."""
     pairs = zip(jobset.spec.volume_claim_policies, old.spec.volume_claim_policies, strict=False)
     for number, (now, before) in enumerate(pairs):
         if now.retention_policy is None and before.retention_policy is not None:

@@ -1,7 +1,7 @@
-"""What lint finds in a TrainJob, as warnings, or as denials where the site wants them.
+"""The lint findings about a TrainJob, as warnings or, with `admission.lint: deny`, as denials.
 
-Only creations are denied. An existing TrainJob runs or waits already, and an update of it does not
-answer for a node that is gone.
+Only creations are denied. An existing TrainJob runs or waits already; an update of it is not denied
+because a node was removed.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +15,8 @@ from trainer_kai.policy.lint import is_refusable, lint_trainjob
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, all_denied, warned
-from webhook.cache.cluster import MAX_TEXT_BYTES, ClusterObjects
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.runtime_cache import MAX_TEXT_BYTES
 
 __all__ = ["LintPolicy", "lint_result"]
 
@@ -23,30 +24,30 @@ _CREATE: Final = "CREATE"
 
 
 class LintPolicy(NamedTuple):
-    """What a site chooses for lint."""
+    """The settings of lint."""
 
     is_enabled: bool = True
     denies: bool = False
-    autoscales: bool = False  # nodes are added when there is too little room
+    autoscales: bool = False  # the cluster adds nodes when capacity is missing
 
 
 def lint_result(
     request: AdmissionRequest,
     runtime_key: Key,
     queue: str,
-    cluster: ClusterObjects,
+    cache: AdmissionCache,
     policies: tuple[GroupingRules, LintPolicy],
 ) -> ValidationResult:
-    """Lint a TrainJob for its queue; what cannot be decoded is reported elsewhere."""
+    """Lint a TrainJob for its queue; another rule reports one that cannot be decoded."""
     rules, lint_policy = policies
-    runtime = cluster.runtime(runtime_key)
+    runtime = cache.runtimes.whole(runtime_key)
     if not lint_policy.is_enabled or runtime is None or len(bytes(request.object)) > MAX_TEXT_BYTES:
         return NO_OBJECTIONS
     try:
         job = decode(TrainJob, request.object)
     except DecodeError:
         return NO_OBJECTIONS
-    known_cluster = cluster.known_cluster(autoscales=lint_policy.autoscales)
+    known_cluster = cache.cluster.known_cluster(autoscales=lint_policy.autoscales)
     findings = [
         it
         for it in lint_trainjob(job, runtime, queue, rules, known_cluster)
@@ -59,7 +60,7 @@ def lint_result(
 
 
 def _is_reported_elsewhere(finding: Finding) -> bool:
-    """Say whether another rule reports it: an invalid value in the TrainJob's own metadata."""
+    """Say whether another rule reports a finding: an invalid value in the TrainJob's metadata."""
     return finding.code == FindingCode.INVALID_VALUE and finding.path.startswith("metadata.")
 
 

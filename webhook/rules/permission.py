@@ -1,9 +1,9 @@
-"""Access to closed queues: which SubjectAccessReviews are needed, and which answers are cached.
+"""Access to closed queues: which SubjectAccessReviews are sent, and which answers are cached.
 
-A queue is the choice of a user where the TrainJob, its patches or a runtime of its namespace names
-it; a runtime of the cluster, a namespace or the settings are written by administrators. The user
-needs the verb `use` in this namespace, and for every closed queue the namespace needs it too, as
-the scheduler will check again.
+A queue is the choice of a user if the TrainJob, its patches or a runtime of its namespace names it;
+then the user needs the verb `use` on the queue, in this namespace. Cluster runtimes, namespaces and
+settings are written by administrators. For every closed queue the namespace needs the verb as well:
+the scheduler checks the namespace again.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ __all__ = ["VERB", "AccessCache", "QueueAccessRequest", "UserInfo", "forbidden_f
 
 VERB: Final = "use"
 _ALLOWED_TTL_S: Final = 60.0
-_DENIED_TTL_S: Final = 5.0  # a user who was just granted a queue retries soon
+_DENIED_TTL_S: Final = 5.0  # a user retries soon after access was granted
 _MAX_ENTRIES: Final = 4096
 
 
@@ -39,7 +39,7 @@ class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueAccessRequest(NamedTuple):
-    """A user or a namespace that wants a queue; equal requests have the same answer."""
+    """A request of a user or a namespace to use a queue; equal requests have the same answer."""
 
     user: str
     uid: str
@@ -56,17 +56,17 @@ class QueueAccessRequest(NamedTuple):
 
     @classmethod
     def for_namespace(cls, namespace: str, queue: str) -> "QueueAccessRequest":
-        """Return the request of a namespace: the group of its service accounts."""
+        """Return the request of a namespace, as the group of its service accounts."""
         return cls("", "", (service_accounts_group(namespace),), (), namespace, queue)
 
     @property
     def subject(self) -> str:
-        """Return the user or the namespace, as messages name it."""
+        """Return the user or the namespace as it is named in messages."""
         return f"user {self.user!r}" if self.user else f"namespace {self.namespace!r}"
 
 
 class AccessCache:
-    """Recent answers, bounded in number: allowed is cached longer than denied."""
+    """Recent answers, limited in number; a denial is cached for a shorter time."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
@@ -77,7 +77,7 @@ class AccessCache:
         return is_allowed if now_s < until_s else None
 
     def put(self, access_request: QueueAccessRequest, now_s: float, *, is_allowed: bool) -> None:
-        """Put an answer; the oldest one makes room."""
+        """Put an answer; above the limit the oldest one is dropped."""
         key = _digest(access_request)
         self._entries.pop(key, None)
         self._entries[key] = (is_allowed, now_s + (_ALLOWED_TTL_S if is_allowed else _DENIED_TTL_S))
@@ -91,18 +91,18 @@ class AccessCache:
 def forbidden_fault(
     denied: Sequence[QueueAccessRequest], access: EffectiveQueueAccess, path: str
 ) -> FieldError:
-    """Say which of user and namespace may not use a closed queue, and what grants it."""
+    """Say that a user or a namespace may not use a closed queue, and what grants access."""
     names, first = " and ".join(it.subject for it in denied), denied[0]
     user = next((it.user for it in denied if it.user), "")
     grant = grant_command(first.queue, first.namespace, user=user)
     message = (
-        f"{names} may not use the queue {first.queue!r}, which is closed "
-        f"({closed_reason(access)}): "
-        f"name another queue, or have it granted by: {grant}"
+        f"{names} may not use queue {first.queue!r}: the queue is closed "
+        f"({closed_reason(access)}). "
+        f"Name another queue, or ask an administrator to run: {grant}"
     )
     return FieldError(path, message)
 
 
 def _digest(access_request: QueueAccessRequest) -> bytes:
-    """Return a short key of a request, which may be long where a user has many groups."""
+    """Return a short key for a request: a user may have many groups."""
     return hashlib.sha256(msgspec.json.encode(access_request)).digest()

@@ -1,7 +1,7 @@
 """What is written on a pod at its creation: its PodGroup and PodSet, from its own labels alone.
 
-JobSet stamps the name and uid of its JobSet on every pod, and we stamped on the template which
-PodGroup of that JobSet it belongs to. So nothing is read from the API server.
+JobSet labels every pod with the name and uid of its JobSet, and admission labels the pod template
+with the PodGroup. So nothing is read from the API server.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _PODSET_LABELS: Final = (REPLICATED_JOB, JOB_INDEX)
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Unlike `Meta` it tells a map that is missing from an empty one."""
+    """Unlike `Meta`, this distinguishes a missing map from an empty one."""
 
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -50,7 +50,7 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionResponse:
-    """Set the PodGroup of a pod whose template we marked, and for our scheduler its PodSet."""
+    """Set the PodGroup of a pod with our label, and for our scheduler its PodSet."""
     kind = request.kind
     is_pod = (kind.group, kind.version, kind.kind) == (PODS.group, PODS.version, PODS.kind)
     if not is_pod or request.operation != "CREATE" or request.sub_resource:
@@ -65,19 +65,19 @@ def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionRespon
     fault = _fault(meta, labels, mode)
     if fault:
         return AdmissionResponse(
-            warnings=(f"metadata.labels[{GANG}]: the pod joins no group: {fault}",)
+            warnings=(f"metadata.labels[{GANG}]: the pod is added to no PodGroup: {fault}",)
         )
     return _podgroup_response(meta, labels, mode)
 
 
 def _fault(meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode) -> str:
-    """Say what keeps a pod from being one of a JobSet that we marked."""
+    """Say why a pod is not a pod of a JobSet that we admitted."""
     owner = next((it for it in meta.owner_references or () if it.controller), None)
     if owner is None or (owner.api_version, owner.kind) != (JOBS.api_version, JOBS.kind):
-        return "its controller is no Job"
+        return "its controller is not a Job"
     needed = _JOBSET_LABELS if mode == "external" else (*_JOBSET_LABELS, *_PODSET_LABELS)
     missing = [name for name in needed if not labels.get(name)]
-    return f"it has no label {' and no label '.join(missing)}" if missing else ""
+    return f"it lacks the label {' and the label '.join(missing)}" if missing else ""
 
 
 def _podgroup_response(
@@ -87,7 +87,7 @@ def _podgroup_response(
     patch = PatchBuilder({"metadata": {"labels": meta.labels, "annotations": meta.annotations}})
     current = (meta.annotations or {}).get(POD_GROUP)
     if current not in {None, podgroup}:
-        return UNCHANGED  # a user chose another PodGroup, which has no PodSets of ours
+        return UNCHANGED  # the user chose another PodGroup, without our PodSets
     patch.set(("metadata", "annotations", POD_GROUP), podgroup)
     if mode == "bundled" and SUBGROUP not in labels:
         podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX])

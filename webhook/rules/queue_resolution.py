@@ -1,7 +1,7 @@
-"""Which queue a TrainJob will use, known before its JobSet exists, and which field names it.
+"""Which queue a TrainJob will use, before its JobSet exists, and which field names the queue.
 
-The precedence is that of `trainer_kai.policy`; messages name fields of the TrainJob, because its
-author reads no other object.
+The precedence is that of `trainer_kai.policy`. Paths are fields of the TrainJob, since its author
+can change no other object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from trainer_kai.policy.queueing.queue_resolution import (
     RequestedQueues,
     resolve_queue,
 )
+from webhook.cache.queues import QueueTree
 from webhook.cache.runtimes import RuntimeSummary
 from webhook.rules.expected_jobset import (
     SlimRuntimePatch,
@@ -30,6 +31,7 @@ __all__ = [
     "RequestedQueue",
     "TrainJobQueues",
     "resolve_trainjob_queues",
+    "unusable_queue_message",
 ]
 
 QUEUE_LABEL_PATH: Final = f"metadata.labels[{QUEUE}]"
@@ -42,7 +44,7 @@ class RequestedQueue(NamedTuple):
 
     queue: str
     path: str  # "" where namespace or settings name it
-    is_user_choice: bool = False  # named by a user who can write in the namespace
+    is_user_choice: bool = False  # named by a user, in an object of the namespace
 
 
 class TrainJobQueues(NamedTuple):
@@ -52,7 +54,7 @@ class TrainJobQueues(NamedTuple):
     jobset: JobSet
     sources: RequestedQueues
     choice: QueueChoice
-    path: str  # of the TrainJob's field that names the queue, or where one could be named
+    path: str  # the field of the TrainJob that names the queue, or could name one
     pod_queues: tuple[RequestedQueue, ...] = ()  # other queues that pod templates name
 
     @property
@@ -62,7 +64,7 @@ class TrainJobQueues(NamedTuple):
 
     @property
     def queues(self) -> tuple[RequestedQueue, ...]:
-        """Return every queue that pods could be in."""
+        """Return every queue that the pods may use."""
         return RequestedQueue(
             self.choice.queue, self.path if self.is_named else ""
         ), *self.pod_queues
@@ -75,7 +77,7 @@ def resolve_trainjob_queues(
     namespace: Mapping[str, str],
     default: str,
 ) -> TrainJobQueues:
-    """Return which queue it will be; with an unknown runtime only the patches count."""
+    """Return the queue; if the runtime is unknown, only the TrainJob and its patches count."""
     jobset = expected_jobset(runtime or RuntimeSummary(), patches)
     pods = patched_pod_queues(patches) if runtime is None else _queues_of_templates(jobset)
     sources = RequestedQueues(
@@ -91,8 +93,17 @@ def resolve_trainjob_queues(
     return TrainJobQueues(runtime or RuntimeSummary(), jobset, sources, choice, path, pod_queues)
 
 
+def unusable_queue_message(choice: QueueChoice, queues: QueueTree) -> str | None:
+    """Say why the queue of a TrainJob cannot hold workloads; None if it can."""
+    reason = queues.unusable_reason(choice.queue)
+    if reason is None:
+        return None
+    given_by = "" if choice.source is QueueSource.TRAINJOB else f" (from {choice.source.value})"
+    return f"queue {choice.queue!r}{given_by} {reason}"
+
+
 def _queues_of_templates(jobset: JobSet) -> dict[str, str]:
-    """Return which queues pod templates name, by replicatedJob."""
+    """Return the queues that pod templates name, by replicatedJob."""
     jobs = jobset.spec.replicated_jobs
     labels = {it.name: it.template.spec.template.metadata.labels for it in jobs}
     return {name: value[QUEUE] for name, value in labels.items() if QUEUE in value}

@@ -1,9 +1,9 @@
-"""Validates a TrainJob while its author can still correct it.
+"""Validates a TrainJob at `kubectl apply`, while its author can still correct it.
 
-`read_trainjob` decides whether a TrainJob is ours; `validate_trainjob` gets what is known of
-runtime, namespace and queues. Of an update only the changes are validated, so a user who
-suspends, resumes or annotates a TrainJob does not answer for its author. Access to queues is
-checked by the caller: `TrainJobValidation.requested_queues` names them.
+`read_trainjob` decides whether a TrainJob is ours; `validate_trainjob` validates it against its
+runtime, its namespace and the queues. Of an update only the changes are validated: an update that
+suspends, resumes or annotates a TrainJob is not denied for older faults. The caller checks access
+to the queues in `TrainJobValidation.requested_queues`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS, misspelled_keys
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.planned import MOST_JOBS
+from trainer_kai.policy.podgroups.planned import too_many_jobs
 from trainer_kai.policy.queueing.queue_resolution import QueueSource
 from webhook.admission.review import (
     INVALID,
@@ -61,6 +61,7 @@ from webhook.rules.queue_resolution import (
     RequestedQueue,
     TrainJobQueues,
     resolve_trainjob_queues,
+    unusable_queue_message,
 )
 
 __all__ = [
@@ -76,7 +77,7 @@ _UPDATE: Final = "UPDATE"
 
 
 class _TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What a rule reads of a TrainJob."""
+    """The fields of a TrainJob that rules read."""
 
     runtime_ref: RuntimeRef = RuntimeRef()
     trainer: PresenceOnly | None = None
@@ -100,7 +101,7 @@ class _ManagedByTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TrainJobReview(NamedTuple):
-    """A TrainJob that may be ours, as it will be and as it was."""
+    """A TrainJob that may be ours, before and after the update."""
 
     job: _TrainJob
     old: _TrainJob | None  # None at its creation
@@ -108,68 +109,70 @@ class TrainJobReview(NamedTuple):
 
     @property
     def runtime(self) -> Key:
-        """Return the runtime that it names; no update changes that."""
+        """Return the runtime that the TrainJob names; an update cannot change it."""
         return runtime_key(self.job.spec.runtime_ref, self.namespace)
 
     @property
     def may_change_queue(self) -> bool:
-        """Say whether anything is new that could name a queue."""
+        """Say whether a field that can name a queue changed."""
         if self.old is None:
             return True
         return _named_queues(self.job) != _named_queues(self.old)
 
     @property
     def may_hide_queue(self) -> bool:
-        """Say whether its runtime could name a queue whose access would go unchecked.
+        """Say whether its runtime could name a queue without an access check.
 
-        Not a runtime of the cluster, which administrators write; and where a label names the queue,
-        only at creation, when pod templates may name another one.
+        Administrators write cluster runtimes, so only a runtime of the namespace counts. If a label
+        names the queue, it counts only at creation, when pod templates may name another queue.
         """
         is_hidden = self.old is None or not self.job.metadata.labels.get(QUEUE)
         return bool(self.runtime.namespace) and self.may_change_queue and is_hidden
 
 
 class TrainJobContext(NamedTuple):
-    """What else is known: the runtime, unless it cannot be read; what its namespace says."""
+    """The runtime, unless it cannot be read, and the labels of the namespace and the queues."""
 
     runtime: RuntimeSummary | None
     namespace_labels: Mapping[str, str]
     queues: QueueTree
-    denies_unknown_queues: bool = False  # a queue that does not exist
+    denies_unknown_queues: bool = False  # deny a queue that does not exist
     queue_found_live: str = ""  # a queue that exists, though it is not cached
 
 
 class TrainJobValidation(NamedTuple):
-    """The result, and the new queues, which the namespace must be allowed to use.
+    """The result, and the new queues that the namespace must be allowed to use.
 
-    Where a queue is the choice of the user, the user must be allowed to use it as well.
+    If a queue is the choice of the user, the user must be allowed to use it as well.
     """
 
     result: ValidationResult
     requested_queues: tuple[RequestedQueue, ...] = ()
-    may_miss_queue: bool = False  # the runtime may name a queue, and is not known
-    queue: str = ""  # the queue that it goes to, if that is new
-    missing_queue: str = ""  # denied because the cache does not have this queue
+    may_miss_queue: bool = False  # the runtime is unknown and may name a queue
+    queue: str = ""  # the queue of the TrainJob, if it is new
+    missing_queue: str = ""  # the TrainJob is denied because this queue is not cached
 
 
 _NO_KUEUE: Final = (
-    "this site does not run Kueue (setting kueue), so the label keeps nothing: the TrainJob is "
-    "evicted like any other when a queue takes back its quota. Leave the label out"
+    "the label has no effect: Kueue is not enabled (setting kueue). Remove the label, and name the "
+    f"queue by the label {QUEUE}"
 )
 _NOT_VALIDATED: Final = TrainJobValidation(NO_OBJECTIONS)
 
 
 def read_trainjob(request: AdmissionRequest) -> TrainJobReview | AdmissionResponse:
-    """Read the TrainJob of a review; an answer where there is nothing to validate."""
+    """Read the TrainJob of a review; return a response where there is nothing to validate."""
     kind = request.kind
     is_trainjob = (kind.group, kind.kind) == (TRAINJOBS.group, TRAINJOBS.kind)
     if not is_trainjob or request.operation not in {_CREATE, _UPDATE} or request.sub_resource:
         return UNCHANGED
     too_large = size_fault(request.object)
-    if too_large:  # a TrainJob that was so large before stays as it is
+    if too_large:  # a TrainJob that was too large before stays as it is
         if request.operation == _UPDATE and size_fault(request.old_object):
             return UNCHANGED
-        return AdmissionResponse(denial=AdmissionDenial(INVALID, f"the TrainJob {too_large}"))
+        return AdmissionResponse(
+            denial=AdmissionDenial(INVALID, f"the TrainJob is too large: it {too_large}")
+        )
     old = _old_trainjob(request)
     try:
         job = decode(_TrainJob, request.object)
@@ -184,7 +187,7 @@ def read_trainjob(request: AdmissionRequest) -> TrainJobReview | AdmissionRespon
 def validate_trainjob(
     review: TrainJobReview, context: TrainJobContext, rules: GroupingRules
 ) -> TrainJobValidation:
-    """Validate what is new in a TrainJob; one of another scheduler is not validated."""
+    """Validate the changes of a TrainJob; one of another scheduler is not validated."""
     now = _resolve_queues(review.job, context, rules)
     if context.runtime is not None and not _is_ours(now, rules):
         return _NOT_VALIDATED
@@ -205,7 +208,7 @@ def validate_trainjob(
 
 
 def _old_trainjob(request: AdmissionRequest) -> _TrainJob | None:
-    """Return the TrainJob before an update; None where it cannot be read."""
+    """Return the TrainJob before an update; None if it cannot be read."""
     if request.operation == _CREATE:
         return None
     try:
@@ -215,7 +218,7 @@ def _old_trainjob(request: AdmissionRequest) -> _TrainJob | None:
 
 
 def _named_queues(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str]]:
-    """Return the queues that a TrainJob names, in all the places where it can."""
+    """Return the queues that a TrainJob names, from each field that can name one."""
     patches = job.spec.runtime_patches
     return (
         job.metadata.labels.get(QUEUE),
@@ -246,7 +249,7 @@ def _resolve_queues(
 
 
 def _is_ours(queues: TrainJobQueues, rules: GroupingRules) -> bool:
-    """Say whether admission will take the JobSet as ours, or deny it for asking for both."""
+    """Say whether the JobSet will be ours, or will be denied for requesting two schedulers."""
     if other_schedulers(queues.jobset):
         return bool(requests_our_scheduler(queues.jobset, queues.sources, rules.scheduler_name))
     names = {it.template.spec.template.spec.scheduler_name for it in _jobs(queues.jobset)}
@@ -269,7 +272,7 @@ def _new_contradictions(
 def _contradictions(
     job: _TrainJob, queues: TrainJobQueues, rules: GroupingRules
 ) -> Iterator[tuple[str, FieldError]]:
-    """Yield why the JobSet would be denied, as a fault of the TrainJob."""
+    """Yield why the JobSet would be denied, as faults of the TrainJob."""
     others = other_schedulers(queues.jobset)
     reasons = requests_our_scheduler(queues.jobset, queues.sources, rules.scheduler_name)
     if others and reasons:
@@ -281,8 +284,7 @@ def _contradictions(
     }
     if queues.runtime.left_out_jobs:
         jobs = len(_jobs(queues.jobset)) + queues.runtime.left_out_jobs
-        message = f"{jobs} replicatedJobs are more than the {MOST_JOBS} that are planned"
-        yield "size", FieldError(RUNTIME_REF_PATH, message)
+        yield "size", FieldError(RUNTIME_REF_PATH, f"the runtime {too_many_jobs(jobs)}")
     exclusive = deny_exclusive_placement(queues.jobset, ours)
     if exclusive:
         is_patched = patches_annotation(job.spec.runtime_patches, EXCLUSIVE_TOPOLOGY)
@@ -291,7 +293,7 @@ def _contradictions(
 
 
 def _late_changes(review: TrainJobReview) -> ValidationResult:
-    """Deny parts added or removed later; the API server compares only parts that stay."""
+    """Deny a trainer or initializer added or removed later, which the API server allows."""
     return all_denied(_late_faults(review.old.spec, review.job.spec) if review.old else ())
 
 
@@ -301,17 +303,17 @@ def _late_faults(old: _TrainJobSpec, new: _TrainJobSpec) -> Iterator[FieldError]
         ("initializer", old.initializer, new.initializer),
     ):
         if (before is None) != (after is None):
-            done = "added to" if before is None else "taken from"
+            done = "added to" if before is None else "removed from"
             message = (
-                f"cannot be {done} a TrainJob that is there: its JobSet keeps the pods that it was "
-                "made with, so from the next suspension on Trainer would fail to apply it, for "
-                "good. Make a new TrainJob"
+                f"cannot be {done} an existing TrainJob. Create a new TrainJob. The pod templates "
+                "of its JobSet are immutable, so after the next suspension Trainer could not apply "
+                "the JobSet any more"
             )
             yield FieldError(f"spec.{name}", message)
 
 
 def _new_warnings(review: TrainJobReview, rules: GroupingRules) -> ValidationResult:
-    """Warn of invalid labels and annotations, and of misspelled ones."""
+    """Warn of labels and annotations that are invalid, misspelled or without effect."""
     old_faults = set(_annotation_faults(review.old.metadata, rules)) if review.old else set()
     return warned(
         *(
@@ -342,19 +344,19 @@ def _validate_queue(
     result = NO_OBJECTIONS
     old = review.old
     if old is not None and not (old.spec.suspend or review.job.spec.suspend):
-        message = (
-            "the queue changes only while the TrainJob is suspended: set spec.suspend to true "
+        running = (
+            "the queue can change only while the TrainJob is suspended. Set spec.suspend to true "
             "before, or in the same update"
         )
-        result = denied(FieldError(now.path, message))
+        result = denied(FieldError(now.path, running))
     fault = (label_value_fault(queue) or dns_subdomain_fault(queue)) if now.is_named else None
     if fault:
-        what = "" if source is QueueSource.TRAINJOB else f"{source.value}: "
+        what = "" if source is QueueSource.TRAINJOB else f"the queue name from {source.value}: "
         return result.combined_with(denied(FieldError(now.path, f"{what}{fault}")))
-    reason = context.queues.unusable_reason(queue)
-    if reason is None or queue == context.queue_found_live:
+    message = unusable_queue_message(now.choice, context.queues)
+    if message is None or queue == context.queue_found_live:
         return result
-    missing = FieldError(now.path, f"{source.value} is {queue!r}, and {reason}")
+    missing = FieldError(now.path, message)
     return result.combined_with(
         denied(missing) if context.denies_unknown_queues else warned(missing)
     )
@@ -363,7 +365,7 @@ def _validate_queue(
 def _new_queues(
     review: TrainJobReview, now: TrainJobQueues, before: TrainJobQueues | None, *, is_known: bool
 ) -> tuple[RequestedQueue, ...]:
-    """Return the queues that are new; while the runtime is not known, only named ones."""
+    """Return the new queues; while the runtime is unknown, only those of the TrainJob itself."""
     old_faults = {before.choice.queue, *before.choice.others} if before else set()
     is_namespaced = bool(review.runtime.namespace)
     return tuple(

@@ -1,4 +1,4 @@
-"""Certificates from cert-manager or from mounted files. Nothing is written here."""
+"""Certificates from cert-manager or from mounted files; this module only reads them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,13 +26,14 @@ class CertManagerCertificate:
         what = f"Secret {self._store.secret_key}"
         if secret is None:
             return CertificateOffer(
-                None, f"{what} is not there; is there a Certificate that names it?"
+                None,
+                f"{what} does not exist: create a cert-manager Certificate with this secretName",
             )
         return _offer(read_pair(secret), what)
 
 
 class FileCertificate:
-    """A certificate in files, read each time: a mounted file is replaced under its name."""
+    """A certificate in files, read each time: a mounted file may be replaced."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate = Path(certificate)
@@ -51,10 +52,10 @@ class FileCertificate:
 
 
 def _offer(pair: TlsKeyPair, what: str) -> CertificateOffer:
-    """Offer a certificate, unless it cannot be shown."""
+    """Offer a certificate if a server can use it."""
     fault = certificate_validity(pair).fault
     return (
-        CertificateOffer(None, f"{what} cannot be shown: {fault}")
+        CertificateOffer(None, f"{what} cannot be used: {fault}")
         if fault
         else CertificateOffer(pair)
     )

@@ -1,6 +1,6 @@
-"""Makes certificates and authorities, as a step of `plan` says.
+"""Creates certificates and authorities for a step of `plan`.
 
-It knows neither clock nor cluster: `self_managed` stores what is made here.
+It reads neither clock nor cluster; `self_managed` stores the result.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,13 +43,13 @@ class TlsKeyPair(NamedTuple):
 
 
 class SecretContent(NamedTuple):
-    """What the Secret holds, as PEM: the key pair, the authorities, and their keys."""
+    """The content of the Secret, as PEM: the key pair, the authorities, and their keys."""
 
     certificate: bytes
     key: bytes
-    authorities: bytes  # one after the other
-    authority_key: bytes = b""  # of the one that signed the certificate
-    next_key: bytes = b""  # of the one that will sign the next
+    authorities: bytes  # concatenated
+    authority_key: bytes = b""  # of the authority that signed the certificate
+    next_key: bytes = b""  # of the authority that signs the next certificate
 
     @property
     def pair(self) -> TlsKeyPair:
@@ -85,7 +85,7 @@ def hosts_in(certificate: bytes) -> set[CertificateHost]:
 def signing_keys(
     content: SecretContent, authorities: Iterable[x509.Certificate]
 ) -> dict[str, ec.EllipticCurvePrivateKey]:
-    """Return the keys of the authorities for which the Secret has one, by fingerprint."""
+    """Return the keys of the authorities, by fingerprint, if the Secret has them."""
     keys = [key for pem in (content.authority_key, content.next_key) if (key := _read_key(pem))]
     return {
         fingerprint(authority): key
@@ -102,7 +102,7 @@ def apply_step(
     lifetimes: CertificateLifetimes,
     now: datetime,
 ) -> SecretContent:
-    """Return what the Secret is to hold after a step that changes it."""
+    """Return the content of the Secret after a step that changes it."""
     authorities = (
         x509.load_pem_x509_certificates(content.authorities)
         if step.kept_authorities and content
@@ -216,7 +216,7 @@ def _general_name(host: CertificateHost) -> x509.GeneralName:
 
 
 def _read_key(pem: bytes) -> _Key | None:
-    """Read a key that can sign; None for one that is missing, garbled, weak or of another kind."""
+    """Read a key that can sign; None if it is missing, invalid, weak or of another kind."""
     try:
         key = serialization.load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):

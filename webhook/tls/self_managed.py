@@ -1,8 +1,8 @@
 """The self-managed certificate: carries out the steps of `plan` on Secret and configurations.
 
-The first replica to write wins, the others take what it wrote. A Secret or a webhook of another
-service is never overwritten. When another client keeps overwriting what we write, we stop for a
-while after a few times and report it, for else both would go on for ever.
+The first replica that writes wins, and the others use its result. A Secret or a webhook of another
+service is never overwritten. If another client overwrites our writes repeatedly, we stop writing
+for a while and report it; otherwise both would write for ever.
 """
 
 from collections.abc import Sequence
@@ -38,19 +38,19 @@ from webhook.tls.verify import inspect_content
 
 __all__ = ["SelfManagedCertificate"]
 
-_MAX_OVERWRITES: Final = 3  # times that we replace what another client wrote,
+_MAX_OVERWRITES: Final = 3  # times that we replace the write of another client
 _OVERWRITE_WINDOW_S: Final = 3600.0  # within this time
 
 
 class _PublishedSince(NamedTuple):
-    """Authorities and certificate that are published everywhere, and since when."""
+    """Authorities and certificate that are published everywhere, and the time since then."""
 
     published: tuple[bytes, bytes]
     at_s: float
 
 
 class SelfManagedCertificate:
-    """A certificate that we make ourselves."""
+    """A certificate that the webhook creates and rotates itself."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class SelfManagedCertificate:
             timedelta(days=settings.certificate_days), timedelta(days=settings.authority_days)
         )
         self._overlap_s = settings.overlap_s
-        self._last_usable: SecretContent | None = None  # the last that could be shown
+        self._last_usable: SecretContent | None = None  # the last content that could be used
         self._written: SecretContent | None = None
         self._contested: SecretContent | None = None
         self._published_since: _PublishedSince | None = None
-        self._published_authorities: dict[str, bytes] = {}  # by configuration, as last seen
-        self._overwritten_at: dict[str, list[float]] = {}  # when another client did
+        self._published_authorities: dict[str, bytes] = {}  # by configuration, as last read
+        self._overwritten_at: dict[str, list[float]] = {}  # the times at which another client did
 
     async def reconcile(
         self, configurations: Sequence[RegisteredConfiguration] | None
@@ -81,9 +81,10 @@ class SelfManagedCertificate:
         secret = await self._store.secret()
         foreign = foreign_reason(secret) if secret else ""
         if foreign:
-            advice = "name another one by tls.secret_name, or say by tls.source whose it is"
+            advice = "name another Secret in tls.secret_name, or set tls.source to its source"
             return CertificateOffer(
-                None, f"Secret {self._store.secret_key} is not ours: {foreign}; {advice}"
+                None,
+                f"Secret {self._store.secret_key} belongs to another program: {foreign}. {advice}",
             )
         content = read_content(secret) if secret else None
         state = inspect_content(content, self._hosts) if content else NO_SECRET
@@ -102,17 +103,17 @@ class SelfManagedCertificate:
         ):
             return CertificateOffer(content.pair)
         if content and state.unusable_reason(now) and self._is_contested(content):
-            what = f"Secret {self._store.secret_key} is written by somebody else, too"
-            advice = "is there another installation, or a clock that is wrong?"
+            what = f"another client overwrites Secret {self._store.secret_key}"
+            advice = "check for another installation with this Secret, and for a wrong clock"
             return CertificateOffer(
-                None, f"{what}, and what he wrote will not do: {step.reason}; {advice}"
+                None, f"{what} with a certificate that cannot be used: {step.reason}. {advice}"
             )
         return await self._write(step, self._next_content(step, content, state), secret)
 
     def _next_content(
         self, step: RotationStep, content: SecretContent | None, state: SecretState
     ) -> SecretContent:
-        """Return what the Secret is to hold: what replicas show, or new content."""
+        """Return the content for the Secret: the one that replicas show, or a new one."""
         now, hosts = self._clock.now(), self._hosts
         if self._last_usable and state.unusable_reason(now):
             last_usable_state = inspect_content(self._last_usable, hosts)
@@ -121,7 +122,7 @@ class SelfManagedCertificate:
                 and state.authority_by_id(last_usable_state.signer) is None
             ):
                 return self._last_usable
-        if content and state.missing:  # a replica that needs the other names would write them back
+        if content and state.missing:  # another replica may need the other names
             also = hosts_in(content.certificate)
             hosts = (*hosts, *sorted(also - set(hosts), key=str))
         return apply_step(step, content, hosts, self._lifetimes, now)
@@ -129,7 +130,7 @@ class SelfManagedCertificate:
     async def _write(
         self, step: RotationStep, content: SecretContent, secret: Secret | None
     ) -> CertificateOffer:
-        """Write the Secret; its certificate is shown once it is read again."""
+        """Write the Secret; its certificate is used once it is read again."""
         try:
             await self._store.write(content, secret)
         except Conflict:
@@ -147,8 +148,8 @@ class SelfManagedCertificate:
         for configuration in configurations:
             operations = ca_bundle_patch(configuration, content.authorities, self._hosts)
             if configuration.has_ca_bundle and self._is_overwritten_often(str(configuration)):
-                advice = "stop that, or name another one by tls.configuration_name"
-                problem = f"somebody else writes another authority into {configuration}: {advice}"
+                advice = "stop that client, or name another configuration in tls.configuration_name"
+                problem = f"another client overwrites the caBundle of {configuration}. {advice}"
             elif operations:
                 await self._store.publish(configuration, operations)
                 self._published_authorities[str(configuration)] = content.authorities
@@ -160,7 +161,7 @@ class SelfManagedCertificate:
         content: SecretContent | None,
         configurations: Sequence[RegisteredConfiguration] | None,
     ) -> PublicationState:
-        """Return how far the authorities are published, and note overwrites of them."""
+        """Return whether the authorities are published, and note overwrites by other clients."""
         if content is None or not configurations:
             self._published_since = None
             return PublicationState(everywhere=False, settled=False)
@@ -186,7 +187,7 @@ class SelfManagedCertificate:
         return PublicationState(not unpublished, now_s - since_s >= self._overlap_s)
 
     def _is_contested(self, content: SecretContent) -> bool:
-        """Say whether the Secret that we wrote was too often replaced by an unusable one."""
+        """Say whether another client replaced our Secret too often by an unusable one."""
         if self._written is not None and content not in (self._written, self._contested):
             self._note_overwrite("Secret")
             self._contested = content
@@ -196,7 +197,7 @@ class SelfManagedCertificate:
         self._overwritten_at.setdefault(name, []).append(self._clock.monotonic_s())
 
     def _is_overwritten_often(self, name: str) -> bool:
-        """Say whether what we wrote was replaced too often of late."""
+        """Say whether another client overwrote our write too often in the last hour."""
         since_s = self._clock.monotonic_s() - _OVERWRITE_WINDOW_S
         self._overwritten_at[name] = [
             at_s for at_s in self._overwritten_at.get(name, ()) if at_s > since_s

@@ -1,7 +1,7 @@
-"""The certificate the server shows: swapped once API servers trust it; readiness and metrics.
+"""The certificate that the server uses: replaced once API servers trust it; readiness and metrics.
 
-A `CertificateSource` makes it. A new one is shown when every webhook configuration trusts it, or
-when there is nothing better to show.
+A `CertificateSource` provides it. A new certificate is used when every webhook configuration trusts
+it, or when the current one is not better.
 """
 
 import random
@@ -32,15 +32,15 @@ __all__ = ["CertificateOffer", "CertificateSource", "ServingCertificate"]
 _RETRY_S: Final = 1.0
 _JITTER: Final = 0.2
 _DATE: Final = "%Y-%m-%d %H:%M:%S"
-_CLOCK_SKEW: Final = timedelta(minutes=5)  # by which clocks may differ
+_CLOCK_SKEW: Final = timedelta(minutes=5)  # the difference that clocks may have
 
 
 class CertificateOffer(NamedTuple):
     """The certificate that a source has, or why it has none."""
 
     pair: TlsKeyPair | None
-    problem: str = ""  # why there is none, or why it cannot be renewed
-    retry_soon: bool = False  # something changed: reconcile again soon
+    problem: str = ""  # why there is no certificate, or why it cannot be renewed
+    retry_soon: bool = False  # a write was done: reconcile again soon
 
 
 class CertificateSource(Protocol):
@@ -51,7 +51,7 @@ class CertificateSource(Protocol):
     ) -> CertificateOffer:
         """Take the next step, and return the certificate.
 
-        *configurations* were read before; None where they cannot be read.
+        *configurations* were read before; None if they cannot be read.
         """
         ...
 
@@ -60,7 +60,7 @@ class _TrustState(NamedTuple):
     """Whether API servers trust a certificate."""
 
     why_not: str
-    until: datetime | None = None  # None where it is not known
+    until: datetime | None = None  # None if unknown
 
 
 class ServingCertificate:
@@ -82,9 +82,9 @@ class ServingCertificate:
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._problem = "not yet"
-        self._client_authorities = ""  # the authorities of clients, as they were read last
-        self._trusted = _TrustState("not yet")
+        self._problem = "no certificate was read yet"
+        self._client_authorities = ""  # the authorities of client certificates, as last read
+        self._trusted = _TrustState("no certificate was read yet")
         self._logged_reason = ""
         self._valid = CertificateValidity()
         self._measured_configurations: set[str] = set()
@@ -98,17 +98,17 @@ class ServingCertificate:
         return self._trusted.why_not
 
     def not_valid_reason(self) -> str:
-        """Say that it has ended, or has for an API server whose clock is ahead."""
+        """Say that the certificate expired, or may have for an API server with a fast clock."""
         if self.tls.pair is None:
             return ""
         begins, ends, _ = self._valid
         ends = min(ends, self._trusted.until or ends)
         if begins <= self._clock.now() < ends - min(_CLOCK_SKEW, (ends - begins) / 20):
             return ""
-        return f"it can be used from {begins:{_DATE}} until {ends:{_DATE}}"
+        return f"the certificate is valid from {begins:{_DATE}} until {ends:{_DATE}}"
 
     async def wait_until_loaded(self) -> None:
-        """Wait until there is a certificate to show."""
+        """Wait until there is a certificate."""
         while True:
             await self._reconcile()
             if self.tls.pair is not None:
@@ -116,7 +116,7 @@ class ServingCertificate:
             await self._clock.sleep(_RETRY_S)
 
     async def run(self) -> None:
-        """Reconcile it again and again."""
+        """Reconcile the certificate at an interval."""
         interval_s = self._settings.check_s
         while True:
             retry_soon = await self._reconcile()
@@ -126,7 +126,7 @@ class ServingCertificate:
             )
 
     async def _reconcile(self) -> bool:
-        """Reconcile once; say whether to do so again soon."""
+        """Reconcile once; return whether to reconcile again soon."""
         configurations, read_error = await self._read_configurations()
         offer = await self._read_source(configurations)
         fault = self._read_clients()
@@ -138,7 +138,7 @@ class ServingCertificate:
         return offer.retry_soon or awaits_trust or bool(self._trusted.why_not)
 
     async def _read_configurations(self) -> tuple[list[RegisteredConfiguration] | None, str]:
-        """Read them before the Secret, so that what is published is never newer than it."""
+        """Read the configurations; before the Secret, so that they are never newer than it."""
         try:
             return await self._store.configurations(), ""
         except Unauthorized:
@@ -159,7 +159,7 @@ class ServingCertificate:
     def _read_clients(self) -> str:
         """Read the authorities of client certificates, if a file is set; return a fault.
 
-        Until it was read once no certificate is shown; later the last good content counts.
+        Until the file was read once no certificate is used; later the last valid content counts.
         """
         path = self._settings.client_ca_file
         if not path:
@@ -178,7 +178,7 @@ class ServingCertificate:
     def _show_if_due(
         self, pair: TlsKeyPair | None, configurations: list[RegisteredConfiguration] | None
     ) -> bool:
-        """Show a new certificate, if it is time to; say whether it waits to be trusted."""
+        """Use a new certificate if it is better; return whether it is not trusted yet."""
         if pair is None or pair == self.tls.pair:
             return False
         now, new = self._clock.now(), certificate_validity(pair)
@@ -189,23 +189,21 @@ class ServingCertificate:
                 return True
         self.tls.set_pair(pair)
         self._valid = new
-        self._log.info("certificate shown", valid_until=f"{new.ends:{_DATE}}")
+        self._log.info("certificate in use", valid_until=f"{new.ends:{_DATE}}")
         return False
 
     def _trust_state(
         self, configurations: list[RegisteredConfiguration] | None, read_error: str
     ) -> _TrustState:
         if self.tls.pair is None:
-            return _TrustState("there is no certificate yet")
+            return _TrustState("no certificate was read yet")
         is_trust_known = self._settings.source != "files"
         if configurations is None:  # an outage does not change trust
             known = self._trusted.until is not None or not is_trust_known
             return self._trusted._replace(why_not="") if known else _TrustState(read_error)
         if not configurations and is_trust_known:
             name = self._settings.configuration_name
-            return _TrustState(
-                f"there is no webhook configuration {name}; are the manifests applied?"
-            )
+            return _TrustState(f"webhook configuration {name} does not exist: apply the manifests")
         return self._trust_of(self.tls.pair, configurations)
 
     def _set_metrics(self, configurations: list[RegisteredConfiguration] | None) -> None:
@@ -213,7 +211,7 @@ class ServingCertificate:
             return
         expires = self._metrics.admission_certificate_expires_timestamp_seconds
         expires.labels("certificate").set(self._valid.ends.timestamp())
-        if configurations is None:  # what was known stays, as for readiness
+        if configurations is None:  # the last known state stays, as for readiness
             return
         until = self._trusted.until
         if until is not None or self._trusted.why_not:
@@ -231,7 +229,7 @@ class ServingCertificate:
     def _log_problems(self, problem: str) -> None:
         """Log each problem once."""
         if problem and problem != self._problem:
-            self._log.warning("certificate not kept up", error=problem)
+            self._log.warning("certificate not renewed", error=problem)
         self._problem = problem
         why_not = self._trusted.why_not
         if why_not and why_not != self._logged_reason and self.tls.pair is not None:
@@ -241,20 +239,22 @@ class ServingCertificate:
     def _trust_of(
         self, pair: TlsKeyPair, configurations: Sequence[RegisteredConfiguration]
     ) -> _TrustState:
-        """Say whether all of these configurations trust a certificate."""
+        """Return whether all of these configurations trust a certificate."""
         until: datetime | None = None
         for configuration in configurations:
             for webhook in configuration.webhooks:
                 client_config = webhook.client_config
                 where = f"webhook {webhook.name} of {configuration}"
                 if not client_config.ca_bundle and self._settings.source == "files":
-                    continue  # then the API server trusts the authorities of its machine
+                    continue  # the API server then uses the authorities of its host
                 if not client_config.ca_bundle:
-                    return _TrustState(f"{where} names no authority yet")
+                    return _TrustState(f"{where} has no caBundle yet")
                 trust = verify_trust(client_config.ca_bundle, pair, client_config.host)
                 if trust.until is None:
-                    return _TrustState(f"{where} calls {client_config.host}: {trust.why_not}")
+                    return _TrustState(
+                        f"{where} cannot verify {client_config.host}: {trust.why_not}"
+                    )
                 if trust.until <= self._clock.now():
-                    return _TrustState(f"{where} trusts an authority that has ended")
+                    return _TrustState(f"{where} trusts only an authority that expired")
                 until = min(until, trust.until) if until else trust.until
         return _TrustState("", until)

@@ -1,4 +1,4 @@
-"""Reads and writes the Secret and the webhook configurations; overwrites no newer version."""
+"""Reads and writes the Secret and the webhook configurations; never over a newer version."""
 
 import base64
 import binascii
@@ -48,14 +48,14 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The Service by which a webhook is called."""
+    """The Service that the API server calls."""
 
     name: str = ""
     namespace: str = ""
 
 
 class ClientConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How a webhook is called, and the authorities that the API server trusts for it."""
+    """How the API server calls a webhook, and the authorities that it trusts."""
 
     ca_bundle: str = ""
     service: Service | None = None
@@ -108,17 +108,17 @@ class RegisteredConfiguration(NamedTuple):
 
     @property
     def webhooks(self) -> tuple[Webhook, ...]:
-        """Return its webhooks."""
+        """Return the webhooks of the configuration."""
         return self.configuration.webhooks
 
     @property
     def has_ca_bundle(self) -> bool:
-        """Say whether it trusts any authority."""
+        """Say whether any webhook has a caBundle."""
         return any(webhook.client_config.ca_bundle for webhook in self.webhooks)
 
 
 def host_names(settings: TlsSettings, namespace: str) -> tuple[CertificateHost, ...]:
-    """Return every name by which the webhook may be called."""
+    """Return all host names of the webhook."""
     service = f"{settings.service_name}.{namespace}"
     names = (f"{service}.svc", service, f"{service}.svc.cluster.local", "localhost", "127.0.0.1")
     extra = (name.strip() for name in settings.extra_hosts.split(","))
@@ -126,7 +126,7 @@ def host_names(settings: TlsSettings, namespace: str) -> tuple[CertificateHost, 
 
 
 def read_content(secret: Secret) -> SecretContent | None:
-    """Read what a Secret holds; None where something is missing or garbled."""
+    """Read the content of a Secret; None if a part is missing or invalid."""
     data = secret.data
     try:
         parts = {
@@ -139,22 +139,22 @@ def read_content(secret: Secret) -> SecretContent | None:
 
 
 def read_pair(secret: Secret) -> TlsKeyPair:
-    """Read the key pair of a Secret of any source."""
+    """Read the key pair of a Secret, whatever its source."""
     return TlsKeyPair(
         *(base64.b64decode(secret.data.get(name, "")) for name in ("tls.crt", "tls.key"))
     )
 
 
 def foreign_reason(secret: Secret) -> str:
-    """Say why a Secret is not ours, and is left alone; "" where it is ours."""
+    """Say why a Secret belongs to another program; "" if it is ours."""
     data = secret.data
     foreign = sorted(data.keys() - _DATA_KEYS.values())
     if foreign:
-        return f"it holds {', '.join(foreign)}"
+        return f"it has the keys {', '.join(foreign)}"
     if any(name.startswith(CERT_MANAGER_PREFIX) for name in secret.metadata.annotations):
-        return "cert-manager writes it"
+        return "it has annotations of cert-manager"
     if data.get("tls.crt") and "ca.key" not in data:
-        return "it holds a certificate without ca.key"
+        return "it has a certificate and no ca.key"
     return ""
 
 
@@ -163,8 +163,8 @@ def ca_bundle_patch(
 ) -> list[dict[str, Any]]:
     """Return the operations that write the authorities into our webhooks.
 
-    They fail on any other version of the configuration: a slow replica does not bring back what
-    another one has replaced.
+    They fail on any other version of the configuration, so that a slow replica does not write older
+    authorities over newer ones.
     """
     wanted = base64.b64encode(authorities).decode()
     writes = [
@@ -199,21 +199,21 @@ class CertificateStore:
         return configurations
 
     async def secret(self) -> Secret | None:
-        """Read the Secret; None where there is none."""
+        """Read the Secret; None if it does not exist."""
         try:
             return await self._client.get(SECRETS, self.secret_key)
         except NotFound:
             return None
 
     async def write(self, content: SecretContent, old: Secret | None) -> None:
-        """Write the Secret; a `Conflict` says that another client was faster."""
+        """Write the Secret; raise `Conflict` if another client wrote it in the meantime."""
         files = {file: getattr(content, part) for part, file in _DATA_KEYS.items()}
         if not content.next_key:
             del files[_DATA_KEYS["next_key"]]
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "type": old.type if old else TLS_SECRET,  # it cannot change
+            "type": old.type if old else TLS_SECRET,  # the type is immutable
             "metadata": {"name": self.secret_key.name, "namespace": self.secret_key.namespace},
             "data": {name: base64.b64encode(pem).decode() for name, pem in files.items()},
         }

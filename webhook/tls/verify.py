@@ -1,8 +1,8 @@
 """Verifies a certificate by a TLS handshake in memory; the TLS context that the server uses.
 
 A handshake shows whether OpenSSL accepts a key, whether it belongs to the certificate, and whether
-a chain leads to an authority. It ignores the time; validity is returned apart, since the caller
-knows what time it is.
+a chain leads to an authority. It ignores the time: the caller has the clock, so the validity is
+returned separately.
 """
 
 import base64
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _NO_CHECK_TIME: Final = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, unnamed in Python
-_MAX_HANDSHAKE_ROUNDS: Final = 4  # a handshake is over by then
+_MAX_HANDSHAKE_ROUNDS: Final = 4  # a handshake needs fewer
 
 
 class CertificateValidity(NamedTuple):
@@ -43,47 +43,48 @@ class CertificateValidity(NamedTuple):
 
     begins: datetime = NEVER
     ends: datetime = NEVER
-    fault: str = ""  # why it cannot be shown at any time
+    fault: str = ""  # why it cannot be used at any time
 
     def holds_at(self, now: datetime) -> bool:
-        """Say whether it is valid."""
+        """Say whether the certificate is valid."""
         return self.begins <= now < self.ends
 
 
 class TrustResult(NamedTuple):
     """Whether a client trusts a server."""
 
-    until: datetime | None  # the end of the last authority that it trusts; None: not trusted
+    until: datetime | None  # when the last trusted authority expires; None: not trusted
     why_not: str = ""
 
 
 class DynamicTlsContext:
-    """The certificate that a server shows: new connections get the newest, open ones keep theirs.
+    """The certificate of a server: new connections use the newest one, open ones keep theirs.
 
-    Whole contexts are exchanged within the one that the server listens with. To load another pair
-    into that one would leave the old one beside it where its key is of another kind.
+    Each certificate has a context of its own, and the listening context selects the newest one.
+    Loading a second pair into one context would keep the first if its key is of another kind.
     """
 
     def __init__(self) -> None:
         self.context: ssl.SSLContext = _empty_context()
-        """To listen with; without a certificate every handshake fails."""
+        """The context to listen with; without a certificate every handshake fails."""
         self.pair: TlsKeyPair | None = None
         self._newest = self.context
         self._client_authorities = ""
         self.context.sni_callback = self._swap
 
     def set_pair(self, pair: TlsKeyPair) -> None:
-        """Show this pair from now on; one that cannot be shown raises `ssl.SSLError`."""
+        """Use this pair from now on; raise `ssl.SSLError` if it cannot be used."""
         self._newest = server_context(pair, self._client_authorities)
         self.pair = pair
 
     def require_client_certificates(self, authorities: str) -> None:
         """Accept only clients with a certificate signed by one of these authorities, in PEM.
 
-        `ssl.SSLError` or `ValueError` says that there are none; then nothing changes.
+        Raise `ssl.SSLError` or `ValueError` if there is no certificate, and change nothing.
         """
         _require_client_certificates(_empty_context(), authorities)
-        # The listening context decides whether to ask, the newest one which authorities count.
+        # The listening context decides whether a certificate is requested, the newest one which
+        # authorities are accepted.
         _require_client_certificates(self.context, authorities)
         self._client_authorities = authorities
         if self.pair is not None:
@@ -94,7 +95,7 @@ class DynamicTlsContext:
 
 
 def server_context(pair: TlsKeyPair, client_authorities: str = "") -> ssl.SSLContext:
-    """Return the TLS context of a key pair; `ssl.SSLError` says that it cannot be shown."""
+    """Return the TLS context of a key pair; raise `ssl.SSLError` if it cannot be used."""
     context = _empty_context()
     if client_authorities:
         _require_client_certificates(context, client_authorities)
@@ -114,7 +115,7 @@ def inspect_content(content: SecretContent, hosts: tuple[CertificateHost, ...]) 
     try:
         authorities = x509.load_pem_x509_certificates(content.authorities)
     except ValueError:
-        return SecretState(fault="its authority cannot be read")
+        return SecretState(fault="the authority (ca.crt) cannot be read")
     keys = signing_keys(content, authorities)
     authority_states = tuple(
         Authority(
@@ -137,26 +138,26 @@ def inspect_content(content: SecretContent, hosts: tuple[CertificateHost, ...]) 
 
 
 def certificate_validity(pair: TlsKeyPair) -> CertificateValidity:
-    """Return when the whole chain is valid, or why it cannot be shown at all."""
+    """Return when the whole chain is valid, or why it cannot be used at all."""
     try:
         chain = x509.load_pem_x509_certificates(pair.certificate)
         server_context(pair)
     except ValueError:
-        return CertificateValidity(fault="it cannot be read")
+        return CertificateValidity(fault="the certificate (tls.crt) cannot be read")
     except ssl.SSLError as error:
-        why = (error.reason or "no key in PEM, free of a password").lower().replace("_", " ")
-        return CertificateValidity(fault=f"its key will not do: {why}")
+        why = (error.reason or "no PEM key without a password").lower().replace("_", " ")
+        return CertificateValidity(fault=f"the key (tls.key) cannot be used: {why}")
     begins = max(it.not_valid_before_utc for it in chain)
     return CertificateValidity(begins, min(it.not_valid_after_utc for it in chain))
 
 
 @lru_cache(maxsize=32)
 def verify_trust(bundle: str, pair: TlsKeyPair, host: str) -> TrustResult:
-    """Say whether a client with this caBundle, in base64, trusts a server under a host name."""
+    """Return whether a client with this caBundle, in base64, trusts the server of a host."""
     try:
         authorities = x509.load_pem_x509_certificates(base64.b64decode(bundle))
-    except ValueError:  # binascii's errors are such
-        return TrustResult(None, "no authority can be read")
+    except ValueError:  # also the errors of binascii
+        return TrustResult(None, "the caBundle has no valid certificate")
     why, until = "", None
     for authority in authorities:
         why_not = _handshake(authority, pair, host)
@@ -168,7 +169,7 @@ def verify_trust(bundle: str, pair: TlsKeyPair, host: str) -> TrustResult:
 
 
 def _handshake(authority: x509.Certificate, pair: TlsKeyPair, host: str) -> str:
-    """Do a handshake; return why the client ended it."""
+    """Do a handshake; return why the client ended it, or "" if it succeeded."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.hostname_checks_common_name = False  # API servers ignore common names
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
@@ -184,11 +185,11 @@ def _handshake(authority: x509.Certificate, pair: TlsKeyPair, host: str) -> str:
         return error.verify_message
     except ssl.SSLError as error:
         return str(error.reason or error)
-    return "the handshake does not end"
+    return "the TLS handshake does not complete"
 
 
 def _handshake_done(end: ssl.SSLObject) -> bool:
-    """Take one step at one end; say whether its handshake is done."""
+    """Take one step at one end; return whether its handshake is done."""
     try:
         end.do_handshake()
     except ssl.SSLWantReadError:

@@ -16,8 +16,8 @@ from scheduler.core.gang.tasks_to_allocate import (
     pending_after,
     tasks_to_allocate,
 )
-from scheduler.core.model.failures import UnschedulableReason
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
+from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.core.session import Session, elastic_failure, missing_pods, prefilter_rejection
 
 __all__ = ["allocate"]

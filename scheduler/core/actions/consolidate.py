@@ -39,7 +39,6 @@ from scheduler.core.eviction.victims import (
     victims_of,
 )
 from scheduler.core.gang.tasks_to_allocate import PodSetTasks, SignatureRuns, Tasks, is_satisfied
-from scheduler.core.model.failures import UnschedulableReason
 from scheduler.core.model.podgroup import (
     PodGroupInfo,
     PodSet,
@@ -48,6 +47,7 @@ from scheduler.core.model.podgroup import (
     is_evictable,
     podsets_of,
 )
+from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
 from scheduler.core.model.result import Action, Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot

@@ -10,7 +10,7 @@ from scheduler.core.actions.victim_search import (
     use_free_resources,
 )
 from scheduler.core.eviction.victims import UnitFilter
-from scheduler.core.model.failures import EvictionFailure
+from scheduler.core.model.rejections import EvictionFailure
 from scheduler.core.model.result import Action
 from scheduler.core.session import Session
 

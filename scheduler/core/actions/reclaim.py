@@ -14,7 +14,7 @@ from scheduler.core.actions.victim_search import (
 from scheduler.core.eviction.scenario import UnitMembers
 from scheduler.core.eviction.solver import Scenario
 from scheduler.core.eviction.victims import UnitFilter
-from scheduler.core.model.failures import (
+from scheduler.core.model.rejections import (
     FAIR_SHARE_EXCEEDED,
     NO_EVICTION_FAILURE,
     EarlierPodGroup,

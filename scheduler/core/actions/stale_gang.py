@@ -15,7 +15,7 @@ from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.session import Session
 
-__all__ = ["evict_stale_gangs", "is_stale"]
+__all__ = ["evict_stale_gangs", "is_stale", "next_stale_at"]
 
 
 def evict_stale_gangs(session: Session) -> None:
@@ -47,9 +47,12 @@ class _StaleGangs:
                 self._evict(rows, running)
 
     def _evict(self, rows: tuple[int, ...], running: tuple[int, ...]) -> None:
-        """Evict PodGroups whole, unless one of them has lost pods before."""
+        """Evict PodGroups whole, unless one of them has lost pods before.
+
+        The limit of GPUs does not hold them: it is about reclaiming and preempting too much.
+        """
         session = self._session
-        if not session.is_limit_reached and session.evicted.isdisjoint(rows):
+        if session.evicted.isdisjoint(rows):
             evict_podgroups(session, rows, running, Action.STALE_GANG_EVICTION, NONE)
 
     def _evicted_together(self, stale: list[int]) -> Iterator[tuple[int, ...]]:
@@ -76,6 +79,12 @@ def is_stale(snapshot: Snapshot, row: int) -> bool:
     """Say whether a PodGroup has lacked members for longer than its grace."""
     stale_at = snapshot.podgroups[row].stale_at
     return stale_at is not None and stale_at <= snapshot.now
+
+
+def next_stale_at(snapshot: Snapshot) -> int | None:
+    """Return when the next grace ends, in seconds since 1970; None if none does."""
+    later = (it.stale_at for it in snapshot.podgroups if it.stale_at is not None)
+    return min((at for at in later if at > snapshot.now), default=None)
 
 
 def _is_evictable(podgroup: PodGroupInfo) -> bool:

@@ -20,7 +20,7 @@ from scheduler.core.eviction.solver import Scenario, Solution, solve
 from scheduler.core.eviction.victim_order import by_plugin
 from scheduler.core.eviction.victims import UnitFilter, Victim, excluding, unrelated_units
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns
-from scheduler.core.model.failures import (
+from scheduler.core.model.rejections import (
     EvictionFailure,
     FitErrors,
     QueueBoundExceeded,

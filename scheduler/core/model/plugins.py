@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from scheduler.core.model.failures import QueueBoundExceeded, UnschedulableReason
 from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
+from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
 from scheduler.core.model.resources import Amounts
 from scheduler.core.model.usage import Usage
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model.failures import PreFilterFailure
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE
 
 __all__ = [
@@ -159,7 +159,7 @@ class PodGroupInfo:
 
 
 # Why a PodGroup that is not preemptible is non-evictable.
-NON_PREEMPTIBLE: Final = "priority or preemptibility forbids it"
+NON_PREEMPTIBLE: Final = "non-preemptible pods are not evicted"
 
 
 def podsets_of(tree: SubGroupTree) -> tuple[PodSet, ...]:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "MAX_QUEUE_REQUEST",
+    "MAX_REQUEST",
     "NONE",
     "RESOURCE_KINDS",
     "SUM_MOST",
@@ -33,6 +35,8 @@ __all__ = [
 
 UNBOUND: Final = -1  # of quotas and limits
 NONE: Final = -1  # no row
+MAX_REQUEST: Final = 2**50  # the most that a pod can request; a node always has less
+MAX_QUEUE_REQUEST: Final = 2**45  # the most that a queue is charged for one pod
 SUM_MOST: Final = 2**60
 _LOW: Final = 25
 _MASK: Final = 2**_LOW - 1

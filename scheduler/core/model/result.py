@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from scheduler.core.model.failures import Rejection
 from scheduler.core.model.podgroup import ReservationCause
+from scheduler.core.model.rejections import Rejection
 from scheduler.core.model.resources import Ints
 
 __all__ = [

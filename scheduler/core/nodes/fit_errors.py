@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns
-from scheduler.core.model.failures import FitErrorReason, FitErrors, UnschedulableReason
 from scheduler.core.model.podgroup import ReservedPlace, SchedulingSignature
+from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.capacity import count_fitting_pods

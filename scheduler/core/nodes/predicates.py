@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model.failures import FitErrorReason
 from scheduler.core.model.podgroup import LabelRequirement, SchedulingSignature, SpreadConstraint
+from scheduler.core.model.rejections import FitErrorReason
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.core.model.snapshot import NodeFault, Snapshot
 from scheduler.core.nodes.statement import Statement

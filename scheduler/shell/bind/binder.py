@@ -3,7 +3,7 @@
 1. A bind is sent only after what it relies on is written: reserved places for later pods.
 2. A victim is evicted only after its preemptor is nominated and the places of relocated pods are
    reserved, and only if all victims can be evicted.
-3. The pods of a PodGroup are bound together. A pod whose bind is refused is forgotten, and the next
+3. The pods of a PodGroup are bound together. A pod with a refused bind is forgotten, and the next
    plan finds it waiting in a PodGroup that has begun; no other PodGroup is touched.
 4. A bind without an answer is sent again for a few seconds, to the same node: it counts once. If
    there is still no answer, the watch shows the result: it is waited for.
@@ -136,7 +136,7 @@ class Binder:
             )
         if not all(task.result() for task in binds):
             command_queue.failures += 1
-            # A pod whose bind was refused keeps its reserved place.
+            # A pod with a refused bind keeps its reserved place.
             self._cache.assumed.restore_reservation(commands.group, commands.reserve_annotation)
         elif commands.release_annotation is not None:
             # If this fails, the place is released when the watch shows the bound pod.
@@ -219,13 +219,13 @@ class Binder:
         try:
             await self._send(lambda: self._client.merge_patch(PODGROUPS, group, fields, _RESERVE))
         except ApiError as error:
-            self._log.warning("slots not held", group=str(group), error=str(error))
+            self._log.warning("reserved places not written", group=str(group), error=str(error))
             return False
         self._backoffs_s.pop(group, None)
         if text:
-            self._log.info("slots held", group=str(group), slots=text)
+            self._log.info("reserved places written", group=str(group), places=text)
         else:
-            self._log.info("slots let go", group=str(group))
+            self._log.info("reserved places released", group=str(group))
         return True
 
     async def _bind(self, pod: Key, node: str) -> bool:
@@ -243,7 +243,7 @@ class Binder:
             self._cache.assumed.await_seen(pod, self._watch_deadline_s())
             return False
         except (NotFound, Conflict) as error:
-            self._log.info("bind refused", pod=str(pod), node=node, error=str(error))
+            self._log.info("pod not bound", pod=str(pod), node=node, error=str(error))
             self._metrics.binds.labels("refused").inc()
             if pod in self._backoffs_s:  # refused before: no watch shows why
                 self._back_off(pod)
@@ -253,7 +253,7 @@ class Binder:
                 self._replanner.replan()
             return False
         except ApiError as error:
-            self._log.warning("bind refused", pod=str(pod), node=node, error=str(error))
+            self._log.warning("pod not bound", pod=str(pod), node=node, error=str(error))
             self._metrics.binds.labels("failed").inc()
             self._back_off(pod)
             return False
@@ -276,7 +276,9 @@ class Binder:
                 self._cache.assumed.await_seen(pod, self._watch_deadline_s())
                 return
             except Unavailable as error:
-                self._log.warning("bind without answer", pod=str(pod), node=node, error=str(error))
+                self._log.warning(
+                    "pod bind not answered", pod=str(pod), node=node, error=str(error)
+                )
                 delay_s = next(delays_s, None)
                 if delay_s is None:
                     raise
@@ -320,7 +322,7 @@ class Binder:
             self._replanner.replan()
             return False
         except ApiError as error:
-            self._log.warning("node not promised", pod=str(pod), node=node, error=str(error))
+            self._log.warning("pod not nominated", pod=str(pod), node=node, error=str(error))
             self._back_off(pod)
             return False
         self._cache.assumed.await_seen(pod, self._watch_deadline_s())

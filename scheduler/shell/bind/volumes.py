@@ -82,7 +82,8 @@ class VolumeBinder:
                 return
             if claim is None or client.clock.monotonic_s() > deadline_s:
                 await self._clear_selected_node(client, key)
-                message = f"claim {key} has no volume on node {node} after {_TIMEOUT_S:g} s"
+                waited = f"on node {node} after {_TIMEOUT_S:g} s"
+                message = f"PersistentVolumeClaim {key} has no volume {waited}"
                 raise VolumeNotBound(ErrorDetails(f"BIND {key}", 0, "", message))
             await client.clock.sleep(_POLL_S)
 

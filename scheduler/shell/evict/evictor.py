@@ -1,4 +1,4 @@
-"""Evicts PodGroups: a TrainJob is suspended for a moment, other pods are deleted.
+"""Evicts PodGroups: a TrainJob is suspended and resumed, other pods are deleted.
 
 Victims are evicted only if all that their preemptor needs can be: a dry run checks that before the
 first eviction. A failure after the dry run is an accident: the other evictions go on, and the next
@@ -33,13 +33,12 @@ _DISRUPTION_TARGET: Final = WriteOptions(
     field_manager="trainer-kai-eviction", subresource="status", force=True
 )
 _ANNOTATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
-_STALE_GANG_ACTION: Final = "stalegangeviction"
 _MAX_CONCURRENT_WRITES: Final = 16
 _MAX_NAMED: Final = 3  # victims that an Event names
 
 
 class Evictor:
-    """Evicts one PodGroup, or all victims that a plan decided on."""
+    """Evicts the victims that a plan decided on."""
 
     def __init__(
         self,
@@ -56,39 +55,16 @@ class Evictor:
         self._suspender = suspender
         self._recorder = recorder
         self._log = log
-        self._failures: dict[Key, str] = {}
         self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
-
-    async def evict(self, key: Key, why: str) -> bool:
-        """Evict a PodGroup; say whether its pods are about to leave."""
-        group = self._cache.cluster.pod_groups.get(key)
-        if group is None:
-            return True
-        pods = tuple(self._cache.members.placed_pods(key))
-        eviction = self._cache.in_flight_evictions.with_identity(
-            PlannedEviction((key,), pods, _STALE_GANG_ACTION, None, why, 0, queue=group.spec.queue)
-        )
-        (reason,) = await self._gather([self._dry_run(eviction)])
-        if reason is None:
-            (reason,) = await self._gather([self._evict_one(eviction)])
-        if reason is None:
-            self._failures.pop(key, None)
-        elif self._failures.get(key) != reason:
-            self._failures = {
-                it: failure for it, failure in self._failures.items() if self._exists(it)
-            }
-            self._failures[key] = reason
-            self._post(key, "NotEvicted", f"{why}, but {reason}")
-            self._log.warning("unit not evicted", group=str(key), why=why, reason=reason)
-        return reason is None
 
     async def evict_all(
         self, commands: PodGroupCommands, is_still_wanted: Callable[[], bool]
     ) -> tuple[tuple[PlannedEviction, ...], bool]:
         """Evict all victims of the commands, or none unless one fails after its dry run.
 
-        They are evicted if the preemptor *is_still_wanted*. Return the evictions that failed, and
-        whether to back off before they are tried again: TrainJobs are backed off here.
+        They are evicted if the preemptor *is_still_wanted*, and for a stale gang, which has none.
+        Return the evictions that failed, and whether to back off before they are tried again:
+        TrainJobs are backed off here.
         """
         evictions = commands.evictions
         reasons = await self._gather(self._dry_run(eviction) for eviction in evictions)
@@ -100,7 +76,7 @@ class Evictor:
         else:
             failed = evictions
         need_backoff = [self._record_failure(*it) for it in zip(evictions, reasons, strict=True)]
-        if not failed:
+        if not failed and any(it.preemptor for it in evictions):
             self._post_to_preemptor(commands.group, evictions)
         return failed, any(need_backoff)
 
@@ -109,8 +85,11 @@ class Evictor:
         if reason is None:
             return False
         self._metrics.evictions.labels(eviction.action, "refused", eviction.queue).inc()
-        self._log.warning("not evicted", whom=eviction.title, reason=reason)
+        self._log.warning("victim not evicted", victim=eviction.title, reason=reason)
         if eviction.owner is None or not eviction.owner.uid:
+            if eviction.preemptor is None:  # no condition of a preemptor shows it
+                message = f"Not evicted: {reason}. Cause of the eviction: {eviction.reason}"
+                self._post(eviction.groups[0], "NotEvicted", message)
             return True
         self._suspender.back_off(eviction.owner, reason)
         return False
@@ -118,7 +97,8 @@ class Evictor:
     def _post_to_preemptor(self, preemptor: Key, evictions: tuple[PlannedEviction, ...]) -> None:
         names = ", ".join(eviction.title for eviction in evictions[:_MAX_NAMED])
         more = f" and {len(evictions) - _MAX_NAMED} more" if len(evictions) > _MAX_NAMED else ""
-        self._post(preemptor, "Evicting", f"It gets the room of {names}{more}")
+        message = f"Starts when the evicted pods have terminated: those of {names}{more}"
+        self._post(preemptor, "Evicting", message)
 
     async def _gather(self, calls: Iterable[Awaitable[str | None]]) -> list[str | None]:
         async def failure_of(it: Awaitable[str | None]) -> str | None:
@@ -153,7 +133,12 @@ class Evictor:
             )
             self._post(group, "Evict", eviction.reason)
         self._metrics.evictions.labels(eviction.action, "evicted", eviction.queue).inc()
-        self._log.info("evicted", whom=eviction.title, why=eviction.reason, pods=len(eviction.pods))
+        self._log.info(
+            "victim evicted",
+            victim=eviction.title,
+            reason=eviction.reason,
+            pods=len(eviction.pods),
+        )
         return None
 
     async def _delete_pods(self, eviction: PlannedEviction, *, is_dry: bool = False) -> str | None:
@@ -167,7 +152,7 @@ class Evictor:
     async def _delete_pod(self, key: Key, uid: str, why: str, *, is_dry: bool) -> str | None:
         pod = self._cache.cluster.pods.get(key)
         if pod is None or pod.metadata.uid != uid:
-            return None  # the pod is gone
+            return None  # the pod has terminated
         fields = {
             "metadata": {"uid": uid},
             "status": {"conditions": [self._disruption_target(why)]},
@@ -185,7 +170,7 @@ class Evictor:
         return None
 
     async def _annotate_eviction(self, key: Key, eviction: PlannedEviction, gpus: int) -> None:
-        """Write on a PodGroup that it was evicted: for its preemption delay and the rate limit."""
+        """Write on a PodGroup that it was evicted, for its preemption delay and the rate limit."""
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
             return
@@ -202,11 +187,8 @@ class Evictor:
         try:
             async with self._semaphore:
                 await self._client.merge_patch(PODGROUPS, key, {"metadata": fields}, _ANNOTATE)
-        except ApiError as error:  # the eviction goes on all the same
-            self._log.warning("eviction not noted", group=str(key), error=str(error))
-
-    def _exists(self, group: Key) -> bool:
-        return group in self._cache.cluster.pod_groups
+        except ApiError as error:  # the eviction is carried out nevertheless
+            self._log.warning("evicted podgroup not annotated", group=str(key), error=str(error))
 
     def _disruption_target(self, why: str) -> dict[str, Any]:
         return {

@@ -1,8 +1,8 @@
-"""Recreates Jobs of a suspended TrainJob of which some ranks are done and others are not.
+"""Recreates Jobs of a suspended TrainJob of which some ranks have succeeded and others have not.
 
 The JobSet controller recreates a Job that was deleted, suspended as its JobSet is, and its pods run
-from rank 0 when it is resumed. There is no state here: which Jobs are partly done, and which pods
-are left of Jobs that were deleted, is read each time, so the next leader goes on.
+from rank 0 when it is resumed. There is no state here: which Jobs have partly succeeded, and which
+pods are left of Jobs that were deleted, is read each time, so the next leader continues.
 
 A Job is deleted by its uid, and only while TrainJob, JobSet and Job are suspended; a policy of the
 cluster keeps this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
@@ -27,7 +27,7 @@ __all__ = ["JobRecreator"]
 
 
 class JobRecreator:
-    """Deletes the partly done Jobs of suspended TrainJobs, so that JobSet recreates them."""
+    """Deletes the partly succeeded Jobs of suspended TrainJobs, so that JobSet recreates them."""
 
     def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
         self._client = client
@@ -36,7 +36,7 @@ class JobRecreator:
         self._list_lock = asyncio.Lock()  # one list at a time: a user's Jobs may be large
 
     async def recreate(self, job: TrainJob) -> bool:
-        """Delete the Jobs that are partly done; say whether no pod of such Jobs is left."""
+        """Delete the Jobs that have partly succeeded; say whether no pod of such Jobs is left."""
         jobset = self._cache.cluster.jobsets.get(job.metadata.key)
         controller = jobset.metadata.controller if jobset else None
         if jobset is None or controller is None or controller.uid != job.metadata.uid:
@@ -76,5 +76,5 @@ class JobRecreator:
         try:
             await self._client.delete(JOBS, job.key, DeleteOptions(uid=job.uid))
         except (NotFound, Conflict):
-            return  # the Job is gone or recreated
-        self._log.info("job is made anew", job=str(job.key), succeeded=job.succeeded)
+            return  # the Job is deleted or recreated
+        self._log.info("job deleted for recreation", job=str(job.key), succeeded=job.succeeded)

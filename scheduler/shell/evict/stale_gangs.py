@@ -1,16 +1,18 @@
-"""Stale gangs: PodGroups that began and lack pods are repaired within a grace period, or evicted.
+"""Observes stale gangs: PodGroups that started and lack pods. The plans decide to evict them.
 
 The grace period counts only while the missing pods exist and find no node: until they exist, their
 controller is about to create them, and the PodGroup waits for that. When a PodGroup became stale is
-written on it, as KAI does; the decision uses the time that this process itself has observed.
+written on it, as KAI does; the grace counts from what this process itself has observed.
 """
 
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.shell.bind.binder import FIELD_MANAGER
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.podgroups.missing_pods import Shortage, staleness_grace_s
@@ -28,27 +30,26 @@ __all__ = ["StaleGangController"]
 _TICK_S: Final = 1.0
 _TICK_BUDGET_S: Final = 0.05  # of each tick: a PodGroup may have thousands of pods
 _SETTLED_S: Final = 3.0  # a PodGroup that is being bound lacks pods for a moment
+_CLOCK_STEP_S: Final = 1  # rounding moves a time by as much
 _WRITE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 
 
 class StaleGangController:
-    """Checks the PodGroups that began and lack pods, once a second."""
+    """Checks the PodGroups that started and lack pods, once a second."""
 
     def __init__(
         self,
         client: Client,
         cache: ClusterCache,
-        evict: Callable[[Key, str], Awaitable[bool]],
+        wake: Callable[[ClusterEvent], None],
         recorder: EventRecorder,
-        grace_s: float,
         log: FilteringBoundLogger,
     ) -> None:
-        """*evict* evicts a PodGroup, and says whether that was possible."""
+        """*wake* has the next plan learn when a grace ends."""
         self._client = client
         self._cache = cache
-        self._evict = evict
+        self._wake = wake
         self._recorder = recorder
-        self._grace_s = grace_s
         self._log = log
         self._short_since_s: dict[Key, float] = {}
         self._grace_since_s: dict[Key, float] = {}
@@ -70,28 +71,30 @@ class StaleGangController:
             await self._recovered(key, group)
             return
         now_s = self._client.clock.monotonic_s()
+        if shortage.all_exist:
+            self._note_grace(key, now_s - self._grace_since_s.setdefault(key, now_s))
+        else:
+            self._end_grace(key)
         if now_s - self._short_since_s.setdefault(key, now_s) >= _SETTLED_S:
             await self._annotate_stale(group, shortage)
-        if not shortage.all_exist:
-            self._grace_since_s.pop(key, None)
-            return
-        grace_s = staleness_grace_s(group, self._grace_s)
-        if now_s - self._grace_since_s.setdefault(key, now_s) >= grace_s >= 0:
-            why = f"{shortage} for more than {grace_s:g} s, and there is no room for the others"
-            if await self._evict(key, why):
-                self._forget(key)
-            else:
-                self._grace_since_s[key] = now_s  # an Event says why; tried again after the grace
+
+    def _note_grace(self, key: Key, passed_s: float) -> None:
+        """Note since when a grace counts, and again after a step of the wall clock."""
+        since = math.ceil(self._client.clock.now().timestamp() - passed_s)
+        noted = self._cache.cluster.stale_since.get(key)
+        if noted is None or abs(noted - since) > _CLOCK_STEP_S:
+            self._wake(self._cache.incomplete.set_stale_since(key, since))
+
+    def _end_grace(self, key: Key) -> None:
+        self._grace_since_s.pop(key, None)
+        self._cache.incomplete.set_stale_since(key, None)
 
     async def _recovered(self, key: Key, group: PodGroup | None) -> None:
-        self._forget(key)
+        self._end_grace(key)
+        self._short_since_s.pop(key, None)
         self._cache.incomplete.mark_complete(key)
         if group is not None and STALE_SINCE in group.metadata.annotations:
             await self._annotate(group, None)
-
-    def _forget(self, key: Key) -> None:
-        self._short_since_s.pop(key, None)
-        self._grace_since_s.pop(key, None)
 
     async def _annotate_stale(self, group: PodGroup, shortage: Shortage) -> None:
         if STALE_SINCE in group.metadata.annotations:
@@ -101,11 +104,14 @@ class StaleGangController:
         regarding = EventObject(
             PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
         )
-        self._recorder.post(regarding, "StaleJob", f"It has begun, and {shortage}")
+        grace_s = staleness_grace_s(group, self._cache.staleness_grace_s)
+        then = f" If the others find no node for {grace_s:g} s, the PodGroup is evicted"
+        self._recorder.post(regarding, "StaleJob", f"{shortage}.{then if grace_s >= 0 else ''}")
 
     async def _annotate(self, group: PodGroup, text: str | None) -> None:
         fields = {"metadata": {"uid": group.metadata.uid, "annotations": {STALE_SINCE: text}}}
         try:
             await self._client.merge_patch(PODGROUPS, group.metadata.key, fields, _WRITE)
         except ApiError as error:
-            self._log.warning("not noted", group=str(group.metadata.key), error=str(error))
+            key = group.metadata.key
+            self._log.warning("stale podgroup not annotated", group=str(key), error=str(error))

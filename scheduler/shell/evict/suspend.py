@@ -1,29 +1,29 @@
-"""Takes a TrainJob off its nodes without ending it: suspends it for a moment, then resumes it.
+"""Evicts a TrainJob without failing it: suspends it, and resumes it when its pods have terminated.
 
 Its pods are never deleted one by one: each deletion counts as a failure of its Job, and a few of
-them end the TrainJob for good. So it is suspended as its user could do it. The record of that is on
-its PodGroups, which users may not write, and the next leader goes on from there. The TrainJob has a
-copy of it, which costs others nothing, forged or not. If the API server refuses the copy, the
-TrainJob is suspended without it, and the record says so.
+them fail the TrainJob for good. So it is suspended as its user could do it. The record of that is
+on its PodGroups, which users may not write, and the next leader continues from there. The TrainJob
+has a copy of it, which costs other users nothing, forged or not. If the API server refuses the
+copy, the TrainJob is suspended without it, and the record says so.
 
-    runs ──records──▶ recorded ──evict──▶ suspended ──pods are gone, no rank is done──▶ resumed
-     ▲                   │                                                                │
-     └──not suspended────┘                                      records are removed ◀─────┘
+    runs ──records──▶ recorded ──evict──▶ suspended ──pods terminated, Jobs recreated──▶ resumed
+     ▲                   │                                                                 │
+     └──not suspended────┘                                       records are removed ◀─────┘
 
 1. Suspension and copy are applied under a field manager of their own, and resuming is applying
-   nothing: the fields that only we own are removed, and those of another manager stay.
+   nothing: the fields that only we own are removed, and those of another manager are kept.
 2. The intent of a user counts when it can be seen: another manager owns the suspension too, the
    manifest last applied asks for it, the copy was removed, or the TrainJob was resumed. A client
    chooses its manager's name: a false one costs at most the user of this TrainJob, never others.
-3. A TrainJob that does not make room is backed off, and an event says so: its JobSet does not
-   follow in time, pods stay on their nodes (of a JobSet that a finalizer keeps, or of a Job that
-   another controller runs), or it was resumed. GPUs of pods that stayed are returned to the rate
-   limit of evictions.
+3. A TrainJob that does not release its nodes is backed off, and an Event says so: its JobSet is not
+   suspended in time, pods do not terminate (of a JobSet that a finalizer keeps, or of a Job that
+   another controller runs), or it was resumed. GPUs of pods that did not terminate are returned to
+   the rate limit of evictions.
 4. A TrainJob that cannot be suspended is never evicted in another way.
 5. A TrainJob with a copy and no record is resumed if our manager owns its suspension: an older
    version has suspended it, or its PodGroups were recreated. It never counts as an eviction in
    flight.
-6. Before a TrainJob is resumed, its Jobs of which only some ranks are done are recreated
+6. Before a TrainJob is resumed, its Jobs of which only some ranks have succeeded are recreated
    (`job_recreation`).
 """
 
@@ -39,12 +39,11 @@ from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.shell.evict.eviction_records import EvictionRecords
 from scheduler.shell.evict.job_recreation import JobRecreator
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.queueing_hints import TERMINAL_PHASES
 from scheduler.state.commands import OwningTrainJob, PlannedEviction
 from scheduler.state.podgroups.attributes import has_eviction_copy, suspend_refusal
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
@@ -64,6 +63,7 @@ from trainer_kai.service.metrics import Metrics
 __all__ = ["PlanWaker", "Suspender"]
 
 _FIELD_MANAGER: Final = "trainer-kai-eviction"
+_JOBSET_RUNS: Final = "the TrainJob is suspended, but its JobSet is not"
 _APPLY: Final = WriteOptions(field_manager=_FIELD_MANAGER, force=True)
 _DRY_RUN: Final = WriteOptions(field_manager=_FIELD_MANAGER, force=True, dry_run=True)
 _JOBSET_TIMEOUT_S: Final = 30.0  # until the JobSet must have been suspended
@@ -73,7 +73,7 @@ _POLL_S: Final = 1.0
 _BACKOFF_S: Final = 60.0  # of a TrainJob that could not be suspended, the first time
 _TIMER_TOLERANCE_S: Final = 1e-3  # a work queue may call a little early
 _MAX_BACKOFF_S: Final = 3600.0
-_DELETED: Final = "it does not exist any more"
+_DELETED: Final = "the TrainJob no longer exists"
 
 
 class _ManagedFieldsEntry(msgspec.Struct, rename="camel"):
@@ -111,7 +111,7 @@ class _TrackedTrainJob(NamedTuple):
     since_s: float  # when the record was seen, or the TrainJob suspended
     eviction: PlannedEviction | None = None  # for which it was suspended, if by this process
     was_suspended: bool = False  # seen suspended, with a record
-    is_given_up: bool = False  # it does not make room
+    is_given_up: bool = False  # it does not release its nodes
     resumed_s: float = math.inf  # its records stay until the watch shows that it is resumed
 
 
@@ -128,7 +128,7 @@ class PlanWaker(Protocol):
 
 
 class Suspender:
-    """Suspends TrainJobs, and resumes those whose PodGroups have our record."""
+    """Suspends TrainJobs, and resumes them as long as their PodGroups have our record."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Suspender:
         await self._queue.run()
 
     def record_changed(self, key: Key) -> None:
-        """Take note of a TrainJob whose PodGroups have our record, or that has a copy.
+        """Take note of a TrainJob with our record on its PodGroups, or with a copy of it.
 
         That it is suspended is noted now: its user may resume it before it is reconciled.
         """
@@ -201,15 +201,17 @@ class Suspender:
             self._tracked[key] = self._tracked_trainjob(job)[0]._replace(
                 since_s=now_s, eviction=eviction
             )
-            self._post(owner, "Evicted", f"Suspended for a moment: {eviction.reason}")
+            pods = "1 pod" if len(eviction.pods) == 1 else f"{len(eviction.pods)} pods"
+            message = f"{eviction.reason}. Suspended until {pods} have terminated, then resumed"
+            self._post(owner, "Evicted", message)
         return reason
 
     def _jobset_failure(self, job: TrainJob) -> str | None:
-        """Return the failure of a suspended TrainJob whose JobSet is not suspended."""
+        """Return the failure of a TrainJob that is suspended, while its JobSet is not."""
         jobset = self._cache.cluster.jobsets.get(job.metadata.key)
         if jobset is None or jobset.spec.suspend:
             return None
-        return "it is suspended, but its JobSet is not: is Trainer's controller running?"
+        return f"{_JOBSET_RUNS}: check that the controller of Trainer is running"
 
     def _current_trainjob(self, owner: OwningTrainJob) -> TrainJob | None:
         job = self._cache.cluster.trainjobs.get(owner.key)
@@ -248,13 +250,13 @@ class Suspender:
         try:
             await self._client.apply(TRAINJOBS, job.metadata.key, applied, write)
         except (Invalid, Forbidden, Conflict, NotFound) as error:
-            return f"it cannot be suspended: {error}"
+            return f"the TrainJob cannot be suspended: {error}"
         return None
 
     def back_off(self, owner: OwningTrainJob, reason: str) -> None:
         """Have no plan choose a TrainJob that cannot be suspended; post one Event about it."""
         if self._start_backoff(owner, reason):
-            message = f"It was to make room for others, but {reason}. It is tried again later"
+            message = f"Not evicted: {reason}. {_retry_text(_BACKOFF_S)}"
             self._post(owner, "NotEvicted", message, "Warning")
 
     def _start_backoff(self, owner: OwningTrainJob, reason: str) -> bool:
@@ -266,7 +268,9 @@ class Suspender:
             length_s = min(2 * before.length_s, _MAX_BACKOFF_S)
         now_s = self._client.clock.monotonic_s()
         self._backoffs[owner.key] = _Backoff(owner.uid, length_s, now_s + length_s)
-        self._waker.wake(self._cache.suspended_trainjobs.set_refusal(owner.key, reason))
+        # Without its details: a preemptor names the same reason once for all TrainJobs.
+        refused = self._cache.suspended_trainjobs.set_refusal(owner.key, reason.partition(":")[0])
+        self._waker.wake(refused)
         self._queue.add_after(owner.key, length_s)
         return is_first
 
@@ -296,7 +300,7 @@ class Suspender:
         """Say whether a suspended TrainJob may be resumed, and what went wrong."""
         jobset = self._cache.cluster.jobsets.get(key)
         if jobset is not None and not jobset.spec.suspend:
-            reason = f"its JobSet was not suspended within {_JOBSET_TIMEOUT_S:g} s"
+            reason = f"{_JOBSET_RUNS} after {_JOBSET_TIMEOUT_S:g} s"
             return waited_s >= _JOBSET_TIMEOUT_S, reason
         if not self._cache.members.placed_pods_of_jobset(key):
             return True, ""
@@ -308,9 +312,9 @@ class Suspender:
         try:
             is_whole = await self._job_recreator.recreate(job)
         except (Forbidden, Invalid) as error:
-            message = f"Ranks that are done may not run again, for no Job is made anew: {error}"
+            message = f"Ranks that have succeeded may not run again, no Job is recreated: {error}"
             self._post(_owner(job), "RanksLeftOut", message, "Warning")
-            return None  # it is resumed all the same
+            return None  # the TrainJob is resumed without them
         return None if is_whole or waited_s >= _STUCK_S else Requeue.after(_POLL_S)
 
     def _recorded_podgroups(self, job: TrainJob) -> list[PodGroup]:
@@ -330,18 +334,20 @@ class Suspender:
     ) -> Requeue | None:
         """Reconcile a TrainJob that runs with records: it was resumed, or never suspended."""
         if tracked.was_suspended:
-            return await self._give_up(job, "it was told to run while it was to make room")
+            return await self._give_up(job, "the TrainJob was resumed during its eviction")
         if waited_s < _UNSUSPENDED_RECORD_S:
             return Requeue.after(_POLL_S)  # it is about to be suspended
         return await self._resume(job)
 
     async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
-        """Resume a TrainJob that does not make room, and back off."""
+        """Resume a TrainJob that does not release its nodes, and back off."""
         tracked, _ = self._tracked_trainjob(job)
         if not tracked.is_given_up:
-            self._tracked[job.metadata.key] = tracked._replace(is_given_up=True)
+            key = job.metadata.key
+            self._tracked[key] = tracked._replace(is_given_up=True)
             self._start_backoff(_owner(job), reason)
-            self._post(_owner(job), "EvictionUndone", f"It goes on, for {reason}")
+            retry = _retry_text(self._backoffs[key].length_s)
+            self._post(_owner(job), "EvictionUndone", f"Not evicted: {reason}. {retry}")
         return await self._resume(job)
 
     def _reconcile_backoff(self, key: Key, job: TrainJob | None) -> None:
@@ -361,7 +367,7 @@ class Suspender:
             self._queue.add_after(key, known_s)
 
     async def _resume(self, job: TrainJob) -> Requeue | None:
-        """Give up the fields that we own; where the user wants the suspension, it stays."""
+        """Give up the fields that we own; a suspension that the user wants is kept."""
         key, groups = job.metadata.key, self._recorded_podgroups(job)
         records = [it for it in (read_eviction_record(job, group) for group in groups) if it]
         try:
@@ -384,19 +390,20 @@ class Suspender:
             self._tracked.pop(key, None)
             return None
         except (Invalid, Conflict) as error:
-            self._log.warning("not resumed", trainjob=str(key), error=str(error))
+            self._log.warning("trainjob not resumed", trainjob=str(key), error=str(error))
             return Requeue.SOON
         if is_ours:
-            self._log.info("trainjob resumed", trainjob=str(key), stays=stays_suspended)
+            self._log.info("suspension removed", trainjob=str(key), stays_suspended=stays_suspended)
         if is_ours and not stays_suspended:
-            self._post(_owner(job), "Resumed", "It is to run again, and waits for its place")
+            message = "Resumed after its eviction: the TrainJob waits for free resources"
+            self._post(_owner(job), "Resumed", message)
         tracked, _ = self._tracked_trainjob(job)
         since_s = -math.inf if stays_suspended else self._client.clock.monotonic_s()
         self._tracked[key] = tracked._replace(resumed_s=since_s)
         return await self._remove_records(job, groups)
 
     async def _remove_records(self, job: TrainJob, groups: Iterable[PodGroup]) -> Requeue | None:
-        """Remove the records when it is seen that a TrainJob is resumed, or that it stays.
+        """Remove the records when the watch shows that a TrainJob is resumed, or is kept suspended.
 
         Before that its suspension would look like its user's, and the places that are reserved for
         its return would be released. Pods of one that was given up may still begin to terminate.
@@ -417,14 +424,14 @@ class Suspender:
         return None
 
     def _unused_gpus(self, tracked: _TrackedTrainJob) -> Mapping[Key, int]:
-        """Return the GPUs of pods that were to go and stayed, by the PodGroup that records them."""
+        """Return the GPUs of evicted pods that did not terminate, by their recording PodGroup."""
         eviction = tracked.eviction
         if eviction is None or not tracked.is_given_up:
             return {}
         pods = self._cache.cluster.pods
         found = [(pods.get(it), uid) for it, uid in zip(eviction.pods, eviction.uids, strict=True)]
-        stayed = [it for it, uid in found if it is not None and _is_still_running(it, uid)]
-        return {eviction.groups[0]: eviction.gpus * len(stayed) // len(eviction.pods)}
+        running = [it for it, uid in found if it is not None and _is_still_running(it, uid)]
+        return {eviction.groups[0]: eviction.gpus * len(running) // len(eviction.pods)}
 
     def _post(
         self, owner: OwningTrainJob, reason: str, message: str, kind: EventType = "Normal"
@@ -446,12 +453,16 @@ def _is_still_running(pod: Pod, uid: str) -> bool:
     )
 
 
-def _stuck_pods_message(stayed: Sequence[Key]) -> str:
-    """Say which pods stayed that should have terminated; nothing if all are terminating."""
-    if not stayed:
+def _stuck_pods_message(pods: Sequence[Key]) -> str:
+    """Return which pods do not terminate that should; empty if all are terminating."""
+    if not pods:
         return ""
-    more = f" and {len(stayed) - 1} more" if stayed[1:] else ""
-    return f"pod {stayed[0].name}{more} stayed on its node for {_STUCK_S:g} s"
+    more = f" and {len(pods) - 1} more" if pods[1:] else ""
+    return f"pods were not terminating after {_STUCK_S:g} s: pod {pods[0].name}{more}"
+
+
+def _retry_text(backoff_s: float) -> str:
+    return f"The scheduler does not evict it again for {backoff_s:g} s"
 
 
 def _user_wants_suspension(meta: _ManagedMeta, records: Iterable[EvictionRecord]) -> bool:
@@ -471,7 +482,7 @@ def _is_suspended_by_us(raw: _RawTrainJob) -> bool:
 
 
 def _has_other_manager(meta: _ManagedMeta) -> bool:
-    """Say whether another manager owns the suspension: it stays when we give it up."""
+    """Say whether another manager owns the suspension: it is kept when we give it up."""
     others = (it for it in meta.managed_fields if it.manager != _FIELD_MANAGER)
     return any(_owns_suspension(it) for it in others)
 

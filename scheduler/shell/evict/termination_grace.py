@@ -1,9 +1,10 @@
 """Limits how long evicted pods may take to terminate: a user may have asked for 68 years.
 
-GPUs that were lent have to come back. A pod whose grace period is longer than the site allows is
-deleted once more, with the longest grace period that it may have, which the API server counts from
-the first deletion: at once if it was evicted, by itself or with its TrainJob, because other pods
-wait for its place; else when it has had that long.
+Resources that are used over quota can be reclaimed only if pods terminate in time. A pod with a
+grace period longer than the configuration allows is deleted once more, with the longest grace
+period that it may have, which the API server counts from the first deletion: at once if it was
+evicted, by itself or with its TrainJob, because other pods wait for its node; else when it has had
+that long.
 """
 
 from typing import Final
@@ -43,7 +44,7 @@ class TerminationGraceLimiter:
                 await self._shorten(meta)
 
     def _pods_over_limit(self) -> list[Meta]:
-        """Return the pods whose grace period is to be shortened."""
+        """Return the pods with a grace period that is to be shortened."""
         terminating = (pod.metadata for pod in self._cache.terminating_pods)
         over_limit = [
             it for it in terminating if it.deletion_grace_period_seconds > self._max_grace_s
@@ -78,8 +79,8 @@ class TerminationGraceLimiter:
         try:
             await self._client.delete(PODS, meta.key, deletion)
         except NotFound:
-            return  # the pod is gone
+            return  # the pod has terminated
         except ApiError as error:
-            self._log.warning("grace not shortened", pod=str(meta.key), error=str(error))
+            self._log.warning("pod grace not shortened", pod=str(meta.key), error=str(error))
             return
-        self._log.info("grace shortened", pod=str(meta.key), to_s=self._max_grace_s)
+        self._log.info("pod grace shortened", pod=str(meta.key), to_s=self._max_grace_s)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.report.messages import PodGroupReport
+from scheduler.shell.report.plan_report import PodGroupReport
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.queueing_hints import is_pending
 from trainer_kai.api.meta import Key
@@ -30,6 +30,7 @@ __all__ = ["PodEvents"]
 
 _REASON: Final = "FailedScheduling"
 _MAX_PODS: Final = 5  # of one PodGroup
+_NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
 _REPEAT_S: Final = 1800.0  # half of the time for which the API server keeps an Event
 _BURST: Final = 50
 _PER_S: Final = 10.0
@@ -87,7 +88,7 @@ class PodEvents:
         if report is None:
             return None
         now_s, posted = self._clock.monotonic_s(), self._posted.get(group)
-        if posted is None or posted.title != report.title or now_s - posted.at_s >= _REPEAT_S:
+        if posted is None or posted.title != report.title or _is_due(posted, now_s):
             posted = _Posted(report.title, now_s, frozenset())
         pods = self._first_waiting_pods(group, report)
         self._posted[group] = posted._replace(pods=frozenset(pods))
@@ -125,3 +126,7 @@ class PodEvents:
         current = self._cache.cluster.pods.get(key)
         if current is not None and current.metadata.uid == pod.uid and self._waits(key):
             self._recorder.post(pod, _REASON, f"{report.title}: {report.message}", "Warning")
+
+
+def _is_due(posted: _Posted, now_s: float) -> bool:
+    return posted.at_s + _REPEAT_S - now_s < _NEGLIGIBLE_S

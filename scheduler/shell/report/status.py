@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.model.failures import UnschedulableReason
+from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.shell.bind.binder import FIELD_MANAGER
 from scheduler.shell.evict.evictor import owning_trainjob
-from scheduler.shell.report.messages import Gauges, PlanReport, PodGroupReport
+from scheduler.shell.report.plan_report import Gauges, PlanReport, PodGroupReport
 from scheduler.shell.report.pod_events import PodEvents
 from scheduler.state.cache.cache import ClusterCache
 from trainer_kai.api.meta import Condition, Key
@@ -26,6 +26,7 @@ from trainer_kai.api.names import POD_GROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
 from trainer_kai.api.queue import QueueStatus
+from trainer_kai.api.reasons import ReasonName
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.events.recorder import EventObject, EventRecorder
@@ -44,7 +45,7 @@ __all__ = [
     "post_event",
 ]
 
-PAUSED: Final = "SchedulerPaused"  # a condition that `scheduler.shell.report.paused` writes
+PAUSED: Final = ReasonName.SCHEDULER_PAUSED.value  # `scheduler.shell.report.paused` writes it
 STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 _POD_CONDITION: Final = WriteOptions(
     field_manager="trainer-kai-unschedulable", subresource="status", force=True

@@ -5,11 +5,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from scheduler.state.cache.queueing_hints import TERMINAL_PHASES
 from scheduler.state.inputs import Cluster
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EVICTED_BY, RESERVED
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 
 __all__ = ["AssumedChanges"]

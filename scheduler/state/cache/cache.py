@@ -60,6 +60,7 @@ class ClusterCache:
         self.scheduler_name: Final = options().scheduler_name
         self.default_queue: Final = options().default_queue
         self.kueue: Final = options().kueue
+        self.staleness_grace_s: Final = options().staleness_grace_s
         self.cluster: Final = self._state.cluster  # with the assumed changes
         self.assumed: Final = AssumedChanges(self.cluster, self.update_pod, self.update_group)
         self.members: Final = PodGroupMembers(self.cluster, self.scheduler_name)
@@ -68,7 +69,7 @@ class ClusterCache:
             self.cluster, self.members, self.assumed, self._state.suspend_refusals, options
         )
         parts = self.cluster, self.members, self.suspended_trainjobs
-        self.incomplete: Final = IncompletePodGroups(*parts)
+        self.incomplete: Final = IncompletePodGroups(*parts, self._state.stale_since)
         self.lost_places: Final = LostPlaces(*parts, self.assumed)
         self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
@@ -109,6 +110,8 @@ class ClusterCache:
         if before is not None and self._note_lost_pod(key, before, shown):
             event = ClusterEvent.ANY  # its reserved place has to be written
         self._update_members(key, before, shown)
+        if old is not None and old.is_terminating and new is not None and not new.is_terminating:
+            self._note_incomplete(podgroup_key(key, shown))  # it is not evicted after all
         if event is ClusterEvent.ANY and self._waits_for_members(key, shown):
             return ClusterEvent.PODGROUP_INCOMPLETE
         return event
@@ -234,10 +237,12 @@ class ClusterCache:
         """Note a pod that left its node without an eviction; say whether its place is reserved."""
         if self.assumed.evicted_uid(key) or not is_lost(before, now):
             return False
-        group = podgroup_key(key, before)
+        self._note_incomplete(podgroup_key(key, before))
+        return self.is_leading and self.lost_places.note(key, before)
+
+    def _note_incomplete(self, group: Key | None) -> None:
         if group is not None:
             self.incomplete.note(group)
-        return self.is_leading and self.lost_places.note(key, before)
 
     def _waits_for_members(self, key: Key, pod: Pod | None) -> bool:
         """Say whether a pod waits for its PodGroup, or for other pods of it, to be created."""

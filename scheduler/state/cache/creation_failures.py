@@ -10,13 +10,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.state.cache.members import PodGroupMembers
-from scheduler.state.cache.queueing_hints import TERMINAL_PHASES
 from scheduler.state.inputs import Cluster
 from trainer_kai.api.event import Event
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GANG, JOB_NAME
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.policy.podgroups.names import podgroup_name
 from trainer_kai.policy.pods.creation_failures import (
     CreatedPod,

@@ -9,7 +9,7 @@ import msgspec
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
 from scheduler.state.inputs import Cluster, StateOptions, format_timestamp
-from scheduler.state.podgroups.attributes import controlling_trainjob
+from scheduler.state.podgroups.attributes import controlling_trainjob, owning_jobset
 from scheduler.state.podgroups.missing_pods import podset_of
 from scheduler.state.podgroups.podgroup import min_members
 from scheduler.state.podgroups.reserved_annotation import (
@@ -185,13 +185,10 @@ class InFlightEvictions:
         """
         known = self._cluster.pod_groups.get(group)
         owners = known.metadata.owner_references if known else ()
-        for owner in owners:
-            if owner.kind != JOBSETS.kind:
-                continue
-            jobset = self._cluster.jobsets.get(Key(group.namespace, owner.name))
-            if jobset is None or jobset.metadata.uid != owner.uid:
-                return OwningTrainJob(Key(group.namespace, ""), "")
-            job = controlling_trainjob(jobset, self._cluster.trainjobs)
-            if job is not None:
-                return OwningTrainJob(job.metadata.key, job.metadata.uid)
-        return None
+        if all(owner.kind != JOBSETS.kind for owner in owners):
+            return None
+        jobset = owning_jobset(known, self._cluster.jobsets)
+        if jobset is None:
+            return OwningTrainJob(Key(group.namespace, ""), "")
+        job = controlling_trainjob(jobset, self._cluster.trainjobs)
+        return OwningTrainJob(job.metadata.key, job.metadata.uid) if job is not None else None

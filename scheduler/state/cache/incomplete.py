@@ -2,11 +2,12 @@
 
 from typing import Final
 
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.cache.suspended_trainjobs import SuspendedTrainJobs
 from scheduler.state.commands import PodGroupCommands
-from scheduler.state.inputs import Cluster
+from scheduler.state.inputs import Cluster, ObjectStore
 from scheduler.state.podgroups.missing_pods import (
     Shortage,
     replaces_lost_pods,
@@ -20,14 +21,19 @@ __all__ = ["IncompletePodGroups", "LostPlaces"]
 
 
 class IncompletePodGroups:
-    """The started PodGroups that may lack pods."""
+    """The started PodGroups that may lack pods, and since when their missing pods wait."""
 
     def __init__(
-        self, cluster: Cluster, members: PodGroupMembers, trainjobs: SuspendedTrainJobs
+        self,
+        cluster: Cluster,
+        members: PodGroupMembers,
+        trainjobs: SuspendedTrainJobs,
+        stale_since: ObjectStore[Key, int],
     ) -> None:
         self._cluster: Final = cluster
         self._members: Final = members
         self._trainjobs: Final = trainjobs
+        self._stale_since: Final = stale_since
         self._groups: dict[Key, None] = {}
 
     def incomplete_groups(self) -> list[Key]:
@@ -39,12 +45,25 @@ class IncompletePodGroups:
         self._groups[group] = None
 
     def note_all(self) -> None:
-        """Note all PodGroups: another leader may have left some of them without pods."""
+        """Note all PodGroups: another leader may have left some of them without pods.
+
+        Each leader counts every grace by itself.
+        """
         self._groups = dict.fromkeys(self._cluster.pod_groups)
+        for group in [*self._stale_since.objects]:
+            self._stale_since.put(group, None)
 
     def mark_complete(self, group: Key) -> None:
         """Note that a PodGroup lacks no pods, or has not started."""
         self._groups.pop(group, None)
+
+    def set_stale_since(self, group: Key, since: int | None) -> ClusterEvent:
+        """Note since when a PodGroup lacks pods that exist, in epoch seconds; None if it does not.
+
+        The next plan learns when its grace ends.
+        """
+        before = self._stale_since.put(group, since)
+        return NO_EVENT if since is None or before == since else ClusterEvent.ANY
 
     def shortage(self, group: Key) -> Shortage | None:
         """Return which pods a PodGroup lacks; None if none, or it has not started, or it ends."""

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from scheduler.state.cache.queueing_hints import TERMINAL_PHASES
 from scheduler.state.inputs import Cluster
 from scheduler.state.podgroups.index import ReverseIndex
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import POD_GROUP
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError
 from trainer_kai.policy.pods.requests import ResourceAmounts, pod_requests

@@ -11,7 +11,7 @@ from scheduler.state.nodes.node_table import node_fault
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Object
 from trainer_kai.api.node import Node
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resource import Resource
@@ -31,7 +31,6 @@ from trainer_kai.api.resources import (
 
 __all__ = [
     "QUEUEING_HINTS",
-    "TERMINAL_PHASES",
     "PodFingerprint",
     "is_pending",
     "is_ready",
@@ -42,7 +41,6 @@ __all__ = [
 ]
 
 QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object before and now
-TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
 class PodFingerprint(NamedTuple):

@@ -14,6 +14,7 @@ from scheduler.state.podgroups.attributes import (
     controlling_trainjob,
     has_eviction_copy,
     is_suspended_by_eviction,
+    owning_jobset,
     suspend_refusal,
     will_run_again,
 )
@@ -142,10 +143,7 @@ class SuspendedTrainJobs:
 
     def jobset_of(self, group: PodGroup) -> JobSet | None:
         """Return the JobSet that owns a PodGroup."""
-        meta = group.metadata
-        owned = {owner.name: owner.uid for owner in meta.owner_references}
-        found = (self._cluster.jobsets.get(Key(meta.namespace, name)) for name in owned)
-        return next((it for it in found if it and it.metadata.uid in owned.values()), None)
+        return owning_jobset(group, self._cluster.jobsets)
 
     def trainjob_of(self, group: PodGroup) -> TrainJob | None:
         """Return the TrainJob that controls the JobSet of a PodGroup."""

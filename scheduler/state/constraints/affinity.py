@@ -168,7 +168,7 @@ class AffinityTable:
         return matched
 
     def _existing_anti_affinity(self, own: str, matches: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the terms of pods of the same namespace whose selectors match.
+        """Return the terms of pods of the same namespace that select the pods.
 
         The anti-affinity of pods of other namespaces does not count: else one small pod of any user
         could keep all pods off all nodes.

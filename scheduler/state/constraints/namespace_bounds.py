@@ -1,4 +1,4 @@
-"""Pods whose namespace has more affinity terms and host ports than the scheduler evaluates.
+"""Pods of namespaces with more affinity terms and host ports than the scheduler evaluates.
 
 For each namespace a bounded number is evaluated: those of pods on nodes first, then those of the
 oldest pods. The order is kept from one snapshot to the next; only where a pod class has changed it
@@ -12,17 +12,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from scheduler.state.pods.pod_table import PodTable
 from trainer_kai.policy.pods.requests import PodHostPort
 from trainer_kai.policy.pods.spec_limits import MOST_TERMS_PER_NAMESPACE
 
-__all__ = ["ConsideredConstraints", "NamespaceBounds", "bound_message"]
+__all__ = ["ConsideredConstraints", "NamespaceBounds", "bound_failure"]
 
 _FIELDS: Final = "spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports"
-_ONCE: Final = "(equal pods count once)"
-_TERMS: Final = "terms that speak of other pods"
 
 
 class ConsideredConstraints(NamedTuple):
@@ -68,7 +67,7 @@ class _NamespaceClasses:
         return len(self._classes)
 
     def add(self, number: int, pod_class: PodClass) -> None:
-        """Add a class whose place in the order is not known yet."""
+        """Add a class without a known place in the order."""
         self._classes[number] = pod_class, None
         self._upper_bound += _size(pod_class)
 
@@ -133,7 +132,7 @@ class NamespaceBounds:
         return self._write_excess(states != NONE)
 
     def _changed(self, states: Ints) -> NDArray[np.intp]:
-        """Return the numbers of classes that are new or whose oldest pod may have changed."""
+        """Return the numbers of classes that are new, or may have another oldest pod."""
         before = np.full(len(states), NONE, dtype=np.int64)
         before[: len(self._states)] = self._states
         is_other = states != before
@@ -183,26 +182,18 @@ class NamespaceBounds:
         return [number for number in changed if classes.is_known(number)]
 
 
-def bound_message(namespace: str, classes: Iterable[PodClass]) -> str:
-    """Return the message for a PodGroup beyond the bound; *classes* are those of its pods."""
+def bound_failure(namespace: str, classes: Iterable[PodClass]) -> PreFilterFailure:
+    """Return the failure of a PodGroup beyond the bound; *classes* are those of its pods."""
     own = _ConstraintCount()
     for pod_class in classes:
         own.add(pod_class)
-    if own.exceeds_bound:
-        return (
-            f"the PodGroup has {own.terms} different {_TERMS} and {own.ports} host ports, of a"
-            f" namespace ({namespace}) at most {MOST_TERMS_PER_NAMESPACE} are looked "
-            "at together: as it is"
-            f" it never has its turn. Name at most {MOST_TERMS_PER_NAMESPACE} in "
-            f"{_FIELDS} of its pods"
-            f" {_ONCE}, or make several PodGroups that start one after another"
-        )
-    return (
-        f"the pods of namespace {namespace} have more than "
-        f"{MOST_TERMS_PER_NAMESPACE} different {_TERMS}"
-        f" and host ports together; the PodGroup has {own.terms} terms and {own.ports} host ports"
-        " of its own, and older ones come first. It has its turn when older ones are gone, or when"
-        f" pods of the namespace have fewer of them in {_FIELDS} {_ONCE}"
+    cause = (
+        PreFilterCause.PODGROUP_CONSTRAINT_LIMIT
+        if own.exceeds_bound
+        else PreFilterCause.NAMESPACE_CONSTRAINT_LIMIT
+    )
+    return PreFilterFailure(
+        cause, (namespace, MOST_TERMS_PER_NAMESPACE, own.terms, own.ports, _FIELDS)
     )
 
 

@@ -34,7 +34,7 @@ _MAX_INDEXED_NAMESPACES: Final = 16  # a selector of more is indexed once for al
 
 
 class PodSelector(NamedTuple):
-    """Pods of some namespaces, or of all (None), whose labels satisfy all requirements."""
+    """Pods of some namespaces, or of all (None), with labels that satisfy all requirements."""
 
     namespaces: frozenset[str] | None
     requirements: tuple[PodLabelRequirement, ...]

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.state.inputs import Cluster
 from scheduler.state.nodes.labels import Alternatives, NodeLabels
@@ -62,7 +62,7 @@ class VolumeClaims:
         self._by_class.pop(number, None)
 
     def failures(self, pod_class: PodClass) -> tuple[PreFilterFailure, ...]:
-        """Return why claims keep pods from every node; messages put the name of a pod before."""
+        """Return why claims keep pods from every node; the caller adds the name of a pod."""
         return self._class_claims(pod_class).failures
 
     def node_affinity(self, pod_class: PodClass) -> tuple[Alternatives, ...]:
@@ -96,13 +96,12 @@ class VolumeClaims:
         claim = self._cluster.claims.get(key)
         if claim is None:
             if pod_class.ephemeral_pod_name:
-                message = f": its claim {key.name} has not been made yet"
-                return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message)
-            return _misconfigured(f": claim {key.name} does not exist")
+                return _failure(PreFilterCause.VOLUME_CLAIM_NOT_CREATED, key.name)
+            return _failure(PreFilterCause.VOLUME_CLAIM_MISSING, key.name)
         if claim.metadata.deletion_timestamp:
-            return _misconfigured(f": claim {key.name} is being deleted")
+            return _failure(PreFilterCause.VOLUME_CLAIM_TERMINATING, key.name)
         if claim.status.phase == "Lost":
-            return _misconfigured(f": claim {key.name} has lost its volume")
+            return _failure(PreFilterCause.VOLUME_CLAIM_LOST, key.name)
         if claim.spec.volume_name:
             return self._bound(claim)
         return self._unbound(claim)
@@ -111,15 +110,13 @@ class VolumeClaims:
         name = claim.spec.volume_name
         volume = self._cluster.volumes.get(name)
         if volume is None:
-            subject = f": claim {claim.metadata.name}"
-            return _misconfigured(f"{subject} has the volume {name}, which does not exist")
+            return _failure(PreFilterCause.VOLUME_MISSING, claim.metadata.name, name)
         return self._reachable_from(volume) or ()
 
     def _unbound(self, claim: PersistentVolumeClaim) -> Alternatives | PreFilterFailure:
         storage_class = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
         if storage_class is None or storage_class.volume_binding_mode != "WaitForFirstConsumer":
-            message = f": claim {claim.metadata.name} is not bound to a volume yet"
-            return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message)
+            return _failure(PreFilterCause.VOLUME_CLAIM_UNBOUND, claim.metadata.name)
         node = claim.metadata.annotations.get(SELECTED_NODE)
         if node:
             return self._labels.match_node(node)
@@ -133,11 +130,9 @@ class VolumeClaims:
         """Return the nodes that reach a free volume for a claim, or that there is none."""
         places = self._free_places(claim)
         if places is None:
-            message = (
-                f": no volume of the class {storage_class.metadata.name} is left"
-                f" for claim {claim.metadata.name}"
+            return _failure(
+                PreFilterCause.NO_VOLUME_LEFT, claim.metadata.name, storage_class.metadata.name
             )
-            return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message)
         return places
 
     def _free_places(self, claim: PersistentVolumeClaim) -> Alternatives | None:
@@ -228,8 +223,8 @@ def _size(amounts: Mapping[str, Quantity]) -> int | None:
         return None
 
 
-def _misconfigured(message: str) -> PreFilterFailure:
-    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
+def _failure(cause: PreFilterCause, *names: str) -> PreFilterFailure:
+    return PreFilterFailure(cause, names)
 
 
 class SharedClaims:

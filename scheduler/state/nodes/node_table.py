@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model.resources import NONE, Bools, Ints, ResourceColumns, ResourceKind
+from scheduler.core.model.resources import (
+    MAX_QUEUE_REQUEST,
+    MAX_REQUEST,
+    NONE,
+    Bools,
+    Ints,
+    ResourceColumns,
+    ResourceKind,
+)
 from scheduler.core.model.snapshot import NodeFault
 from scheduler.state.inputs import ObjectWarning
 from trainer_kai.api.affinity import Toleration
@@ -21,8 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "MAX_AMOUNT",
-    "MAX_QUEUE_REQUEST",
     "NodeTable",
     "ResourceEncoder",
     "Taints",
@@ -30,8 +36,6 @@ __all__ = [
     "node_fault",
 ]
 
-MAX_AMOUNT: Final = 2**50  # the most that a pod can request; a node always has less
-MAX_QUEUE_REQUEST: Final = 2**45  # the most that a queue is charged for one pod
 _FIXED_COLUMNS: Final = (CPU, MEMORY, PODS)
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 _BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
@@ -72,14 +76,14 @@ class ResourceEncoder:
             column = self._column_of.get(name)
             if column is not None and thousandths > 0:
                 units = thousandths if name in self._in_thousandths else -(-thousandths // 1000)
-                row[column] = min(units, MAX_AMOUNT)
+                row[column] = min(units, MAX_REQUEST)
         row[2] = 1
         return row
 
     def unknown_resources(self, amounts: ResourceAmounts) -> UnknownResources:
         """Return the requested resources that no node has."""
         return tuple(
-            (name, min(-(-amounts[name] // 1000), MAX_AMOUNT))
+            (name, min(-(-amounts[name] // 1000), MAX_REQUEST))
             for name in sorted(amounts)
             if amounts[name] > 0 and name not in self._column_of
         )
@@ -91,17 +95,17 @@ class ResourceEncoder:
             units = milli(quantity) if name in self._in_thousandths else whole(quantity)
             column = self._column_of.get(name)
             if column is not None:
-                row[column] = min(max(units, 0), MAX_AMOUNT - 1)
+                row[column] = min(max(units, 0), MAX_REQUEST - 1)
         return row
 
     def queue_capacity(self, capacity: Ints) -> Ints:
-        """Return the capacity of nodes as queues count it, [node, kind]; at most `MAX_AMOUNT`.
+        """Return the capacity of nodes as queues count it, [node, kind]; at most `MAX_REQUEST`.
 
         No resource alone counts for more than that, whatever its weight, so sums over thousands
         of nodes do not overflow.
         """
         return np.minimum(
-            np.minimum(capacity, MAX_AMOUNT // self._weights) @ self._weighted, MAX_AMOUNT
+            np.minimum(capacity, MAX_REQUEST // self._weights) @ self._weighted, MAX_REQUEST
         )
 
     def queue_request(self, amounts: ResourceAmounts) -> list[int]:
@@ -143,7 +147,7 @@ class NodeTable:
         self._warnings: Final[dict[str, ObjectWarning]] = {}
         self._resources: Final[Counter[str]] = Counter()
         self.new_row_of_old: Ints | None = None  # [old row]; the last entry is for no node
-        self.changed_rows: set[int] = set()  # rows whose capacity has changed
+        self.changed_rows: set[int] = set()  # rows with another capacity than before
         self.has_faults_changed = False
 
     def __len__(self) -> int:

@@ -65,6 +65,7 @@ __all__ = [
     "has_eviction_copy",
     "is_partly_succeeded",
     "is_suspended_by_eviction",
+    "owning_jobset",
     "preemption_delay_until",
     "running_since",
     "scheduled_at",
@@ -74,10 +75,11 @@ __all__ = [
 ]
 
 
-_RELOCATING: Final = "it is on its way to another place"
+_RELOCATING: Final = "the PodGroup is being relocated"
 _NANOSECONDS: Final = 10**9  # in a second
 _ON_NODE: Final = (RUNNING, RELEASING, STUCK_RELEASING)  # a terminating pod still counts
 _EXISTING: Final = (PENDING, GATED, *_ON_NODE)
+_ALIVE: Final = (PENDING, GATED, RUNNING)
 
 
 class PodGroupAttributes(NamedTuple):
@@ -101,7 +103,7 @@ class QuotaScopes:
         return self._by_namespace.get(namespace, {})
 
     def read(self, changes: Mapping[Key, ResourceQuota | None]) -> set[str]:
-        """Apply changed quotas; return the namespaces whose scopes have changed."""
+        """Apply changed quotas; return the namespaces with changed scopes."""
         changed = set()
         for key, quota in changes.items():
             scopes_by_name = self._by_namespace.setdefault(key.namespace, {})
@@ -169,7 +171,7 @@ class AttributeResolver:
         return self._attributes(queue, name, labels.get(PREEMPTIBILITY, ""), refusal)
 
     def of_misplaced(self, pod_class: PodClass) -> PodGroupAttributes:
-        """Return the attributes of pods whose PodGroup has no PodSet for them.
+        """Return the attributes of pods that have no PodSet in their PodGroup.
 
         They are preemptible, whatever their labels say: else a pod could avoid eviction by naming
         another PodGroup.
@@ -252,8 +254,12 @@ def is_partly_succeeded(record: PodGroupRecord) -> bool:
 
 
 def suspend_refusal(job: TrainJob, *, kueue: bool) -> str | None:
-    """Say why a TrainJob is not evicted; its label counts if the site sets that *kueue* runs."""
-    return "Kueue suspends and resumes it" if kueue and KUEUE_QUEUE in job.metadata.labels else None
+    """Say why a TrainJob is not evicted; its Kueue label counts if *kueue* says that Kueue runs."""
+    return (
+        "Kueue suspends and resumes the TrainJob"
+        if kueue and KUEUE_QUEUE in job.metadata.labels
+        else None
+    )
 
 
 def will_run_again(job: TrainJob, group: PodGroup) -> bool:
@@ -269,6 +275,16 @@ def is_suspended_by_eviction(job: TrainJob, group: PodGroup) -> bool:
 def has_eviction_copy(job: TrainJob) -> bool:
     """Say whether a suspended TrainJob has an eviction record: the scheduler's or a user's copy."""
     return job.spec.suspend and bool(job.metadata.annotations.get(EVICTED_BY))
+
+
+def owning_jobset(group: PodGroup | None, jobsets: Mapping[Key, JobSet]) -> JobSet | None:
+    """Return the JobSet that owns a PodGroup, by its name and uid."""
+    meta = group.metadata if group else Meta()
+    for owner in meta.owner_references:
+        jobset = jobsets.get(Key(meta.namespace, owner.name))
+        if jobset is not None and jobset.metadata.uid == owner.uid:
+            return jobset
+    return None
 
 
 def controlling_trainjob(
@@ -344,19 +360,39 @@ def duration_s(duration: str) -> int:
         return NONE
 
 
-def stale_at(record: PodGroupRecord, default_grace_s: float) -> int | None:
+def stale_at(
+    record: PodGroupRecord, options: StateOptions, observed_since: Mapping[Key, int]
+) -> int | None:
     """Return when a PodGroup becomes stale, in seconds since 1970; None for never."""
     group = record.group
     if group is None or not _may_be_short(record) or not replaces_lost_pods(group, record.jobset):
         return None
-    running, existing = _counts_by_podset(record, _ON_NODE), _counts_by_podset(record, _EXISTING)
-    grace_s = math.ceil(staleness_grace_s(group, default_grace_s))
-    if grace_s < 0 or not is_short(group, running, existing):
+    grace_s = staleness_grace_s(group, options.staleness_grace_s)
+    if grace_s < 0:
         return None
-    stale_since = epoch_s(group.metadata.annotations.get(STALE_SINCE, ""))
-    if stale_since is None:
-        return None if grace_s else 0
-    return stale_since + grace_s
+    if not options.observes_staleness:
+        since = _annotated_since(group, record, has_grace=grace_s > 0)
+    elif _waits_for_nodes(group, record):
+        since = observed_since.get(record.key)
+    else:  # the observation is a moment old
+        since = None
+    return None if since is None else since + math.ceil(grace_s)
+
+
+def _annotated_since(group: PodGroup, record: PodGroupRecord, *, has_grace: bool) -> int | None:
+    """Return since when a PodGroup lacks pods by its annotation; terminating pods still count."""
+    if not is_short(group, _counts(record, _ON_NODE), _counts(record, _EXISTING)):
+        return None
+    since = epoch_s(group.metadata.annotations.get(STALE_SINCE, ""))
+    return 0 if since is None and not has_grace else since
+
+
+def _waits_for_nodes(group: PodGroup, record: PodGroupRecord) -> bool:
+    """Say whether a PodGroup lacks pods on nodes, and all the missing pods exist."""
+    existing = _counts(record, _ALIVE)
+    return is_short(group, _counts(record, (RUNNING,)), existing) and not is_short(
+        group, existing, existing
+    )
 
 
 def _may_be_short(record: PodGroupRecord) -> bool:
@@ -372,7 +408,7 @@ def _may_be_short(record: PodGroupRecord) -> bool:
     )
 
 
-def _counts_by_podset(record: PodGroupRecord, states: tuple[int, ...]) -> Counter[str]:
+def _counts(record: PodGroupRecord, states: tuple[int, ...]) -> Counter[str]:
     return Counter(
         {
             podset: sum(record.count_of(podset, one) for one in states)

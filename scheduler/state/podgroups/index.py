@@ -14,6 +14,7 @@ from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.podgroups.attributes import (
     controlling_trainjob,
     controlling_trainjob_key,
+    owning_jobset,
     will_run_again,
 )
 from scheduler.state.podgroups.missing_pods import expected_pods
@@ -32,6 +33,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, JOBSET_NAME, RESERVED
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.podgroups.names import podgroup_name
+from trainer_kai.policy.podgroups.pod_counts import newest_attempts
 
 __all__ = ["PodGroupIndex", "ReverseIndex"]
 
@@ -77,7 +79,7 @@ class PodGroupIndex:
         self.by_key: Final[dict[Key, PodGroupRecord]] = {}
         self._number_count = 0
         self._free: Final[list[int]] = []
-        # From the key of a PodGroup: to the objects whose changes affect it.
+        # From the key of a PodGroup: to the objects that affect it when they change.
         self._jobset_uids: Final[ReverseIndex[Key, str]] = ReverseIndex()
         self._jobsets: Final[ReverseIndex[Key, Key]] = ReverseIndex()
         self._trainjobs: Final[ReverseIndex[Key, Key]] = ReverseIndex()
@@ -87,7 +89,7 @@ class PodGroupIndex:
         self._now = 0
         self._to_rebuild: dict[Key, None] = {}
         self.changed: dict[Key, None] = {}  # to be counted again; some are removed by now
-        # Pod rows of pods whose PodGroup has a PodSet for them no longer, or since now.
+        # Pod rows of pods that have lost or got a PodSet in their PodGroup.
         self.misplaced_rows: list[int] = []
         self.is_listed: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
         self.is_suspended: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
@@ -198,7 +200,7 @@ class PodGroupIndex:
             self.misplaced_rows += pod_class.pod_rows
 
     def _link(self, key: Key, record: PodGroupRecord | None) -> None:
-        """Store the objects whose changes affect a PodGroup, also one that may come back."""
+        """Store the objects that affect a PodGroup when they change, or one that may come back."""
         group = self._cluster.pod_groups.get(key)
         ends = [wait_ends_at(reserved) for reserved in self._relocations(key).values()]
         if ends:
@@ -210,7 +212,11 @@ class PodGroupIndex:
         uids = (record.jobset_uid,) if record and record.jobset_uid else ()
         self._jobset_uids.put(key, uids)
         jobsets = [Key(key.namespace, owner.name) for owner in owners]
-        trainjob = controlling_trainjob_key(self._jobset_of(group)) if is_watched else None
+        trainjob = (
+            controlling_trainjob_key(owning_jobset(group, self._cluster.jobsets))
+            if is_watched
+            else None
+        )
         trainjobs = [trainjob] if trainjob else []
         if group is None:
             classes = self._classes_by_key.get(key, ())
@@ -237,14 +243,14 @@ class PodGroupIndex:
         return read_relocations(group.metadata.annotations.get(RESERVED, "")) if group else {}
 
     def _inputs(self, group: PodGroup | None) -> RecordInputs:
-        jobset = self._jobset_of(group)
+        jobset = owning_jobset(group, self._cluster.jobsets)
         job = controlling_trainjob(jobset, self._cluster.trainjobs)
         is_over = jobset is not None and bool(jobset.status.terminal_state)
         will_run = will_run_again(job, group) and not is_over if job and group else None
         return RecordInputs(self._now, jobset, will_run)
 
     def _inputs_without_group(self, key: Key, classes: Iterable[PodClass]) -> RecordInputs:
-        """Return the inputs for pods whose PodGroup does not exist: it may be created soon."""
+        """Return the inputs for pods of a PodGroup that does not exist: it may be created soon."""
         names = {pod_class.labels.get(JOBSET_NAME, "") for pod_class in classes}
         jobsets = (self._cluster.jobsets.get(Key(key.namespace, name)) for name in names)
         is_pending_creation = any(
@@ -270,30 +276,18 @@ class PodGroupIndex:
             self.is_suspended = grown(self.is_suspended, size)
         return self._number_count - 1
 
-    def _jobset_of(self, group: PodGroup | None) -> JobSet | None:
-        if group is None:
-            return None
-        for owner in group.metadata.owner_references:
-            jobset = self._cluster.jobsets.get(Key(group.metadata.namespace, owner.name))
-            if jobset is not None and jobset.metadata.uid == owner.uid:
-                return jobset
-        return None
-
     def _choose_newest(self, keys: Iterable[Key]) -> None:
         """Count only the newest attempt of a JobSet and then of each of its Jobs."""
         classes = [
-            (pod_class, *pod_class.attempt)
+            (pod_class, pod_class.attempt)
             for key in keys
             for pod_class in self.by_key[key].pod_classes
         ]
-        newest = max((attempt[0] for _, _, attempt in classes), default=0)
-        newest_of_job: dict[str, tuple[int, int]] = {}
-        for _, job, attempt in classes:
-            newest_of_job[job] = max(newest_of_job.get(job, (newest, 0)), attempt)
+        newest_of = newest_attempts([attempt for _, attempt in classes])
         is_counted = self._pod_table.class_table.is_counted
-        for pod_class, job, attempt in classes:
-            if is_counted[pod_class.number] != (attempt == newest_of_job[job]):
-                is_counted[pod_class.number] = attempt == newest_of_job[job]
+        for pod_class, (podset, attempt) in classes:
+            if is_counted[pod_class.number] != (attempt == newest_of[podset]):
+                is_counted[pod_class.number] = attempt == newest_of[podset]
                 if pod_class.podgroup_key is not None:
                     self.changed[pod_class.podgroup_key] = None
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,12 +36,12 @@ from trainer_kai.api.names import (
     RESERVED,
     SUBGROUP,
 )
-from trainer_kai.api.pod import Pod, PodSpec
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod, PodSpec
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.podgroups.anticipated import AnticipatedPods, read_anticipated
 from trainer_kai.policy.podgroups.names import podset_name_prefix
 from trainer_kai.policy.podgroups.planned import MOST_EXPECTED
-from trainer_kai.policy.podgroups.pod_counts import observe_pod
+from trainer_kai.policy.podgroups.pod_counts import newest_attempts, observe_pod
 
 __all__ = [
     "Shortage",
@@ -58,9 +58,6 @@ __all__ = [
 ]
 
 
-_TERMINAL_PHASES: Final = ("Succeeded", "Failed")
-
-
 class Shortage(NamedTuple):
     """What a PodGroup that has started lacks."""
 
@@ -69,7 +66,7 @@ class Shortage(NamedTuple):
     all_exist: bool  # the missing pods are pending; otherwise some are not created yet
 
     def __str__(self) -> str:
-        return f"{self.running} of {self.needed} of its pods have a place"
+        return f"{self.running} of {self.needed} required pods are on nodes"
 
 
 def expected_pods(
@@ -141,7 +138,7 @@ def _example_pod(anticipated: AnticipatedPods, group: Key, scheduler_name: str) 
 
 
 def expected_prefixes(group: PodGroup) -> tuple[str, ...]:
-    """Return the name prefixes of the PodSets whose pods are created only when others run."""
+    """Return the name prefixes of the PodSets that get pods only when others run."""
     try:
         anticipated = read_anticipated(group.metadata.annotations.get(ANTICIPATED, ""))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -195,7 +192,7 @@ def reserve_lost_places(
     running = Counter(
         podset_of(pod, minimums)
         for pod in counting
-        if pod.spec.node_name and pod.status.phase not in _TERMINAL_PHASES
+        if pod.spec.node_name and pod.status.phase not in TERMINAL_PHASES
     )
     text = group.metadata.annotations.get(RESERVED, "")
     reserved = _reserved_places(text)
@@ -272,11 +269,8 @@ def _is_enough(group: PodGroup, pod_counts: Mapping[str, int]) -> bool:
 def _newest_attempt(pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods of the newest attempt of their JobSet and then of their Job."""
     observed = [(pod, observe_pod(pod)) for pod in pods]
-    newest = max((it.attempt[0] for _, it in observed), default=0)
-    newest_of_job: dict[str, tuple[int, int]] = {}
-    for _, it in observed:
-        newest_of_job[it.podset] = max(newest_of_job.get(it.podset, (newest, 0)), it.attempt)
-    return [pod for pod, it in observed if it.attempt == newest_of_job[it.podset]]
+    newest_of = newest_attempts([(it.podset, it.attempt) for _, it in observed])
+    return [pod for pod, it in observed if it.attempt == newest_of[it.podset]]
 
 
 def podset_of(pod: Pod, minimums: Mapping[str, int]) -> str:
@@ -297,4 +291,4 @@ def replaces_lost_pods(group: PodGroup, jobset: JobSet | None) -> bool:
 
 
 def _is_terminating_or_finished(pod: Pod) -> bool:
-    return bool(pod.metadata.deletion_timestamp) or pod.status.phase in _TERMINAL_PHASES
+    return bool(pod.metadata.deletion_timestamp) or pod.status.phase in TERMINAL_PHASES

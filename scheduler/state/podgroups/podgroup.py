@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.podgroup import PodSet, SubGroupSet, SubGroupTree
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.state.inputs import ObjectWarning, epoch_s
 from scheduler.state.podgroups.reserved_annotation import ReservedPodSet, read_relocations
@@ -61,30 +61,24 @@ def spec_failure(group: PodGroup) -> PreFilterFailure | None:
         faults = [*_unsatisfiable(group)]
     if not faults:
         return None
-    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, "; ".join(faults))
+    return PreFilterFailure(PreFilterCause.INVALID_PODGROUP, ("; ".join(faults),))
 
 
 def topology_failure(group: PodGroup) -> PreFilterFailure | None:
     """Return a failure if a PodGroup or a sub-group requires a topology: not supported yet."""
-    subs = ((f'sub-group "{sub.name}": ', sub.topology_constraint) for sub in group.spec.sub_groups)
+    subs = ((sub.name, sub.topology_constraint) for sub in group.spec.sub_groups)
     constraints = (("", group.spec.topology_constraint), *subs)
     required = [
-        (subject, it)
-        for subject, it in constraints
+        (subgroup, it)
+        for subgroup, it in constraints
         if it and it.topology and it.required_topology_level
     ]
     if not required:
         return None
-    subject, first = required[0]
-    count = len(required) - 1
-    more = f" (and for {count} more sub-group{'s' * (count > 1)})" if count else ""
-    level = f'"{first.required_topology_level}" of topology "{first.topology}"'
-    advice = f"remove requiredTopologyLevel (annotation {TOPOLOGY_REQUIRED}) or use"
-    message = (
-        f"{subject}required topology {level} is not supported yet{more}; "
-        f"{advice} preferredTopologyLevel"
-    )
-    return PreFilterFailure(UnschedulableReason.TOPOLOGY_UNFIT, message)
+    subgroup, first = required[0]
+    level, further = first.required_topology_level, len(required) - 1
+    values = subgroup, level, first.topology, further, TOPOLOGY_REQUIRED
+    return PreFilterFailure(PreFilterCause.REQUIRED_TOPOLOGY, values)
 
 
 def min_members(group: PodGroup) -> dict[str, int]:
@@ -130,14 +124,14 @@ def _subgroup_set(
 def _unsatisfiable(group: PodGroup) -> Iterator[str]:
     """Yield the faults of a spec that no pods could satisfy."""
     if _depth(group) > _MAX_DEPTH:
-        yield f"spec.subGroups: there are more than {_MAX_DEPTH} levels"
+        yield f"spec.subGroups: more than {_MAX_DEPTH} levels are not supported"
     below = Counter(sub.parent for sub in group.spec.sub_groups)
     minimums = [("spec", "", group.spec.min_sub_group)] if below else []
     for i, sub in enumerate(group.spec.sub_groups):
         minimums.append((f"spec.subGroups[{i}]", sub.name, sub.min_sub_group))
     for path, name, minimum in minimums:
         if minimum is not None and minimum > below[name]:
-            yield f"{path}.minSubGroup: {minimum} is more than the {below[name]} that there are"
+            yield f"{path}.minSubGroup: {minimum} is more than the {below[name]} sub-groups below"
 
 
 def _capped(number: int) -> int:
@@ -221,7 +215,7 @@ class PodGroupRecord:
         self.is_nominated = False  # a pending pod has a nominated node, or the PodGroup returns
         self.is_active = False  # it has or requests anything
         self.anticipated = _NOTHING_ANTICIPATED
-        # Values of the spec in whose place something else counts.
+        # Invalid values of the spec, and what is used instead.
         self.warnings: Final = tuple(podgroup_warnings(group.spec)) if group else ()
         self.prefilter_failure = _missing_failure(key) if group is None else spec_failure(group)
         self.topology_failure: Final = topology_failure(group) if group else None
@@ -252,14 +246,14 @@ class PodGroupRecord:
         )
 
     def assign_podsets(self, pod_classes: Iterable[PodClass]) -> None:
-        """Assign the classes whose pods name the PodGroup to its PodSets, or refuse them."""
+        """Assign the classes of pods that name the PodGroup to its PodSets, or refuse them."""
         for pod_class in pod_classes:
             refusal = self._refusal(pod_class)
             if refusal is None:
                 podset = self.podset_of(pod_class) or DEFAULT_PODSET
                 self.classes_by_podset.setdefault(podset, []).append(pod_class)
             else:
-                self.refusals[pod_class] = f"the group {self.key} {refusal}"
+                self.refusals[pod_class] = refusal
 
     def count(self, pod_table: PodTable, pod_counts: Ints) -> None:
         """Count the pods by PodSet; *pod_counts*, [class, state], are those of all classes."""
@@ -323,7 +317,7 @@ class PodGroupRecord:
         return max(self.expected[podset][1] - existing, 0)
 
     def object_warnings(self, is_waiting: Callable[[PodClass], bool]) -> Iterator[ObjectWarning]:
-        """Yield the pods that do not count, and values in whose place something else counts."""
+        """Yield the pods that do not count, and invalid values with what is used instead."""
         for it in self.warnings:
             yield ObjectWarning(self.key, f"PodGroup {self.key}: {it}", still_counts=True)
         for pod_class, message in self.refusals.items():
@@ -340,26 +334,32 @@ class PodGroupRecord:
     def _refusal(self, pod_class: PodClass) -> str | None:
         """Say why pods that name the PodGroup do not count."""
         if self.jobset_uid and not pod_class.is_from_job:
-            return "is of a JobSet, and pods that no Job made name it"
+            return (
+                f"Pods that no Job created name PodGroup {self.key}, which belongs to a JobSet. "
+                f"They do not count"
+            )
         if self.podset_of(pod_class) is not None:
             return None
         valid_names = ", ".join([*self.min_members][:_MAX_NAMES]) + (
             ", …" if len(self.min_members) > _MAX_NAMES else ""
         )
         name = pod_class.labels.get(SUBGROUP, "")
-        named = f"the sub-group {name}, which it does not have" if name else "no sub-group"
-        return f"has pods that name {named}; it has {valid_names}"
+        named = f"sub-group {name}, which does not exist" if name else "no sub-group"
+        return (
+            f"Pods of PodGroup {self.key} name {named}, so they do not count. Set their label "
+            f"{SUBGROUP} to one of: {valid_names}"
+        )
 
     def _read_anticipated(self, text: str) -> None:
         try:
             self.anticipated = read_anticipated(text)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            message = f"metadata.annotations[{ANTICIPATED}]: {error}"
-            self.prefilter_failure = PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
+            fault = f"metadata.annotations[{ANTICIPATED}]: {error}"
+            self.prefilter_failure = PreFilterFailure(PreFilterCause.INVALID_PODGROUP, (fault,))
 
 
 def relocating_podsets(group: PodGroup, now: int) -> dict[str, ReservedPodSet]:
-    """Return the PodSets whose pods were evicted to run elsewhere, and are still waited for."""
+    """Return the PodSets with pods that were evicted to run elsewhere and are still expected."""
     relocations = read_relocations(group.metadata.annotations.get(RESERVED, ""))
     return {podset: it for podset, it in relocations.items() if wait_ends_at(it) > now}
 
@@ -370,8 +370,7 @@ def wait_ends_at(reserved: ReservedPodSet) -> float:
 
 
 def _missing_failure(key: Key) -> PreFilterFailure:
-    message = f"its pods name the group {key}, which does not exist"
-    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
+    return PreFilterFailure(PreFilterCause.PODGROUP_MISSING, (str(key),))
 
 
 def _jobset_uid(meta: Meta) -> str:

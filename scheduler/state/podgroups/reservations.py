@@ -76,7 +76,7 @@ class Reservations:
     def _read_one(self, record: PodGroupRecord, text: str) -> dict[str, PodSetReservation]:
         by_podset = read_reserved(text)
         if isinstance(by_podset, str):
-            fault = f"metadata.annotations[{RESERVED}]: {by_podset}; what was held is let go"
+            fault = f"metadata.annotations[{RESERVED}]: {by_podset}; reserved places are released"
             self._warnings[record.key] = ObjectWarning(
                 record.key, f"PodGroup {record.key}: {fault}"
             )

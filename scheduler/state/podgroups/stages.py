@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, StageProgress
 from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_table import GATED, PENDING, RUNNING, SUCCEEDED, PodTable
@@ -31,15 +31,13 @@ class StageDependencies:
 
     def __call__(self, record: PodGroupRecord) -> Iterator[PreFilterFailure]:
         """Yield one failure with the progress of all unmet dependencies, if there are any."""
-        unmet = [
+        unmet = tuple(
             self._progress(record, one)
             for one in record.anticipated.after
             if not self._is_satisfied(record, one)
-        ]
+        )
         if unmet:
-            yield PreFilterFailure(
-                UnschedulableReason.WAITING_FOR_STAGE, "; ".join(unmet), _RETRY_ON
-            )
+            yield PreFilterFailure(PreFilterCause.EARLIER_STAGE, unmet, _RETRY_ON)
 
     def _is_satisfied(self, record: PodGroupRecord, dependency: StageDependency) -> bool:
         if not dependency.group:
@@ -92,7 +90,7 @@ class StageDependencies:
             for pod in map(pod_table.pod, running)
         )
 
-    def _progress(self, record: PodGroupRecord, dependency: StageDependency) -> str:
+    def _progress(self, record: PodGroupRecord, dependency: StageDependency) -> StageProgress:
         earlier = self._podgroup_index.find(Key(record.key.namespace, dependency.group))
         done = 0
         if earlier is not None:
@@ -105,10 +103,12 @@ class StageDependencies:
                 min(self._finished_pods(earlier, dependency, podset), dependency.count)
                 for podset in podsets
             )
-        needed = dependency.count * dependency.replicas
-        verb = "have succeeded" if dependency.status == COMPLETE else "are ready"
-        suffix = ", but some still run" if done >= needed else ""
-        return f"{done} of {needed} pods of {dependency.replicated_job} {verb}{suffix}"
+        return StageProgress(
+            dependency.replicated_job,
+            is_complete=dependency.status == COMPLETE,
+            done=done,
+            needed=dependency.count * dependency.replicas,
+        )
 
 
 def _has_later_pods(record: PodGroupRecord, prefixes: tuple[str, ...]) -> bool:

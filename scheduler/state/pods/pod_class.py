@@ -61,7 +61,7 @@ _LEADERS: Final = ((KUBEFLOW_JOB_ROLE, ("master", "launcher")), (RAY_NODE_TYPE, 
 _HELPER_NAMESPACES: Final = {RESERVATION_APP: RESERVATION_APP, SCALING_APP: SCALING_NAMESPACE}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,9}")
 _UNRANKED: Final = 10**9  # after all pods that have a task priority
-UNKNOWN_MEMORY_MIB: Final = 100  # of a GPU whose memory no label states
+UNKNOWN_MEMORY_MIB: Final = 100  # of a GPU without a label that states its memory
 _MAX_GPUS: Final = 64
 _MAX_MIB: Final = 2**31
 _MIN_BYTES: Final = 2**20  # no GPU has so many MiB: a number of this size is bytes
@@ -133,9 +133,9 @@ class SharedSpec:
         quantities = _quantities(self.spec)
         try:
             negative = sorted(name for name, quantity in quantities if milli(quantity) < 0)
-        except QuantityError as error:  # in a limit in whose place a request counts
+        except QuantityError as error:  # in a limit that a request overrides
             return str(error)
-        return f"it asks for less than nothing of {negative[0]}" if negative else None
+        return f"the request of {negative[0]} is negative" if negative else None
 
     def node_requirements(
         self, encoding: object, encode: Callable[[PodSpec], NodeRequirements]
@@ -306,7 +306,7 @@ def device_memory_mib(node: Node) -> int:
 
 
 def least_memory_mib(nodes: Iterable[Node]) -> int:
-    """Return the memory of the smallest GPU whose memory is known."""
+    """Return the memory of the smallest GPU with known memory."""
     known = (device_memory_mib(node) for node in nodes)
     return min((mib for mib in known if mib > UNKNOWN_MEMORY_MIB), default=UNKNOWN_MEMORY_MIB)
 

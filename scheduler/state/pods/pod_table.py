@@ -78,7 +78,7 @@ class PodTable:
 
     @property
     def terminating_pods(self) -> list[Pod]:
-        """Return the terminating pods of this scheduler, also those whose deadline has passed."""
+        """Return the terminating pods of this scheduler, also after their deadline."""
         is_terminating = np.isin(self.state, (RELEASING, STUCK_RELEASING))
         is_ours = self.class_table.is_ours[self.class_number]
         pods = (self.pods[pod_row] for pod_row in np.flatnonzero(is_ours & is_terminating).tolist())
@@ -128,7 +128,7 @@ class PodTable:
         self.class_table.forget_identities()
 
     def update_stuck(self, now: int) -> None:
-        """Find the terminating pods whose deadline has passed, and those whose has not."""
+        """Find the terminating pods after their deadline, and those before it."""
         terminating = np.flatnonzero((self.state == RELEASING) | (self.state == STUCK_RELEASING))
         is_stuck = self._until[terminating] < now
         state = np.where(is_stuck, STUCK_RELEASING, RELEASING)
@@ -170,7 +170,7 @@ class PodTable:
     def title(self, pod_class: PodClass) -> str:
         """Return how messages name a class: by its oldest pod."""
         if not pod_class.pod_rows:
-            return "a pod that comes later"
+            return "an expected pod"
         return f"pod {self.keys[self.oldest(pod_class)].name}"
 
     def _add(self, key: Key) -> int:

@@ -9,7 +9,7 @@ from collections.abc import KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.state.inputs import Permit
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import RUN_AI
@@ -80,23 +80,25 @@ class QueueAccessRule:
             return None
         if permit is None and not self._needs_permission:
             return None
-        if permit == Permit.REFUSED:
-            namespace, queue = pair
-            message = (
-                f"namespace {namespace} may not use queue {queue}, which is closed "
-                f"({closed_reason(stated_access)}). It can start when group "
-                f"{service_accounts_group(namespace)} is "
-                f"granted the verb {_USE_VERB} on {QUEUES.plural}.{RUN_AI}/{queue} "
-                "in that namespace: "
-                f"{grant_command(queue, namespace)}"
+        if permit != Permit.REFUSED:
+            is_pending = permit is None
+            cause = (
+                PreFilterCause.QUEUE_ACCESS_PENDING
+                if is_pending
+                else PreFilterCause.QUEUE_ACCESS_UNKNOWN
             )
-        else:
-            progress = "is being asked" if permit is None else "could not be asked yet"
-            message = (
-                f"whether namespace {pair.namespace} may use queue {pair.name} {progress}. "
-                "It can start when that is known and granted"
-            )
-        return PreFilterFailure(UnschedulableReason.FORBIDDEN_QUEUE, message)
+            return PreFilterFailure(cause, (*pair,))
+        namespace, queue = pair
+        values = (
+            namespace,
+            queue,
+            closed_reason(stated_access),
+            service_accounts_group(namespace),
+            _USE_VERB,
+            f"{QUEUES.plural}.{RUN_AI}/{queue}",
+            grant_command(queue, namespace),
+        )
+        return PreFilterFailure(PreFilterCause.QUEUE_CLOSED, values)
 
 
 class AccessQuestions:

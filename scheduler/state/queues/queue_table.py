@@ -1,8 +1,8 @@
 """Queues as rows, and why a queue cannot take a PodGroup.
 
-Queues with a complete path to the top are rows. Of the others, one whose parent does not exist is
-missing, one that is above itself is misconfigured. An invalid value leaves no queue out:
-`effective_queue` says what counts in its place.
+Queues with a complete path to the top are rows. Of the others, one with a missing
+parent is missing, and one that is its own ancestor is misconfigured. An invalid value excludes no
+queue: `effective_queue` says what is used instead.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.messages.prefilter import prefilter_problem
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, UnschedulableReason
 from scheduler.core.model.resources import NONE, SUM_MOST, UNBOUND, Ints, ResourceKind, cut
 from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.state.inputs import ObjectWarning, epoch_s
@@ -50,7 +51,7 @@ class QueueTable:
         self._effective_specs: Final = {
             name: effective_queue(it.spec) for name, it in queues.items()
         }
-        self._faults: Final[dict[str, tuple[UnschedulableReason, str]]] = {}
+        self._faults: Final[dict[str, PreFilterFailure]] = {}
         self._valid: Final[set[str]] = set()
         valid = [name for name in sorted(queues) if self._is_valid(name)]
         self.names: Final = tuple(sorted(valid, key=lambda name: _age(queues[name])))
@@ -69,13 +70,15 @@ class QueueTable:
     @cached_property
     def warnings(self) -> list[ObjectWarning]:
         """Return which queues were left out and which values do not count, with the reasons."""
-        warnings = [ObjectWarning(Key("", name), it) for name, (_, it) in self._faults.items()]
+        warnings = [
+            ObjectWarning(Key("", name), prefilter_problem(it)) for name, it in self._faults.items()
+        ]
         for (name, queue), (annotation, allowed) in product(
             self._queues.items(), _ALLOWED_VALUES.items()
         ):
             value = _annotation(queue, annotation)
             if value is not None and value not in allowed:
-                explanation = f"and must be {' or '.join(allowed)}: it counts as {allowed[0]}"
+                explanation = f"but must be {' or '.join(allowed)}; {allowed[0]} is used"
                 fault = f"queue {name}: annotation {annotation} is {value!r}, {explanation}"
                 warnings.append(ObjectWarning(Key("", name), fault, still_counts=True))
         for name, queue in self._queues.items():
@@ -183,7 +186,7 @@ class QueueTable:
         return _annotation(self._queues[name], ACCESS) if name in self._queues else None
 
     def _quota_only(self) -> tuple[bool, ...]:
-        """Return the queues whose children reclaim only up to their quotas."""
+        """Return the queues with children that reclaim only up to their quotas."""
         flags = tuple(
             _annotation(self._queues[it], RECLAIM_GOAL) == "quota-only" for it in self.names
         )
@@ -232,13 +235,9 @@ class QueueTable:
             fault = self._faults.get(one)
             if fault is None and parent in seen:
                 circle = " → ".join(_cycle(list(seen), parent))
-                fault = (
-                    UnschedulableReason.MISCONFIGURED,
-                    f"queue {parent} is above itself: {circle}",
-                )
+                fault = PreFilterFailure(PreFilterCause.QUEUE_CYCLE, (parent, circle))
             if fault is None and parent and parent not in self._queues:
-                message = f"queue {one} has the parent {parent}, which does not exist"
-                fault = UnschedulableReason.QUEUE_MISSING, message
+                fault = PreFilterFailure(PreFilterCause.PARENT_QUEUE_MISSING, (one, parent))
             one = parent
         if fault is None:
             self._valid.update(seen)
@@ -248,31 +247,23 @@ class QueueTable:
 
     def _find_failure(self, name: str) -> PreFilterFailure | None:
         if not name:
-            message = f"it names no queue; there {self._usable_queues()}"
-            return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
+            values: tuple[str, ...] = (self._usable_queues(),)
+            return PreFilterFailure(PreFilterCause.QUEUE_NOT_NAMED, values)
         if name not in self._queues:
-            message = f"queue {name} does not exist; there {self._usable_queues()}"
-            return PreFilterFailure(UnschedulableReason.QUEUE_MISSING, message)
+            values = name, self._usable_queues()
+            return PreFilterFailure(PreFilterCause.QUEUE_MISSING, values)
         fault = self._faults.get(name)
         is_inner = name in self._parent_names and (
-            fault is None or fault[0] != UnschedulableReason.MISCONFIGURED
+            fault is None or fault.reason != UnschedulableReason.MISCONFIGURED
         )
         if is_inner:
-            below = self._leaf_queues_below(name)
-            allowed = (
-                f"name one below it: {_listed(below)}" if below else "and none below it is right"
-            )
-            return PreFilterFailure(
-                UnschedulableReason.MISCONFIGURED,
-                f"queue {name} has children; {allowed}",
-            )
-        return PreFilterFailure(*fault) if fault else None
+            values = name, _listed(self._leaf_queues_below(name))
+            return PreFilterFailure(PreFilterCause.QUEUE_HAS_CHILDREN, values)
+        return fault
 
     def _usable_queues(self) -> str:
-        usable = sorted(name for name in self.names if name not in self._parent_names)
-        if not usable:
-            return "is none that can be named"
-        return f"{'is' if len(usable) == 1 else 'are'} {_listed(usable)}"
+        """Return the names of queues that take PodGroups."""
+        return _listed(sorted(name for name in self.names if name not in self._parent_names))
 
     def _leaf_queues_below(self, name: str) -> list[str]:
         """Return the leaf queues below a queue; none below an invalid one."""
@@ -325,7 +316,7 @@ def _numbers_too_large(shares: Iterable[QueueResource]) -> Iterator[str]:
         ):
             if number > limit:
                 path = f"spec.resources.{kind.name.lower()}.{field}"
-                yield f"{path} is {float(number):g}: it counts as {limit}, and nothing can be more"
+                yield f"{path} is {float(number):g}; the largest value, {limit}, is used"
 
 
 def _bound(number: Decimal, scale: int) -> int:

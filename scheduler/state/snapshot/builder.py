@@ -49,7 +49,7 @@ class ObjectChanges(NamedTuple):
 
     nodes: Mapping[str, Node | None]
     pods: Mapping[Key, Pod | None]
-    pod_groups: Iterable[Key]
+    pod_groups: Iterable[Key]  # or since when they lack pods
     jobsets: Iterable[Key]
     trainjobs: Iterable[Key]  # or whether they can be suspended
     quotas: Mapping[Key, ResourceQuota | None]
@@ -200,6 +200,7 @@ class SnapshotBuilder:
             encoding=self._encoding,
             evictability=self._evictability,
             access_rule=self._access_rule,
+            stale_since=self._cluster.stale_since,
         )
 
     def _read_pods(self, changes: ObjectChanges, now: int) -> None:

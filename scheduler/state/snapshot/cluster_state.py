@@ -54,6 +54,7 @@ class ClusterState:
         }
         self.suspend_refusals: Final = ObjectStore(self.cluster.suspend_refusals)
         self.permits: Final = ObjectStore(self.cluster.permits)
+        self.stale_since: Final = ObjectStore(self.cluster.stale_since)
         self._builder = SnapshotBuilder(self.cluster, options)
 
     def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
@@ -67,6 +68,7 @@ class ClusterState:
             self.stores[resource].put_all(objects)
         self.suspend_refusals.put_all(cluster.suspend_refusals)
         self.permits.put_all(cluster.permits)
+        self.stale_since.put_all(cluster.stale_since)
 
     def snapshot(self, now: int) -> EncodedSnapshot:
         """Return the snapshot at *now*, in seconds since 1970."""
@@ -99,7 +101,7 @@ class ClusterState:
         return ObjectChanges(
             nodes=changes[NODES],
             pods=changes[PODS],
-            pod_groups=changes[PODGROUPS],
+            pod_groups=[*changes[PODGROUPS], *self.stale_since.drain_changes()],
             jobsets=changes[JOBSETS],
             trainjobs=[*changes[TRAINJOBS], *self.suspend_refusals.drain_changes()],
             permits=self.permits.drain_changes().keys(),

@@ -1,5 +1,6 @@
 """What the PodGroups of a snapshot are built from."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from scheduler.core.model.resources import Ints
@@ -10,6 +11,7 @@ from scheduler.state.pods.pod_table import PodTable
 from scheduler.state.queues.access import QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable
 from scheduler.state.snapshot.signatures import Encoding
+from trainer_kai.api.meta import Key
 
 __all__ = ["BuildContext"]
 
@@ -26,3 +28,4 @@ class BuildContext(NamedTuple):
     encoding: Encoding
     evictability: Evictability
     access_rule: QueueAccessRule
+    stale_since: Mapping[Key, int]  # as observed, by PodGroup

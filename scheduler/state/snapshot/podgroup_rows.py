@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model.failures import PreFilterFailure
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import PodState, SnapshotPods
 from scheduler.state.inputs import StateOptions, epoch_s
@@ -76,7 +76,7 @@ class PodGroupTable:
         self._new: Final[list[_Entry]] = []
 
     def known_rows(self, pod_rows: NDArray[np.int64]) -> list[int]:
-        """Return those of some pod rows whose standalone pods are in the table."""
+        """Return those of some pod rows with standalone pods in the table."""
         return [pod_row for pod_row in pod_rows.tolist() if pod_row in self._entries]
 
     def remove(self, podgroup_or_pod: _PodGroupOrPod) -> None:
@@ -120,7 +120,7 @@ class PodGroupTable:
             non_evictable_reason=context.evictability.non_evictable_reason(record),
             is_relocating=record.is_relocating,
             is_partly_succeeded=is_partly_succeeded(record),
-            stale_at=stale_at(record, self._options.staleness_grace_s),
+            stale_at=stale_at(record, self._options, context.stale_since),
             running_since=running_since(record, context.pod_table),
             checkpoint_at=context.evictability.checkpoint_at(record),
             preemption_delay_until=preemption_delay_until(group.metadata, delay) if group else 0,

@@ -3,9 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
-from scheduler.state.constraints.namespace_bounds import bound_message
+from scheduler.core.model.rejections import (
+    PreFilterCause,
+    PreFilterFailure,
+    QueueLabel,
+    UnschedulableReason,
+)
+from scheduler.state.constraints.namespace_bounds import bound_failure
 from scheduler.state.podgroups.attributes import (
     PodGroupAttributes,
 )
@@ -26,7 +30,6 @@ __all__ = [
     "requests_nothing",
 ]
 
-_RETRY_ON: Final = ClusterEvent.RESOURCES_FREED
 _REQUESTS_NOTHING: Final = (
     UnschedulableReason.MISCONFIGURED,
     UnschedulableReason.FORBIDDEN_QUEUE,
@@ -42,7 +45,7 @@ class PreFilter:
         self._stage_dependencies: Final = StageDependencies(
             context.pod_table, context.podgroup_index
         )
-        self._bound_messages: Final[dict[Key, str]] = {}  # by PodGroup
+        self._bound_failures: Final[dict[Key, PreFilterFailure]] = {}  # by PodGroup
 
     def of_record(self, record: PodGroupRecord) -> PreFilterFailure | None:
         """Return why a PodGroup cannot be placed."""
@@ -51,7 +54,7 @@ class PreFilter:
     def of_standalone(
         self, pod_class: PodClass, title: str, *, is_pending: bool
     ) -> PreFilterFailure | None:
-        """Return why a standalone pod cannot be placed; *title* begins the message."""
+        """Return why a standalone pod cannot be placed; messages name it by *title*."""
         attributes = self._context.attribute_resolver.of_standalone(pod_class)
         queue_failure = self._context.queues.prefilter_failure(attributes.queue)
         failures: list[PreFilterFailure] = []
@@ -59,7 +62,7 @@ class PreFilter:
             if queue_failure is None:
                 queue_failure = self._access_failure(pod_class.namespace, attributes.queue)
             failures += self._class_failures(pod_class, title, None)
-            failures += _priority_class_failures(attributes, title)
+            failures += _priority_class_failures(attributes)
         return _first_reason((*failures, *((queue_failure,) if queue_failure else ())))
 
     def of_elastic(self, record: PodGroupRecord) -> PreFilterFailure | None:
@@ -84,7 +87,7 @@ class PreFilter:
                 yield access_failure
         if record.topology_failure is not None:
             yield record.topology_failure
-        yield from _priority_class_failures(attributes, "")
+        yield from _priority_class_failures(attributes)
 
     def _access_failure(self, namespace: str, queue: str) -> PreFilterFailure | None:
         return self._context.access_rule.prefilter_failure(
@@ -122,24 +125,19 @@ class PreFilter:
     def _class_failures(
         self, pod_class: PodClass, title: str, record: PodGroupRecord | None
     ) -> list[PreFilterFailure]:
-        """Return why the pods of a class cannot be placed; *title* begins each message."""
+        """Return why the pods of a class cannot be placed; messages name them by *title*."""
         encoding = self._context.encoding
         excess = pod_class.shared_spec.limit_fault
-        if (
-            excess is None
-            and self._context.pod_table.class_table.exceeds_namespace_bound[pod_class.number]
-        ):
-            excess = self._bound_message(pod_class, record)
         if excess is not None:
-            return [
-                PreFilterFailure(UnschedulableReason.MISCONFIGURED, f"{title}: {excess}", _RETRY_ON)
-            ]
+            return [PreFilterFailure(PreFilterCause.POD_SPEC_LIMIT, (excess,), pod=title)]
+        if self._context.pod_table.class_table.exceeds_namespace_bound[pod_class.number]:
+            return [self._bound_failure(pod_class, record)]
         failures = [
             *_pod_failures(pod_class, encoding.requests.sharing.get(pod_class.number)),
             *encoding.claims.failures(pod_class),
             *self._queue_label_failures(pod_class, record),
         ]
-        return [it._replace(message=title + it.message) for it in failures]
+        return [it._replace(pod=title) for it in failures]
 
     def _queue_label_failures(
         self, pod_class: PodClass, record: PodGroupRecord | None
@@ -154,33 +152,30 @@ class PreFilter:
         failure = self._context.queues.prefilter_failure(named_queue)
         failure = failure or self._access_failure(pod_class.namespace, named_queue)
         if failure is not None:
-            why = (
-                f" has the label {QUEUE}: {named_queue}, and its PodGroup is in "
-                f"{group.spec.queue}: "
-            )
-            yield failure._replace(message=why + failure.message)
+            label = QueueLabel(QUEUE, named_queue, group.spec.queue)
+            yield failure._replace(queue_label=label)
 
-    def _bound_message(self, pod_class: PodClass, record: PodGroupRecord | None) -> str:
-        """Return that pods exceed a namespace bound: one message for all of a PodGroup."""
+    def _bound_failure(
+        self, pod_class: PodClass, record: PodGroupRecord | None
+    ) -> PreFilterFailure:
+        """Return that pods exceed a namespace bound: one failure for all of a PodGroup."""
         if record is None:
-            return bound_message(pod_class.namespace, (pod_class,))
-        message = self._bound_messages.get(record.key)
-        if message is None:
+            return bound_failure(pod_class.namespace, (pod_class,))
+        failure = self._bound_failures.get(record.key)
+        if failure is None:
             is_counted = self._context.pod_table.class_table.is_counted
             own = [it for it in record.pod_classes if is_counted[it.number]]
             expected_classes = [it for it, _ in record.expected.values()]
-            message = bound_message(pod_class.namespace, dict.fromkeys((*own, *expected_classes)))
-            self._bound_messages[record.key] = message
-        return message
+            failure = self._bound_failures[record.key] = bound_failure(
+                pod_class.namespace, dict.fromkeys((*own, *expected_classes))
+            )
+        return failure
 
 
-def _priority_class_failures(
-    attributes: PodGroupAttributes, title: str
-) -> Iterator[PreFilterFailure]:
+def _priority_class_failures(attributes: PodGroupAttributes) -> Iterator[PreFilterFailure]:
     """Yield that the priority class may not be used."""
     if attributes.refusal:
-        message = f"{title}: {attributes.refusal}" if title else attributes.refusal
-        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
+        yield PreFilterFailure(PreFilterCause.PRIORITY_CLASS_REFUSED, (attributes.refusal,))
 
 
 def _pod_failures(
@@ -189,12 +184,12 @@ def _pod_failures(
     """Yield why pods of this spec cannot be placed."""
     fault = pod_class.shared_spec.requests_fault()
     if fault:
-        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, f": {fault}", _RETRY_ON)
+        yield PreFilterFailure(PreFilterCause.INVALID_REQUESTS, (fault,))
     if gpu_sharing is not None:
-        yield _unsupported(f" has the annotation {gpu_sharing.annotation}: it shares a GPU")
+        yield PreFilterFailure(PreFilterCause.SHARED_GPU, (gpu_sharing.annotation,))
     if pod_class.spec.resource_claims:
         names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
-        yield _unsupported(f" has spec.resourceClaims ({names}): it uses a ResourceClaim")
+        yield PreFilterFailure(PreFilterCause.RESOURCE_CLAIM, (names,))
 
 
 def has_started(record: PodGroupRecord) -> bool:
@@ -211,8 +206,3 @@ def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | No
 def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:
     """Say whether a PodGroup with this failure counts as requesting nothing from its queue."""
     return prefilter_failure is not None and prefilter_failure.reason in _REQUESTS_NOTHING
-
-
-def _unsupported(message: str) -> PreFilterFailure:
-    full_message = f"{message}, and this scheduler cannot place that yet"
-    return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, full_message, _RETRY_ON)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model.failures import PreFilterFailure
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, Ints, ResourceKind, exact, sums
 from scheduler.core.model.snapshot import ReleasingAmount
 from scheduler.state.podgroups.attributes import PodGroupAttributes

@@ -5,15 +5,6 @@ from typing import Final, NamedTuple
 import pytest
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
-    FitErrors,
-    IncompletePodSet,
-    MissingPods,
-    PreFilterDetails,
-    PreFilterFailure,
-    QueueBoundExceeded,
-    UnschedulableReason,
-)
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     PodSet,
@@ -21,6 +12,14 @@ from scheduler.core.model.podgroup import (
     ReservedPlace,
     SchedulingSignature,
     SubGroupSet,
+)
+from scheduler.core.model.rejections import (
+    FitErrors,
+    IncompletePodSet,
+    MissingPods,
+    PreFilterCause,
+    PreFilterFailure,
+    QueueBoundExceeded,
 )
 from scheduler.core.model.resources import UNBOUND, ResourceKind
 from scheduler.core.model.result import Plan, PlanStats, PodGroupAllocation
@@ -36,10 +35,10 @@ GPU: Final = signature(gpu=1)
 TWO: Final = signature(gpu=2)
 CPU: Final = signature(cpu=4)
 PREFILTER_FAILED: Final = PreFilterFailure(
-    UnschedulableReason.QUEUE_MISSING, "there is no queue red", ClusterEvent.STAGE_PROGRESS
+    PreFilterCause.QUEUE_MISSING, ("red", ""), ClusterEvent.STAGE_PROGRESS
 )
 
-STAGE: Final = PreFilterFailure(UnschedulableReason.WAITING_FOR_STAGE, "the data set comes first")
+STAGE: Final = PreFilterFailure(PreFilterCause.EARLIER_STAGE)
 
 
 class PodGroupCase(NamedTuple):
@@ -400,7 +399,7 @@ def test_a_prefilter_failure_is_reported_as_it_is() -> None:
     (rejection,) = plan(
         Scene(EIGHT, [PodGroupCase(1, prefilter_failure=PREFILTER_FAILED)]).snapshot(), POLICIES
     ).rejections
-    assert rejection.details == PreFilterDetails("there is no queue red")
+    assert rejection.details == PREFILTER_FAILED
     assert rejection.retry_on is ClusterEvent.STAGE_PROGRESS
 
 

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.model.failures import FitErrors, Rejection, UnschedulableReason
 from scheduler.core.model.podgroup import (
     LabelRequirement,
     PodSet,
@@ -14,6 +13,7 @@ from scheduler.core.model.podgroup import (
     SchedulingSignature,
     SubGroupSet,
 )
+from scheduler.core.model.rejections import FitErrors, Rejection, UnschedulableReason
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies

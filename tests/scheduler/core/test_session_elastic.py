@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, UnschedulableReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
@@ -15,7 +15,7 @@ from tests.support.snapshot.builder import Builder, SnapshotNode, signature
 
 POLICIES: Final = build_policies(PolicySelection())
 ONE: Final = signature(gpu=1)
-PREFILTER_FAILURE: Final = PreFilterFailure(UnschedulableReason.FORBIDDEN_QUEUE, "no")
+PREFILTER_FAILURE: Final = PreFilterFailure(PreFilterCause.QUEUE_ACCESS_UNKNOWN, ("ns", "q"))
 
 
 def answer(running: int, waiting: int, minimum: int, *, free: int = 8) -> Plan:

@@ -63,7 +63,7 @@ def test_who_is_asked(text: str, from_victim_queue: bool) -> None:
     found = build_policies(choice).min_runtime
     assert found is not None
     assert found.from_victim_queue == from_victim_queue
-    right = 'must be "lca", which counts now, or "queue"'
+    right = 'must be "lca", the default, or "queue"'
     want = [f"reclaimResolveMethod of minruntime {right}, not 'x'"] if text == "x" else []
     assert [*selection_errors(choice)] == want
 

@@ -40,14 +40,14 @@ FAULTS: list[Case[PolicySelection, list[str]]] = [
     Case(
         "an unknown plugin",
         without("proporton"),
-        ["plugin 'proporton' is unknown; there are dynamicresources, "],
+        ["plugin 'proporton' is unknown; known plugins: dynamicresources, "],
     ),
     Case("every plugin of KAI's is known", without(*(set(PLUGINS) - set(ALWAYS_ON))), []),
-    Case("what is always on", without("ray"), ["plugin 'ray' is always on"]),
+    Case("what is always on", without("ray"), ["plugin 'ray' is always enabled"]),
     Case(
         "an unknown action",
         PolicySelection(actions={"steal": True}),
-        ["action 'steal' is unknown; there are allocate, "],
+        ["action 'steal' is unknown; known actions: allocate, "],
     ),
     Case(
         "every action of KAI's is known", PolicySelection(actions=dict.fromkeys(ACTIONS, True)), []
@@ -55,24 +55,24 @@ FAULTS: list[Case[PolicySelection, list[str]]] = [
     Case(
         "an unknown placement",
         PolicySelection(gpu_placement="stack", cpu_placement="spread"),
-        ["placement 'stack' of gpu is unknown: binpack or spread"],
+        ["gpu placement 'stack' is unknown; valid values: binpack, spread"],
     ),
     Case(
         "an unknown placement among arguments",
         arguments("nodeplacement", cpu="heap"),
-        ["placement 'heap' of cpu is unknown: binpack or spread"],
+        ["cpu placement 'heap' is unknown; valid values: binpack, spread"],
     ),
     Case(
         "a meaning of budgets that there is not",
         PolicySelection(disruption_budgets="never"),
         [
-            "what budgets of disruption mean, 'never', is unknown; there are best-effort, always",
+            "disruption budget mode 'never' is unknown; valid values: best-effort, always",
         ],
     ),
     Case(
         "an order of victims that there is not",
         PolicySelection(victim_order="oldest"),
-        ["order of victims 'oldest' is unknown; there are kai, least-work-lost, fewest-units"],
+        ["victim order 'oldest' is unknown; valid values: kai, least-work-lost, fewest-units"],
     ),
     Case(
         "what is not built yet",
@@ -82,7 +82,7 @@ FAULTS: list[Case[PolicySelection, list[str]]] = [
     Case(
         "all at once",
         PolicySelection({"x": OFF}, "y", "z", {"w": False}),
-        ["plugin 'x'", "action 'w'", "placement 'y' of gpu", "placement 'z' of cpu"],
+        ["plugin 'x'", "action 'w'", "gpu placement 'y'", "cpu placement 'z'"],
     ),
 ]
 

@@ -11,6 +11,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict.evictor import Evictor
+from scheduler.shell.evict.stale_gangs import StaleGangController
 from scheduler.shell.evict.suspend import Suspender
 from scheduler.shell.evict.termination_grace import TerminationGraceLimiter
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
@@ -18,7 +19,7 @@ from scheduler.shell.report.status import StatusReporter
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from tests.support.fakes.fake_cluster import FakeCluster, Fields
-from tests.support.state.objects import NOW, queue
+from tests.support.state.objects import queue
 from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
@@ -39,8 +40,9 @@ class SchedulerHarness:
         self.reviews_access = unannotated is not None
         self.cache = ClusterCache(
             lambda: StateOptions(
-                now=NOW,
+                now=int(self.api.clock.now().timestamp()),
                 default_queue="q",
+                observes_staleness=True,
                 consolidates_by_default=False,
                 needs_permission=self.reviews_access,
                 default_access=unannotated or "open",
@@ -65,6 +67,7 @@ class SchedulerHarness:
         self.suspender = Suspender(client, cache, self.recorder, self.cycle, metrics, log)
         evictor = Evictor(client, cache, self.suspender, self.recorder, metrics, log)
         self.binder = Binder(client, cache, evictor.evict_all, self.cycle, metrics, log)
+        self.stale_gangs = StaleGangController(client, cache, self.cycle.wake, self.recorder, log)
         self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)
 
     def _with_queue_access(self) -> tuple[CommandExecutor, list[Coroutine[Any, Any, None]]]:
@@ -127,6 +130,7 @@ class SchedulerHarness:
             self.recorder.run(),
             self.reporter.run(),
             self.suspender.run(),
+            self.stale_gangs.run(),
             self.termination_limiter.run(),
             self.cycle.run(binder, self.reporter),
         )

@@ -84,7 +84,7 @@ async def test_one_that_comes_later_is_noticed() -> None:
     await task
     assert duplicate_guard.pause_reason == (
         "scheduler paused: another scheduler holds Lease kai/kai-scheduler-default (holder kai-0);"
-        " stop that one, or give ours another name (setting scheduler_name)"
+        " stop the other scheduler, or give trainer-kai another name (setting scheduler_name)"
     )
 
 

@@ -26,10 +26,9 @@ def test_defaults_are_those_of_kai() -> None:
     assert len(policies.podgroup_order) == 2
 
 
-def test_plans_leave_stale_gangs_to_their_controller() -> None:
-    """No plan evicts a stale gang: `StaleGangController` knows better for how long it is stale."""
-    actions = ("allocate", "consolidation", "reclaim", "preempt")
-    assert build_policies(policy_selection(PolicySettings())).actions == actions
+def test_a_plan_has_all_actions_by_default() -> None:
+    """That stale gangs are evicted is decided by plans too."""
+    assert build_policies(policy_selection(PolicySettings())).actions == ACTIONS
 
 
 def test_a_site_may_take_nothing_from_anybody() -> None:
@@ -40,10 +39,10 @@ def test_a_site_may_take_nothing_from_anybody() -> None:
 
 
 def test_settings_know_the_names_of_policies() -> None:
-    """The settings allow the actions that exist, but for that of `StaleGangController`."""
+    """The settings allow all plugins and actions that exist."""
     assert {*OPTIONAL_PLUGINS, *ALWAYS_ON_PLUGINS} == {*PLUGINS}
     assert {*ALWAYS_ON_PLUGINS} == {*ALWAYS_ON}
-    assert [*settings.ACTIONS, "stalegangeviction"] == [*ACTIONS]
+    assert settings.ACTIONS == ACTIONS
 
 
 def test_nothing_is_left_to_refuse() -> None:

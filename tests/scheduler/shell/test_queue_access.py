@@ -92,8 +92,9 @@ async def test_a_forbidden_queue_starts_nothing_and_says_why() -> None:
         assert waiting_reason(harness) == "ForbiddenQueue"
         (condition,) = harness.api.get("PodGroup", "g")["status"]["schedulingConditions"]
         assert condition["message"].startswith(
-            "namespace ns may not use queue q, which is closed (queue_access.unannotated is "
-            "closed, and it has no annotation). It can start when "
+            "Namespace ns may not use queue q, which is closed (the setting "
+            "queue_access.unannotated is closed, and the queue has no annotation). It can start "
+            "when "
         )
         assert warned(harness) == []
 
@@ -201,7 +202,7 @@ async def test_without_any_answer_podgroups_wait_and_the_reason_is_reported() ->
         assert harness.api.node_of_pods() == {"r0": "a"}
         assert waiting_reason(harness) == "ForbiddenQueue"
         (condition,) = harness.api.get("PodGroup", "g")["status"]["schedulingConditions"]
-        assert "could not be asked yet" in condition["message"]
+        assert "has no answer yet" in condition["message"]
         harness.api.refuse_with = lambda _: None
         await harness.advance(20)
         assert len(harness.api.node_of_pods()) == 3
@@ -396,5 +397,5 @@ async def test_simulate_reads_what_is_known(
     condition = {it["podGroup"]: (it["reason"], it["message"]) for it in cycle["unschedulable"]}
     assert condition.keys() == ({"g"} if answers else {"g", "h"})
     assert {reason for reason, _ in condition.values()} == {"ForbiddenQueue"}
-    assert ("could not be asked" in condition["g"][1]) is not answers
+    assert ("has no answer yet" in condition["g"][1]) is not answers
     assert read.err == ""

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import PreFilterDetails, Rejection, UnschedulableReason
 from scheduler.core.model.podgroup import ReservationCause
+from scheduler.core.model.rejections import MissingPods, Rejection, UnschedulableReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import (
     Action,
@@ -34,7 +34,7 @@ from tests.support.state.objects import (
 )
 from trainer_kai.api.meta import Key
 
-EVICTED_REASON = "ns/mine gets its room: its priority is 50, and here it is 50"
+EVICTED_REASON = "ns/mine gets its resources: its priority is 50, that of ns/theirs is 50"
 
 
 # GPU-seconds, and the victim order -> the end of the reason
@@ -83,11 +83,11 @@ def test_how_much_work_is_lost(case: Case[tuple[int, str], str]) -> None:
 # how many budgets allow no eviction -> the end of the reason
 PASSED: list[Case[int, str]] = [
     Case("none", 0, ""),
-    Case("one", 1, "; although PodDisruptionBudget ns/b0 allows 0"),
+    Case("one", 1, "; PodDisruptionBudget ns/b0 allows only 0"),
     Case(
         "many",
         5,
-        "".join(f"; although PodDisruptionBudget ns/b{it} allows 0" for it in range(3))
+        "".join(f"; PodDisruptionBudget ns/b{it} allows only 0" for it in range(3))
         + "; and 2 more PodDisruptionBudgets",
     ),
 ]
@@ -102,7 +102,10 @@ def test_budgets_that_allow_fewer_evictions_are_named(case: Case[int, str]) -> N
 
 def test_an_eviction_without_a_preemptor_has_a_reason_too() -> None:
     """Stale PodGroups lose work as well."""
-    words = "it has lacked some of its pods for too long; 5 GPU-seconds since its start are lost"
+    words = (
+        "the PodGroup had fewer pods than its minimum for too long; 5 GPU-seconds since its start "
+        "are lost"
+    )
     assert reason(NONE, work_lost=5) == words
 
 
@@ -151,7 +154,7 @@ def test_rows_become_names() -> None:
     rejection = Rejection(
         2,
         UnschedulableReason.NO_CAPACITY,
-        PreFilterDetails("x"),
+        MissingPods(()),
         is_resolvable=False,
         retry_on=ClusterEvent.ANY,
     )
@@ -226,9 +229,7 @@ def test_a_lost_nomination_is_removed(case: Case[UnschedulableReason | None, lis
     )
     reported = [] if case.given is None else [case.given]
     rejections = tuple(
-        Rejection(
-            podgroup, it, PreFilterDetails("x"), is_resolvable=False, retry_on=ClusterEvent.ANY
-        )
+        Rejection(podgroup, it, MissingPods(()), is_resolvable=False, retry_on=ClusterEvent.ANY)
         for it in reported
     )
 
@@ -243,7 +244,7 @@ def test_a_nomination_is_removed_without_other_commands() -> None:
     rejection = Rejection(
         0,
         UnschedulableReason.FRAGMENTED,
-        PreFilterDetails("x"),
+        MissingPods(()),
         is_resolvable=False,
         retry_on=ClusterEvent.ANY,
     )

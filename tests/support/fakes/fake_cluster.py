@@ -18,6 +18,7 @@ from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.shell.cycle import Cycle
 from scheduler.state.cache.cache import ClusterCache
 from tests.support.clock import VirtualClock
+from tests.support.state.objects import NOW
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resource import Resource
@@ -65,7 +66,7 @@ class FakeCluster:
     """A transport, and the objects behind it."""
 
     def __init__(self) -> None:
-        self.clock: Final = VirtualClock()
+        self.clock: Final = VirtualClock(datetime.fromtimestamp(NOW, UTC))
         self.client: Final = Client(
             RestConfig("https://h", StaticToken(""), origin="the test"),
             self,

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from scheduler.core.model.failures import PreFilterFailure
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, SubGroupTree
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, UNBOUND, ResourceColumns
 from scheduler.core.model.snapshot import (
     PodRelations,

@@ -18,7 +18,7 @@ __all__ = [
 
 PODGROUP_NAME: Final = "pg-j-u"
 QUOTA: Final = "exceeded quota: gpus"
-MESSAGE: Final = f"Job j-n-0 cannot make them: {QUOTA}"
+MESSAGE: Final = f"Job j-n-0 cannot create its pods: {QUOTA}"
 TIME_FORMAT: Final = "2026-01-05T08:00:0{}Z"
 
 

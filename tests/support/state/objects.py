@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler.core.messages.prefilter import prefilter_message
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import Cluster, StateOptions
@@ -14,7 +15,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.resource import Resource
 
 if TYPE_CHECKING:
-    from scheduler.core.model.failures import PreFilterFailure
+    from scheduler.core.model.rejections import PreFilterFailure
 
 __all__ = [
     "JOBSET",
@@ -152,7 +153,9 @@ def prefilter_failure_of(found: EncodedSnapshot, name: str) -> tuple[str, str] |
     """Return the reason and the message of the PreFilterFailure of a PodGroup."""
     prefilter_failure: PreFilterFailure | None = podgroup_of(found, name).prefilter_failure
     return (
-        (prefilter_failure.reason.title, prefilter_failure.message) if prefilter_failure else None
+        (prefilter_failure.reason.title, prefilter_message(prefilter_failure))
+        if prefilter_failure
+        else None
     )
 
 

@@ -53,29 +53,29 @@ FAULT_CASES: list[Case[str, str]] = [
     Case(
         "a number for a name",
         '{"metadata":{"name":5}}',
-        "metadata.name: must be a text, and is a whole number",
+        "metadata.name: must be a string, not a whole number",
     ),
     Case(
         "a number for a label",
         '{"metadata":{"labels":{"a":1}}}',
-        "metadata.labels[...]: must be a text, and is a whole number",
+        "metadata.labels[...]: must be a string, not a whole number",
     ),
     Case(
         "no metadata",
         "{}",
-        "metadata: must be there",
+        "metadata: is missing",
     ),
     Case(
         "a fault beside a null",
         '{"metadata":{"name":null,"generation":"2"}}',
-        "metadata.generation: must be a whole number, and is a text",
+        "metadata.generation: must be a whole number, not a string",
     ),
     Case(
         "null in a list is nobody's default",
         '{"metadata":{"finalizers":[null]}}',
-        "metadata.finalizers[0]: must be a text, and is null",
+        "metadata.finalizers[0]: must be a string, not null",
     ),
-    Case("half an object", '{"metadata":', "must be JSON: Input data was truncated"),
+    Case("half an object", '{"metadata":', "is not valid JSON: Input data was truncated"),
 ]
 
 
@@ -136,7 +136,7 @@ def test_pages(struct: type[Any]) -> None:
 @pytest.mark.parametrize("struct", [PartialObject, Pod])
 def test_a_fault_in_a_page_is_named_by_its_item(struct: type[Any]) -> None:
     """The item's place in the page is part of the path."""
-    with pytest.raises(DecodeError, match=r"^items\[1\]\.metadata\.name: must be a text"):
+    with pytest.raises(DecodeError, match=r"^items\[1\]\.metadata\.name: must be a string"):
         decode_page(struct, b'{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":1}}]}')
 
 
@@ -264,5 +264,5 @@ def test_labels_of_a_pod_are_written() -> None:
 
     assert not isinstance(labels, dict)
     assert json.loads(encode({"labels": labels})) == {"labels": dict(labels)}
-    with pytest.raises(TypeError, match="object is not written as JSON"):
+    with pytest.raises(TypeError, match="object cannot be encoded as JSON"):
         encode({"a": object()})

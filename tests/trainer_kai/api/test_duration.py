@@ -35,19 +35,19 @@ CASES = [
 ]
 
 WRONG = [
-    Case("no text", "", "'' is no duration"),
-    Case("a number without a unit", "5", "'5' is no duration"),
-    Case("a unit without a number", "s", "'s' is no duration"),
-    Case("an unknown unit", "1d", "'1d' is no duration"),
-    Case("a space", "1 s", "'1 s' is no duration"),
-    Case("a space at the end", "1s ", "'1s ' is no duration"),
-    Case("two points", "1.2.3s", "'1.2.3s' is no duration"),
-    Case("two signs", "--1s", "'--1s' is no duration"),
-    Case("a sign within", "1h-5m", "'1h-5m' is no duration"),
-    Case("a sign alone", "-", "'-' is no duration"),
-    Case("a point alone", ".s", "'.s' is no duration"),
-    Case("too long", "9223372036854775808ns", "'9223372036854775808ns' is more than 292 years"),
-    Case("digits of another script", "\u0661s", "'\u0661s' is no duration"),
+    Case("no text", "", "'' is not a duration"),
+    Case("a number without a unit", "5", "'5' is not a duration"),
+    Case("a unit without a number", "s", "'s' is not a duration"),
+    Case("an unknown unit", "1d", "'1d' is not a duration"),
+    Case("a space", "1 s", "'1 s' is not a duration"),
+    Case("a space at the end", "1s ", "'1s ' is not a duration"),
+    Case("two points", "1.2.3s", "'1.2.3s' is not a duration"),
+    Case("two signs", "--1s", "'--1s' is not a duration"),
+    Case("a sign within", "1h-5m", "'1h-5m' is not a duration"),
+    Case("a sign alone", "-", "'-' is not a duration"),
+    Case("a point alone", ".s", "'.s' is not a duration"),
+    Case("too long", "9223372036854775808ns", "'9223372036854775808ns' is longer than 292 years"),
+    Case("digits of another script", "\u0661s", "'\u0661s' is not a duration"),
 ]
 
 UNITS = {"h": 3600 * SECOND, "m": 60 * SECOND, "s": SECOND, "ms": 10**6, "us": 1000, "ns": 1}

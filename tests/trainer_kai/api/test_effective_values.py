@@ -15,10 +15,10 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources, QueueSpec
 
 Obj = dict[str, Any]
-BOUND = "must be 0 or more, or -1 for no bound: it counts as -1"
+BOUND = "must be 0 or more, or -1 (unlimited): it counts as -1"
 NO_DURATION = (
-    '\'soon\' is no duration; write one such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, m'
-    " and h: it counts as if it were absent"
+    '\'soon\' is not a duration; write a duration such as "90s", "10m" or "1h30m"; units are ns, '
+    "us, ms, s, m and h: it counts as absent"
 )
 NUMBER = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
 
@@ -69,7 +69,7 @@ QUEUES: list[Case[Obj, tuple[QueueSpec, list[str]]]] = [
     Case(
         "no resources",
         {},
-        (counts("quota", 0), ["spec.resources: is absent: the queue may use nothing"]),
+        (counts("quota", 0), ["spec.resources: is absent: the queue may use no resources"]),
     ),
     Case(
         "a time that is none is absent, and one below zero is 0",
@@ -85,7 +85,7 @@ QUEUES: list[Case[Obj, tuple[QueueSpec, list[str]]]] = [
     Case(
         "what is no number is nothing",
         gpu(quota="NaN"),
-        (counts("quota", 0), ["spec.resources.gpu.quota: NaN is no number: it counts as 0"]),
+        (counts("quota", 0), ["spec.resources.gpu.quota: NaN is not a number: it counts as 0"]),
     ),
 ]
 
@@ -124,5 +124,5 @@ def test_durations_of_a_group() -> None:
     (warnings,) = podgroup_warnings(group.spec)
 
     assert warnings.path == "spec.stalenessGracePeriod"
-    assert warnings.message.startswith("'a minute' is no duration")
-    assert warnings.message.endswith(": it counts as if it were absent")
+    assert warnings.message.startswith("'a minute' is not a duration")
+    assert warnings.message.endswith(": it counts as absent")

@@ -7,7 +7,7 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.validate import pod_faults
 
-PART = "must be a part of one GPU: more than 0 and less than 1, such as '0.5'"
+PART = "must be a fraction of one GPU: more than 0 and less than 1, such as '0.5'"
 
 # (labels, annotations) of a pod -> its faults
 CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
@@ -46,10 +46,10 @@ CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
         ({}, {"kai.scheduler/batch-min-member": "0", "gpu-memory": "1Gi"}),
         [
             (
-                "metadata.annotations[kai.scheduler/batch-min-member]: '0' must be a whole number "
-                "from 1 on"
+                "metadata.annotations[kai.scheduler/batch-min-member]: '0' must be an integer of "
+                "1 or more"
             ),
-            "metadata.annotations[gpu-memory]: '1Gi' must be a whole number from 1 on",
+            "metadata.annotations[gpu-memory]: '1Gi' must be an integer of 1 or more",
         ],
     ),
     Case(
@@ -57,11 +57,11 @@ CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
         ({}, {"gpu-fraction-num-devices": "2", "kai.scheduler/topology-preferred-placement": "a"}),
         [
             (
-                "metadata.annotations[gpu-fraction-num-devices]: only together with gpu-fraction "
-                "or gpu-memory"
+                "metadata.annotations[gpu-fraction-num-devices]: can only be set together with "
+                "gpu-fraction or gpu-memory"
             ),
             (
-                "metadata.annotations[kai.scheduler/topology-preferred-placement]: only "
+                "metadata.annotations[kai.scheduler/topology-preferred-placement]: can only be set "
                 "together with kai.scheduler/topology"
             ),
         ],

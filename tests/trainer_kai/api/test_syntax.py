@@ -72,4 +72,4 @@ def test_annotations_may_be_long_but_not_endless() -> None:
     """A capital in a prefix is taken, as the API server takes it; 256 KiB in all are the limit."""
     assert list(annotation_faults({"Example.ORG/a": "x" * 1000}, "a")) == []
     (fault,) = annotation_faults({"a": "x" * 256 * 1024}, "metadata.annotations")
-    assert str(fault) == "metadata.annotations: 262145 bytes in all; 262144 are the most"
+    assert str(fault) == "metadata.annotations: 262145 bytes in total; at most 262144 are allowed"

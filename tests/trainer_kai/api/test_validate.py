@@ -44,7 +44,7 @@ QUEUE_CASES: list[Case[Obj, list[str]]] = [
     Case(
         "no resources",
         {},
-        ["spec.resources: must be there; -1 for quota and limit means no bound"],
+        ["spec.resources: is missing; -1 for quota and limit means unlimited"],
     ),
     Case(
         "numbers that KAI admits count, if not as they are",
@@ -99,7 +99,7 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
     Case(
         "one name twice",
         {"subGroups": [{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]},
-        [f"spec.subGroups[{i}].name: 'a' is there 2 times" for i in (0, 1)],
+        [f"spec.subGroups[{i}].name: 'a' exists 2 times" for i in (0, 1)],
     ),
     Case(
         "a name with a capital",
@@ -114,7 +114,7 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
     Case(
         "a parent that is not there",
         {"subGroups": [{"name": "a", "parent": "b", "minMember": 1}]},
-        ["spec.subGroups[0].parent: there is no sub-group 'b'"],
+        ["spec.subGroups[0].parent: sub-group 'b' does not exist"],
     ),
     Case(
         "a circle, and who only leads into it",
@@ -126,8 +126,8 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
             ]
         },
         [
-            "spec.subGroups[0].parent: 'a' is above itself",
-            "spec.subGroups[1].parent: 'b' is above itself",
+            "spec.subGroups[0].parent: 'a' is its own ancestor",
+            "spec.subGroups[1].parent: 'b' is its own ancestor",
         ],
     ),
     Case(
@@ -140,10 +140,10 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
         },
         [
             (
-                "spec.subGroups[1].minSubGroup: must be absent from a sub-group without "
-                "sub-groups; its minMember counts pods"
+                "spec.subGroups[1].minSubGroup: must not be set on a sub-group without "
+                "children; its minMember counts pods"
             ),
-            "spec.subGroups[1].minMember: must be there: how many pods at least",
+            "spec.subGroups[1].minMember: is missing: it is the minimum number of pods",
         ],
     ),
     Case(
@@ -163,26 +163,26 @@ TOPOLOGY_CASES: list[Case[list[Obj], list[str]]] = [
         ],
         [],
     ),
-    Case("no level", [], ["spec.levels: 0 levels; 1 to 16 are allowed"]),
+    Case("no level", [], ["spec.levels: 0 levels; between 1 and 16 are allowed"]),
     Case("sixteen levels", [{"nodeLabel": f"l{i}"} for i in range(16)], []),
     Case(
         "seventeen levels",
         [{"nodeLabel": f"l{i}"} for i in range(17)],
-        ["spec.levels: 17 levels; 1 to 16 are allowed"],
+        ["spec.levels: 17 levels; between 1 and 16 are allowed"],
     ),
     Case(
         "the node is not the last",
         [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "rack"}],
-        ["spec.levels[0].nodeLabel: one node is the finest level: it must be last"],
+        ["spec.levels[0].nodeLabel: a single node is the finest level, so it must be last"],
     ),
     Case(
         "a label and an alias twice",
         [{"nodeLabel": "a", "alias": "x"}, {"nodeLabel": "a", "alias": "x"}],
         [
-            "spec.levels[0].nodeLabel: 'a' is there twice",
-            "spec.levels[0].alias: 'x' is there twice",
-            "spec.levels[1].nodeLabel: 'a' is there twice",
-            "spec.levels[1].alias: 'x' is there twice",
+            "spec.levels[0].nodeLabel: 'a' exists twice",
+            "spec.levels[0].alias: 'x' exists twice",
+            "spec.levels[1].nodeLabel: 'a' exists twice",
+            "spec.levels[1].alias: 'x' exists twice",
         ],
     ),
     Case(
@@ -232,7 +232,7 @@ def test_a_share_of_a_gpu_stands_alone() -> None:
     assert faults({"mps": "false"}, spec) == []
     assert faults({"gpu-memory": "100", "mps": "true"}, {}) == []
     assert faults({"mps": "true"}, {}) == [
-        "metadata.annotations[mps]: only together with gpu-fraction or gpu-memory"
+        "metadata.annotations[mps]: can only be set together with gpu-fraction or gpu-memory"
     ]
     assert faults({"gpu-memory": "100"}, {"containers": [limits]}) == [
         f"spec.containers[0].resources.limits[nvidia.com/gpu]: {together} the annotation gpu-memory"
@@ -267,13 +267,13 @@ def test_amounts_of_a_pod() -> None:
     at = "spec.initContainers[0].resources.requests"
     right = 'write one such as "2", "500m", "1.5", "16Gi" or "1e3"'
     assert fault_texts(faults) == [
-        f"{at}[cpu]: '2 cores' is no quantity; {right}",
+        f"{at}[cpu]: '2 cores' is not a quantity; {right}",
         f"{at}[memory]: -1Gi must not be negative",
         (
-            f"{at}[nvidia.com/gpu]: 0.5 must be a whole number; a part of a GPU is asked for by "
+            f"{at}[nvidia.com/gpu]: 0.5 must be an integer; a fraction of a GPU is requested by "
             "the annotation gpu-fraction"
         ),
-        f"spec.overhead[cpu]: 'x' is no quantity; {right}",
+        f"spec.overhead[cpu]: 'x' is not a quantity; {right}",
     ]
 
 

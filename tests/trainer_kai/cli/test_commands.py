@@ -29,9 +29,9 @@ REFUSED: list[Case[list[str], str]] = [
 @pytest.mark.parametrize(
     ("flag", "text", "message"),
     [
-        ("--gpu-quota", "-2", "'-2' must be a number from 0 on, or -1 for no bound"),
-        ("--gpu-limit", "many", "'many' must be a number from 0 on, or -1 for no bound"),
-        ("--weight", "-1", "'-1' must be a number from 0 on: a weight has no bound"),
+        ("--gpu-quota", "-2", "'-2' must be a number of 0 or more, or -1 (unlimited)"),
+        ("--gpu-limit", "many", "'many' must be a number of 0 or more, or -1 (unlimited)"),
+        ("--weight", "-1", "'-1' must be a number of 0 or more"),
     ],
 )
 def test_a_share_that_is_none_is_refused(
@@ -89,5 +89,5 @@ def test_an_answer_that_finds_no_room_is_reported_in_one_line() -> None:
         completed = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    message = "trainer-kai: the answer could not be written: No space left on device\n"
+    message = "trainer-kai: cannot write the output: No space left on device\n"
     assert (completed.returncode, completed.stderr) == (2, message)

@@ -1,7 +1,8 @@
-"""What the READMEs show of a command is what it prints."""
+"""What the README and the pages of docs show of a command is what it prints."""
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -11,15 +12,20 @@ from trainer_kai.cli.main import main
 SHOWN = re.compile(r"```\n\$ \S*trainer-kai (?P<arguments>.+)\n(?P<output>(?:.*\n)+?)```")
 
 
-@pytest.mark.parametrize("readme", ["README.md", "trainer_kai/cli/README.md"])
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if SHOWN.search(page.read_text())
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_is_shown_is_what_is_printed(
-    readme: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each shown command is run again, and prints the same."""
     monkeypatch.chdir(ROOT)
-    shown = list(SHOWN.finditer((ROOT / readme).read_text()))
 
-    assert shown
-    for it in shown:
+    for it in SHOWN.finditer(page.read_text()):
         main(shlex.split(it["arguments"]))
         assert capsys.readouterr().out.splitlines() == it["output"].splitlines()

@@ -157,7 +157,7 @@ async def test_answers_are_observed() -> None:
 
 
 async def test_a_cancelled_request_is_observed() -> None:
-    """What came of it is unknown: it had no answer."""
+    """What came of it is unknown: it had no response."""
     run = ClientRun(asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
         await run.client.send(SAFE)
@@ -194,7 +194,7 @@ async def test_who_sends_may_want_to_know_of_a_429() -> None:
 async def test_an_answer_that_cannot_be_read_is_an_error_of_ours(body: bytes) -> None:
     """It is reported with the request, which is not sent again: what was to be done is done."""
     run = ClientRun(ApiResponse(200, body))
-    with pytest.raises(Garbled, match=r"^PATCH .*/pods/p: 200: the answer makes no sense"):
+    with pytest.raises(Garbled, match=r"^PATCH .*/pods/p: 200: the response cannot be decoded"):
         await run.client.merge_patch(PODS, Key("a", "p"), {})
     with pytest.raises(Garbled):
         await run.client.list(ListTarget(PODS))

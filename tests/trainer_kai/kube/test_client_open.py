@@ -130,6 +130,6 @@ async def test_a_context_can_be_named(tmp_path: Path) -> None:
     """A wrong one is reported as any other fault."""
     async with RawHttpServer.open(always_answer(200), server_tls()) as wire:
         file = kubeconfig(tmp_path / "config", wire)
-    with pytest.raises(ConfigError, match="there is no context 'x'; there is: c"):
+    with pytest.raises(ConfigError, match="context 'x' does not exist; valid names are: c"):
         async with command_client(kubeconfig=file, context="x"):
             pass

@@ -91,7 +91,7 @@ async def test_an_action(case: Case[Callable[[Client], Awaitable[object]], SentR
 async def test_a_pod_must_be_named(pod: Key) -> None:
     """Nothing is sent to a path that leads elsewhere."""
     the, transcript = client(ApiResponse(201, b""))
-    with pytest.raises(ValueError, match=r"is no name|needs a namespace"):
+    with pytest.raises(ValueError, match=r"is not a name|needs a namespace"):
         await bind(the, pod, "n", uid="u")
 
     assert transcript.requests == []

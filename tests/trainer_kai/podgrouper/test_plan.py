@@ -105,13 +105,13 @@ def test_nothing_is_written(case: Case[Any, None]) -> None:
 # what another client did to a PodGroup -> whether it is brought in line
 DRIFTS: list[Case[dict[str, Any], bool]] = [
     Case("a scheduler reserved places", {"annotations": {RESERVED: "{}"}}, False),
-    Case("somebody added a field", {"spec": {"schedulingBackoff": 1}}, False),
+    Case("a client added a field", {"spec": {"schedulingBackoff": 1}}, False),
     Case(
-        "somebody assigned a topology", {"spec": {"topologyConstraint": {"topology": "t"}}}, False
+        "a client assigned a topology", {"spec": {"topologyConstraint": {"topology": "t"}}}, False
     ),
-    Case("somebody lowered the minimum", {"spec": {"minSubGroup": 0}}, True),
-    Case("somebody moved it to another queue", {"spec": {"queue": "mine"}}, True),
-    Case("somebody cut the tree", {"spec": {"subGroups": []}}, True),
+    Case("a client lowered the minimum", {"spec": {"minSubGroup": 0}}, True),
+    Case("a client changed the queue", {"spec": {"queue": "mine"}}, True),
+    Case("a client removed the sub-groups", {"spec": {"subGroups": []}}, True),
 ]
 
 
@@ -200,7 +200,7 @@ FORGED: list[Case[dict[str, Any], None]] = [
     Case("its owner is no Job", {"kind": "ReplicaSet", "apiVersion": "apps/v1"}, None),
     Case("its owner is no controller", {"controller": False}, None),
     Case("its Job is of another group", {"apiVersion": "example.com/v1"}, None),
-    Case("its Job is unknown", {"uid": "job-of-somebody-else"}, None),
+    Case("its Job is unknown", {"uid": "another-job"}, None),
     Case("its Job does not select it", {"labels": {}}, None),
     Case("its Job keeps no account of it", {"finalizers": ()}, None),
 ]
@@ -281,7 +281,9 @@ def test_an_unreadable_jobset_is_reported_and_hurts_no_other() -> None:
     steps = next_plan(store_with(admitted(obj)))
     assert steps.apply == ()
     (finding,) = steps.podgroup_plan.findings
-    assert finding.message.startswith("cannot be planned: 'many' is no quantity; write one such as")
+    assert finding.message.startswith(
+        "the PodGroups cannot be planned: 'many' is not a quantity; write one such as"
+    )
 
 
 def test_a_podgroup_that_is_too_large_is_reported() -> None:

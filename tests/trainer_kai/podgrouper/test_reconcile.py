@@ -196,7 +196,7 @@ async def test_a_group_is_applied_once_with_one_event() -> None:
     (_, event) = cluster.writes_of("events")[0]
     assert event["involvedObject"]["kind"] == "TrainJob"
     assert event["involvedObject"]["uid"] == "trainjob-1"
-    assert event["message"] == "Queue team-a: 4 node (1/1)"
+    assert event["message"] == "Created the PodGroups in queue team-a: 4 node (1/1)"
 
 
 async def test_a_group_that_is_gone_before_the_answer_comes_is_made_again() -> None:
@@ -280,7 +280,7 @@ async def test_what_never_runs_is_a_warning() -> None:
     cluster = FakeApiServer()
     obj, job = jobset("deepspeed-distributed")
     first, second = obj["spec"]["replicatedJobs"]
-    third = {**second, "name": "never", "dependsOn": [{"name": "nobody", "status": "Ready"}]}
+    third = {**second, "name": "never", "dependsOn": [{"name": "absent", "status": "Ready"}]}
     obj["spec"]["replicatedJobs"] = [first, second, third]
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
@@ -288,14 +288,14 @@ async def test_what_never_runs_is_a_warning() -> None:
 
     warnings = [body for _, body in cluster.writes_of("events") if body["type"] == "Warning"]
     assert [warning["reason"] for warning in warnings] == ["CannotRun"]
-    assert "'nobody'" in warnings[0]["message"]
+    assert "'absent'" in warnings[0]["message"]
 
 
 async def test_the_warning_comes_also_when_nothing_at_all_runs() -> None:
     """There is no PodGroup at all, and the Event is posted once all the same."""
     cluster = FakeApiServer()
     obj, job = jobset()
-    obj["spec"]["replicatedJobs"][0]["dependsOn"] = [{"name": "nobody", "status": "Ready"}]
+    obj["spec"]["replicatedJobs"][0]["dependsOn"] = [{"name": "absent", "status": "Ready"}]
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
         await cluster.until("events", 1)
@@ -325,12 +325,12 @@ async def test_an_invalid_request_gets_an_event() -> None:
     assert posted == [
         ("CannotRun", "Warning", "metadata.labels[kai.scheduler/queue]"),
         ("Noted", "Warning", "metadata.labels[kai.scheduler/preemptibility]"),
-        ("PodGroupsCreated", "Normal", "Queue A_b"),
+        ("PodGroupsCreated", "Normal", "Created the PodGroups in queue A_b"),
     ]
 
 
 async def test_a_new_queue_gets_an_event() -> None:
-    """A user who resumed a TrainJob sees its new queue."""
+    """A resumed TrainJob shows its new queue."""
     cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
@@ -343,7 +343,7 @@ async def test_a_new_queue_gets_an_event() -> None:
 
     (_, event) = cluster.writes_of("events")[1]
     assert event["reason"] == "QueueChanged"
-    assert event["message"] == "Queue team-a before, now team-b"
+    assert event["message"] == "The queue of the PodGroups changed from team-a to team-b"
 
 
 async def test_a_new_queue_gets_an_event_although_a_write_fails() -> None:
@@ -362,7 +362,7 @@ async def test_a_new_queue_gets_an_event_although_a_write_fails() -> None:
         await cluster.until("events", 2)
 
     posted = [(body["reason"], body["message"]) for _, body in cluster.writes_of("events")[1:]]
-    assert posted == [("QueueChanged", "Queue team-a before, now team-b")]
+    assert posted == [("QueueChanged", "The queue of the PodGroups changed from team-a to team-b")]
 
 
 async def test_the_event_does_not_depend_on_every_write() -> None:

@@ -20,7 +20,7 @@ SIMILAR = [
     Case("capital letters", ("KAI.Scheduler/Queue", "kai.scheduler/queue"), True),
     Case("the same", ("a", "a"), True),
     Case("two slips far apart", ("kia.scheduler/queen", "kai.scheduler/queue"), False),
-    Case("somebody else's", ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue"), False),
+    Case("another program's", ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue"), False),
     Case("nothing", ("", "kai.scheduler/queue"), False),
 ]
 
@@ -44,9 +44,9 @@ def test_labels_and_annotations() -> None:
         "metadata.annotations[kai.scheduler/batch-minmember]",
     ]
     assert [it.message for it in found] == [
-        "is read among the annotations only: move it there",
-        "is read among the labels only: move it there",
-        "nobody reads this name; is kai.scheduler/batch-min-member meant?",
+        "has no effect here: move it to metadata.annotations",
+        "has no effect here: move it to metadata.labels",
+        "has no effect: unknown name. Did you mean kai.scheduler/batch-min-member?",
     ]
 
 
@@ -54,13 +54,13 @@ OTHERS: list[Case[tuple[KnownKeys, str], list[str]]] = [
     Case(
         "of a queue",
         (QUEUE_KEYS, "trainer-kai.dev/reclaim-gaol"),
-        ["nobody reads this name; is trainer-kai.dev/reclaim-goal meant?"],
+        ["has no effect: unknown name. Did you mean trainer-kai.dev/reclaim-goal?"],
     ),
     Case("of a queue what it is called", (QUEUE_KEYS, "trainer-kai.dev/consolidation"), []),
     Case(
         "of a group",
         (PODGROUP_KEYS, "trainer-kai.dev/reservd"),
-        ["nobody reads this name; is trainer-kai.dev/reserved meant?"],
+        ["has no effect: unknown name. Did you mean trainer-kai.dev/reserved?"],
     ),
     Case("what only a TrainJob has", (PODGROUP_KEYS, "kai.scheduler/topolgy"), []),
 ]
@@ -93,4 +93,4 @@ def test_nor_for_another_of_its_kind(read: KnownKeys) -> None:
     """Annotations that KAI and we write on objects of any kind."""
     known = {it: "" for it in vars(names).values() if isinstance(it, str) and "/" in it}
 
-    assert not [it for it in misspelled_keys({}, known, read) if "nobody reads" in it.message]
+    assert not [it for it in misspelled_keys({}, known, read) if "unknown name" in it.message]

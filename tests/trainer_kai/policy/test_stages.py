@@ -28,7 +28,7 @@ EMPTY = {"parallelism": 2, "completions": 0}
 
 # a JobSet -> the replicatedJobs with pods, and the edges
 CASES: list[Case[JobSet, tuple[str, EdgeTexts]]] = [
-    Case("nobody waits", jobset(rjob("a"), rjob("b")), ("a b", ())),
+    Case("none waits", jobset(rjob("a"), rjob("b")), ("a b", ())),
     Case(
         "both kinds of dependence",
         jobset(rjob("a"), rjob("b", "a Ready"), rjob("c", "a Complete", "b Ready")),
@@ -40,12 +40,12 @@ CASES: list[Case[JobSet, tuple[str, EdgeTexts]]] = [
         ("a b c", ("a Ready b", "b Ready c")),
     ),
     Case(
-        "a chain leaves out who has no replicas",
+        "a chain leaves out one without replicas",
         jobset(rjob("a"), rjob("b", replicas=0), rjob("c"), order="InOrder"),
         ("a c", ("a Ready c",)),
     ),
     Case(
-        "a chain leads through who is paused",
+        "a chain leads through a paused one",
         jobset(rjob("a"), rjob("b", **PAUSED), rjob("c"), order="InOrder"),
         ("a c", ("a Ready c",)),
     ),
@@ -98,19 +98,19 @@ FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
         (
             "d",
             [
-                "spec.replicatedJobs[1].dependsOn: 'a' can never be Complete, so b never begins",
+                "spec.replicatedJobs[1].dependsOn: 'a' never becomes Complete, so 'b' never begins",
             ],
         ),
     ),
     Case(
         "fewer than no replicas are never reached",
         jobset(rjob("a", replicas=-1), rjob("b", "a Ready")),
-        ("", ["spec.replicatedJobs[1].dependsOn: 'a' can never be Ready, so b never begins"]),
+        ("", ["spec.replicatedJobs[1].dependsOn: 'a' never becomes Ready, so 'b' never begins"]),
     ),
     Case(
         "not in order either",
         jobset(rjob("a", replicas=-1), rjob("b"), order="InOrder"),
-        ("", ["spec.replicatedJobs[1]: 'a' can never be Ready, so b never begins"]),
+        ("", ["spec.replicatedJobs[1]: 'a' never becomes Ready, so 'b' never begins"]),
     ),
     Case(
         "a name that is not there",
@@ -119,8 +119,8 @@ FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
             "a",
             [
                 (
-                    "spec.replicatedJobs[1].dependsOn[0].name: there is no replicatedJob "
-                    "'launcer'; before it there is a"
+                    "spec.replicatedJobs[1].dependsOn[0].name: replicatedJob 'launcer' does "
+                    "not exist. Name one that is listed before: a"
                 )
             ],
         ),
@@ -131,14 +131,14 @@ FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
         ("a b", ["spec.replicatedJobs[0].dependsOn[0].name: 'b' must be listed before 'a'"]),
     ),
     Case(
-        "who depends on nobody knows what",
+        "one that depends on an unknown one",
         jobset(rjob("a", "x Ready")),
         (
             "",
             [
                 (
-                    "spec.replicatedJobs[0].dependsOn[0].name: there is no replicatedJob 'x'; "
-                    "before it there is none: this is the first one"
+                    "spec.replicatedJobs[0].dependsOn[0].name: replicatedJob 'x' does not "
+                    "exist. Remove dependsOn"
                 )
             ],
         ),
@@ -152,12 +152,12 @@ FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
         ),
     ),
     Case(
-        "who waits for itself",
+        "one that waits for itself",
         jobset(rjob("a"), rjob("b", "b Ready"), rjob("c", "b Complete")),
         (
             "a",
             [
-                "spec.replicatedJobs: b waits for itself, so it never begins",
+                "spec.replicatedJobs: replicatedJob b depends on itself, so it never begins",
             ],
         ),
     ),
@@ -168,7 +168,10 @@ FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
             "c",
             [
                 "spec.replicatedJobs[0].dependsOn[0].name: 'b' must be listed before 'a'",
-                "spec.replicatedJobs: a and b wait for each other, so none of them begins",
+                (
+                    "spec.replicatedJobs: replicatedJobs a and b depend on each other, so they "
+                    "never begin"
+                ),
             ],
         ),
     ),
@@ -179,8 +182,8 @@ FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
             "c",
             [
                 (
-                    "spec.replicatedJobs[0].template.spec.completions: must be there: a is "
-                    "Indexed, so its pods are counted"
+                    "spec.replicatedJobs[0].template.spec.completions: must be set: 'a' is "
+                    "Indexed, and the API server refuses its Jobs"
                 )
             ],
         ),

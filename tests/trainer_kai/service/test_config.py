@@ -24,8 +24,8 @@ Sources: TypeAlias = tuple[str, Mapping[str, str], Sequence[str]]  # file, envir
 
 LEVEL = "TRAINER_KAI_LOG_LEVEL"
 REMOVED = (
-    "was removed; where it was enforce set queue_access.unannotated to closed, where it was warn "
-    "or off leave both out"
+    "was removed; instead of enforce, set queue_access.unannotated to closed; instead of warn or "
+    "off, set nothing"
 )
 IN_FILE = "log: {level: debug}"
 
@@ -142,27 +142,27 @@ FAULTS: list[Case[Sources, list[str]]] = [
     Case(
         "a misspelt key",
         ("leader: {retrys: 2}", {}, []),
-        ["FILE:1 leader.retrys: is no setting; did you mean leader.retry_s?"],
+        ["FILE:1 leader.retrys: is not a setting; did you mean leader.retry_s?"],
     ),
     Case(
         "a key outside of its section",
         ("level: debug", {}, []),
-        ["FILE:1 level: is no setting; did you mean log.level?"],
+        ["FILE:1 level: is not a setting; did you mean log.level?"],
     ),
     Case(
         "a misspelt variable",
         ("", {"TRAINER_KAI_LOGLEVEL": "debug"}, []),
-        ["environment TRAINER_KAI_LOGLEVEL: is no setting; did you mean TRAINER_KAI_LOG_LEVEL?"],
+        ["environment TRAINER_KAI_LOGLEVEL: is not a setting; did you mean TRAINER_KAI_LOG_LEVEL?"],
     ),
     Case(
         "a variable that resembles none",
         ("", {"TRAINER_KAI_XYZ": "1"}, []),
-        ["environment TRAINER_KAI_XYZ: is no setting; --help lists them"],
+        ["environment TRAINER_KAI_XYZ: is not a setting; --help lists all settings"],
     ),
     Case(
         "a misspelt flag with a value of its own",
         ("", {}, ["--log-levle", "debug"]),
-        ["flag --log-levle: is no setting; did you mean --log-level?"],
+        ["flag --log-levle: is not a setting; did you mean --log-level?"],
     ),
     Case(
         "a variable that was removed",
@@ -182,7 +182,7 @@ FAULTS: list[Case[Sources, list[str]]] = [
     Case(
         "a value without a flag",
         ("", {}, ["debug"]),
-        ["flag debug: is no flag; write --name VALUE or --name=VALUE"],
+        ["flag debug: is not a flag; write --name VALUE or --name=VALUE"],
     ),
     Case("a flag without its value", ("", {}, ["--mode"]), ["flag --mode: needs a value"]),
     Case(
@@ -209,57 +209,52 @@ FAULTS: list[Case[Sources, list[str]]] = [
     Case(
         "a section with one value",
         ("health: 80", {}, []),
-        [f"FILE:1 health: is a section, with {', '.join(HEALTH)}"],
+        [f"FILE:1 health: is a section with the settings {', '.join(HEALTH)}"],
     ),
     Case(
         "sections that do not exist",
         ("foo: {}\nlogs: {level: debug}\nlog: {lvl: {}, far: []}\nhealth: {}", {}, []),
         [
-            "FILE:1 foo: is no setting; --help lists them",
-            "FILE:2 logs.level: is no setting; did you mean log.level?",
-            "FILE:3 log.lvl: is no setting; did you mean log.level?",
-            "FILE:3 log.far: is no setting; did you mean log.format?",
+            "FILE:1 foo: is not a setting; --help lists all settings",
+            "FILE:2 logs.level: is not a setting; did you mean log.level?",
+            "FILE:3 log.lvl: is not a setting; did you mean log.level?",
+            "FILE:3 log.far: is not a setting; did you mean log.format?",
         ],
     ),
     Case(
         "a setting with several values",
         ("context: [a, b]\nlog: {level: {a: b}}", {}, []),
-        ["FILE:1 context: should be one value", "FILE:2 log.level: should be one value"],
+        ["FILE:1 context: should be a single value", "FILE:2 log.level: should be a single value"],
     ),
     Case(
         "keys that are no text",
         ("1: a\non: b\n? [c]\n: d\n<<: {mode: external}", {}, []),
-        [f"FILE:{line}: the name of a setting should be text" for line in (1, 2, 3, 5)],
+        [f"FILE:{line}: the name of a setting should be a string" for line in (1, 2, 3, 5)],
     ),
     Case(
         "a list of settings",
         ("- mode", {}, []),
-        ["FILE: should be a mapping from settings to values"],
+        ["FILE: should be a mapping of settings to values"],
     ),
     Case(
         "a file that is no YAML",
         ("mode: bundled\nlog: [", {}, []),
-        ["FILE:2: is no YAML: expected the node content, but found '<stream end>'"],
+        ["FILE:2: is not valid YAML: expected the node content, but found '<stream end>'"],
     ),
     Case(
         "two documents",
         ("mode: bundled\n---\nmode: external", {}, []),
-        ["FILE:2: is no YAML: but found another document"],
+        ["FILE:2: is not valid YAML: but found another document"],
     ),
     Case(
         "a file that does not end",
         ("[" * 5000, {}, []),
-        ["flag --config: needs a file that can be read: maximum recursion depth exceeded"],
+        ["flag --config: cannot read the file: maximum recursion depth exceeded"],
     ),
     Case(
         "no file",
         ("", {}, ["--config=/no/such"]),
-        [
-            (
-                "flag --config: needs a file that can be read:"
-                " [Errno 2] No such file or directory: '/no/such'"
-            )
-        ],
+        [("flag --config: cannot read the file: [Errno 2] No such file or directory: '/no/such'")],
     ),
     Case("no name of a file", ("", {}, ["--config"]), ["flag --config: needs a value"]),
     Case(
@@ -277,7 +272,7 @@ FAULTS: list[Case[Sources, list[str]]] = [
         ("", {}, ["--leader-write-s=5"]),
         [
             (
-                "leader: lease_s should be more than renew_deadline_s and write_s together"
+                "leader: lease_s should be more than renew_deadline_s plus write_s"
                 " (flag --leader-write-s)"
             )
         ],
@@ -322,7 +317,7 @@ def test_a_file_that_is_no_text_is_a_fault(file: Path) -> None:
     file.write_bytes(b"\xff\xfe")
 
     (fault,) = faults(("", {}, [f"--config={file}"]), file)
-    assert fault.startswith("flag --config: needs a file that can be read: 'utf-8' codec")
+    assert fault.startswith("flag --config: cannot read the file: 'utf-8' codec")
 
 
 class Toy(pydantic.BaseModel):

@@ -11,12 +11,11 @@ from trainer_kai.service.config import load
 from trainer_kai.service.settings import ACTIONS, PROCESSES, AllSettings, Settings
 
 MODELS: Mapping[str, type[Settings]] = {**PROCESSES, "all": AllSettings}
-WITHOUT = "should have 'allocate', without which nothing starts"
+WITHOUT = "should include 'allocate'; without it no pod starts"
 TOGETHER = (
-    "leader: lease_s should be more than renew_deadline_s and write_s together"
-    " (flag --leader-write-s)"
+    "leader: lease_s should be more than renew_deadline_s plus write_s (flag --leader-write-s)"
 )
-THERE_ARE = "there are allocate, consolidation, reclaim, preempt"
+THERE_ARE = "valid names are allocate, consolidation, reclaim, preempt, stalegangeviction"
 
 # process, flags -> the faults
 NAMES: list[Case[tuple[str, ...], list[str]]] = [
@@ -32,9 +31,14 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
         ],
     ),
     Case(
-        "what a running scheduler leaves to its StaleGangController",
+        "none that starts anything",
         ("scheduler", "--policies-actions=stalegangeviction"),
-        [f"flag --policies-actions: 'stalegangeviction' is unknown; {THERE_ARE}"],
+        [
+            (
+                "flag --policies-actions: 'stalegangeviction' should include 'allocate';"
+                " without it no pod starts"
+            )
+        ],
     ),
     Case(
         "policies that can be left out",
@@ -110,7 +114,7 @@ def test_an_unknown_policy_is_reported_with_the_known_ones() -> None:
     """By name, in their order."""
     (fault,) = faults_of("scheduler", "--policies-disabled=elastik")
 
-    begin = "flag --policies-disabled: 'elastik' is unknown; did you mean elastic? there are "
+    begin = "flag --policies-disabled: 'elastik' is unknown; did you mean elastic? valid names are "
     assert fault.startswith(f"{begin}dynamicresources, elastic, ")
     assert not {*ACTIONS} & {*fault.split(", ")}
 
@@ -121,24 +125,24 @@ SECTIONS: list[Case[tuple[str, str], list[str]]] = [
         "each setting of a section that is misspelt",
         ("webhook", "admision: {lint: deny, cluster: grows}"),
         [
-            "admision.lint: is no setting; did you mean admission.lint?",
-            "admision.cluster: is no setting; did you mean admission.cluster?",
+            "admision.lint: is not a setting; did you mean admission.lint?",
+            "admision.cluster: is not a setting; did you mean admission.cluster?",
         ],
     ),
     Case(
         "or that stands outside of its process",
         ("all", "admision: {lint: deny}"),
-        ["admision.lint: is no setting; did you mean webhook.admission.lint?"],
+        ["admision.lint: is not a setting; did you mean webhook.admission.lint?"],
     ),
     Case(
         "one that is misspelt and empty",
         ("webhook", "admision: {}"),
-        ["admision: is no setting; did you mean admission.lint?"],
+        ["admision: is not a setting; did you mean admission.lint?"],
     ),
     Case(
         "one that resembles none",
         ("webhook", "other: {lint: deny}"),
-        ["other: is no setting; --help lists them"],
+        ["other: is not a setting; --help lists all settings"],
     ),
 ]
 

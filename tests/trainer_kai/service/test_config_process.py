@@ -64,7 +64,7 @@ def test_a_process_ends_with_2_and_all_faults_on_standard_error() -> None:
 
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        "the settings cannot work:",
+        "The settings are invalid:",
         "environment TRAINER_KAI_LOG_LEVEL: 'loud' should be 'debug', 'info', 'warning' or 'error'",
         "flag --mode: 'x' should be 'bundled' or 'external'",
     ]

@@ -13,9 +13,9 @@ PLAIN = managed(jobset(job("node"), job("launcher")))
 
 # managedFields -> whether a manager set (the JobSet's label, that of node, that of launcher)
 CASES = [
-    Case("what was applied is somebody's", LABELLED["metadata"], (True, True, False)),
-    Case("what nobody applied came with admission", PLAIN["metadata"], (False, False, False)),
-    Case("where nothing is noted all is somebody's", {}, (True, True, True)),
+    Case("what was applied has a manager", LABELLED["metadata"], (True, True, False)),
+    Case("what was not applied came with admission", PLAIN["metadata"], (False, False, False)),
+    Case("where nothing is recorded all has a manager", {}, (True, True, True)),
     Case("an empty note is none", {"managedFields": []}, (True, True, True)),
     Case("null is none", {"managedFields": None}, (True, True, True)),
     Case(

@@ -26,27 +26,27 @@ def body(**parts: object) -> bytes:
 
 # a body -> a piece of what is said about it
 MALFORMED = [
-    Case("nothing", b"", "no AdmissionReview: must be JSON"),
-    Case("no JSON", b"<html>", "no AdmissionReview: must be JSON"),
-    Case("half of it", review(jobset(), JOBSET)[:-9], "no AdmissionReview: must be JSON"),
+    Case("nothing", b"", "not an AdmissionReview: is not valid JSON"),
+    Case("no JSON", b"<html>", "not an AdmissionReview: is not valid JSON"),
+    Case("half of it", review(jobset(), JOBSET)[:-9], "not an AdmissionReview: is not valid JSON"),
     Case("more than it", review(jobset(), JOBSET) + b"{}", "trailing characters"),
-    Case("a list", b"[]", "must be an object, and is a list"),
-    Case("NaN", body(request={"uid": "u", "x": float("nan")}), "must be JSON"),
-    Case("bytes that are no text", b'{"kind": "\xff"}', "must be JSON"),
+    Case("a list", b"[]", "must be an object, not a list"),
+    Case("NaN", body(request={"uid": "u", "x": float("nan")}), "is not valid JSON"),
+    Case("bytes that are no text", b'{"kind": "\xff"}', "is not valid JSON"),
     Case(
         "another version",
         body(apiVersion="admission.k8s.io/v1beta1"),
-        "must be 'admission.k8s.io/v1' 'AdmissionReview', and is 'admission.k8s.io/v1beta1'",
+        "are 'admission.k8s.io/v1beta1' 'AdmissionReview', and must be 'admission.k8s.io/v1' ",
     ),
-    Case("another kind", body(kind="Status"), "and is 'admission.k8s.io/v1' 'Status'"),
-    Case("no request", body(request=None), "request: is missing"),
-    Case("no uid", body(request={}), "request.uid: must be there"),
+    Case("another kind", body(kind="Status"), "are 'admission.k8s.io/v1' 'Status', and must be"),
+    Case("no request", body(request=None), "request: must not be empty"),
+    Case("no uid", body(request={}), "request.uid: is missing"),
     Case("an empty uid", body(request={"uid": ""}), "request.uid: must not be empty"),
-    Case("a uid that is a number", body(request={"uid": 7}), "request.uid: must be a text"),
+    Case("a uid that is a number", body(request={"uid": 7}), "request.uid: must be a string"),
     Case(
-        "deeper than anybody can read",
+        "deeper than any parser reads",
         b'{"request":{"uid":"u","object":' + b"[" * 100_000,
-        "no AdmissionReview: must be JSON",
+        "not an AdmissionReview: is not valid JSON",
     ),
 ]
 
@@ -81,9 +81,14 @@ ANSWERS = [
         {"uid": "u-1", "allowed": True, "warnings": ["a", "b c [31m"]},
     ),
     Case(
+        "with a long one, cut between words",
+        AdmissionResponse(warnings=("seven_7 " * 40,)),
+        {"uid": "u-1", "allowed": True, "warnings": ["seven_7 " * 31 + "…"]},
+    ),
+    Case(
         "with a very long one",
         AdmissionResponse(warnings=("é" * 300,)),
-        {"uid": "u-1", "allowed": True, "warnings": ["é" * 255 + "…"]},
+        {"uid": "u-1", "allowed": True, "warnings": ["é" * 254 + " …"]},
     ),
     Case(
         "refused",

@@ -1,10 +1,5 @@
 """What lint compares with: no kind that was not listed, and no object that is gone."""
 
-import msgspec
-import pytest
-
-from tests.support.case import Case, ids
-from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.node import Node
 from trainer_kai.api.priority import PriorityClass
@@ -12,7 +7,7 @@ from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.api.topology import Topology
 from trainer_kai.policy.lint import KnownCluster
-from webhook.cache.cluster import MAX_TEXT_BYTES, ClusterObjects, RuntimeText
+from webhook.cache.cluster import ClusterObjects
 
 KEY = Key("", "a")
 A = Meta(name="a", annotations={"some": "note"})
@@ -70,46 +65,3 @@ def test_of_a_class_only_what_a_rule_reads_is_kept() -> None:
     found = cluster.known_cluster(autoscales=False).priorities
 
     assert found == {"a": PriorityClass(metadata=Meta(name="a"), value=7)}
-
-
-def text(spec: object) -> RuntimeText:
-    """Return a runtime as it is read off the wire, with nulls as Kubernetes writes them."""
-    metadata = {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    return decode(RuntimeText, encode({"metadata": metadata, "spec": spec}))
-
-
-LONG = {"template": {"metadata": {"annotations": {"a": "x" * MAX_TEXT_BYTES}}}}
-TEXTS: list[Case[list[RuntimeText], int | None]] = [
-    Case("one", [text({"mlPolicy": {"numNodes": 3, "torch": None}})], 3),
-    Case(
-        "a later one", [text({"mlPolicy": {"numNodes": 3}}), text({"mlPolicy": {"numNodes": 4}})], 4
-    ),
-    Case("one that is too long", [text({"mlPolicy": {"numNodes": 3}}), text(LONG)], None),
-    Case("one that cannot be read", [text({"mlPolicy": 3})], None),
-]
-
-
-@pytest.mark.parametrize("case", TEXTS, ids=ids)
-def test_runtimes_are_read_when_they_are_named(case: Case[list[RuntimeText], int | None]) -> None:
-    """The last text counts."""
-    cluster = ClusterObjects()
-    for runtime in case.given:
-        cluster.put_runtime(runtime)
-
-    found = cluster.runtime(KEY)
-    cluster.drop_runtime(KEY)
-
-    policy = found.spec.ml_policy if found else None
-    assert (policy.num_nodes if policy else None) == case.want
-    assert cluster.runtime(KEY) is None
-
-
-def test_a_runtime_is_kept_as_its_own_text() -> None:
-    """Not as a part of the page that it came with."""
-    cluster = ClusterObjects()
-    cluster.put_runtime(RuntimeText(metadata=A, spec=msgspec.Raw(b'{"mlPolicy":{"numNodes":2}}')))
-
-    found = cluster.runtime(KEY)
-
-    assert found is not None
-    assert found.metadata.name == "a"

@@ -7,8 +7,9 @@ from tests.webhook.trainjobs import queue_tree
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, QueueAccessMode
 from webhook.cache.queues import QueueTree
 
-ABSENT = "there is no such queue: make it, or name one that is there"
-BELOW = "that queue has others below it: name one of those"
+CREATE = "create the queue, or name an existing one"
+ABSENT = f"does not exist. {CREATE.capitalize()}"
+BELOW = "has child queues and cannot hold workloads. Name one of the children:"
 
 
 def changed() -> QueueTree:
@@ -24,18 +25,25 @@ LACKS = [
     Case("one at the top", (queue_tree("a"), "a"), None),
     Case("one below another", (queue_tree("a", b="a"), "b"), None),
     Case("none", (queue_tree("a"), "b"), ABSENT),
-    Case("one above another", (queue_tree("a", b="a"), "a"), f"{BELOW} (b)"),
+    Case("one above another", (queue_tree("a", b="a"), "a"), f"{BELOW} b"),
     Case(
         "one above many",
         (queue_tree("a", **dict.fromkeys("fdbce", "a")), "a"),
-        f"{BELOW} (b, c, d, …)",
+        f"{BELOW} b, c, d, …",
     ),
-    Case("one whose child went elsewhere", (changed(), "old"), None),
-    Case("one that a child came to", (changed(), "new"), f"{BELOW} (moved)"),
-    Case("one whose child is gone", (changed(), "parent"), None),
-    Case("one whose parent is not there", (changed(), "orphan"), None),
+    Case("one that lost its child to another", (changed(), "old"), None),
+    Case("one that a child came to", (changed(), "new"), f"{BELOW} moved"),
+    Case("one with a deleted child", (changed(), "parent"), None),
+    Case("one with a missing parent", (changed(), "orphan"), None),
     Case("one that is only named as a parent", (changed(), "gone"), ABSENT),
     Case("before they are listed", (QueueTree(), "a"), None),
+    Case(
+        "one letter off",
+        (queue_tree("team-b", "team-vision"), "team-vison"),
+        f"does not exist. Did you mean 'team-vision'? Otherwise {CREATE}",
+    ),
+    Case("only a parent is similar", (queue_tree("teams", sub="teams"), "team1"), ABSENT),
+    Case("too short to tell", (queue_tree("abcd"), "abcc"), ABSENT),
 ]
 
 

@@ -9,14 +9,15 @@ from tests.support.case import Case, ids
 from tests.webhook.objects import BUNDLED, EXTERNAL, QUEUE, Obj
 from tests.webhook.served_webhook import ServedWebhook, serving
 from tests.webhook.trainjob_reviews import ReviewResult, ask
-from tests.webhook.trainjobs import CLUSTER_RUNTIME, patch, slim_runtime, submitted
+from tests.webhook.trainjobs import CLUSTER_RUNTIME, patch, submitted
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.node import Node
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.cache.cluster import MAX_TEXT_BYTES, ClusterObjects, RuntimeText
+from webhook.cache.runtime_cache import MAX_TEXT_BYTES, RuntimeCache
+from webhook.cache.runtimes import WatchedRuntime
 from webhook.reviews.trainjob import AdmissionPolicy
 from webhook.rules.lint import LintPolicy
 
@@ -32,12 +33,12 @@ NODE: Obj = {
 WARN, DENY = LintPolicy(), LintPolicy(denies=True)
 GROWS = LintPolicy(denies=True, autoscales=True)
 LARGE = (
-    f"spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node asks for 16 {GPU}, and the one "
-    "node for it has 8; ask for that or less"
+    f"spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node requests 16 {GPU}, and the "
+    "one eligible node has 8. Request at most 8"
 )
 GOLD = (
-    "metadata.labels[priorityClassName]: there is no PriorityClass 'gold', so it counts for "
-    "nothing; there is none"
+    "metadata.labels[priorityClassName]: PriorityClass 'gold' does not exist, so the label is "
+    "ignored. None exists: create it, or remove the name"
 )
 H100 = {"nodeSelector": {"gpu": "h100"}}
 
@@ -45,11 +46,10 @@ H100 = {"nodeSelector": {"gpu": "h100"}}
 def known_to(served: ServedWebhook) -> None:
     """Tell a webhook of a runtime, one node with 8 GPUs, and that there is no priority class."""
     template = {"spec": {"replicatedJobs": [NODE]}}
-    served.cache.put_runtime(slim_runtime(template))
     metadata = {"name": CLUSTER_RUNTIME.name}
     whole = {"metadata": metadata, "spec": {"mlPolicy": {"numNodes": 1}, "template": template}}
+    served.cache.runtimes.put(decode(WatchedRuntime, encode(whole)))
     cluster = served.cache.cluster
-    cluster.put_runtime(decode(RuntimeText, encode(whole)))
     allocatable = {"cpu": "8", "pods": "10", GPU: "8"}
     node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
     cluster.put_node(decode(Node, encode(node)))
@@ -58,7 +58,7 @@ def known_to(served: ServedWebhook) -> None:
 
 
 def job(gpus: int = 1, **parts: Any) -> Obj:
-    """Return a TrainJob whose pods ask for GPUs."""
+    """Return a TrainJob with pods that request GPUs."""
     labels = parts.pop("labels", None)
     limits = {"limits": {GPU: gpus}}
     return submitted(labels, trainer={"resourcesPerNode": limits}, **parts)
@@ -70,7 +70,7 @@ def selecting() -> Obj:
     return patch({"name": "node", **pods})
 
 
-TODAY = "no node has gpu=h100 today, which node selects; it waits for one"
+TODAY = "pods of node select gpu=h100, which no node has today. The pods wait for such a node"
 AT = (
     "ClusterTrainingRuntime torch, spec.template.spec.replicatedJobs[0].template.spec.template.spec"
 )
@@ -85,12 +85,12 @@ REVIEWS: list[Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]] = [
         ReviewResult(0, "", [LARGE]),
     ),
     Case(
-        "a node that may come refuses nobody",
+        "a node that may come denies nothing",
         (DENY, job(runtimePatches=[selecting()]), None),
         ReviewResult(0, "", [f"spec.runtimeRef: {TODAY} ({AT})"]),
     ),
     Case(
-        "and where nodes come by themselves, nobody speaks of it",
+        "and on a cluster that adds nodes it is not reported",
         (GROWS, job(runtimePatches=[selecting()]), None),
         ReviewResult(0, "", []),
     ),
@@ -170,7 +170,8 @@ async def test_a_required_topology_is_warned_of_where_our_scheduler_places(
 
     warning = (
         "metadata.annotations[kai.scheduler/topology-required-placement]: required topology "
-        '"rack" of topology "dc" is not supported yet: the pods wait; remove it or use '
+        "level 'rack' of Topology 'dc' is not supported yet, so the pods never start. Remove the "
+        "annotation, or use "
         "kai.scheduler/topology-preferred-placement"
     )
     assert found == ReviewResult(0, "", [warning] if rules.mode == "bundled" else [])
@@ -182,10 +183,10 @@ async def test_until_a_runtime_is_known_there_is_no_message() -> None:
         assert await ask(served, job(16)) == ReviewResult(0, "", [])
 
 
-class Broken(ClusterObjects):
+class Broken(RuntimeCache):
     """Surroundings in which we made a mistake."""
 
-    def runtime(self, key: Key) -> Runtime | None:
+    def whole(self, key: Key) -> Runtime | None:
         """Fail."""
         raise ZeroDivisionError(key)
 
@@ -193,10 +194,10 @@ class Broken(ClusterObjects):
 async def test_a_mistake_in_lint_skips_no_other_rule() -> None:
     """The other results for a TrainJob are returned, and the log has the error."""
     async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=DENY)) as served:
+        served.cache.runtimes = Broken()
         known_to(served)
-        served.cache.cluster = Broken()
         with capture_logs() as logs:
             found = await ask(served, job(16, labels={QUEUE: "-"}))
 
     assert found.code == 422
-    assert [it["event"] for it in logs] == ["trainjob not linted", "object refused"]
+    assert [it["event"] for it in logs] == ["trainjob not linted", "object denied"]

@@ -15,11 +15,12 @@ from tests.webhook.trainjob_reviews import PATH, FakeLookups, ReviewResult, ask,
 from tests.webhook.trainjobs import (
     CLUSTER_RUNTIME,
     NAMESPACE_RUNTIME,
+    ONE_JOB,
     body,
     patch,
     runtime,
-    slim_runtime,
     submitted,
+    watched_runtime,
 )
 from trainer_kai.api.meta import Key
 from webhook.reviews.live_lookups import live_lookups
@@ -27,13 +28,13 @@ from webhook.rules.permission import AccessCache, QueueAccessRequest, UserInfo
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 CLOSED = (
-    "may not use the queue 'b', which is closed (annotation trainer-kai.dev/access of queue b): "
-    "name another queue, or have it granted by: trainer-kai queue allow b -n team"
+    "may not use queue 'b': the queue is closed (annotation trainer-kai.dev/access of queue "
+    "b). Name another queue, or ask an administrator to run: trainer-kai queue allow b -n team"
 )
 FORBIDDEN = f"user 'ann' {CLOSED} --user ann"
 UNASKED = (
-    f"{LABEL}: it cannot be asked whether user 'ann' may use 'b': POST /reviews: no answer: nobody "
-    "there; try again"
+    f"{LABEL}: access of user 'ann' to queue 'b' cannot be checked: POST /reviews: no response: "
+    "no connection. Try again"
 )
 EXTRA = (("from", ("office",)),)
 FREE = ReviewResult(0, "", [])
@@ -101,12 +102,13 @@ async def test_of_an_open_queue_nothing_is_asked(
         assert (result.code == 403) is case.want
         assert bool(lookups.access_requests) is case.want
         assert (
-            result == FREE or "or have it granted by: trainer-kai queue allow b" in result.message
+            result == FREE
+            or "or ask an administrator to run: trainer-kai queue allow b" in result.message
         )
 
 
 async def test_a_queue_that_others_name_is_asked_of_the_namespace() -> None:
-    """Its pods would wait for ever; the user who submits did not choose it."""
+    """Its pods would wait for ever; the user that submits it did not choose it."""
     async with reviewing_webhook() as (served, lookups):
         served.cache.queues.put("default-queue", "", "closed")
         result = await ask(served, submitted())
@@ -139,10 +141,10 @@ async def test_a_denial_gives_its_reason() -> None:
         assert served.count("admission_reviews_total", kind="trainjob", outcome="denied") == 1
 
 
-SLOW = f"{LABEL}: it cannot be asked whether user 'ann' may use 'b': no answer within 0.9 s"
+SLOW = f"{LABEL}: access of user 'ann' to queue 'b' cannot be checked: no answer within 0.9 s"
 DOUBT: list[Case[tuple[str | None, str], ReviewResult]] = [
     Case("closed", ("closed", "away"), ReviewResult(503, UNASKED, [])),
-    Case("closed, and slow", ("closed", "slow"), ReviewResult(503, f"{SLOW}; try again", [])),
+    Case("closed, and slow", ("closed", "slow"), ReviewResult(503, f"{SLOW}. Try again", [])),
     Case("not annotated", (None, "away"), FREE),
 ]
 
@@ -174,7 +176,7 @@ async def test_a_slow_review_delays_no_other() -> None:
 
 
 async def test_it_is_asked_once_for_many() -> None:
-    """A user who submits two hundred at once is asked about once; another user again."""
+    """A user with two hundred at once is checked once; another user again."""
     lookups = FakeLookups()
     lookups.takes_s = 0.05
     async with reviewing_webhook(lookups) as (served, _):
@@ -219,7 +221,7 @@ UPDATES = [
 async def test_a_user_does_not_answer_for_the_choice_of_another(
     case: Case[tuple[Obj, Obj], int],
 ) -> None:
-    """Only the user who changes the queue is asked about, and only about the new one."""
+    """Only the user that changes the queue is checked, and only for the new one."""
     obj, old = case.given
     async with reviewing_webhook() as (served, lookups):
         user_info = {"username": "system:serviceaccount:kueue-system:kueue"}
@@ -232,8 +234,10 @@ async def test_a_runtime_of_ones_own_names_a_queue() -> None:
     lookups = FakeLookups()
     lookups.runtimes[NAMESPACE_RUNTIME] = runtime(labels={QUEUE: "b"})
     async with reviewing_webhook(lookups) as (served, _):
-        served.cache.put_runtime(
-            slim_runtime({"metadata": {"labels": {QUEUE: "a"}}}, key=NAMESPACE_RUNTIME)
+        served.cache.runtimes.put(
+            watched_runtime(
+                {"metadata": {"labels": {QUEUE: "a"}}, **ONE_JOB}, key=NAMESPACE_RUNTIME
+            )
         )
         result = await ask(served, submitted(own=True))
 
@@ -245,7 +249,7 @@ async def test_a_runtime_of_ones_own_names_a_queue() -> None:
 async def test_what_the_cache_knows_is_not_read() -> None:
     """A runtime of the cluster, or any where what the TrainJob says of queues stays the same."""
     async with reviewing_webhook() as (served, lookups):
-        served.cache.put_runtime(slim_runtime({}, key=NAMESPACE_RUNTIME))
+        served.cache.runtimes.put(watched_runtime(ONE_JOB, key=NAMESPACE_RUNTIME))
         await ask(served, submitted())
         await ask(
             served,
@@ -257,8 +261,8 @@ async def test_what_the_cache_knows_is_not_read() -> None:
 
 
 UNREADABLE = (
-    "spec.runtimeRef: it cannot be read which queue it names: GET team/own: 404 NotFound: not "
-    "found; try again"
+    "spec.runtimeRef: the queue of the runtime is unknown: GET team/own: 404 NotFound: not "
+    "found. Try again"
 )
 UNREAD: list[Case[tuple[str | None, Any, Obj], ReviewResult]] = [
     Case("there are closed queues", ("closed", "open", {}), ReviewResult(503, UNREADABLE, [])),
@@ -287,7 +291,7 @@ async def test_a_runtime_missing_from_the_cache_is_read() -> None:
         result = await ask(served, submitted({QUEUE: "a"}))
 
         assert (result.code, lookups.reads) == (422, [CLUSTER_RUNTIME])
-        assert result.message.startswith("spec.runtimeRef: two schedulers are asked for")
+        assert result.message.startswith("spec.runtimeRef: two schedulers are requested")
 
 
 @pytest.mark.parametrize("user_info", [None, 5, {"groups": "people"}], ids=str)
@@ -301,9 +305,12 @@ async def test_user_info_is_required(user_info: Any) -> None:
         assert lookups.access_requests == []
 
 
-MISTAKE = "its log says why"
-UNDECIDED = ReviewResult(503, f"trainer-kai failed to decide about this TrainJob; {MISTAKE}", [])
-UNSEEN = ReviewResult(0, "", [f"trainer-kai failed to look at this object; {MISTAKE}"])
+MISTAKE = (
+    "trainer-kai had an internal error: this TrainJob was not validated. The log of the webhook "
+    "shows the error"
+)
+UNDECIDED = ReviewResult(503, MISTAKE, [])
+UNSEEN = ReviewResult(0, "", [MISTAKE])
 MISTAKES: list[Case[tuple[str | None, Obj | None], ReviewResult]] = [
     Case("no closed queues", (None, None), UNSEEN),
     Case("closed queues", ("closed", None), UNDECIDED),
@@ -318,7 +325,7 @@ async def test_a_mistake_of_ours(
     """It lets no TrainJob in unseen, and keeps back none that is there; the log has it whole."""
     access, old = case.given
     async with reviewing_webhook(access=access) as (served, _):
-        monkeypatch.setattr(served.cache, "runtime", broken)
+        monkeypatch.setattr(served.cache.runtimes, "summary", broken)
         with capture_logs() as logs:
             result = await ask(served, submitted({QUEUE: "a"}), old)
 
@@ -341,7 +348,7 @@ async def test_a_dry_run_is_answered_alike() -> None:
 
 
 def test_a_yes_holds_for_a_minute_and_a_no_for_a_moment() -> None:
-    """A user who was just granted a queue need not wait for long."""
+    """A user with a new grant need not wait for long."""
     answers, user_info = AccessCache(), UserInfo(username="ann")
     yes, no = (QueueAccessRequest.for_user(user_info, "team", queue) for queue in "ab")
     answers.put(yes, 100.0, is_allowed=True)

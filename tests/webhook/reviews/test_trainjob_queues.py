@@ -11,11 +11,12 @@ from tests.webhook.served_webhook import serving
 from tests.webhook.trainjob_reviews import FakeLookups, ask, reviewing_webhook
 from tests.webhook.trainjobs import (
     NAMESPACE_RUNTIME,
+    ONE_JOB,
     patch,
     pod_patch,
     runtime,
-    slim_runtime,
     submitted,
+    watched_runtime,
 )
 from webhook.reviews.trainjob import AdmissionPolicy
 
@@ -60,7 +61,7 @@ QUEUES_MADE = [
     Case("made just before", (False, "new"), 0),
     Case("not made", (False, "other"), 422),
     Case("none that can be", (False, "a,b"), 422),
-    Case("nobody there", (True, "new"), 422),
+    Case("no connection", (True, "new"), 422),
 ]
 
 
@@ -72,7 +73,7 @@ async def test_a_queue_that_is_not_cached(case: Case[tuple[bool, str], int]) -> 
     admission_policy = AdmissionPolicy(BUNDLED, denies_unknown_queues=True)
     async with serving(live=lookups.live, admission_policy=admission_policy) as served:
         served.cache.queues.mark_listed()
-        served.cache.put_runtime(slim_runtime({}))
+        served.cache.runtimes.put(watched_runtime(ONE_JOB))
         result = await ask(served, submitted({QUEUE: queue}))
 
         assert (result.code, result.warnings) == (case.want, [])

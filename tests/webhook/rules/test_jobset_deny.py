@@ -153,8 +153,9 @@ def test_a_queue_that_no_label_can_name_is_refused() -> None:
         jobset(), jobset_context(runtime_queue="Team A")
     ).denial == AdmissionDenial(
         422,
-        "the queue comes from the runtime's podGroupPolicy.kaiScheduler.queue: 'Team A' must be "
-        "at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit",
+        "the queue name from the runtime's podGroupPolicy.kaiScheduler.queue is invalid: "
+        "'Team A' must be at most 63 letters, digits, '-', '_' and '.', and begin and end "
+        "with a letter or digit",
     )
 
 
@@ -169,8 +170,16 @@ def chain(length: int, width: int) -> Obj:
 
 MANY: list[Case[Obj, str | None]] = [
     Case("as many as are planned", chain(MOST_JOBS, 1), None),
-    Case("one more", chain(MOST_JOBS + 1, 0), "65 are more than the 64 that are planned"),
-    Case("too many edges", chain(MOST_JOBS, 20), "1070 dependencies are more than 640"),
+    Case(
+        "one more",
+        chain(MOST_JOBS + 1, 0),
+        "the JobSet has 65 replicatedJobs, and the maximum is 64",
+    ),
+    Case(
+        "too many edges",
+        chain(MOST_JOBS, 20),
+        "the JobSet has 1070 dependencies (dependsOn), and the maximum is 640. Remove some",
+    ),
 ]
 
 
@@ -204,7 +213,7 @@ LARGE: list[Case[JobSetCase, str | None]] = [
     Case(
         "it has not",
         JobSetCase(jobset(job("node", replicas=3000))),
-        "node would need 3001 sub-groups",
+        "the PodGroup of node would have 3001 sub-groups",
     ),
     Case(
         "a part has not",
@@ -214,10 +223,10 @@ LARGE: list[Case[JobSetCase, str | None]] = [
                 job("b", replicas=3000, dependsOn=[{"name": "a", "status": "Complete"}]),
             )
         ),
-        "b would need 3001 sub-groups",
+        "the PodGroup of b would have 3001 sub-groups",
     ),
     Case(
-        "who groups by himself needs none",
+        "a user that makes the PodGroup needs none",
         JobSetCase(
             jobset(job("node", replicas=3000)),
             jobset_context(annotations={"kai.scheduler/skip-podgrouper": "true"}),
@@ -233,12 +242,12 @@ LARGE: list[Case[JobSetCase, str | None]] = [
     Case(
         "one more comes later",
         JobSetCase(jobset(job("a"), _numerous("b", 100_001))),
-        "b would have 100001 pods that come later",
+        "b would have 100001 expected pods (they start after others",
     ),
     Case(
         "a stage has very many Jobs",
         JobSetCase(jobset(job("node", replicas=2**31 - 1)), rules=EXTERNAL),
-        "node would have 2147483647 Jobs, and a group is of 3000 at most; lower replicas",
+        "the PodGroup of node would have 2147483647 Jobs, and the maximum is 3000. Lower replicas",
     ),
 ]
 

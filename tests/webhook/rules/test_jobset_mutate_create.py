@@ -47,15 +47,13 @@ class JobSetCase(NamedTuple):
 
 
 def labelled(queue: str, **parts: Any) -> Obj:
-    """Return a job whose pods name a queue."""
+    """Return a job with pods that name a queue."""
     return job("node", labels={QUEUE: queue}, **parts)
 
 
 WHOLE = {"node": (KAI, "default-queue", "Main")}
 QUEUES = [
-    Case(
-        "nobody says anything", JobSetCase(jobset()), WrittenFields("default-queue", MARKED, WHOLE)
-    ),
+    Case("nothing is named", JobSetCase(jobset()), WrittenFields("default-queue", MARKED, WHOLE)),
     Case(
         "the namespace says it",
         JobSetCase(jobset(), jobset_context(namespace_labels={QUEUE: "n"})),
@@ -99,7 +97,7 @@ QUEUES = [
         WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
-        "without notes on who wrote it a label is its author's",
+        "without managed fields a label is its author's",
         JobSetCase(jobset(labelled("p"), labels={QUEUE: "j"})),
         WrittenFields("j", MARKED, {"node": (KAI, "p", "Main")}),
     ),
@@ -125,7 +123,7 @@ UNITS = [
         ),
     ),
     Case(
-        "an external scheduler gets a group for each stage, and nobody else groups",
+        "an external scheduler gets a group for each stage, and no other program groups",
         JobSetCase(jobset(job("node"), job("launcher", **READY)), rules=EXTERNAL),
         WrittenFields(
             "default-queue",
@@ -154,12 +152,12 @@ UNITS = [
         WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
-        "who has no pods is in no group",
+        "one without pods is in no PodGroup",
         JobSetCase(jobset(job("node"), job("none", replicas=0))),
         WrittenFields("default-queue", MARKED, {**WHOLE, "none": (KAI, "default-queue", None)}),
     ),
     Case(
-        "marks that somebody forged are put right",
+        "forged marks are corrected",
         JobSetCase(
             managed(
                 jobset(
@@ -172,7 +170,7 @@ UNITS = [
         WrittenFields("default-queue", MARKED, {**WHOLE, "extra": ("other", None, None)}),
     ),
     Case(
-        "a user who groups by himself, said on the TrainJob",
+        "a user makes the PodGroup, by the TrainJob",
         JobSetCase(jobset(labelled("p")), jobset_context(annotations={SKIP: "true"})),
         WrittenFields("p", {**MARKED, SKIP: "true"}, {"node": (KAI, "p", None)}),
     ),
@@ -191,7 +189,7 @@ UNITS = [
         ),
     ),
     Case(
-        "who asks for KAI's own grouping gets it",
+        "KAI's own grouping, on request",
         JobSetCase(managed(jobset(annotations={SKIP: "false"})), rules=EXTERNAL),
         WrittenFields(
             "default-queue", {**MARKED, SKIP: "false"}, {"node": (KAI, "default-queue", None)}
@@ -350,12 +348,22 @@ WARNINGS = [
     Case(
         "a scheduler that knows nothing of the others",
         JobSetCase(jobset(job("node"), job("extra", "default-scheduler"))),
-        ["spec.replicatedJobs[1].template.spec.template.spec.schedulerName: extra is left to"],
+        [
+            (
+                "spec.replicatedJobs[1].template.spec.template.spec.schedulerName: the "
+                "pods of extra are in no"
+            )
+        ],
     ),
     Case(
         "pod templates that differ",
         JobSetCase(managed(jobset(labelled("p"), job("a", labels={QUEUE: "q"})))),
-        ["pod templates name q; the whole goes to p: the label of a pod template"],
+        [
+            (
+                f"metadata.labels[{QUEUE}]: the PodGroups use queue p, from the label of a "
+                "pod template; "
+            )
+        ],
     ),
     Case(
         "wishes that cannot be meant, each once",
@@ -366,7 +374,7 @@ WARNINGS = [
             ),
         ),
         [
-            "metadata.annotations[kai.scheduler/batch-min-member]: 'x'",
+            "metadata.annotations[kai.scheduler/batch-min-member]: ignored: 'x'",
             "metadata.labels[kai.scheduler/preemptibility]: 'maybe'",
             "metadata.annotations[kai.scheduler/preemption-delay]: ",
         ],
@@ -379,9 +387,9 @@ WARNINGS = [
     Case(
         "what will never begin",
         JobSetCase(
-            jobset(job("node"), job("late", dependsOn=[{"name": "nobody", "status": "Ready"}]))
+            jobset(job("node"), job("late", dependsOn=[{"name": "absent", "status": "Ready"}]))
         ),
-        ["spec.replicatedJobs[1].dependsOn[0].name: there is no replicatedJob 'nobody'"],
+        ["spec.replicatedJobs[1].dependsOn[0].name: replicatedJob 'absent' does not exist"],
     ),
 ]
 

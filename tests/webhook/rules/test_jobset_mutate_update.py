@@ -59,7 +59,7 @@ def changed(obj: Obj, annotations: Changes, labels: Changes | None = None) -> Ob
 
 
 def relabelled(obj: Obj, name: str, value: str | None) -> Obj:
-    """Return a JobSet whose pod templates have another label."""
+    """Return a JobSet with another label on its pod templates."""
     other = copy.deepcopy(obj)
     for it in other["spec"]["replicatedJobs"]:
         members = it["template"]["spec"]["template"]["metadata"]["labels"]
@@ -118,7 +118,7 @@ UPDATES = [
         WrittenFields("u", MARKED, {"node": (KAI, "u", "Main")}),
     ),
     Case(
-        "its label was taken away: what we wrote is nobody's wish",
+        "its label was removed: no user wanted what we wrote",
         Update(TEAM_T, TEAM_T, jobset_context(namespace_labels={QUEUE: "n"})),
         WrittenFields("n", MARKED, {"node": (KAI, "n", "Main")}),
     ),
@@ -156,14 +156,14 @@ UPDATES = [
         ),
     ),
     Case(
-        "who grouped by himself goes on to",
+        "a user that made the PodGroup keeps it",
         Update(SELF_GROUPED, relabelled(SELF_GROUPED, GANG, "Main")),
         WrittenFields(
             "default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}
         ),
     ),
     Case(
-        "who wants to begin with it is too late",
+        "a user that wants to begin with it is too late",
         Update(PLAIN, changed(PLAIN, {SKIP: "true"})),
         WrittenFields("default-queue", {**MARKED, SKIP: "true"}, WHOLE),
     ),
@@ -231,12 +231,12 @@ KEPT = [
         WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
-        "a label that somebody changes on the JobSet, which nothing outranks",
+        "a label that a user changes on the JobSet, which nothing outranks",
         Update(RUNNING, changed(RUNNING, {}, {QUEUE: "x"})),
         WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
-        "a label that somebody takes from the JobSet",
+        "a label that a user removes from the JobSet",
         Update(RUNNING, changed(RUNNING, {}, {QUEUE: None})),
         WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
@@ -251,7 +251,7 @@ KEPT = [
         WrittenFields("j", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
-        "a part that is new has nothing to get back, and harms nobody",
+        "a part that is new has nothing to get back, and does no harm",
         Update(RUNNING, with_jobs(APPLIED_AGAIN, job("late")), jobset_context({QUEUE: "t"})),
         WrittenFields("t", MARKED, {"node": (KAI, "t", "Main"), "late": (None, None, None)}),
     ),
@@ -295,9 +295,9 @@ def test_what_runs_keeps_its_queue(case: Case[Update, WrittenFields]) -> None:
 LEFT: list[Case[tuple[Any, Obj], None]] = [
     Case("one that runs", (running(PLAIN), running(PLAIN)), None),
     Case("one that was never admitted", (changed(PLAIN, {ADMITTED: None}), PLAIN), None),
-    Case("one with a mark of somebody else", (changed(PLAIN, {ADMITTED: "v0"}), PLAIN), None),
+    Case("one with a mark of another program", (changed(PLAIN, {ADMITTED: "v0"}), PLAIN), None),
     Case("one without a past", ({}, PLAIN), None),
-    Case("one whose past cannot be read", ({"metadata": 7}, PLAIN), None),
+    Case("one with an unreadable past", ({"metadata": 7}, PLAIN), None),
     Case(
         "one that is being deleted",
         (
@@ -310,7 +310,7 @@ LEFT: list[Case[tuple[Any, Obj], None]] = [
         None,
     ),
     Case(
-        "one that belongs to nobody any more",
+        "one without an owner any more",
         (PLAIN, {**PLAIN, "metadata": {**PLAIN["metadata"], "ownerReferences": []}}),
         None,
     ),
@@ -346,7 +346,7 @@ def test_nothing_is_refused_any_more() -> None:
     answer = reviewed_jobset(both, jobset_context(runtime_queue="Team A"), BUNDLED, both)
 
     assert answer.denial is None
-    assert "the queue stays as it is" in answer.warnings[0]
+    assert "the queue is not changed" in answer.warnings[0]
 
 
 def claiming(obj: Obj, *policies: Obj) -> Obj:
@@ -361,7 +361,7 @@ RETAINED: Obj = {"templates": [], "retentionPolicy": {"whenDeleted": "Retain"}}
 CLAIMS: list[Case[tuple[list[Obj], list[Obj]], list[Obj]]] = [
     Case("what was filled in comes back", ([FILLED, FILLED], [BARE, FILLED]), [FILLED, FILLED]),
     Case("for each its own", ([FILLED, RETAINED], [BARE, BARE]), [FILLED, RETAINED]),
-    Case("what somebody wrote stays, to be refused", ([FILLED], [RETAINED]), [RETAINED]),
+    Case("what a user wrote stays, to be refused", ([FILLED], [RETAINED]), [RETAINED]),
     Case("where there was nothing there is nothing", ([BARE], [BARE]), [BARE]),
     Case("one that is new has nothing to get back", ([FILLED], [BARE, BARE]), [FILLED, BARE]),
     Case("one that is gone stays away", ([FILLED, FILLED], [BARE]), [FILLED]),

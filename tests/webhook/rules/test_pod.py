@@ -66,7 +66,7 @@ PATCHED: list[Case[dict[str, Any], list[dict[str, object]]]] = [
         {"labels": {**LABELS, LEAF: "mine"}},
         [add("/metadata/annotations", {GROUP: "pg-job-1-2-3"})],
     ),
-    Case("one that somebody put into a group", {"annotations": {GROUP: "mine"}}, []),
+    Case("one that a user put into a PodGroup", {"annotations": {GROUP: "mine"}}, []),
     Case("one that we did not mark", {"labels": without(GANG)}, []),
     Case("one without labels", {"labels": None}, []),
 ]
@@ -86,30 +86,30 @@ def test_pods_are_assigned(case: Case[dict[str, Any], list[dict[str, object]]]) 
 
 # metadata -> why it joins no group
 FORGED: list[Case[dict[str, Any], str]] = [
-    Case("nobody's pod", {"ownerReferences": None}, "its controller is no Job"),
+    Case("a pod without a controller", {"ownerReferences": None}, "its controller is not a Job"),
     Case(
         "a pod of another kind",
         {"ownerReferences": [{**OWNER, "kind": "ReplicaSet", "apiVersion": "apps/v1"}]},
-        "its controller is no Job",
+        "its controller is not a Job",
     ),
     Case(
         "a Job of another group",
         {"ownerReferences": [{**OWNER, "apiVersion": "batch.example.com/v1"}]},
-        "its controller is no Job",
+        "its controller is not a Job",
     ),
     Case(
         "an owner that is no controller",
         {"ownerReferences": [{**OWNER, "controller": False}]},
-        "its controller is no Job",
+        "its controller is not a Job",
     ),
     *(
-        Case(f"no {name}", {"labels": without(name)}, f"it has no label {name}")
+        Case(f"no {name}", {"labels": without(name)}, f"it lacks the label {name}")
         for name in without(GANG)
     ),
     Case(
         "an empty label is none",
         {"labels": {**LABELS, "jobset.sigs.k8s.io/jobset-uid": ""}},
-        "it has no label jobset.sigs.k8s.io/jobset-uid",
+        "it lacks the label jobset.sigs.k8s.io/jobset-uid",
     ),
 ]
 
@@ -122,7 +122,7 @@ def test_forged_pods_join_no_group(case: Case[dict[str, Any], str]) -> None:
     assert answer.operations == ()
     assert answer.denial is None
     assert answer.warnings == (
-        f"metadata.labels[trainer-kai.dev/gang]: the pod joins no group: {case.want}",
+        f"metadata.labels[trainer-kai.dev/gang]: the pod is added to no PodGroup: {case.want}",
     )
 
 

@@ -26,22 +26,22 @@ VOLCANO: Obj = {"volcano": {}}
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
 STRATEGY = {"alpha.jobset.sigs.k8s.io/node-selector": "true"}
 LATE = (
-    " a TrainJob that is there: its JobSet keeps the pods that it was made with, so from the next "
-    "suspension on Trainer would fail to apply it, for good. Make a new TrainJob"
+    " an existing TrainJob. Create a new TrainJob. The pod templates of its JobSet are immutable, "
+    "so after the next suspension Trainer could not apply the JobSet any more"
 )
 QUEUES = queue_tree("a", "b")
 DENIED = trainjob_context(queues=QUEUES, denies_unknown_queues=True)
 TWO = (
-    "spec.runtimeRef: two schedulers are asked for: one by podGroupPolicy.volcano of the runtime, "
-    "KAI by the label kai.scheduler/queue of the TrainJob. Remove podGroupPolicy.volcano from the "
-    "runtime to have KAI schedule, or the label kai.scheduler/queue of the TrainJob to have the "
-    "other one"
+    "spec.runtimeRef: two schedulers are requested: another one by podGroupPolicy.volcano of "
+    "the runtime, KAI by the label kai.scheduler/queue of the TrainJob. Remove "
+    "podGroupPolicy.volcano from the runtime to use KAI, or remove the label "
+    "kai.scheduler/queue of the TrainJob to use the other scheduler"
 )
 ALONE = (
-    "in the JobSet, metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]: JobSet then "
-    "makes the first pod of each Job alone, and the others only once it is bound, so a gang never "
-    "starts. Remove it and ask for a topology, or set alpha.jobset.sigs.k8s.io/node-selector as "
-    "well"
+    "in the JobSet, metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]: a gang "
+    "with this annotation never starts, because JobSet creates only the first pod of each Job "
+    "until that pod is bound. Remove the annotation and request a topology, or also set "
+    "alpha.jobset.sigs.k8s.io/node-selector"
 )
 CONTRADICTIONS = [
     Case(
@@ -100,7 +100,12 @@ CONTRADICTIONS = [
         TrainJobCase(
             submitted(), trainjob_context(runtime(*(job(f"j{i}") for i in range(MOST_JOBS + 6))))
         ),
-        ["spec.runtimeRef: 70 replicatedJobs are more than the 64 that are planned"],
+        [
+            (
+                "spec.runtimeRef: the runtime has 70 replicatedJobs, and the maximum is 64. "
+                "Combine equal ones into one with more replicas"
+            )
+        ],
     ),
     Case(
         "several things",
@@ -157,7 +162,7 @@ PARTS = [
     Case(
         "none any more",
         (submitted(trainer={}), submitted()),
-        [f"spec.trainer: cannot be taken from{LATE}"],
+        [f"spec.trainer: cannot be removed from{LATE}"],
     ),
     Case(
         "an initializer",
@@ -223,7 +228,7 @@ WISHES = [
         ["metadata.annotations[kai.scheduler/topology-required-placement]"],
     ),
     Case(
-        "names that nobody reads",
+        "names that are not read",
         submitted({"kai.scheduler/que": "a"}, annotations={"trainer-kai.dev/last_checkpoint": "x"}),
         [
             "metadata.labels[kai.scheduler/que]",
@@ -244,7 +249,7 @@ def test_ineffective_annotations_give_warnings(case: Case[Obj, list[str]]) -> No
 
 
 def test_only_new_faults_give_warnings() -> None:
-    """A user who writes a checkpoint is not warned of the delay each time."""
+    """An update of the checkpoint gives no second warning of the delay."""
     delay = {"kai.scheduler/preemption-delay": "soon"}
     later = {**delay, "trainer-kai.dev/last-checkpoint": "now"}
 
@@ -265,7 +270,7 @@ def test_the_label_of_a_kueue_that_does_not_run_gives_a_warning_when_it_is_new()
     there = BUNDLED._replace(kueue=True)
 
     (warning,) = messages(validated_trainjob(submitted(KUEUE)))[1]
-    assert warning.startswith("metadata.labels[kueue.x-k8s.io/queue-name]: this site does not run")
+    assert warning.startswith("metadata.labels[kueue.x-k8s.io/queue-name]: the label has no effect")
     assert "setting kueue" in warning
     assert messages(validated_trainjob(submitted(KUEUE), old=submitted()))[1] == [warning]
     assert messages(validated_trainjob(submitted(KUEUE), old=submitted(KUEUE)))[1] == []

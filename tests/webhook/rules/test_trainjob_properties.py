@@ -19,7 +19,7 @@ from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.expand.jobset import expand
 from trainer_kai.policy.queueing.queue_resolution import RequestedQueues, resolve_queue
 from webhook.admission.validation_result import NO_OBJECTIONS
-from webhook.cache.runtimes import SlimRuntime, summarize_runtime
+from webhook.cache.runtimes import SlimRuntimeSpec, summarize_runtime
 from webhook.rules.expected_jobset import SlimRuntimePatch
 from webhook.rules.jobset_deny import deny_exclusive_placement, other_schedulers
 from webhook.rules.queue_resolution import resolve_trainjob_queues
@@ -94,7 +94,7 @@ def test_it_foresees_the_jobset_that_is_built(job: Obj, runtime: Obj, namespace:
     found = resolve_trainjob_queues(
         job["metadata"]["labels"],
         msgspec.convert(job["spec"]["runtimePatches"], tuple[SlimRuntimePatch, ...]),
-        summarize_runtime(msgspec.convert(runtime, SlimRuntime)),
+        summarize_runtime(msgspec.convert(runtime["spec"], SlimRuntimeSpec)),
         namespace,
         "default-queue",
     )
@@ -110,7 +110,7 @@ def test_it_foresees_the_jobset_that_is_built(job: Obj, runtime: Obj, namespace:
 @given(job=TRAINJOBS, runtime=runtimes(), suspend=st.booleans())
 def test_suspending_or_resuming_is_not_validated(job: Obj, runtime: Obj, suspend: bool) -> None:
     """Whatever the TrainJob and its runtime are, and whatever would be refused today."""
-    kept = summarize_runtime(msgspec.convert(runtime, SlimRuntime))
+    kept = summarize_runtime(msgspec.convert(runtime["spec"], SlimRuntimeSpec))
     later = {**job, "spec": {**job["spec"], "suspend": suspend}}
 
     assert validated_trainjob(
@@ -122,7 +122,7 @@ def test_suspending_or_resuming_is_not_validated(job: Obj, runtime: Obj, suspend
 @given(job=TRAINJOBS, runtime=runtimes())
 def test_it_is_validated_alike_each_time(job: Obj, runtime: Obj) -> None:
     """The same TrainJob gets the same answer, and a refusal is never without words."""
-    context = trainjob_context(summarize_runtime(msgspec.convert(runtime, SlimRuntime)))
+    context = trainjob_context(summarize_runtime(msgspec.convert(runtime["spec"], SlimRuntimeSpec)))
     first = validated_trainjob(job, context)
 
     assert validated_trainjob(job, context) == first

@@ -1,4 +1,4 @@
-"""The queue of a TrainJob: what may be named, whose choice it is, and when it may change."""
+"""The queue of a TrainJob: what may be named, which user chose it, and when it may change."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ from webhook.rules.trainjob import TrainJobContext, TrainJobValidation
 LABEL = "metadata.labels[kai.scheduler/queue]"
 PATCH = "spec.runtimePatches[0].trainingRuntimeSpec.template"
 ASLEEP = (
-    "the queue changes only while the TrainJob is suspended: set spec.suspend to true before, or "
-    "in the same update"
+    "the queue can change only while the TrainJob is suspended. Set spec.suspend to true "
+    "before, or in the same update"
 )
 SUBDOMAIN = (
     "must be 1 to 253 lower-case letters, digits, '-' and '.', and each part between dots begin "
@@ -34,14 +34,14 @@ SUBDOMAIN = (
 LABEL_VALUE = (
     "must be at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit"
 )
-BELOW = "that queue has others below it: name one of those (below)"
+BELOW = "has child queues and cannot hold workloads. Name one of the children: below"
 OF_JOBSET = f"{PATCH}.metadata.labels[{QUEUE}]"
-OF_FIELD = "spec.runtimeRef: the runtime's podGroupPolicy.kaiScheduler.queue"
+OF_FIELD = "spec.runtimeRef: the queue name from the runtime's podGroupPolicy.kaiScheduler.queue"
 
 QUEUES = queue_tree("a", "b", "top", below="top")
 DENIED = trainjob_context(queues=QUEUES, denies_unknown_queues=True)
 TOLD = trainjob_context(queues=QUEUES)
-MISSING = "there is no such queue: make it, or name one that is there"
+MISSING = "does not exist. Create the queue, or name an existing one"
 UNSAID: tuple[list[str], list[str]] = ([], [])
 NAMED = [
     Case("a queue that is there", TrainJobCase(submitted({QUEUE: "a"}), DENIED), UNSAID),
@@ -49,32 +49,32 @@ NAMED = [
     Case(
         "none that is there",
         TrainJobCase(submitted({QUEUE: "c"}), TOLD),
-        ([], [f"{LABEL}: the TrainJob's label is 'c', and {MISSING}"]),
+        ([], [f"{LABEL}: queue 'c' {MISSING}"]),
     ),
     Case(
         "none that is there, where that is refused",
         TrainJobCase(submitted({QUEUE: "c"}), DENIED),
-        ([f"{LABEL}: the TrainJob's label is 'c', and {MISSING}"], []),
+        ([f"{LABEL}: queue 'c' {MISSING}"], []),
     ),
     Case(
         "one with others below it",
         TrainJobCase(submitted({QUEUE: "top"}), DENIED),
         (
-            [f"{LABEL}: the TrainJob's label is 'top', and {BELOW}"],
+            [f"{LABEL}: queue 'top' {BELOW}"],
             [],
         ),
     ),
     Case(
         "no queue at all",
         TrainJobCase(submitted(), TOLD),
-        ([], [f"{LABEL}: the default is 'default-queue', and {MISSING}"]),
+        ([], [f"{LABEL}: queue 'default-queue' (from the default) {MISSING}"]),
     ),
     Case(
         "the namespace's",
         TrainJobCase(
             submitted(), trainjob_context(queues=QUEUES, namespace_labels={QUEUE: "No_Queue"})
         ),
-        ([], [f"{LABEL}: the namespace's label is 'No_Queue', and {MISSING}"]),
+        ([], [f"{LABEL}: queue 'No_Queue' (from the namespace's label) {MISSING}"]),
     ),
     Case("before queues were listed", TrainJobCase(submitted({QUEUE: "c"})), UNSAID),
     Case(
@@ -89,7 +89,12 @@ NAMED = [
         "a patch that no label can hold",
         TrainJobCase(submitted(runtimePatches=[patch(labels={QUEUE: "team a"})])),
         (
-            [f"{OF_JOBSET}: the label of the runtime's template: 'team a' {LABEL_VALUE}"],
+            [
+                (
+                    f"{OF_JOBSET}: the queue name from the label of the runtime's "
+                    f"template: 'team a' {LABEL_VALUE}"
+                )
+            ],
             [],
         ),
     ),
@@ -117,14 +122,14 @@ JOBSET_LABEL = runtime(labels={QUEUE: "j"})
 POD_LABEL = runtime(job("a"), job("node", labels={QUEUE: "p"}))
 OF_PODS = f"{PATCH}.spec.replicatedJobs[0].template.spec.template.metadata.labels[{QUEUE}]"
 _POD_X = job("node", labels={QUEUE: "x"})
-WHOSE = [
+CHOICES = [
     Case("his label", TrainJobCase(submitted({QUEUE: "a"})), [RequestedQueue("a", LABEL)]),
     Case(
         "his label over all",
         TrainJobCase(submitted({QUEUE: "a"}), trainjob_context(FIELD)),
         [RequestedQueue("a", LABEL)],
     ),
-    Case("nobody's", TrainJobCase(submitted()), []),
+    Case("not named", TrainJobCase(submitted()), []),
     Case(
         "the namespace's",
         TrainJobCase(submitted(), trainjob_context(namespace_labels={QUEUE: "n"})),
@@ -170,7 +175,7 @@ WHOSE = [
         [RequestedQueue("x", OF_PODS)],
     ),
     Case(
-        "a patch of pods that nobody makes",
+        "a patch of pods that are never created",
         TrainJobCase(submitted(runtimePatches=[patch(pod_patch("other", labels={QUEUE: "x"}))])),
         [],
     ),
@@ -217,7 +222,7 @@ def chosen(found: TrainJobValidation) -> list[RequestedQueue]:
     return [it._replace(is_user_choice=False) for it in found.requested_queues if it.is_user_choice]
 
 
-@pytest.mark.parametrize("case", WHOSE, ids=ids)
+@pytest.mark.parametrize("case", CHOICES, ids=ids)
 def test_which_queues_the_user_chose(case: Case[TrainJobCase, list[RequestedQueue]]) -> None:
     """Users answer for what they can write: TrainJobs, and runtimes of their namespace."""
     found = validate_case(case.given)
@@ -367,7 +372,7 @@ LATER = [
 
 @pytest.mark.parametrize("case", LATER, ids=ids)
 def test_a_queue_changes_only_while_suspended(case: Case[TrainJobCase, Any]) -> None:
-    """And only the user who changes it answers for it."""
+    """And only the user that changes it is checked."""
     found = validate_case(case.given)
 
     assert (messages(found)[0], chosen(found)) == case.want

@@ -76,11 +76,23 @@ def keys() -> dict[str, bytes]:
 # what is held -> what is wrong with it at any time
 CASES: list[Case[SecretContent, str]] = [
     Case("what was made", GOOD, ""),
-    Case("no certificate", GOOD._replace(certificate=b""), "it cannot be read"),
-    Case("a garbled one", GOOD._replace(certificate=b"x"), "it cannot be read"),
-    Case("half of one", GOOD._replace(certificate=GOOD.certificate[:200]), "it cannot be read"),
-    Case("no authority", GOOD._replace(authorities=b""), "its authority cannot be read"),
-    Case("a garbled authority", GOOD._replace(authorities=b"x"), "its authority cannot be read"),
+    Case(
+        "no certificate", GOOD._replace(certificate=b""), "the certificate (tls.crt) cannot be read"
+    ),
+    Case(
+        "a garbled one", GOOD._replace(certificate=b"x"), "the certificate (tls.crt) cannot be read"
+    ),
+    Case(
+        "half of one",
+        GOOD._replace(certificate=GOOD.certificate[:200]),
+        "the certificate (tls.crt) cannot be read",
+    ),
+    Case("no authority", GOOD._replace(authorities=b""), "the authority (ca.crt) cannot be read"),
+    Case(
+        "a garbled authority",
+        GOOD._replace(authorities=b"x"),
+        "the authority (ca.crt) cannot be read",
+    ),
 ]
 
 
@@ -96,7 +108,7 @@ def test_a_key_that_will_not_do(which: str) -> None:
     dynamic_context = inspect_content(GOOD._replace(key=keys()[which]), HOSTS)
     signing = inspect_content(GOOD._replace(authority_key=keys()[which]), HOSTS)
 
-    assert dynamic_context.fault.startswith("its key will not do: ")
+    assert dynamic_context.fault.startswith("the key (tls.key) cannot be used: ")
     assert signing.fault == ""
     assert [it.can_sign for it in signing.authorities] == [False]
 
@@ -104,7 +116,7 @@ def test_a_key_that_will_not_do(which: str) -> None:
 def test_a_key_with_a_password_does_not_prompt() -> None:
     """There is no terminal, or worse, there is one."""
     assert inspect_content(GOOD._replace(key=keys()["locked"]), HOSTS).fault.startswith(
-        "its key will not do"
+        "the key (tls.key) cannot be used"
     )
     assert (
         not inspect_content(GOOD._replace(authority_key=keys()["locked"]), HOSTS)
@@ -137,7 +149,7 @@ def test_another_authority_did_not_sign_it() -> None:
     found = inspect_content(GOOD._replace(authorities=OTHER.authorities), HOSTS)
 
     assert found.signer == ""
-    assert found.unusable_reason(NOW) == "none of its authorities signed it"
+    assert found.unusable_reason(NOW) == "no authority in the Secret signed the certificate"
 
 
 def test_a_rotation_step_by_step() -> None:
@@ -222,7 +234,7 @@ def test_one_that_was_signed_by_way_of_another_is_trusted() -> None:
         (GOOD.authorities, "other.ns.svc", "Hostname mismatch"),
         (GOOD.authorities, "10.0.0.1", "IP address mismatch"),
         (OTHER.authorities, "127.0.0.1", "certificate"),
-        (b"x", "127.0.0.1", "no authority can be read"),
+        (b"x", "127.0.0.1", "the caBundle has no valid certificate"),
     ],
 )
 def test_untrusted_certificates(bundle: bytes, host: str, why_not: str) -> None:

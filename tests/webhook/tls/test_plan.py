@@ -36,7 +36,7 @@ def authority(name: str, left_days: float = 3000, *, signs: bool = True) -> Auth
 def secret_state(
     *authorities: Authority, signer: str = "old", left_days: float = 300
 ) -> SecretState:
-    """Return what a Secret holds whose certificate has so many days left of a year."""
+    """Return the state of a Secret; its certificate has so many days left of a year."""
     ends = NOW + left_days * DAY
     return SecretState(authorities, signer, ends - LIVES.certificate, ends)
 
@@ -45,7 +45,7 @@ OLD, NEW = authority("old"), authority("new", 3650)
 ENDING = authority("old", 390)
 KEYLESS = authority("old", signs=False)
 ENDED = authority("old", -1)
-SHORT = "it is valid until 2026-01-30 00:00"
+SHORT = "the certificate expires at 2026-01-30 00:00"
 
 
 class RotationCase(NamedTuple):
@@ -60,8 +60,8 @@ def at_once(why: str, **step: object) -> RotationStep:
     return RotationStep(RotationAction.SIGN, why, **step)  # type: ignore[arg-type]
 
 
-ENDS = "its authority is valid until 2027-01-26 00:00"
-SUCCEEDED = "its authority has a successor"
+ENDS = "the authority expires at 2027-01-26 00:00"
+SUCCEEDED = "a newer authority is published"
 BOTH = ("old", "new")
 
 CASES: list[Case[RotationCase, RotationStep]] = [
@@ -89,7 +89,7 @@ CASES: list[Case[RotationCase, RotationStep]] = [
         RotationStep(RotationAction.NOTHING),
     ),
     Case(
-        "it ends and nobody can publish: the same authority is trusted as before",
+        "it ends and nothing can be published: the same authority is trusted as before",
         RotationCase(secret_state(OLD, left_days=29), NOWHERE),
         at_once(SHORT, kept_authorities=("old",), signer="old"),
     ),
@@ -142,7 +142,7 @@ CASES: list[Case[RotationCase, RotationStep]] = [
     Case(
         "the new one has signed for a while",
         RotationCase(secret_state(KEYLESS, NEW, signer="new")),
-        RotationStep(RotationAction.DROP, "its new authority is trusted", ("new",)),
+        RotationStep(RotationAction.DROP, "the new authority is published", ("new",)),
     ),
     Case(
         "only that is left",
@@ -157,7 +157,9 @@ CASES: list[Case[RotationCase, RotationStep]] = [
     Case(
         "its authority has no key",
         RotationCase(secret_state(KEYLESS)),
-        RotationStep(RotationAction.ADD, "its authority has no key that could sign", ("old",)),
+        RotationStep(
+            RotationAction.ADD, "the Secret has no usable key for the authority", ("old",)
+        ),
     ),
     Case(
         "the new one was made long ago and ends itself",
@@ -168,13 +170,13 @@ CASES: list[Case[RotationCase, RotationStep]] = [
     Case(
         "there is no Secret",
         RotationCase(NO_SECRET, NOWHERE),
-        RotationStep(RotationAction.REMAKE, "there is none"),
+        RotationStep(RotationAction.REMAKE, "the Secret has no certificate"),
     ),
     Case(
         "it has ended",
         RotationCase(secret_state(OLD, left_days=-1), NOWHERE),
         at_once(
-            "it is valid from 2024-12-31 00:00 until 2025-12-31 00:00",
+            "the certificate is valid from 2024-12-31 00:00 until 2025-12-31 00:00",
             kept_authorities=("old",),
             signer="old",
         ),
@@ -183,7 +185,7 @@ CASES: list[Case[RotationCase, RotationStep]] = [
         "it is of the future",
         RotationCase(secret_state(OLD, left_days=366)),
         at_once(
-            "it is valid from 2026-01-02 00:00 until 2027-01-02 00:00",
+            "the certificate is valid from 2026-01-02 00:00 until 2027-01-02 00:00",
             kept_authorities=("old",),
             signer="old",
         ),
@@ -193,14 +195,14 @@ CASES: list[Case[RotationCase, RotationStep]] = [
         RotationCase(secret_state(ENDED)),
         RotationStep(
             RotationAction.REMAKE,
-            "its authority is valid from 2016-01-03 00:00 until 2025-12-31 00:00",
+            "the authority is valid from 2016-01-03 00:00 until 2025-12-31 00:00",
         ),
     ),
     Case(
         "its authority has ended while the new one waited",
         RotationCase(secret_state(ENDED, NEW), FRESH),
         at_once(
-            "its authority is valid from 2016-01-03 00:00 until 2025-12-31 00:00",
+            "the authority is valid from 2016-01-03 00:00 until 2025-12-31 00:00",
             kept_authorities=("new",),
             signer="new",
         ),
@@ -208,26 +210,28 @@ CASES: list[Case[RotationCase, RotationStep]] = [
     Case(
         "none of them signed it",
         RotationCase(secret_state(OLD, NEW, signer="")),
-        at_once("none of its authorities signed it", kept_authorities=BOTH, signer="old"),
+        at_once(
+            "no authority in the Secret signed the certificate", kept_authorities=BOTH, signer="old"
+        ),
     ),
     Case(
         "it ended after the new one had begun to sign: the new one goes on",
         RotationCase(secret_state(OLD, NEW, signer="new", left_days=-1), FRESH),
         at_once(
-            "it is valid from 2024-12-31 00:00 until 2025-12-31 00:00",
+            "the certificate is valid from 2024-12-31 00:00 until 2025-12-31 00:00",
             kept_authorities=BOTH,
             signer="new",
         ),
     ),
     Case(
         "its key is broken and there is none to sign with: others still show what was signed",
-        RotationCase(SecretState((KEYLESS,), fault="its key will not do")),
-        RotationStep(RotationAction.REMAKE, "its key will not do", ("old",)),
+        RotationCase(SecretState((KEYLESS,), fault="the key (tls.key) cannot be used")),
+        RotationStep(RotationAction.REMAKE, "the key (tls.key) cannot be used", ("old",)),
     ),
     Case(
         "it lacks a name",
         RotationCase(secret_state(OLD)._replace(signer="", missing="a, b")),
-        at_once("it does not name a, b", kept_authorities=("old",), signer="old"),
+        at_once("the certificate does not name a, b", kept_authorities=("old",), signer="old"),
     ),
 ]
 

@@ -175,7 +175,7 @@ async def test_putting_it_back_is_tried_until_it_is_done(
 
     assert lost
     assert unready == {}
-    assert [it["event"] for it in logs] == ["certificate not kept up"]
+    assert [it["event"] for it in logs] == ["certificate not renewed"]
     assert "403 Forbidden" in logs[0]["error"]
     assert api_server.content == before
 
@@ -194,7 +194,7 @@ async def test_a_missing_role_is_waited_out_and_logged_once(
 
     assert "403 Forbidden" in why
     assert replica.unready == {}
-    assert [it["event"] for it in logs].count("certificate not kept up") == 1
+    assert [it["event"] for it in logs].count("certificate not renewed") == 1
 
 
 async def test_credentials_that_are_refused_end_the_process(
@@ -233,10 +233,10 @@ async def test_the_authority_is_published_and_kept(
     api_server.configurations.clear()
     await clock.advance(60)
 
-    assert "are the manifests applied?" in absent["trusted"]
+    assert "does not exist: apply the manifests" in absent["trusted"]
     assert present == outage == {}
     assert again == {encoded(api_server.content.authorities)}
-    assert "are the manifests applied?" in replica.unready["trusted"]
+    assert "does not exist: apply the manifests" in replica.unready["trusted"]
 
 
 async def test_a_webhook_of_another_service_is_not_patched(
@@ -248,7 +248,7 @@ async def test_a_webhook_of_another_service_is_not_patched(
     await clock.advance(60)
 
     assert api_server.bundles() == {"eA=="}
-    assert "calls trainer-kai-webhook.other.svc" in replica.unready["trusted"]
+    assert "cannot verify trainer-kai-webhook.other.svc" in replica.unready["trusted"]
     assert not [it for it in api_server.writes() if it.startswith("PATCH")]
 
 
@@ -275,12 +275,12 @@ async def test_replicas_with_other_names_agree(
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"data": {"password": "eA=="}}, "it holds password"),
+        ({"data": {"password": "eA=="}}, "it has the keys password"),
         (
             {"metadata": {"annotations": {"cert-manager.io/certificate-name": "x"}}, "data": {}},
-            "cert-manager writes it",
+            "it has annotations of cert-manager",
         ),
-        ({"data": {"tls.crt": "eA==", "tls.key": "eA=="}}, "it holds a certificate without ca.key"),
+        ({"data": {"tls.crt": "eA==", "tls.key": "eA=="}}, "it has a certificate and no ca.key"),
     ],
 )
 async def test_a_foreign_secret_is_left_alone(

@@ -25,8 +25,8 @@ async def test_of_two_installations_one_gives_way(clock: VirtualClock) -> None:
     assert later == writes < 20
     assert len(first.writes()) + len(other.writes()) < 4 * writes  # it is tried once an hour
     assert sorted(len(it.unready) for it in replicas) == [0, 1]
-    errors = [it["error"] for it in logs if it["event"] == "certificate not kept up"]
-    assert any("somebody else writes another authority into Mutating" in it for it in errors)
+    errors = [it["error"] for it in logs if it["event"] == "certificate not renewed"]
+    assert any("another client overwrites the caBundle of Mutating" in it for it in errors)
 
 
 async def test_an_occasional_overwrite_is_no_contest(
@@ -70,7 +70,7 @@ async def test_an_overwrite_that_stopped_is_no_contest(
 async def test_two_clocks_do_not_write_for_ever(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """To one whose year is another all that is made here has ended: it says so and stops."""
+    """For a replica in another year all certificates have expired: it reports that and stops."""
     ahead = _Ahead(clock)
     replicas = [await Replica(api_server, it).start() for it in (clock, ahead)]
     with capture_logs() as logs:
@@ -79,7 +79,7 @@ async def test_two_clocks_do_not_write_for_ever(
     await clock.advance(2400)
 
     assert len(api_server.writes()) == before < 30
-    assert any("a clock that is wrong?" in it.get("error", "") for it in logs)
+    assert any("a wrong clock" in it.get("error", "") for it in logs)
     assert replicas[0].certificate.tls.pair is not None
 
 

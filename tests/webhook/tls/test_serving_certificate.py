@@ -74,8 +74,8 @@ async def test_what_cert_manager_writes_is_shown_and_nothing_is_written(
     api_server.publish(encoded(first.authorities))
     await clock.advance(15)
 
-    assert "Secret ns/trainer-kai-webhook-tls is not there" in absent["loaded"]
-    assert untold["trusted"].endswith("names no authority yet")
+    assert "Secret ns/trainer-kai-webhook-tls does not exist" in absent["loaded"]
+    assert untold["trusted"].endswith("has no caBundle yet")
     assert replica.unready == {}
     assert replica.shown_certificate == first.certificate
     assert api_server.writes() == []
@@ -99,7 +99,7 @@ async def test_the_way_back_from_cert_manager(
     new = await Replica(api_server, clock).start()
     await clock.advance(15)
 
-    assert "is not ours: cert-manager writes it" in in_the_way
+    assert "belongs to another program: it has annotations of cert-manager" in in_the_way
     assert meanwhile == ({}, content.certificate)
     assert (old.unready, new.unready) == ({}, {})
     assert (
@@ -139,11 +139,11 @@ async def test_a_new_one_is_shown_when_it_is_trusted(
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"tls.key": b"x"}, "its key will not do: "),
-        ({"tls.key": weak_key()}, "its key will not do: "),
-        ({"tls.key": made().key}, "its key will not do: key values mismatch"),
-        ({"tls.crt": b"x"}, "it cannot be read"),
-        ({"tls.crt": b""}, "it cannot be read"),
+        ({"tls.key": b"x"}, "the key (tls.key) cannot be used: "),
+        ({"tls.key": weak_key()}, "the key (tls.key) cannot be used: "),
+        ({"tls.key": made().key}, "the key (tls.key) cannot be used: key values mismatch"),
+        ({"tls.crt": b"x"}, "the certificate (tls.crt) cannot be read"),
+        ({"tls.crt": b""}, "the certificate (tls.crt) cannot be read"),
     ],
 )
 async def test_what_cannot_be_shown_is_reported(
@@ -224,7 +224,7 @@ async def test_files_that_are_not_trusted_are_reported(
         api_server, clock, settings, lambda _: FileCertificate(f"{crt}", f"{key}")
     ).start()
 
-    assert f"calls {HOST}: " in untrusted["trusted"]
+    assert f"cannot verify {HOST}: " in untrusted["trusted"]
     assert trusted == {}
     assert unreadable.unready == {}
 
@@ -251,7 +251,7 @@ async def test_nothing_is_shown_before_it_is_known_which_clients_are_let_in(
     assert f"tls.client_ca_file: {file} has no certificate in PEM" in garbled["loaded"]
     assert read == ({}, ssl.CERT_REQUIRED)
     assert replica.unready == {}
-    assert [it["event"] for it in logs] == ["certificate not kept up"]
+    assert [it["event"] for it in logs] == ["certificate not renewed"]
 
 
 async def test_metrics_tell_of_the_end_from_the_start(
@@ -351,7 +351,7 @@ async def test_one_that_ends_is_not_ready(api_server: FakeApiServer, clock: Virt
 
     assert before == {}
     assert at_the_end == {
-        "valid": "it can be used from 2025-12-31 23:55:00 until 2026-01-01 02:24:00"
+        "valid": "the certificate is valid from 2025-12-31 23:55:00 until 2026-01-01 02:24:00"
     }
     assert "valid" in after
     assert replica.unready == {}
@@ -372,7 +372,7 @@ async def test_an_authority_that_ends_is_not_ready(
 
     assert before == {}
     assert late.keys() == {"valid"}
-    assert replica.unready["trusted"].endswith("trusts an authority that has ended")
+    assert replica.unready["trusted"].endswith("trusts only an authority that expired")
 
 
 def _until(content: SecretContent, ends: datetime) -> bytes:

@@ -14,7 +14,7 @@ CASES: list[Case[Mapping[str, str], str]] = [
     Case(
         "names and addresses", {"extra_hosts": "a.example.org, *.b.org ,10.0.0.7,2001:DB8::1,"}, ""
     ),
-    Case("what is no name", {"extra_hosts": "a b"}, "a b should be a host name, or an address"),
+    Case("what is no name", {"extra_hosts": "a b"}, "a b should be a host name, or an IP address"),
     Case("an address in brackets", {"extra_hosts": "[::1]"}, "[::1] should be a host name"),
     Case("an address of a zone", {"extra_hosts": "fe80::1%eth0"}, "fe80::1%eth0 should be"),
     Case("a port", {"extra_hosts": "a.org:443"}, "a.org:443 should be a host name"),
@@ -28,11 +28,19 @@ CASES: list[Case[Mapping[str, str], str]] = [
         {"authority_days": "400"},
         "authority_days should be at least twice certificate_days",
     ),
-    Case("an overlap that nobody sees", {"overlap_s": "15"}, "should be at least twice check_s"),
+    Case(
+        "an overlap that is too short to see",
+        {"overlap_s": "15"},
+        "should be at least twice check_s",
+    ),
     Case("files", {"source": "files", "certificate_file": "/a", "key_file": "/b"}, ""),
-    Case("files of no name", {"source": "files"}, "should both be named with source files"),
-    Case("one file", {"source": "files", "key_file": "/b"}, "should both be named"),
-    Case("files for nobody", {"certificate_file": "/a", "key_file": "/b"}, "should both be named"),
+    Case("files of no name", {"source": "files"}, "should both be set with source files"),
+    Case("one file", {"source": "files", "key_file": "/b"}, "should both be set"),
+    Case(
+        "files with another source",
+        {"certificate_file": "/a", "key_file": "/b"},
+        "should both be set",
+    ),
 ]
 
 

@@ -1,7 +1,7 @@
-"""A cluster from objects of files: each is read once, checked, and stored by kind.
+"""A cluster from the objects of files: each object is read once, checked, and stored by kind.
 
-All faults are reported together. Missing namespaces and uids are filled in, whatever the order of
-the objects: the namespace `default`, and the name as uid.
+All faults are reported together. Missing namespaces and uids are filled in, independent of the
+order of the objects: the namespace `default`, and the name as uid.
 """
 
 from collections import Counter
@@ -87,7 +87,7 @@ def read_cluster(documents: Iterable[Document]) -> InputCluster:
         if not object_faults:
             latest_time = max(latest_time, _latest_time(document.fields))
         if kind in UNUSED_KINDS:
-            ignored[f"read, but nothing is decided by it yet: {kind_text(document)}"] += 1
+            ignored[f"read, but without effect on scheduling yet: {kind_text(document)}"] += 1
     if faults:
         raise ConfigError(faults)
     inputs = _build_cluster(objects)
@@ -113,10 +113,10 @@ def _add(
     key = Key(str(meta.get("namespace", "")), str(meta["name"]))
     previous = objects.get((*kind, key))
     if previous is not None:
-        if is_unnamed_review(document):  # it asks and answers the same
+        if is_unnamed_review(document):  # the same request with the same response
             return
         where = f", first in {previous[0].file}" if previous[0].file != identified.file else ""
-        yield FieldError(str(identified), f"metadata.name: is there twice{where}")
+        yield FieldError(str(identified), f"metadata.name: exists twice{where}")
         return
     if kind in UNUSED_KINDS:
         objects[*kind, key] = identified, None
@@ -146,7 +146,7 @@ def _latest_time(fields: Mapping[str, Any]) -> int:
 
 
 def _deletion_requested_at(metadata: Mapping[str, Any]) -> int:
-    """Return when a deletion was requested; deletionTimestamp is its deadline, maybe far ahead."""
+    """Return when a deletion was requested; deletionTimestamp is its deadline."""
     text, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
     is_time = isinstance(text, str) and _looks_like_time(text)
     deadline = unix_seconds(str(text)) if is_time else None
@@ -194,7 +194,7 @@ def _build_cluster(objects: Mapping[tuple[str, str, Key], tuple[Document, Any]])
 
 
 def _apply_bind_request(cluster: Cluster, request: BindRequest) -> None:
-    """Put the pod of a live BindRequest on its node, unless its owner is another pod."""
+    """Put the pod of an active BindRequest on its node, unless the request is for another pod."""
     key = Key(request.metadata.namespace, request.spec.pod_name or request.metadata.name)
     pod = cluster.pods.get(key)
     if pod is None or pod.spec.node_name or not request.is_live:
@@ -208,7 +208,7 @@ def _apply_bind_request(cluster: Cluster, request: BindRequest) -> None:
 
 
 def with_gpu_groups(pod: Pod, gpu_groups: tuple[str, ...]) -> Pod:
-    """Return a pod with the labels of the shared GPUs that it has."""
+    """Return a pod with the labels of its shared GPUs."""
     labels = {
         name: value
         for name, value in pod.metadata.labels.items()

@@ -1,6 +1,6 @@
 """Objects from files: YAML or JSON, several in one file, lists as kubectl prints them.
 
-All files that cannot be read are reported together. JSON is parsed as JSON, for it takes a fiftieth
+All files that cannot be read are reported together. JSON is parsed as JSON, which takes a fiftieth
 of the time.
 """
 
@@ -32,7 +32,9 @@ T = TypeVar("T", bound=Object)
 
 _STDIN: Final = "-"
 _MAX_BYTES: Final = 256 * 1024 * 1024
-_MAX_HANDWRITTEN_BYTES: Final = 1024 * 1024  # longer JSON is a program's, without duplicate keys
+_MAX_HANDWRITTEN_BYTES: Final = (
+    1024 * 1024
+)  # longer JSON is written by programs, without duplicate keys
 _LIST: Final = "List"
 _ZIP: Final = b"PK\x03\x04"
 
@@ -40,14 +42,14 @@ Unpack = Callable[[str, bytes], "Iterable[Document]"]
 
 
 class Document(NamedTuple):
-    """One object, and which one of which file it is."""
+    """One object, and its file."""
 
     file: str
     fields: dict[str, Any]
 
     @property
     def kind(self) -> str:
-        """Return its kind; "" for none."""
+        """Return its kind; "" if it has none."""
         return str(self.fields.get("kind", ""))
 
     @property
@@ -65,7 +67,7 @@ class Document(NamedTuple):
 def read_files(
     files: Iterable[str], unpack: Unpack | None = None, faults: list[FieldError] | None = None
 ) -> list[Document]:
-    """Return every object in the files; `-` is standard input. *unpack* opens zip archives.
+    """Return all objects in the files; `-` is standard input. *unpack* opens zip archives.
 
     Files that cannot be read are added to *faults*, to be reported with other faults.
     """
@@ -81,12 +83,14 @@ def read_files(
             )
         except UnicodeDecodeError as error:
             message = (
-                f"is no text in UTF-8: byte {error.start + 1} is {error.object[error.start]:#04x}"
+                f"is not UTF-8 text: byte {error.start + 1} is {error.object[error.start]:#04x}"
             )
             faults.append(FieldError(display_name(file), message))
         except yaml.YAMLError as error:
             what = "JSON" if file.lower().endswith(".json") else "YAML"
-            faults.append(FieldError(display_name(file), f"is no {what}: {yaml_error_text(error)}"))
+            faults.append(
+                FieldError(display_name(file), f"is not valid {what}: {yaml_error_text(error)}")
+            )
         except DuplicateKeys as error:
             faults += (FieldError(display_name(file), fault) for fault in error.faults)
         except ConfigError as error:
@@ -144,7 +148,7 @@ def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
 
 
 def _path_with_key(fields: dict[str, Any], path: str) -> str:
-    """Return a path with the key of the label or annotation whose value is not a string."""
+    """Return a path with the key of the label or annotation with a value that is not a string."""
     parent, is_open, _ = path.partition("[...]")
     texts = (
         _value_at(fields, parent)
@@ -156,7 +160,7 @@ def _path_with_key(fields: dict[str, Any], path: str) -> str:
 
 
 def _value_at(value: Any, path: str) -> Any:
-    """Return the value at a path; None where the path leads to none."""
+    """Return the value at a path; None if the path does not exist."""
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, dict):
             value = value.get(step)
@@ -168,7 +172,7 @@ def _value_at(value: Any, path: str) -> Any:
 
 
 def _decode_json(data: bytes) -> dict[str, Any] | None:
-    """Return the object of a JSON text; None for other texts, which are parsed as YAML."""
+    """Return the object in a JSON text; None for other texts, which are parsed as YAML."""
     if not data.lstrip().startswith(b"{"):
         return None
     try:
@@ -187,7 +191,7 @@ def _reject_duplicates(pairs: list[tuple[str, Any]]) -> None:
 
 
 def flattened(document: Document) -> Iterator[Document]:
-    """Yield the objects of a list, those of lists in it too; an object is itself."""
+    """Yield the objects of a list, also of nested lists; another object is yielded itself."""
     if not document.kind.endswith(_LIST) or "items" not in document.fields:
         yield document
         return
@@ -202,7 +206,7 @@ def flattened(document: Document) -> Iterator[Document]:
         raise ConfigError(
             [FieldError(str(document), f"items[{i}]: must be an object") for i in wrong]
         )
-    kind = document.kind.removesuffix(_LIST)  # the API server leaves it out of the items
+    kind = document.kind.removesuffix(_LIST)  # the API server omits it in items
     for item in items:
         named = {"apiVersion": document.fields.get("apiVersion", ""), "kind": kind} if kind else {}
         yield from flattened(Document(document.file, {**named, **item}))

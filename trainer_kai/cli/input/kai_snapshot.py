@@ -1,7 +1,7 @@
 """A snapshot of KAI's scheduler: `snapshot.zip` with one `snapshot.json`.
 
-Its objects come without their kinds, and its scheduler configuration is read like a
-SchedulingShard. The unpacked size is limited, whatever the archive says.
+Its objects have no kind fields, and its scheduler configuration is read like a SchedulingShard. The
+unpacked size is limited, independent of the size in the archive.
 """
 
 import io
@@ -66,7 +66,7 @@ def unpack(file: str, data: bytes, max_bytes: int = MAX_BYTES) -> Iterator[Docum
     whole = _read(file, data, max_bytes)
     objects = whole.get("rawObjects")
     if not isinstance(objects, Mapping):
-        raise _fault(file, f"{_MEMBER} has no rawObjects: it is no snapshot of KAI's scheduler")
+        raise _fault(file, f"{_MEMBER} has no rawObjects: it is not a snapshot of KAI's scheduler")
     for name in sorted((whole.keys() - _KNOWN_PARTS) | (objects.keys() - _KIND_OF_LIST.keys())):
         yield Document(file, {"apiVersion": _MEMBER, "kind": name})  # reported as ignored
     for name, (version, kind) in _KIND_OF_LIST.items():
@@ -75,7 +75,7 @@ def unpack(file: str, data: bytes, max_bytes: int = MAX_BYTES) -> Iterator[Docum
             raise _fault(file, f"rawObjects.{name} must be a list")
         for item in items:
             if not isinstance(item, dict):
-                raise _fault(file, f"rawObjects.{name} holds an item that is no object")
+                raise _fault(file, f"rawObjects.{name} has an item that is not an object")
             yield Document(file, {**item, "apiVersion": version, "kind": kind})
     yield Document(file, _config(whole.get("config"), whole.get("schedulerParams")))
 
@@ -88,13 +88,13 @@ def _read(file: str, data: bytes, max_bytes: int) -> dict[str, Any]:
             raise _fault(file, f"{_MEMBER} is larger than {max_bytes // 1024 // 1024} MiB")
         whole = msgspec.json.decode(text)
     except KeyError as error:
-        raise _fault(file, f"has no {_MEMBER}: it is no snapshot of KAI's scheduler") from error
+        raise _fault(file, f"has no {_MEMBER}: it is not a snapshot of KAI's scheduler") from error
     except _ARCHIVE_ERRORS as error:
         raise _fault(file, f"cannot be unpacked: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _fault(file, f"{_MEMBER} is no JSON: {error}") from error
+        raise _fault(file, f"{_MEMBER} is not valid JSON: {error}") from error
     if not isinstance(whole, dict):
-        raise _fault(file, f"{_MEMBER} is no object")
+        raise _fault(file, f"{_MEMBER} is not an object")
     return whole
 
 
@@ -103,7 +103,7 @@ def _fault(file: str, message: str) -> ConfigError:
 
 
 def _config(config: Any, params: Any) -> dict[str, Any]:
-    """Return the scheduler's configuration in the form of a SchedulingShard."""
+    """Return the scheduler's configuration as a SchedulingShard."""
     config = config if isinstance(config, Mapping) else {}
     params = params if isinstance(params, Mapping) else {}
     spec: dict[str, Any] = {"args": {}}

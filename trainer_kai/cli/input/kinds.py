@@ -1,6 +1,6 @@
-"""The kinds that a simulation reads, and the faults of one of their objects by itself.
+"""The kinds that a simulation reads, and the faults of one object by itself.
 
-Faults between objects, such as a queue without its parent or a circle of SubGroups, are not found
+Faults between objects, such as a queue without its parent or a cycle of SubGroups, are not checked
 here: the scheduler reports them as the reason of a PodGroup.
 """
 
@@ -120,7 +120,7 @@ class BindRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_live(self) -> bool:
-        """Say whether the pod is bound, or may still be."""
+        """Say whether the pod is bound, or can still be bound."""
         limit = self.spec.backoff_limit
         is_over = limit is None or self.status.failed_attempts >= limit
         return bool(self.spec.selected_node) and not (self.status.phase == "Failed" and is_over)
@@ -141,7 +141,7 @@ class ShardPlacement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ShardMinRuntime(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The minimum runtimes of queues that have none of their own."""
+    """The minimum runtimes of queues without their own."""
 
     preempt_min_runtime: str = ""
     reclaim_min_runtime: str = ""
@@ -178,7 +178,7 @@ CONFIGS: Final = Resource(
     KAI_SNAPSHOT, "v1", "configs", "SchedulerConfig", namespaced=False, struct=Shard
 )
 
-# Kinds of a cluster that no decision depends on yet.
+# Kinds without an effect on scheduling yet.
 UNUSED_KINDS: Final = frozenset(
     {
         ("", "ConfigMap"),
@@ -196,13 +196,13 @@ class _Kind(NamedTuple):
 
 
 def with_identity(document: Document, namespace: str = "default") -> Document:
-    """Return an object with name, namespace and uid; the same input gives the same identity."""
+    """Return an object with name, namespace and uid; equal input gives equal identities."""
     metadata = _metadata_of(document)
     if is_unnamed_review(document):
         metadata = {**metadata, "name": _hash_of(document)}
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}x"
     if not metadata.get("name") and not metadata.get("generateName"):
-        raise ConfigError([FieldError(str(document), "metadata.name: must be there")])
+        raise ConfigError([FieldError(str(document), "metadata.name: is missing")])
     meta = {**metadata, "name": name}
     kind = (document.group, document.kind)
     if kind in UNUSED_KINDS:
@@ -233,7 +233,7 @@ def _metadata_of(document: Document) -> Mapping[str, Any]:
         return metadata
     if metadata is None and (document.group, document.kind) == _REVIEW:
         return {}
-    problem = "must be there" if metadata is None else "must be an object with a name"
+    problem = "is missing" if metadata is None else "must be an object with a name"
     raise ConfigError([FieldError(str(document), f"metadata: {problem}")])
 
 
@@ -249,7 +249,7 @@ def faults_of(kind: "tuple[str, str]", it: Object) -> Faults:
 
 
 def unix_seconds(text: str) -> int | None:
-    """Return a time as seconds since 1970; None for a text that is no RFC 3339 time."""
+    """Return a time as seconds since 1970; None if the text is not an RFC 3339 time."""
     if not _TIME.fullmatch(text):
         return None
     try:
@@ -300,7 +300,7 @@ def _quantity_faults(amounts: Mapping[str, Quantity], path: str) -> Faults:
 
 
 def _podgroup_faults(group: PodGroup) -> Faults:
-    """Check all but the tree of SubGroups: the scheduler reports its faults."""
+    """Check everything but the tree of SubGroups: the scheduler reports its faults."""
     spec = group.spec
     min_sub_group = None if spec.min_member is not None else spec.min_sub_group
     without_tree = replace(spec, sub_groups=(), min_sub_group=min_sub_group)
@@ -320,13 +320,13 @@ def _podgroup_faults(group: PodGroup) -> Faults:
 
 
 def _trainjob_faults(job: TrainJob) -> Faults:
-    """Check the name and the runtime as well, as Trainer does."""
+    """Check also the name and the runtime, as Trainer does."""
     yield from trainjob_faults(job)
     yield from _misspelled_key_warnings(job.metadata, TRAINJOB_KEYS)
     reference = job.spec.runtime_ref
     kinds = (RUNTIMES.kind, CLUSTER_RUNTIMES.kind)
     if not reference.name:
-        yield FieldError("spec.runtimeRef.name", "must be there")
+        yield FieldError("spec.runtimeRef.name", "is missing")
     if reference.kind not in kinds:
         yield FieldError("spec.runtimeRef.kind", f"{reference.kind!r} must be {' or '.join(kinds)}")
     if not _NAME.fullmatch(job.metadata.name):
@@ -340,20 +340,20 @@ def _jobset_faults(jobset: JobSet) -> Faults:
 
 
 def queue_warnings(queue: Queue) -> Faults:
-    """Yield the misspelled keys of a queue, and the values that count as others."""
+    """Yield the misspelled keys of a queue, and its values that are replaced by effective ones."""
     yield from _misspelled_key_warnings(queue.metadata, QUEUE_KEYS)
     for it in effective_queue(queue.spec)[1]:
         yield FieldWarning(it.path, it.message)
 
 
 def _misspelled_key_warnings(meta: Meta, known: KnownKeys) -> Faults:
-    """Yield the labels and annotations that no process reads and that resemble known ones."""
+    """Yield labels and annotations that no process reads and that resemble known ones."""
     for it in misspelled_keys(meta.labels, meta.annotations, known):
         yield FieldWarning(it.path, it.message)
 
 
 def _queue_faults(queue: Queue) -> Faults:
-    """Check all but the parent and missing resources, which the scheduler reports."""
+    """Check everything but the parent and missing resources, which the scheduler reports."""
     resources = queue.spec.resources or QueueResources()
     spec = replace(queue.spec, parent_queue="", resources=resources)
     yield from queue_faults(replace(queue, spec=spec))

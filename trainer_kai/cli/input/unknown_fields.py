@@ -1,7 +1,7 @@
-"""Unknown fields and invalid enum values of input objects: both change a result silently.
+"""Unknown fields and invalid enum values of input objects: both would change a result silently.
 
-Our structs hold the fields that we read. For the structs named here the API's other fields are
-listed, so that any other name is reported; elsewhere only a name that resembles one of ours.
+Our structs have the fields that we read. For the structs named here the other fields of the API are
+listed, so that any other name is reported. Elsewhere only names that resemble ours are reported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,8 +16,8 @@ from trainer_kai.errors import FieldError, FieldWarning
 
 __all__ = ["UNREAD_FIELDS", "InputWarning", "InputWarnings", "unknown_field_warnings"]
 
-# By struct: the fields of the API that we do not read. Tests compare them with the schemas that our
-# manifests and a cluster have.
+# The fields of the API that we do not read, by struct. Tests compare them with the schemas of our
+# manifests and of a cluster.
 UNREAD_FIELDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("JobSet", "PodGroup", "Queue", "Runtime", "Topology"), "apiVersion kind"),
     **dict.fromkeys(("Affinity", "NodeAffinity", "PodAffinity", "PodAffinityTerm"), ""),
@@ -96,7 +96,7 @@ class InputWarning(NamedTuple):
 
 
 class InputWarnings:
-    """The warnings about many objects: one line for each field of a kind in a file."""
+    """The warnings about many objects: one line per field and kind in a file."""
 
     def __init__(self) -> None:
         self._object_names: Final[dict[tuple[str, str, InputWarning], list[str]]] = {}
@@ -111,7 +111,7 @@ class InputWarnings:
     def without_warnings(
         self, document: Document, faults: Iterable[FieldError]
     ) -> Iterator[FieldError]:
-        """Yield the faults of an object that are no warnings; collect the others."""
+        """Yield the faults of an object that are not warnings; collect the warnings."""
         for fault in faults:
             if isinstance(fault, FieldWarning):
                 it = InputWarning(fault.path, fault.message)
@@ -129,12 +129,12 @@ class InputWarnings:
 
 
 class _StructFields(NamedTuple):
-    """The field names of a struct: those that we read, and all that the API knows."""
+    """The field names of a struct: those that we read, and all fields of the API."""
 
     read: frozenset[str]
     known: frozenset[str]
-    is_complete: bool  # nothing is missing from *known*
-    nested: tuple[tuple[str, Any], ...]  # fields with structs somewhere in them
+    is_complete: bool  # *known* is complete
+    nested: tuple[tuple[str, Any], ...]  # fields that contain structs
     enums: tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -152,13 +152,15 @@ def _check_struct(
         for name in fields.keys() - struct.known:
             similar = _similar_field(name, struct.read)
             if fields[name] is not None and (struct.is_complete or similar):
-                suggestion = f"; there is {similar}" if similar else ""
+                suggestion = f"; did you mean {similar}?" if similar else ""
                 warnings.append(
-                    InputWarning(f"{path}{name}", f"is not known and left out{suggestion}")
+                    InputWarning(
+                        f"{path}{name}", f"is not a known field and is ignored{suggestion}"
+                    )
                 )
     for name, values in struct.enums:
         if fields.get(name) and fields[name] not in values:
-            message = f"{fields[name]!r} is none of {', '.join(values)}"
+            message = f"{fields[name]!r} is not valid; valid values are {', '.join(values)}"
             warnings.append(InputWarning(f"{path}{name}", message))
     for name, kind in struct.nested:
         value = fields.get(name)
@@ -209,7 +211,7 @@ def _struct_fields(struct: type) -> _StructFields:
 
 
 def _non_null(field_type: Any) -> Any:
-    """Return the type of a field that is not null."""
+    """Return the type of a field without null."""
     if isinstance(field_type, inspect.UnionType):
         return next((it for it in field_type.types if _holds_structs(it)), field_type)
     return field_type

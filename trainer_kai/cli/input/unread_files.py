@@ -1,7 +1,7 @@
-"""Files without a known kind: the file may hold a mistyped object.
+"""Files without a known kind, which may be mistyped.
 
-Kinds that are not needed are left out, as in a dump of a cluster; a mistyped kind is an error, and
-so is an input with no known kind at all.
+Kinds that are not needed are ignored, as in a dump of a cluster. A mistyped kind is an error, and
+so is an input without any known kind.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ _MAX_NAMED: Final = 3
 def unread_files(
     documents: Iterable[Document], read: Collection[tuple[str, str]]
 ) -> Iterator[FieldError]:
-    """Yield a fault for each file without a known kind; *read* are the kinds to name."""
+    """Yield a fault for each file without a known kind; *read* are the kinds to list."""
     kinds: dict[str, Counter[str]] = {}
     known: set[str] = set()
     mistyped: set[str] = set()
@@ -35,16 +35,16 @@ def unread_files(
         kinds.setdefault(document.file, Counter())[f"{kind_text(document)}{similar}"] += 1
         if similar or not document.kind or not document.fields.get("apiVersion"):
             mistyped.add(document.file)
-    expected = f"there are {', '.join(sorted({kind for _, kind in read}))}"
+    expected = f"known kinds are {', '.join(sorted({kind for _, kind in read}))}"
     for file, counts in kinds.items():
         if file not in known and (not known or file in mistyped):
             named = [f"{name} ({count})" for name, count in sorted(counts.items())[:_MAX_NAMED]]
             more = f" and {len(counts) - _MAX_NAMED} more" if len(counts) > _MAX_NAMED else ""
-            yield FieldError(file, f"no kind in it is known: {', '.join(named)}{more}; {expected}")
+            yield FieldError(file, f"has no known kind: {', '.join(named)}{more}; {expected}")
 
 
 def kind_text(document: Document) -> str:
-    """Return version and kind of an object as its file has them."""
+    """Return version and kind of an object as in its file."""
     version = document.fields.get("apiVersion")
     if not document.kind:
         return "an object without a kind"
@@ -52,13 +52,13 @@ def kind_text(document: Document) -> str:
 
 
 def similar_kind(document: Document) -> str:
-    """Return a hint at the known kind that a mistyped kind or version resembles; "" for none."""
+    """Return a hint with the known kind that a mistyped kind or version resembles; "" for none."""
     version = str(document.fields.get("apiVersion", ""))
     expected = [(it.resource.api_version, it.resource.kind) for it in KINDS.values()]
     kinds = {kind.lower(): kind for api_version, kind in expected if api_version == version}
     versions = [api_version for api_version, kind in expected if kind == document.kind]
     for kind in get_close_matches(document.kind.lower(), kinds, 1, _SIMILARITY):
-        return f"; there is {version} {kinds[kind]}"
+        return f"; did you mean {version} {kinds[kind]}?"
     for api_version in get_close_matches(version, versions, 1, _SIMILARITY):
-        return f"; there is {api_version} {document.kind}"
+        return f"; did you mean {api_version} {document.kind}?"
     return ""

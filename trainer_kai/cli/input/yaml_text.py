@@ -1,7 +1,7 @@
 """YAML restricted to what JSON can express, with limits on depth and on alias expansion.
 
-Depth and expansion are counted before anything is built: a few lines of YAML can stand for more
-than fits into memory, or for themselves.
+Depth and expansion are counted before objects are built: a few lines of YAML can expand to more
+than fits into memory, or refer to themselves.
 """
 
 import math
@@ -21,7 +21,7 @@ _MAX_REPEATED: Final = 1_000_000
 
 
 class DuplicateKeys(Exception):
-    """Keys that are there twice: only one of their values could be used."""
+    """Duplicate keys: only one of their values could be used."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults
@@ -29,7 +29,7 @@ class DuplicateKeys(Exception):
 
 
 def yaml_documents(text: str) -> Iterator[object]:
-    """Yield the documents; raise `yaml.YAMLError` for what is no YAML, or `DuplicateKeys`."""
+    """Yield the documents; raise `yaml.YAMLError` for invalid YAML, or `DuplicateKeys`."""
     loader = _Loader(text)
     try:
         while loader.check_node():
@@ -49,7 +49,7 @@ def yaml_error_text(error: yaml.YAMLError) -> str:
 
 
 def size_fault(text: str) -> str | None:
-    """Return why a text is not built; raise `yaml.YAMLError` for what is no YAML."""
+    """Return why a text is refused before it is built; raise `yaml.YAMLError` for invalid YAML."""
     sizes: dict[str | None, int] = {}  # values by anchor; 0 until the anchored node ends
     open_nodes: list[tuple[str | None, int]] = []  # anchor, and number of values before
     count = repeated = 0
@@ -58,12 +58,12 @@ def size_fault(text: str) -> str | None:
             size = sizes.get(event.anchor)
             if size == 0:
                 return (
-                    f"{_position(event.start_mark)}*{event.anchor} stands inside "
-                    "of what it stands for"
+                    f"{_position(event.start_mark)}*{event.anchor} is inside "
+                    "the value that it refers to"
                 )
             count, repeated = count + (size or 0), repeated + (size or 0)
             if repeated > _MAX_REPEATED:
-                return f"its aliases, such as *{event.anchor}, stand for too many values"
+                return f"its aliases, such as *{event.anchor}, expand to too many values"
         elif isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, count))
             count += 1
@@ -80,8 +80,8 @@ def size_fault(text: str) -> str | None:
 
 
 def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
-    """Yield each key that a mapping has twice, with its place."""
-    visited: set[int] = set()  # an alias is the node that it stands for
+    """Yield each duplicate key of a mapping, with its place."""
+    visited: set[int] = set()  # an alias is the node that it refers to
     remaining = [root]
     while remaining:
         node = remaining.pop()
@@ -92,23 +92,23 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
             remaining += reversed(node.value)
         elif isinstance(node, yaml.MappingNode):
             remaining += (value for _, value in reversed(node.value))
-            lines: dict[tuple[str, str], int] = {}  # 1 and "1" are two
+            lines: dict[tuple[str, str], int] = {}  # 1 and "1" are different keys
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 first = lines.get((key.tag, key.value))
                 if first and key.value != _MERGE:
                     yield (
-                        f"{_position(key.start_mark)}{key.value} is there twice, "
+                        f"{_position(key.start_mark)}{key.value} exists twice, "
                         f"first in line {first}"
                     )
                 lines.setdefault((key.tag, key.value), key.start_mark.line + 1)
 
 
 def non_json_fault(value: object, path: str = "") -> str | None:
-    """Return what a document has that JSON cannot express; None for nothing."""
+    """Return what JSON cannot express in a document; None for nothing."""
     if isinstance(value, dict):
         for name, it in value.items():
             if not isinstance(name, str):
-                return f"{path.lstrip('.') or 'its top'} has a name that is no text: {name!r}"
+                return f"{path.lstrip('.') or 'the top'} has a key that is not a string: {name!r}"
             fault = non_json_fault(it, f"{path}.{name}")
             if fault:
                 return fault
@@ -120,7 +120,7 @@ def non_json_fault(value: object, path: str = "") -> str | None:
         return None
     if isinstance(value, float) and math.isfinite(value):
         return None
-    return f"{path.lstrip('.')} must be what JSON knows, not {value!r}"
+    return f"{path.lstrip('.')} must be a JSON value, not {value!r}"
 
 
 def _position(mark: Any) -> str:
@@ -128,7 +128,7 @@ def _position(mark: Any) -> str:
 
 
 class _Loader(yaml.CSafeLoader):
-    """Reads dates as text; a number that cannot be read is an error with its place."""
+    """Reads dates as strings; an invalid number is an error with its place."""
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
         build = self.construct_yaml_int if node.tag == _INT else self.construct_yaml_float

@@ -1,4 +1,4 @@
-"""Queues as a tree, in a table for each resource that a queue bounds, and their amounts as JSON."""
+"""Queues as a tree, in a table for each resource with a quota or limit, and as JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -8,7 +8,7 @@ from scheduler.state.queues.queue_table import QueueTable
 from trainer_kai.api.names import CPU, GPU, MEMORY
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
 from trainer_kai.api.queue import Queue
-from trainer_kai.cli.output.table import fitted_table
+from trainer_kai.cli.output.table import fitted_table, table
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess
 
@@ -38,16 +38,16 @@ _RESOURCE_KINDS: Final = (
 
 
 class QueueAmounts(NamedTuple):
-    """A queue, by `ResourceKind`: 1/1000 CPU, bytes, 1/1000 GPU; -1 is no bound."""
+    """A queue, by `ResourceKind`: 1/1000 CPU, bytes, 1/1000 GPU; -1 is unlimited."""
 
     name: str
     parent: str
     quota: tuple[int, ...]
     limit: tuple[int, ...]
-    fair_share: tuple[float, ...]  # empty where it is not known
+    fair_share: tuple[float, ...]  # empty if not known
     allocated: tuple[int, ...]
     requested: tuple[int, ...]
-    is_quota_only: bool = False  # its children reclaim no more than their quotas
+    is_quota_only: bool = False  # its children reclaim only up to their quotas
 
 
 def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueAmounts], list[str]]:
@@ -84,7 +84,7 @@ def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueAmounts], list[str]]
         name for name in queue_table.names if not by_name[name].status.allocated
     )
     if without_status:
-        notes.append(f"the scheduler has not written what these have: {', '.join(without_status)}")
+        notes.append(f"the scheduler has not reported the usage of {', '.join(without_status)} yet")
     return sorted(amounts), notes
 
 
@@ -95,7 +95,7 @@ def as_text(
 ) -> str:
     """Return the tables of `queue list`."""
     if not queues:
-        return "there are no queues"
+        return "No queues exist. Create one with `trainer-kai queue create`."
     access = {name: _access_text(name, it, unannotated) for name, it in access_by_queue.items()}
     return "\n\n".join(queue_tables(queues, with_gpus=True, access=access))
 
@@ -105,7 +105,7 @@ def as_json(
     access_by_queue: Mapping[str, EffectiveQueueAccess],
     unannotated: str,
 ) -> dict[str, Any]:
-    """Return the document of `queue list`; no bound and no annotation are null."""
+    """Return the JSON document of `queue list`; unlimited and missing values are null."""
     return {
         "schema": _SCHEMA,
         "queues": [
@@ -126,7 +126,7 @@ def as_json(
 
 
 def _access_text(name: str, effective: EffectiveQueueAccess, unannotated: str) -> str:
-    """Say whether a queue is open or closed, and by what."""
+    """Return whether a queue is open or closed, and which queue decides that."""
     if effective.mode is None:
         return f"{unannotated} (not annotated)"
     return (
@@ -141,7 +141,7 @@ def _bounds_json(row: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _status_amounts(queue: Queue, field: str, faults: list[FieldError]) -> tuple[int, ...]:
-    """Return amounts of a status by kind; add a fault for what cannot be read."""
+    """Return amounts of a status by kind; add a fault for an invalid amount."""
     status_amounts: Mapping[str, Quantity] = getattr(queue.status, field)
     try:
         return (
@@ -160,9 +160,10 @@ def queue_tables(
     with_gpus: bool = False,
     access: Mapping[str, str] = _NO_ACCESS,
 ) -> Iterator[str]:
-    """Yield a table for each resource that a queue bounds, and for GPUs if there are some.
+    """Yield a table for each resource with a quota or limit, and for GPUs if there are some.
 
-    The table of GPUs has *access*, if given: which namespaces may use a queue.
+    With *with_gpus*, as in `queue list`, there is always a GPU table, and names are never cut. The
+    GPU table has the column *access*, if given: which namespaces may use a queue.
     """
     has_shares = any(queue.fair_share for queue in queues)
     for kind in (ResourceKind.GPU, ResourceKind.CPU, ResourceKind.MEMORY):
@@ -176,7 +177,7 @@ def queue_tables(
                 _amount_text(queue.limit[kind], kind),
                 *([_amount_text(queue.fair_share[kind], kind)] if has_shares else []),
                 _amount_text(queue.allocated[kind], kind),
-                _borrowed_text(queue, kind),
+                _over_quota_text(queue, kind),
                 _amount_text(max(queue.requested[kind] - queue.allocated[kind], 0), kind),
                 *([access[queue.name]] if access and kind == ResourceKind.GPU else []),
             )
@@ -184,14 +185,14 @@ def queue_tables(
         ]
         shares = ["FAIR SHARE"] if has_shares else []
         access_column = ["ACCESS"] if access and kind == ResourceKind.GPU else []
-        yield fitted_table(
+        yield (table if with_gpus else fitted_table)(
             (
                 _TITLES[kind],
                 "QUOTA",
                 "LIMIT",
                 *shares,
                 "USED",
-                "BORROWED",
+                "OVER QUOTA",
                 "WAITING",
                 *access_column,
             ),
@@ -206,7 +207,7 @@ def _is_shown(queue: QueueAmounts, kind: ResourceKind) -> bool:
 
 
 def _as_tree(queues: Sequence[QueueAmounts]) -> Iterator[tuple[int, QueueAmounts]]:
-    """Yield each queue below its parent; those without a root, which take no pods, come last."""
+    """Yield each queue below its parent; queues without a root, which take no pods, come last."""
     shown = set()
     for depth, queue in _descendants(queues, "", 0):
         shown.add(queue.name)
@@ -235,10 +236,10 @@ def _number_text(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-def _borrowed_text(queue: QueueAmounts, kind: ResourceKind) -> str:
+def _over_quota_text(queue: QueueAmounts, kind: ResourceKind) -> str:
     quota = queue.quota[kind]
-    borrowed = max(queue.allocated[kind] - quota, 0) if quota != UNBOUND else 0
-    return _amount_text(borrowed, kind) if borrowed else "-"
+    over_quota = max(queue.allocated[kind] - quota, 0) if quota != UNBOUND else 0
+    return _amount_text(over_quota, kind) if over_quota else "-"
 
 
 def amounts_json(row: tuple[float, ...]) -> Json:

@@ -1,4 +1,4 @@
-"""Columns for people, in plain text: it can be copied, searched and piped."""
+"""Tables in plain text, which can be copied, searched and piped."""
 
 import re
 import shutil
@@ -19,27 +19,27 @@ __all__ = [
 
 MAX_WIDTH: Final = 100
 _MIN_WIDTH: Final = 60
-_MIN_NAME_WIDTH: Final = 16  # to which a name is cut
+_MIN_NAME_WIDTH: Final = 16  # the least width of a shortened name
 _GAP: Final = "   "
 _UID: Final = re.compile(r"([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def screen_width() -> int:
-    """Return the width of the terminal, within limits that are readable."""
+    """Return the width of the terminal, within readable limits."""
     if not sys.stdout.isatty():
         return MAX_WIDTH
     return min(max(shutil.get_terminal_size((MAX_WIDTH, 0)).columns, _MIN_WIDTH), MAX_WIDTH)
 
 
 def wrapped_lines(text: str, indent: str, width: int) -> list[str]:
-    """Return the lines of a text, two columns in, and from the second on as far as *indent*."""
+    """Return the lines of a wrapped text: two spaces before the first, *indent* before others."""
     return textwrap.wrap(
         text, width, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
     )
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; each column is as wide as it must be."""
+    """Return a table; each column is as wide as its longest cell."""
     lines = [tuple(headings), *(tuple(map(escaped, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -56,17 +56,17 @@ def escaped(text: str) -> str:
 
 
 def without_uids(text: str) -> str:
-    """Return a name with only the beginning of the uids in it."""
+    """Return a name with uids shortened to their beginning."""
     return _UID.sub(r"\1…", text)
 
 
 def truncated(text: str, width: int) -> str:
-    """Return a text that is not wider than so many columns."""
+    """Return a text shortened to a number of columns."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def fitted_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; where it would be too wide, its first column is cut."""
+    """Return a table; if it is too wide, its first column is shortened."""
     text = table(headings, rows)
     excess = max(map(len, text.splitlines())) - MAX_WIDTH
     if excess <= 0:

@@ -1,8 +1,8 @@
-"""Users of a kubeconfig whose credentials a program gives: `exec` plugins.
+"""Users of a kubeconfig with credentials from a program: `exec` plugins.
 
-The protocol of `exec` plugins is what the official package is here for. Its loader hides a plugin
-that fails, so the plugin is run by its own class, which does not. Only this module imports the
-package, and only when a kubeconfig asks for it.
+The official package implements the protocol of `exec` plugins. Its loader hides a plugin that
+fails, so the plugin is run by the package's inner class, which does not. Only this module imports
+the package, and only if a kubeconfig needs it.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ from trainer_kai.service.clock import Clock
 
 __all__ = ["with_exec_plugin"]
 
-_EARLY_S: Final = 60.0  # a token is replaced this long before it runs out
-_RETRY_S: Final = 5.0  # between two attempts to replace one that is still good
+_EARLY_S: Final = 60.0  # a token is replaced this long before it expires
+_RETRY_S: Final = 5.0  # between two attempts to replace a token that is still valid
 
 
 class _FetchedToken(NamedTuple):
     header: str
-    remaining_s: float  # until it ends
+    remaining_s: float  # until it expires
 
     @property
     def use_for_s(self) -> float:
-        """Return for how long it is used: one that is short-lived for half of its life."""
+        """Return for how long a token is used; a short-lived one for half of its lifetime."""
         return max(self.remaining_s - min(_EARLY_S, self.remaining_s / 2), 0.0)
 
 
 class _RenewedToken:
-    """A token that is fetched again before it runs out, by one task for all."""
+    """A token that is renewed before it expires, by one task for all."""
 
     def __init__(self, fetch: Callable[[], Awaitable[_FetchedToken]], clock: Clock) -> None:
         self._fetch = fetch
@@ -45,14 +45,14 @@ class _RenewedToken:
         self._expires_at_s = 0.0
 
     def use(self, fetched: _FetchedToken) -> None:
-        """Use a token for as long as it is good."""
+        """Use a token as long as it is valid."""
         now_s = self._clock.monotonic_s()
         self._header = fetched.header
         self._replace_at_s = now_s + fetched.use_for_s
         self._expires_at_s = now_s + fetched.remaining_s
 
     async def authorization(self) -> str:
-        """Return the token, a new one where the old one is about to run out."""
+        """Return the token, renewed if it is about to expire."""
         if self._must_replace():
             async with self._lock:
                 if self._must_replace():
@@ -60,7 +60,7 @@ class _RenewedToken:
         return self._header
 
     async def _replace(self) -> None:
-        """Fetch the next one; what fails before the old one has ended is tried again later."""
+        """Renew the token; a failure before the old token expires is retried later."""
         try:
             self.use(await self._fetch())
         except (ConfigError, ApiError):
@@ -70,7 +70,7 @@ class _RenewedToken:
             self._replace_at_s = self._clock.monotonic_s() + min(_RETRY_S, left_s)
 
     async def renew(self) -> bool:
-        """Fetch one, unless another task just did; say whether it differs."""
+        """Renew the token, unless another task just did; say whether it changed."""
         before = self._header
         async with self._lock:
             if self._header == before:
@@ -84,11 +84,11 @@ class _RenewedToken:
 async def with_exec_plugin(
     rest_config: RestConfig, selected: SelectedContext, clock: Clock
 ) -> RestConfig:
-    """Return the RestConfig with credentials from the plugin that the user names."""
+    """Return the RestConfig with credentials from the user's plugin."""
     status = await _run_plugin(selected)
     chain, key = (str(status.get(f"client{it}Data") or "") for it in ("Certificate", "Key"))
     if bool(chain) != bool(key):
-        raise _fault(selected, "the plugin gave only one of a certificate and its key")
+        raise _fault(selected, "the plugin returned only one of a certificate and its key")
     if chain:
         rest_config = replace(
             rest_config, certificate=ClientCertificate(chain.encode(), key.encode())
@@ -96,7 +96,7 @@ async def with_exec_plugin(
     if not status.get("token"):
         if chain:
             return rest_config
-        raise _fault(selected, "the plugin gave neither a token nor a certificate")
+        raise _fault(selected, "the plugin returned neither a token nor a certificate")
 
     async def fetch() -> _FetchedToken:
         return _read_token(await _run_plugin(selected), selected, clock)
@@ -107,7 +107,7 @@ async def with_exec_plugin(
 
 
 async def _run_plugin(selected: SelectedContext) -> dict[str, Any]:
-    """Run the plugin and return what it says."""
+    """Run the plugin and return its result."""
     # The package takes most of a second to import.
     from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415
     from kubernetes.aio.config.exec_provider import ExecProvider  # noqa: PLC0415
@@ -118,7 +118,7 @@ async def _run_plugin(selected: SelectedContext) -> dict[str, Any]:
         raise _fault(selected, "must have a command and an apiVersion")
     command = str(exec_fields.get("command") or "")
     fields = {name: value for name, value in exec_fields.items() if value}
-    if "/" in command:  # then it is meant from where the kubeconfig is, as kubectl has it
+    if "/" in command:  # the path is relative to the kubeconfig, as in kubectl
         fields["command"] = str(selected.user.file.absolute().parent / command)
     section = ConfigNode("exec", fields)  # type: ignore[no-untyped-call]  # the package has no types
     try:
@@ -127,26 +127,26 @@ async def _run_plugin(selected: SelectedContext) -> dict[str, Any]:
     except ConfigException as error:
         raise _fault(selected, " ".join(str(error).split())) from error
     except (TypeError, ValueError) as error:  # it trusts what it reads
-        raise _fault(selected, f"cannot be run, or gives no ExecCredential: {error}") from error
+        raise _fault(selected, f"cannot be run, or returns no ExecCredential: {error}") from error
     except OSError as error:
         message = f"{command}: {error.strerror}; is the plugin installed and on PATH?"
         raise _fault(selected, message) from error
     if not isinstance(status, dict):
-        raise _fault(selected, "the plugin gave an ExecCredential without a status")
+        raise _fault(selected, "the plugin returned an ExecCredential without a status")
     return status
 
 
 def _read_token(status: dict[str, Any], selected: SelectedContext, clock: Clock) -> _FetchedToken:
     token = status.get("token")
     if not token:
-        raise _fault(selected, "the plugin gave no token any more")
+        raise _fault(selected, "the plugin returned no token any more")
     expiry = status.get("expirationTimestamp")
     if not expiry:
         return _FetchedToken(f"Bearer {token}", float("inf"))  # as the protocol has it: until a 401
     try:
         until = datetime.fromisoformat(str(expiry))
     except ValueError as error:
-        raise _fault(selected, f"the plugin gave no date but {expiry!r}") from error
+        raise _fault(selected, f"the plugin returned an invalid expiry time: {expiry!r}") from error
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)
     return _FetchedToken(f"Bearer {token}", (until - clock.now()).total_seconds())

@@ -1,4 +1,4 @@
-"""Find the API server and the credentials for it: a named kubeconfig, the pod, or home."""
+"""Find the API server and its credentials: a named kubeconfig, the pod, or the home directory."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,10 +17,10 @@ __all__ = ["find_rest_config", "kubeconfig_files"]
 async def find_rest_config(
     environ: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = ""
 ) -> RestConfig:
-    """Return that of *kubeconfig*, $KUBECONFIG, the pod's own account or ~/.kube/config."""
+    """Return the RestConfig of *kubeconfig*, $KUBECONFIG, the pod's account or ~/.kube/config."""
     files = kubeconfig_files(environ, kubeconfig)
     if not files and is_in_cluster(environ) and not context:
-        return in_cluster_config(environ, clock)  # a pod reaches its own cluster without proxy
+        return in_cluster_config(environ, clock)  # a pod reaches its own cluster without a proxy
     selected = select_context(read_files(_existing(files or [_home_kubeconfig(environ)])), context)
     rest_config = load_rest_config(selected, clock)
     if rest_config.proxy:
@@ -38,9 +38,11 @@ async def find_rest_config(
 
 
 def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
-    """Return the files that are named, by the caller or by the environment."""
+    """Return the kubeconfig files that the caller or the environment names."""
     if named:
-        at_home = named.startswith("~/") and "HOME" in environ  # shells leave --kubeconfig=~/…
+        at_home = (
+            named.startswith("~/") and "HOME" in environ
+        )  # shells do not expand --kubeconfig=~/…
         return [Path(environ["HOME"], named[2:]) if at_home else Path(named)]
     return [Path(part) for part in environ.get("KUBECONFIG", "").split(":") if part]
 
@@ -53,7 +55,7 @@ def _existing(files: list[Path]) -> list[Path]:
     existing = [file for file in files if _may_exist(file)]
     if not existing:
         where = ", ".join(map(str, files))
-        message = f"no such file: {where}; name a kubeconfig with --kubeconfig or $KUBECONFIG"
+        message = f"no such file: {where}; set --kubeconfig or $KUBECONFIG"
         raise ConfigError([FieldError("kubeconfig", message)])
     return existing
 
@@ -62,4 +64,4 @@ def _may_exist(file: Path) -> bool:
     try:
         return file.exists()
     except OSError:
-        return True  # reading it says why not
+        return True  # reading it reports why it cannot be read

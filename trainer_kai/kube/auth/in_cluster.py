@@ -1,6 +1,6 @@
 """Access from inside a pod: two files and two variables that every pod has.
 
-The official package offers the same; importing it for this would cost every process of ours what
+The official package offers the same, but importing it costs each process the time and memory that
 `make bench` prints under "import".
 """
 
@@ -21,14 +21,14 @@ _PORT: Final = "KUBERNETES_SERVICE_PORT"
 
 
 def is_in_cluster(environ: Mapping[str, str]) -> bool:
-    """Say whether this process runs in a pod that may know its API server."""
+    """Say whether this process runs in a pod with access to the API server."""
     return bool(environ.get(_HOST))
 
 
 def in_cluster_config(
     environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_ACCOUNT
 ) -> RestConfig:
-    """Return the RestConfig of the pod's service account."""
+    """Return the RestConfig of the pod's ServiceAccount."""
     host, port = environ.get(_HOST, ""), environ.get(_PORT) or "443"
     where = f"[{host}]" if ":" in host else host
     return RestConfig(
@@ -36,7 +36,7 @@ def in_cluster_config(
         credentials=TokenFile(folder / "token", clock),
         trust=ServerTrust(authority=_read(folder / "ca.crt")),
         namespace=_read(folder / "namespace").strip() or "default",
-        origin="the service account of the pod",
+        origin="the ServiceAccount of the pod",
     )
 
 

@@ -1,7 +1,7 @@
 """Kubeconfig files, parsed here because a command should not wait for a large import.
 
 The credentials of a user with an `exec` plugin come from `trainer_kai.kube.auth.exec_plugin`. An
-`auth-provider` is refused: it would log in here, and would have to keep new tokens in a file that
+`auth-provider` is refused: it would have to log in here, and to write new tokens into a file that
 other commands read.
 """
 
@@ -38,7 +38,7 @@ _PLAIN: Final = ("bool", "int", "float", "timestamp", "binary")
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C or not
-    """Reads text as text: a token may look like a number, a name like a date."""
+    """Reads all scalars as strings: a token can look like a number, a name like a date."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -51,15 +51,15 @@ for _tag in _PLAIN:
 
 @dataclass(frozen=True)
 class KubeconfigEntry:
-    """A named cluster, user or context, and the file it stands in: paths are relative to it."""
+    """A named cluster, user or context, and its file; paths are relative to that file."""
 
     name: str
     file: Path
-    fields: Section = field(repr=False)  # tokens and keys, if it is a user
+    fields: Section = field(repr=False)  # a user has tokens and keys
 
 
 class SelectedContext(msgspec.Struct, frozen=True):
-    """One context with the cluster and the user it names."""
+    """A context with its cluster and its user."""
 
     context: KubeconfigEntry
     cluster: KubeconfigEntry
@@ -67,7 +67,7 @@ class SelectedContext(msgspec.Struct, frozen=True):
 
     @property
     def has_exec_plugin(self) -> bool:
-        """Say whether a program gives the credentials."""
+        """Say whether a program provides the credentials."""
         return bool(self.user.fields.get("exec"))
 
 
@@ -80,7 +80,7 @@ class _MergedKubeconfigs(msgspec.Struct, frozen=True):
 
 
 def read_files(files: Sequence[Path]) -> _MergedKubeconfigs:
-    """Merge kubeconfigs as kubectl does: the first definition of a name counts."""
+    """Merge kubeconfigs as kubectl does: the first definition of a name wins."""
     kinds: dict[str, dict[str, KubeconfigEntry]] = {"clusters": {}, "users": {}, "contexts": {}}
     current = ""
     for file in files:
@@ -93,39 +93,39 @@ def read_files(files: Sequence[Path]) -> _MergedKubeconfigs:
 
 
 def select_context(merged: _MergedKubeconfigs, context: str = "") -> SelectedContext:
-    """Return the context that is asked for, or else the current one."""
+    """Return the named context, or the current one."""
     wanted = context or merged.current
     where = ", ".join(map(str, merged.files))
     if not wanted:
         raise _fault(
-            where, "current-context", _with_known_names(merged.contexts, "names no context")
+            where, "current-context", _with_known_names(merged.contexts, "no context is named")
         )
     entry = merged.contexts.get(wanted)
     if entry is None:
-        message = _with_known_names(merged.contexts, f"there is no context {wanted!r}")
+        message = _with_known_names(merged.contexts, f"context {wanted!r} does not exist")
         raise _fault(where, "context" if context else "current-context", message)
     cluster_name = str(entry.fields.get("cluster") or "")
     cluster = merged.clusters.get(cluster_name)
     if cluster is None:
-        message = _with_known_names(merged.clusters, f"there is no cluster {cluster_name!r}")
+        message = _with_known_names(merged.clusters, f"cluster {cluster_name!r} does not exist")
         raise _fault(entry.file, f"contexts[{wanted}].context.cluster", message)
     user_name = str(entry.fields.get("user") or "")
     user = merged.users.get(user_name)
     if user is None:
         if user_name:
-            message = _with_known_names(merged.users, f"there is no user {user_name!r}")
+            message = _with_known_names(merged.users, f"user {user_name!r} does not exist")
             raise _fault(entry.file, f"contexts[{wanted}].context.user", message)
         user = KubeconfigEntry("", entry.file, {})
     return SelectedContext(entry, cluster, user)
 
 
 def load_rest_config(selected: SelectedContext, clock: Clock) -> RestConfig:
-    """Return the RestConfig of a context whose user is described by the file itself."""
+    """Return the RestConfig of a context if its user has credentials in the file."""
     cluster, user = selected.cluster, selected.user
     where = f"clusters[{cluster.name}].cluster"
     server = str(cluster.fields.get("server") or "").rstrip("/")
     if not _is_address(server):
-        message = f"{server!r} is no address; write https://HOST:PORT"
+        message = f"{server!r} is not an address; write https://HOST:PORT"
         raise _fault(cluster.file, f"{where}.server", message)
     rest_config = RestConfig(
         server=server,
@@ -149,10 +149,10 @@ def load_rest_config(selected: SelectedContext, clock: Clock) -> RestConfig:
 
 
 def _is_address(server: str) -> bool:
-    """Say whether this is scheme, host and port, perhaps with a path."""
+    """Say whether a text is scheme, host and port, with an optional path."""
     try:
         parts = urlsplit(server)
-        _ = parts.port  # reading it is trying it
+        _ = parts.port  # raises for an invalid port
     except ValueError:
         return False
     if not server.startswith(("https://", "http://")) or not parts.hostname:
@@ -165,15 +165,15 @@ def _credentials(user: KubeconfigEntry, clock: Clock) -> Credentials:
     fields = user.fields
     for name in _IMPERSONATION:
         if fields.get(name):
-            message = "is not supported: nothing would be held to the rights of another user"
+            message = "is not supported: impersonation would be ignored"
             raise _fault(user.file, f"users[{user.name}].user.{name}", message)
     if fields.get("auth-provider") and not fields.get("exec"):
         message = (
-            "is not supported: use an exec plugin, such as kubelogin (kubectl oidc-login) for"
+            "is not supported; use an exec plugin, such as kubelogin (kubectl oidc-login) for"
             " OpenID Connect"
         )
         raise _fault(user.file, f"users[{user.name}].user.auth-provider", message)
-    if fields.get("tokenFile"):  # it is kept fresh, unlike a token beside it
+    if fields.get("tokenFile"):  # the file is renewed, a token beside it is not
         return TokenFile(user.file.parent / str(fields["tokenFile"]), clock)
     if fields.get("token"):
         return StaticToken(str(fields["token"]).strip())
@@ -183,7 +183,7 @@ def _credentials(user: KubeconfigEntry, clock: Clock) -> Credentials:
 
 
 def _read_data(entry: KubeconfigEntry, where: str, name: str) -> bytes:
-    """Return what a field holds in itself, or else the file that it names."""
+    """Return the content of a field, or of the file that it names."""
     path = f"{where}.{name}"
     inline, named = entry.fields.get(f"{name}-data"), entry.fields.get(name)
     if inline:
@@ -200,7 +200,7 @@ def _read_data(entry: KubeconfigEntry, where: str, name: str) -> bytes:
 
 
 def _yaml_fault(error: Exception) -> str:
-    """Say where and why, without what the parser calls its input."""
+    """Return the place and the problem, without the parser's name for its input."""
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
     texts = [getattr(error, name, None) for name in ("context", "problem")]
@@ -213,16 +213,18 @@ def _parse(file: Path) -> Section:
     except OSError as error:
         raise ConfigError([FieldError(str(file), _error_text(error))]) from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError([FieldError(str(file), f"is no YAML: {_yaml_fault(error)}")]) from error
+        raise ConfigError(
+            [FieldError(str(file), f"is not valid YAML: {_yaml_fault(error)}")]
+        ) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ConfigError([FieldError(str(file), "is no kubeconfig: it holds no fields")])
+        raise ConfigError([FieldError(str(file), "is not a kubeconfig: it has no fields")])
     return document
 
 
 def _entries(document: Section, kind: str, file: Path) -> list[KubeconfigEntry]:
-    """Return the named entries; the fields of a cluster stand under `cluster`, and so on."""
+    """Return the named entries; the fields of a cluster are below `cluster`, and so on."""
     listed = document.get(kind) or []
     single = kind[:-1]
     entries = []
@@ -241,7 +243,7 @@ def _error_text(error: Exception) -> str:
 
 def _with_known_names(known: Mapping[str, KubeconfigEntry], message: str) -> str:
     names = ", ".join(sorted(known)) or "none"
-    return f"{message}; there is: {names}"
+    return f"{message}; valid names are: {names}"
 
 
 def _fault(where: Path | str, path: str, message: str) -> ConfigError:

@@ -1,7 +1,7 @@
-"""Which proxy leads to the API server when the kubeconfig names none: HTTPS_PROXY and NO_PROXY.
+"""The proxy for the API server if the kubeconfig names none: HTTPS_PROXY and NO_PROXY.
 
-As kubectl has it, that is, Go: NO_PROXY may hold addresses, networks and ports besides names, which
-the standard library does not understand, and this machine itself is never behind a proxy.
+As in kubectl (Go), NO_PROXY may contain addresses, networks and ports besides names, which the
+standard library does not support, and the local machine is never behind a proxy.
 """
 
 from collections.abc import Mapping
@@ -35,13 +35,13 @@ def proxy_for_server(server: str, environ: Mapping[str, str]) -> str:
 
 
 def check_proxy(proxy: str, where: str) -> str:
-    """Return the address of a proxy that we can speak to."""
+    """Return the address of a proxy with a supported protocol."""
     try:
         parts = urlsplit(proxy)
         usable = parts.scheme in _PORTS and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
-    if not usable:  # it is not shown: it may hold a password
+    if not usable:  # not shown, because it can contain a password
         message = "must be the address of an HTTP proxy: http://HOST:PORT"
         raise ConfigError([FieldError(where, message)])
     return proxy
@@ -53,7 +53,7 @@ def _is_local_host(host: str) -> bool:
 
 
 def _matches_no_proxy(entry: str, host: str, port: int) -> bool:
-    """Say whether one entry of NO_PROXY is about this host."""
+    """Say whether one entry of NO_PROXY matches this host."""
     if entry in ("", "*"):
         return entry == "*"
     address = _address(host)

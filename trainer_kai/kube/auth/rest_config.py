@@ -1,4 +1,4 @@
-"""The address of the API server and the credentials for it, whatever they were read from."""
+"""The address of the API server and the credentials for it, from any source."""
 
 import base64
 from dataclasses import dataclass, field
@@ -18,28 +18,30 @@ __all__ = [
     "TokenFile",
 ]
 
-_REREAD_S: Final = 60.0  # kubelet rotates a pod's token at 80 % of its life; nothing is shorter
+_REREAD_S: Final = (
+    60.0  # kubelet rotates a pod's token at 80 % of its lifetime; other tokens live longer
+)
 
 
 class Credentials(Protocol):
-    """The credentials of this process, as the Authorization header has them."""
+    """The credentials of this process, for the Authorization header."""
 
     async def authorization(self) -> str:
-        """Return the header's value; "" when a client certificate says it all."""
+        """Return the value of the header; "" if a client certificate is enough."""
         ...
 
     async def renew(self) -> bool:
-        """Look for newer credentials after a 401; say whether there are any to try."""
+        """Read newer credentials after a 401; say whether there are any."""
         ...
 
 
 @dataclass(frozen=True)
 class ServerTrust:
-    """Which certificates are trusted as the API server's."""
+    """How the certificate of the API server is verified."""
 
-    authority: str = ""  # PEM; "" means what the machine trusts
+    authority: str = ""  # PEM; "" means the CAs of the machine
     insecure: bool = False
-    server_name: str = ""  # when the certificate is for another name than the address
+    server_name: str = ""  # if the certificate has another name than the address
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,19 +54,19 @@ class ClientCertificate:
 
 @dataclass(frozen=True)
 class RestConfig:
-    """All that a connection needs."""
+    """Everything that a connection needs."""
 
     server: str
     credentials: Credentials = field(repr=False)
     trust: ServerTrust = field(default_factory=ServerTrust, repr=False)
     certificate: ClientCertificate | None = None
     namespace: str = "default"
-    proxy: str = field(default="", repr=False)  # its address may hold a password
-    origin: str = ""  # where this was read, for messages: "context a of ~/.kube/config"
+    proxy: str = field(default="", repr=False)  # the address can contain a password
+    origin: str = ""  # the source, for messages: "context a of ~/.kube/config"
 
 
 class StaticToken:
-    """A bearer token that stays as it is, or none at all."""
+    """A constant bearer token, or none."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -74,12 +76,12 @@ class StaticToken:
         return f"Bearer {self._token}" if self._token else ""
 
     async def renew(self) -> bool:
-        """Say that there is no other."""
+        """Say that no newer token exists."""
         return False
 
 
 class BasicAuth:
-    """A user name and a password, for what stands before an API server."""
+    """A user name and a password, for a proxy in front of an API server."""
 
     def __init__(self, user: str, password: str) -> None:
         self._encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -89,12 +91,12 @@ class BasicAuth:
         return f"Basic {self._encoded}"
 
     async def renew(self) -> bool:
-        """Say that there is no other."""
+        """Say that no newer password exists."""
         return False
 
 
 class TokenFile:
-    """A token in a file that another program keeps fresh."""
+    """A token in a file that another program renews."""
 
     def __init__(self, file: Path, clock: Clock) -> None:
         self._file = file
@@ -103,13 +105,13 @@ class TokenFile:
         self._token = ""
 
     async def authorization(self) -> str:
-        """Return the token, read again every minute."""
+        """Return the token, which is read again every minute."""
         if not self._token or self._clock.monotonic_s() - self._read_at_s > _REREAD_S:
             self._read()
         return f"Bearer {self._token}"
 
     async def renew(self) -> bool:
-        """Read again now: the file may be newer than what we know."""
+        """Read the file again now: it may be newer."""
         before = self._token
         self._read()
         return self._token != before
@@ -119,8 +121,8 @@ class TokenFile:
             token = self._file.read_text().strip()
         except (OSError, ValueError) as error:
             if self._token:
-                return  # being replaced, perhaps; the one we have is good for a while
-            reason = getattr(error, "strerror", None) or "it is no text"
+                return  # the file may be being replaced; the current token is still valid
+            reason = getattr(error, "strerror", None) or "the file is not text"
             raise ConfigError([FieldError(str(self._file), f"no token: {reason}")]) from error
         if not token:
             if self._token:

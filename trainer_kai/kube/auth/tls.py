@@ -1,4 +1,4 @@
-"""The TLS context for a connection to the API server: its trusted authority, our certificate."""
+"""The TLS context for connections to the API server: trusted CAs and our certificate."""
 
 import ssl
 from contextlib import suppress
@@ -15,7 +15,7 @@ def tls_context(rest_config: RestConfig) -> ssl.SSLContext | None:
     if not rest_config.server.startswith("https:"):
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Authorities of clusters often lack the key identifiers that newer Pythons insist on.
+    # CAs of clusters often lack the key identifiers that newer Pythons require.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     if rest_config.trust.insecure:
         context.check_hostname = False
@@ -31,10 +31,10 @@ def tls_context(rest_config: RestConfig) -> ssl.SSLContext | None:
 
 def _load_authority(context: ssl.SSLContext, authority: str, origin: str) -> None:
     try:
-        # A name in a comment may be in any language; what counts is ASCII.
+        # Comments in PEM may be in any language; only ASCII matters.
         context.load_verify_locations(cadata=authority.encode("ascii", "ignore").decode())
     except (ssl.SSLError, ValueError) as error:
-        message = "holds no certificate in PEM; copy the authority of the cluster anew"
+        message = "has no certificate in PEM format; copy the CA of the cluster again"
         fault = FieldError(f"{origin}: certificate-authority", message)
         raise ConfigError([fault]) from error
 
@@ -42,17 +42,17 @@ def _load_authority(context: ssl.SSLContext, authority: str, origin: str) -> Non
 def _load_client_certificate(
     context: ssl.SSLContext, certificate: ClientCertificate, origin: str
 ) -> None:
-    """Load a certificate and its key by way of a file: OpenSSL reads them from nowhere else."""
+    """Load a certificate and its key through a file: OpenSSL cannot read them from memory."""
     import tempfile  # noqa: PLC0415 - it imports a lot, for what few need
 
     with tempfile.NamedTemporaryFile(prefix="trainer-kai-", delete=False) as file:
         try:
             file.write(certificate.chain + b"\n" + certificate.key)
             file.flush()
-            # Asked for no password, OpenSSL would ask the person at the terminal for one.
+            # Without a password, OpenSSL would ask for one on the terminal.
             context.load_cert_chain(file.name, password="")
         except (ssl.SSLError, ValueError) as error:
-            message = "is no certificate in PEM with the key it was made for, free of a password"
+            message = "is not a certificate in PEM format with its key, without a password"
             fault = FieldError(f"{origin}: client-certificate", message)
             raise ConfigError([fault]) from error
         finally:

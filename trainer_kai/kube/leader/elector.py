@@ -2,39 +2,42 @@
 
 The contract:
 
-1. `lead` runs the work it is given while this process is the leader, again each time it becomes the
+1. `lead` runs its work while this process is the leader, again each time that it becomes the
    leader. It ends when the work ends, or when it is cancelled.
-2. No wall clock decides anything. A leader counts from the moment *before* it sent the
-   renewal that succeeded. A follower counts from the moment *after* it first read the Lease in its
-   present version. Both use their own monotonic clock.
+2. No wall clock decides anything. A leader counts from the moment *before* it sent the renewal that
+   succeeded. A follower counts from the moment *after* it first read the Lease in its current
+   version. Both use their own monotonic clock.
 3. The leader's fence holds for `renew_deadline_s`. A follower takes over after `lease_s`, or after
-   the duration that the holder wrote if that is longer, and only if the Lease still has the
-   version that it counted for: the API server compares. So no two fences hold at once.
-4. The work writes with `client.with_fence(fence)`: the fence is asked before each time that a write
-   is sent, and each has a time-out of at most `write_s`. A write sent at the last moment is thus
-   over before another process leads: `renew_deadline_s + write_s < lease_s`. After a pause of the
-   process (SIGSTOP, a busy loop) the fence is right at once, before any timer ran: timers come too
-   late.
-5. When the deadline passes the work is cancelled and waited for. Nothing is taken again before.
+   the duration in the Lease if that is longer, and only if the Lease still has the version that it
+   counted for, which the API server compares. So two fences never hold at the same time.
+4. The work writes with `client.with_fence(fence)`: the fence is checked each time before a write is
+   sent, and each write has a time limit of at most `write_s`. So a write that is sent at the last
+   moment is finished before another process leads: `renew_deadline_s + write_s < lease_s`. After a
+   pause of the process (SIGSTOP, a busy loop) the fence is correct at once, before any timer runs;
+   timers would be too late.
+5. When the deadline passes, the work is cancelled and awaited. Until then the Lease is not acquired
+   again.
 6. When `lead` is cancelled or the work ends, the Lease is renewed until the work has ended, the
-   fence is shut and every write was answered or is `write_s` old. Then the Lease is released, so
-   that the next one need not wait for it to run out.
-7. A fence that was shut never holds again: what a former term left running cannot write. Work that
-   ends with `LeaseLost`, also as a group of nothing else, has lost the lead: it is followed again.
-8. A Lease that is missing, or that was never held, may have been deleted under a living leader. A
-   process that makes or takes such a Lease acts only after `lease_s`. A leader whose Lease is
-   deleted makes it again and goes on, provided that is answered before its fence would have fallen.
-9. An API that fails or throttles for less than the deadline changes nothing. Forbidden ends `lead`
-   and names the missing permission; a process that was allowed before waits for `lease_s` first,
-   for an API server that starts refuses everything until it has read the roles.
+   fence is closed and every write was answered or is `write_s` old. Then the Lease is released, so
+   that the next leader need not wait until it expires.
+7. A fence that was closed never holds again: what an earlier term left running cannot write. Work
+   that ends with `LeaseLost`, also as a group of only this error, has lost the lead: this process
+   becomes a follower.
+8. A Lease that is missing, or that was never held, may have been deleted under a running leader. A
+   process that creates or acquires such a Lease acts only after `lease_s`. If the Lease of a leader
+   is deleted, it creates it again, and continues if that succeeds before its fence would have
+   fallen.
+9. An API server that fails or throttles for less than the deadline has no effect. Forbidden ends
+   `lead` and names the missing permission; a process that was allowed before waits for `lease_s`
+   first, because a starting API server refuses everything until it has read the roles.
 
-What it cannot do: a process that is stopped between asking the fence and sending, or whose request
-lies in the network for longer than `lease_s - renew_deadline_s`, writes late. Only the API server
-can refuse that: let writes carry a uid or resourceVersion where doing them twice would hurt.
-To empty the holder of a Lease by hand is to say that no process acts.
+What it cannot prevent: a process writes late if it is stopped between checking the fence and
+sending, or if the network delays its request for longer than `lease_s - renew_deadline_s`. Only
+the API server can refuse such a write: use a uid or resourceVersion for writes that must not happen
+twice. To clear the holder of a Lease by hand is to say that no process acts.
 
-The monotonic clock must count the time a machine is suspended (CLOCK_BOOTTIME on Linux): others go
-on meanwhile.
+The monotonic clock must count the time while a machine is suspended (CLOCK_BOOTTIME on Linux),
+because other machines continue meanwhile.
 """
 
 import asyncio
@@ -55,11 +58,11 @@ __all__ = ["LeaderElector", "LeaderWork"]
 
 LeaderWork = Callable[[Fence], Awaitable[None]]
 
-_JITTER: Final = 0.2  # of a pause: followers do not all look at once
+_JITTER: Final = 0.2  # of a wait: so that followers do not read all at once
 
 
 class _Leadership(NamedTuple):
-    """What must come to an end in order."""
+    """Several things that must end in order."""
 
     term: LeaderTerm
     fence: Fence
@@ -68,7 +71,7 @@ class _Leadership(NamedTuple):
 
 
 class LeaderElector:
-    """One candidate for one Lease; no other process may ever use the same identity."""
+    """A candidate for a Lease; no other process may ever use the same identity."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class LeaderElector:
         on_leading: Callable[[bool], None] = lambda _: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Stand for election; *on_leading* is called whenever leading begins and ends."""
+        """Create a candidate; *on_leading* is called whenever leading begins and ends."""
         self._lease_client = lease_client
         self._clock = lease_client.clock
         self._timing = lease_client.timing
@@ -86,25 +89,29 @@ class LeaderElector:
         self._on_leading = on_leading
         self._jitter = jitter
         self._observed: LeaseRecord | None = None  # as it was last read or written
-        self._observed_s = 0.0  # when it was first seen like that
-        self._settled_acquire_time = ""  # when we acquired the Lease that we may lead with at once
+        self._observed_s = 0.0  # when it was first seen in this version
+        self._settled_acquire_time = (
+            ""  # when the Lease was acquired with which this process may lead at once
+        )
         self._term: LeaderTerm | None = None
-        self._forbidden_s: float | None = None  # since when we may not, though we might before
+        self._forbidden_s: float | None = (
+            None  # since when access is forbidden, though it was allowed before
+        )
 
     @property
     def holder(self) -> str:
-        """Return the holder of the Lease as far as we know, "" for none."""
+        """Return the current holder of the Lease as far as known; "" for none."""
         return self._observed.holder if self._observed else ""
 
     async def lead(self, work: LeaderWork) -> None:
-        """Follow until the Lease is ours, run the work, and begin again when the lead is lost."""
+        """Follow until the Lease is acquired, run the work, and repeat when the lead is lost."""
         while True:
             self._term = await self._acquire()
             if await self._run_term(self._term, work):
                 return
 
     async def _acquire(self) -> LeaderTerm:
-        """Wait until the Lease is ours."""
+        """Wait until the Lease is acquired."""
         while True:
             pause_s = self._pause_s()
             try:
@@ -113,18 +120,18 @@ class LeaderElector:
                 if term is not None:
                     return term
             except Conflict:
-                self._log.debug("somebody else was first")
+                self._log.debug("another process was first")
             except ApiError as error:
                 if not (is_retryable(error) or self._is_newly_forbidden(error)):
                     raise
-                self._log.warning("lease not read or not taken", error=str(error))
+                self._log.warning("lease not acquired", error=str(error))
                 pause_s = max(pause_s, error.retry_after_s or 0)
             await self._clock.sleep(pause_s)
 
     def _is_newly_forbidden(self, error: ApiError) -> bool:
-        """Say whether we were allowed before, and have not been refused for long.
+        """Say whether access was allowed before, and was not refused for long.
 
-        An API server that starts refuses everything until it has read the roles.
+        A starting API server refuses everything until it has read the roles.
         """
         if not isinstance(error, Forbidden) or self._observed is None:
             return False
@@ -139,7 +146,7 @@ class LeaderElector:
             next_record = self._lease_client.next_record(current)
             is_safe = current is not None and self._is_history_known(current)
             if is_safe:
-                # even if no answer comes: only this version goes
+                # even if no response arrives: only this version is overwritten
                 self._settled_acquire_time = next_record.acquired
             written = await self._lease_client.write(current, next_record, self._timing.request_s)
             return self._begin_term(written, is_settled=is_safe)
@@ -152,7 +159,7 @@ class LeaderElector:
         return self._clock.monotonic_s() >= self._observed_s + duration_s
 
     def _is_history_known(self, current: LeaseRecord) -> bool:
-        """Say whether no process can be leading once this very version is written over."""
+        """Say whether no process can be leading once this version is overwritten."""
         if current.holder == self._lease_client.identity:
             return current.acquired == self._settled_acquire_time
         return current.renewed != ""
@@ -163,14 +170,14 @@ class LeaderElector:
         now_s = self._clock.monotonic_s()
         until_s = sent_s + self._timing.renew_deadline_s
         if now_s >= until_s:
-            return None  # too late an answer: the next look finds our name
+            return None  # the response was too late: the next read finds our name
         if is_settled:
             return LeaderTerm(record, until_s)
-        self._log.info("lease has no past", acts_after_s=self._timing.lease_s)
+        self._log.info("lease has no history", acts_after_s=self._timing.lease_s)
         return LeaderTerm(record, until_s, settles_after_s=now_s + self._timing.lease_s)
 
     async def _run_term(self, term: LeaderTerm, work: LeaderWork) -> bool:
-        """Lead until the term or the work is over; say whether it was the work."""
+        """Lead until the term or the work ends; say whether the work ended."""
         is_settled_event = asyncio.Event()
 
         def confirm(record: LeaseRecord) -> None:
@@ -196,7 +203,7 @@ class LeaderElector:
         finally:
             await self._step_down(_Leadership(term, fence, working, renewing))
         if not renewing.cancelled():
-            renewing.result()  # raises what made renewing hopeless
+            renewing.result()  # raises the error that made renewals hopeless
         error = None if working.cancelled() else working.exception()
         if error is not None and errors_if_all_are(LeaseLost, error) is None:
             raise error
@@ -215,10 +222,10 @@ class LeaderElector:
             self._on_leading(False)  # noqa: FBT003 - as above
 
     async def _step_down(self, leadership: _Leadership) -> None:
-        """End the work, shut the fence, let writes come to rest, give the Lease back: in order.
+        """End the work, close the fence, wait for writes, release the Lease: in this order.
 
-        Until all that is done the Lease is renewed, if it can be. A second
-        cancellation leaves it to run out.
+        Until then the Lease is renewed, if possible. After a second cancellation it expires
+        instead.
         """
         still_running: set[asyncio.Task[None]] = {leadership.working}
         is_ours = False
@@ -235,7 +242,7 @@ class LeaderElector:
             leadership.term.end()
             await cancel_all({leadership.working, leadership.renewing} - still_running)
         if still_running:
-            message = "the leading task did not end although it was cancelled"
+            message = "leading task did not end although it was cancelled"
             raise InvariantError(message)
         if is_ours and leadership.term.record is not None:
             await self._release(leadership.term.record)
@@ -250,7 +257,7 @@ class LeaderElector:
             self._log.warning("lease not released", error=str(error))
 
     async def _release_again(self, record: LeaseRecord) -> None:
-        """Release the version that a renewal under way may have made."""
+        """Release the version that a renewal in progress may have written."""
         try:
             current = await self._lease_client.read(self._timing.request_s)
             if current and (current.holder, current.acquired) == (record.holder, record.acquired):
@@ -259,7 +266,7 @@ class LeaderElector:
             self._log.warning("lease not released", error=str(error))
 
     def _observe(self, record: LeaseRecord | None) -> None:
-        """Remember since when, on our clock, the Lease is what it is."""
+        """Record since when, on our clock, the Lease is in its current version."""
         if record == self._observed:
             return
         if record is not None and record.holder != self.holder:

@@ -1,14 +1,14 @@
-"""A way to the API server that a leader's writes take: the fence is asked before each is sent.
+"""The transport of a leader's writes: the fence is checked before each write is sent.
 
-The client repeats what failed, waits out a 429 and looks for new credentials after a 401, so a
-fence that is asked before the client is called may have fallen long since. Here it is asked anew
-each time that something is handed to the transport.
+The client repeats failed requests, waits after a 429 and reads new credentials after a 401, so a
+fence that is checked before the client is called may have fallen long before the request is sent.
+Here it is checked each time that a request is handed to the transport.
 
 The transport may then still have to fetch credentials (a plugin is a process) and to connect. All
-that and the answer share one time-out of at most `write_s`, so a write is over before another
-process leads, however long each took. Not covered is a process that is stopped within that time:
-what it was about to send goes out when it wakes up, if the connection is ready before the time-out
-is noticed. Writes that must not happen twice carry a uid or a version.
+of this and the response share one time limit of at most `write_s`, so a write is finished before
+another process leads. Not covered is a process that is stopped within that time: its request is
+sent when it wakes up, if the connection is ready before the time limit is noticed. Writes that must
+not happen twice carry a uid or a version.
 """
 
 from collections.abc import AsyncIterator
@@ -28,11 +28,10 @@ _FAILED: Final = 500
 
 
 class FencedTransport:
-    """Another transport behind a fence: reads are free, all else raises `LeaseLost` once it fell.
+    """A transport behind a fence: reads pass, and writes raise `LeaseLost` once it has fallen.
 
-    Reads are also questions that have to be posted: may this user do that.
-    No write is under way for longer than the fence allows for. Closing it closes nothing: the
-    other transport is the client's.
+    Access reviews pass as well, because they change nothing. No write takes longer than the fence
+    allows. Closing it does nothing: the inner transport belongs to the client.
     """
 
     def __init__(self, transport: Transport, fence: Fence, clock: Clock) -> None:
@@ -41,7 +40,7 @@ class FencedTransport:
         self._clock = clock
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Send a request if the fence holds, and read the whole answer."""
+        """Send a request if the fence holds, and read the whole response."""
         if request.method == "GET" or _changes_nothing(request):
             return await self._transport.send(request, timeout_s)
         limit_s = min(timeout_s, self._fence.write_s)
@@ -50,22 +49,22 @@ class FencedTransport:
                 sending = self._transport.send(request, limit_s)
                 response = await within(self._clock, limit_s, sending)
             except TimeoutError as error:
-                message = f"no answer within {limit_s:g} s"
+                message = f"no response within {limit_s:g} s"
                 raise unavailable(request, message, was_sent=True) from error
-            # a 504 is given while the write still goes on
+            # after a 504 the write may still be in progress
             write.may_still_apply = response.status >= _FAILED
             return response
 
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Send a request and read the answer while it is being written."""
+        """Send a request and read the response while it arrives."""
         return self._transport.stream(request, silence_s)
 
     async def close(self) -> None:
-        """Leave the other transport open."""
+        """Leave the inner transport open."""
 
 
 def _changes_nothing(request: Request) -> bool:
-    """Say whether a POST changes nothing: to make something twice is never to make it once."""
+    """Say whether a POST changes nothing; other POSTs create an object each time."""
     return request.method == "POST" and request.repeatable

@@ -1,6 +1,6 @@
-"""The Lease as a value, the term of a leader, and the fence in front of the writes of a leader.
+"""The Lease as a value, the term of a leader, and the fence in front of its writes.
 
-Values and sums only; `trainer_kai.kube.leader.elector` elects and holds the contract.
+Pure: `trainer_kai.kube.leader.elector` does the election and has the contract.
 """
 
 import math
@@ -25,32 +25,32 @@ __all__ = [
 
 
 class LeaseLost(TrainerKaiError):
-    """A write was stopped: this process may not lead any more."""
+    """A write was stopped, because this process may not lead any more."""
 
 
 class LeaseRecord(NamedTuple):
-    """The spec of a Lease that we read and write, and the version it was read at."""
+    """The spec of a Lease that we read and write, and its version."""
 
     holder: str  # "" for none
     duration_s: int
-    acquired: str  # RFC 3339, as its holder wrote it: to show, never to reckon with
-    renewed: str  # likewise; "" when it was never held
+    acquired: str  # RFC 3339, by the clock of the holder: only for display
+    renewed: str  # likewise; "" if it was never held
     transitions: int
     version: str = ""
 
 
 @dataclass(frozen=True)
 class LeaseTiming:
-    """How long everything takes; the usual times are those of `LeaderSettings`."""
+    """The durations of leader election; the defaults are in `LeaderSettings`."""
 
     lease_s: int
-    """A Lease that did not change for so long may be taken; whole seconds, as the API has it."""
+    """A Lease without changes for this long may be acquired; whole seconds, as in the API."""
     renew_deadline_s: float
-    """A leader that could not renew for so long stops leading."""
+    """A leader that could not renew for this long stops leading."""
     retry_s: float
-    """How often a leader renews and a follower looks."""
+    """The interval of renewals of a leader and of reads of a follower."""
     write_s: float
-    """How long a write of the leader may be under way: its time-out must not be longer."""
+    """The time limit for a write of the leader."""
 
     def __post_init__(self) -> None:
         faults = [
@@ -60,9 +60,11 @@ class LeaseTiming:
         ]
         if self.lease_s <= self.renew_deadline_s + self.write_s:
             message = (
-                "must be more than renew_deadline_s and write_s together: a write sent at the "
+                "must be more than renew_deadline_s plus write_s: a write that is sent at the "
             )
-            faults.append(FieldError("lease_s", message + "deadline must be over before it ends"))
+            faults.append(
+                FieldError("lease_s", message + "deadline must finish before the Lease expires")
+            )
         if self.renew_deadline_s <= 1.2 * self.retry_s:
             message = "must be more than 1.2 times retry_s: one failed renewal is no reason to stop"
             faults.append(FieldError("renew_deadline_s", message))
@@ -71,21 +73,21 @@ class LeaseTiming:
 
     @property
     def request_s(self) -> float:
-        """Return how long to wait for one answer: half the deadline, so that two tries fit in."""
+        """Return the time limit for one response: half the deadline, so that two attempts fit."""
         return self.renew_deadline_s / 2
 
 
 class LeaderTerm:
-    """One stretch of leading: until when it may be acted upon, on our own clock.
+    """One period of leading, with its end on our own clock.
 
-    A term that began with a Lease of unknown past is settled only by a renewal sent at
+    A term that began with a Lease of unknown history is settled only by a renewal sent at
     *settles_after_s* or later; before that nothing may be written.
     """
 
     def __init__(
         self, record: LeaseRecord, until_s: float, settles_after_s: float | None = None
     ) -> None:
-        self.record: LeaseRecord | None = record  # as it was last seen to be ours; None: missing
+        self.record: LeaseRecord | None = record  # as it was last known to be ours; None: missing
         self.until_s = until_s
         self.settles_after_s = settles_after_s  # None: nothing to wait for, or not any more
         self.writes_stopped = False  # no more writes, though the Lease is still ours
@@ -97,7 +99,7 @@ class LeaderTerm:
         return self.settles_after_s is None
 
     def remaining_s(self, now_s: float) -> float:
-        """Return how much of the term is left if it is never renewed."""
+        """Return the rest of the term if it is not renewed."""
         return 0.0 if self.ended else self.until_s - now_s
 
     def allows_write(self, now_s: float) -> bool:
@@ -105,7 +107,7 @@ class LeaderTerm:
         return self.is_settled and not self.writes_stopped and self.remaining_s(now_s) > 0
 
     def extend(self, record: LeaseRecord, sent_s: float, lasts_s: float, now_s: float) -> None:
-        """Go on for longer, unless the answer came when the term had already run out."""
+        """Extend the term, unless the response came after its end."""
         self.record = record
         if now_s >= self.until_s:
             self.ended = True
@@ -114,56 +116,56 @@ class LeaderTerm:
             self.settles_after_s = None
 
     def restart_settling(self, settles_after_s: float) -> None:
-        """Begin to settle anew: what we held without a break may have had one."""
+        """Begin to settle again, because the term may have been interrupted."""
         if self.settles_after_s is not None:
             self.settles_after_s = settles_after_s
 
     def end(self) -> None:
-        """End it for good, whatever is answered later."""
+        """End the term for good, whatever response still arrives."""
         self.ended = True
 
 
 @dataclass(eq=False)
 class InFlightWrite:
-    """One write on its way."""
+    """A write in progress."""
 
     ends_s: float
-    may_still_apply: bool = False  # it may be carried out yet, though no task waits for it
+    may_still_apply: bool = False  # it may still be executed, though no task waits for it
 
 
 class Fence:
-    """What is asked right before each write of a leader is sent, with no `await` in between.
+    """The check before each write of a leader is sent, without an `await` in between.
 
-    Work writes with `client.with_fence(fence)`. To ask before the client is called is not enough:
-    it sends again for half a minute, and the fence may have fallen by then.
+    Work writes with `client.with_fence(fence)`. A check before the client is called is not enough:
+    the client retries for half a minute, and the fence may have fallen by then.
     """
 
     def __init__(self, term: LeaderTerm, write_s: float, now_s: Callable[[], float]) -> None:
         self._term = term
         self.write_s = write_s
         self._now_s = now_s
-        self._abandoned_until_s = -math.inf  # as `writes_end_s`, of writes that lost their task
+        self._abandoned_until_s = -math.inf  # like `writes_end_s`, for writes that lost their task
         self._in_flight: set[InFlightWrite] = set()
 
     @property
     def writes_end_s(self) -> float:
-        """Return from when on no write without an answer can be under way."""
+        """Return the time from which on no unanswered write can be in progress."""
         return max([self._abandoned_until_s, *(it.ends_s for it in self._in_flight)])
 
     @property
     def is_open(self) -> bool:
-        """Say whether a write would be let through; this is only for display."""
+        """Say whether a write would pass; only for display."""
         return self._term.allows_write(self._now_s())
 
     @contextmanager
     def write(self) -> Iterator[InFlightWrite]:
-        """Let one sending through and see whether it was answered; else raise `LeaseLost`.
+        """Let one request pass, and record whether it was answered; else raise `LeaseLost`.
 
-        This is for `FencedTransport`: what is sent in here is sent once, and is over in `write_s`.
+        For `FencedTransport`: the request inside is sent once, and ends within `write_s`.
         """
         write = InFlightWrite(self._now_s() + self.write_s)
         if not self.is_open:
-            message = "the lease ran out: another leader may be at work"
+            message = "the Lease expired: another leader may be active"
             raise LeaseLost(message)
         self._in_flight.add(write)
         try:
@@ -180,10 +182,9 @@ class Fence:
 
 
 def micro_time(now: datetime, other_than: str = "") -> str:
-    """Write a time as the API's MicroTime, and never the same as *other_than*.
+    """Return a time as the API's MicroTime that differs from *other_than*.
 
-    A write that changes nothing leaves the version as it is, and followers would not see the
-    renewal.
+    A write without a change keeps the version, and followers would not notice the renewal.
     """
     text = _micro(now)
     return text if text != other_than else _micro(now + timedelta(microseconds=1))

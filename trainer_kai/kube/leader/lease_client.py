@@ -1,8 +1,8 @@
-"""Read, write and release one Lease, each in a bounded time, and the Lease on a real API server.
+"""Read, write and release one Lease, each with a time limit, and the Lease on a real API server.
 
-It decides nothing: what may be written when is decided by `trainer_kai.kube.leader.elector`.
-`LeaseApi` sets our fields and leaves all others alone, so it patches; the version that it names
-makes the API server compare. It never reads from a cache.
+`trainer_kai.kube.leader.elector` decides what is written when. `LeaseApi` patches our fields and
+leaves all others unchanged; the patch names the version that the API server must compare. Nothing
+is read from a cache.
 """
 
 from collections.abc import Awaitable, Coroutine
@@ -28,23 +28,23 @@ A = TypeVar("A")
 
 
 class LeaseStore(Protocol):
-    """One Lease, as the API server keeps it; errors are those of `trainer_kai.kube.rest.errors`."""
+    """A Lease as the API server has it; errors are those of `trainer_kai.kube.rest.errors`."""
 
     async def read(self) -> LeaseRecord | None:
-        """Return the newest state, never one from a cache; None when there is no such Lease."""
+        """Return the current state, never from a cache; None if the Lease does not exist."""
         ...
 
     async def create(self, record: LeaseRecord) -> LeaseRecord:
-        """Make the Lease and return it with its version; `AlreadyExists` when there is one."""
+        """Create the Lease and return it with its version; `AlreadyExists` if it exists."""
         ...
 
     async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
-        """Write over exactly this version and return the new one; else `Conflict`."""
+        """Overwrite exactly this version and return the new one; else `Conflict`."""
         ...
 
 
 class WrittenLease(NamedTuple):
-    """What the Lease is after a write, and when that write was sent."""
+    """The Lease after a write, and when that write was sent."""
 
     record: LeaseRecord
     sent_s: float
@@ -60,13 +60,13 @@ class LeaseClient:
         self._store = store
 
     async def read(self, limit_s: float) -> LeaseRecord | None:
-        """Return the Lease as it is."""
+        """Return the current Lease."""
         return await self._within(limit_s, self._store.read())
 
     async def write(
         self, current: LeaseRecord | None, record: LeaseRecord, limit_s: float
     ) -> WrittenLease:
-        """Write a record over the current one; make the Lease when there is none."""
+        """Write a record over the current one; create the Lease if it does not exist."""
         sent_s = self.clock.monotonic_s()
         if current is None:
             written = await self._within(limit_s, self._store.create(record))
@@ -75,13 +75,13 @@ class LeaseClient:
         return WrittenLease(written, sent_s)
 
     async def release(self, record: LeaseRecord) -> None:
-        """Write an empty holder over the version that we last saw."""
+        """Clear the holder in the last known version."""
         renewed = micro_time(self.clock.now(), record.renewed)
         empty = record._replace(holder="", duration_s=1, renewed=renewed)
         await self._within(self.timing.request_s, self._store.update(empty, record.version))
 
     def next_record(self, current: LeaseRecord | None) -> LeaseRecord:
-        """Return what to write: taking it anew, or going on with what is ours."""
+        """Return the record to write: a new acquisition, or a renewal."""
         now = self.clock.now()
         renewed = micro_time(now, current.renewed if current else "")
         acquired, transitions = renewed, current.transitions + 1 if current else 0
@@ -90,37 +90,37 @@ class LeaseClient:
         return LeaseRecord(self.identity, self.timing.lease_s, acquired, renewed, transitions)
 
     async def _within(self, seconds: float, request: Coroutine[Any, Any, A]) -> A:
-        """Wait so long for an answer and no longer, whatever the client does meanwhile."""
+        """Wait for a response with a time limit, whatever the client does meanwhile."""
         try:
             return await within(self.clock, seconds, request)
         except TimeoutError as error:
-            details = ErrorDetails("lease", 0, "", f"no answer within {seconds:g} s")
+            details = ErrorDetails("lease", 0, "", f"no response within {seconds:g} s")
             raise Unavailable(details) from error
 
 
 class LeaseApi:
-    """One Lease by its key."""
+    """A Lease by its key."""
 
     def __init__(self, client: Client, key: Key) -> None:
         self._client = client
         self._key = key
 
     async def read(self) -> LeaseRecord | None:
-        """Return the newest state; None when there is no such Lease."""
+        """Return the current state; None if the Lease does not exist."""
         try:
             return _record(await self._allowed(self._client.get(LEASES, self._key)))
         except NotFound:
             return None
 
     async def create(self, record: LeaseRecord) -> LeaseRecord:
-        """Make the Lease; `AlreadyExists` when there is one."""
+        """Create the Lease; `AlreadyExists` if it exists."""
         metadata = {"namespace": self._key.namespace, "name": self._key.name}
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
         request = self._client.create(LEASES, self._key.namespace, body | {"spec": _spec(record)})
         return _record(await self._allowed(request))
 
     async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
-        """Write over exactly this version; else `Conflict`."""
+        """Overwrite exactly this version; else `Conflict`."""
         fields = {"metadata": {"resourceVersion": version}, "spec": _spec(record)}
         return _record(await self._allowed(self._client.merge_patch(LEASES, self._key, fields)))
 
@@ -129,7 +129,9 @@ class LeaseApi:
             return await request
         except Forbidden as error:
             namespace, name = self._key
-            needs = f"leading needs get, create and patch on {LEASES} in namespace {namespace}"
+            needs = (
+                f"leader election needs get, create and patch on {LEASES} in namespace {namespace}"
+            )
             message = f"{error.details.message}; {needs}, at least for {name}"
             raise Forbidden(error.details._replace(message=message)) from error
 

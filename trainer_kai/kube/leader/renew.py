@@ -1,7 +1,7 @@
-"""Renew a Lease that this process holds, in time and again and again, until it is lost.
+"""Renew a Lease that this process holds, repeatedly and in time, until it is lost.
 
-It works beside the leading task and never waits for it. Why each step is safe stands in the
-contract in `trainer_kai.kube.leader.elector`.
+It runs beside the leading task and never waits for it. The contract in
+`trainer_kai.kube.leader.elector` says why each step is safe.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from trainer_kai.kube.rest.errors import ApiError, Conflict, Forbidden, NotFound
 
 __all__ = ["LeaseRenewer"]
 
-_SOON_FRACTION: Final = 0.25  # of the usual pause, when there is reason to try again at once
+_SOON_FRACTION: Final = 0.25  # of the usual wait, if an immediate retry makes sense
 
 
 class LeaseRenewer:
@@ -39,10 +39,10 @@ class LeaseRenewer:
         self._on_settled = on_settled
 
     async def run(self) -> None:
-        """Renew until the term is over; raise what makes renewing hopeless."""
+        """Renew until the term ends; raise an error that makes renewals hopeless."""
         pause_s = self._pause_s()
         while (remaining_s := self._remaining_s()) > 0:
-            # a long pause must leave time for one more try
+            # a long wait must leave time for one more attempt
             await self._lease_client.clock.sleep(
                 min(pause_s, max(remaining_s / 2, self._retry_soon_s), remaining_s)
             )
@@ -58,13 +58,13 @@ class LeaseRenewer:
         return self._term.remaining_s(self._lease_client.clock.monotonic_s())
 
     async def _renew_once(self) -> float:
-        """Renew once; return how long to wait before the next time."""
+        """Renew once; return the wait until the next renewal."""
         try:
             await self._renew()
         except NotFound:
             self._log.warning("lease was deleted")
             self._restart_settling()
-            self._term.record = None  # the next try makes it
+            self._term.record = None  # the next attempt creates it
         except Conflict:
             self._restart_settling()
             return await self._check_holder()
@@ -89,13 +89,13 @@ class LeaseRenewer:
             self._on_settled(record)
 
     def _restart_settling(self) -> None:
-        """Count anew: between our writes another process may have written."""
+        """Begin to settle again: between our writes another process may have written."""
         self._term.restart_settling(
             self._lease_client.clock.monotonic_s() + self._lease_client.timing.lease_s
         )
 
     async def _check_holder(self) -> float:
-        """Find out which process holds the Lease, after a write that failed or came too late."""
+        """Find out which process holds the Lease, after a write that failed or was too late."""
         try:
             current = await self._lease_client.read(
                 min(self._lease_client.timing.request_s, self._remaining_s())

@@ -1,10 +1,10 @@
-"""The user behind an HTTP request to this process, and whether RBAC allows that user the path.
+"""Authentication and authorization of callers of this process's HTTP server.
 
-A TokenReview says whose bearer token it is, and a SubjectAccessReview whether that user may `get`
-the path. From where a request comes says nothing: behind a proxy in the pod every caller comes from
-loopback. A decision is good for ten seconds, cached by a hash of the token. How many are cached and
-how many are in flight at once is bounded, so that made-up tokens cost no memory and little of the
-API server.
+A TokenReview returns the user of the bearer token, and a SubjectAccessReview whether the user may
+`get` the path. The source address does not matter: behind a proxy in the pod all callers come from
+loopback. A decision is cached for ten seconds, by a hash of the token. The number of cached
+decisions and of concurrent reviews is limited, so that invalid tokens cost little memory and few
+requests to the API server.
 """
 
 from collections.abc import Mapping
@@ -54,14 +54,14 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 class _CachedDecision(NamedTuple):
-    """Why a caller is refused, or None, and until when that is so."""
+    """Why a caller is refused, or None, and until when this is valid."""
 
     denial: Denial | None
     until_s: float
 
 
 class CallerAuthorizer:
-    """Callers of this process, as the API server knows them."""
+    """Checks callers against the API server."""
 
     def __init__(self, client: Client) -> None:
         self._client: Final = client.with_retry_policy(_RETRY_POLICY)
@@ -69,20 +69,18 @@ class CallerAuthorizer:
         self._in_flight = 0
 
     async def denial(self, token: str, path: str) -> Denial | None:
-        """Say why the bearer of a token may not read a path; None for one that may."""
+        """Return why the user of a token may not read a path; None if allowed."""
         key, now_s = (sha256(token.encode()).digest(), path), self._client.clock.monotonic_s()
         cached = self._cache.get(key)
         if cached is not None and now_s < cached.until_s:
             return cached.denial
         if self._in_flight >= _MAX_IN_FLIGHT:
-            return Denial(
-                429, f"{_MAX_IN_FLIGHT} tokens are being looked at: ask again in a second"
-            )
+            return Denial(429, f"{_MAX_IN_FLIGHT} tokens are being checked. Try again in a second.")
         self._in_flight += 1
         try:
             denial = await self._check(token, path)
         except ApiError as error:
-            return Denial(503, f"the API server did not say whose token it is: {error}")
+            return Denial(503, f"The API server did not review the token: {error}")
         finally:
             self._in_flight -= 1
         self._cache.pop(key, None)
@@ -97,7 +95,9 @@ class CallerAuthorizer:
             _TokenReview, post(_TOKEN_REVIEWS, review_body, repeatable=True)
         )
         if not token_review.status.authenticated:
-            return Denial(401, "the API server does not take this bearer token: it may be over")
+            return Denial(
+                401, "The API server does not accept this bearer token; it may have expired."
+            )
         user = token_review.status.user
         spec = {
             "user": user.username,
@@ -112,8 +112,8 @@ class CallerAuthorizer:
         )
         if access_review.status.allowed:
             return None
-        right = f"bind a ClusterRole with the nonResourceURL {path} and the verb get to it"
-        return Denial(403, f"{user.username} may not get {path}: {right}")
+        right = f"Bind a ClusterRole with the nonResourceURL {path} and the verb get to the user."
+        return Denial(403, f"User {user.username} may not get {path}. {right}")
 
 
 def _review(group: str, kind: str, spec: Mapping[str, object]) -> Mapping[str, object]:

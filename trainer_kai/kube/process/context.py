@@ -1,6 +1,6 @@
-"""What every process builds alike, out of its settings: its context, a Lease, a recorder.
+"""What all processes build from their settings: the context, the elector, the event recorder.
 
-A process that needs them otherwise uses their classes; nothing here has a state of its own.
+Nothing here has a state of its own; a process with other needs uses the classes directly.
 """
 
 import os
@@ -35,7 +35,7 @@ S = TypeVar("S", bound=Settings)
 
 
 class ProcessContext(NamedTuple):
-    """What every process begins with; its health server answers already, and says not ready."""
+    """The common parts of a process; its health server runs already, and reports not ready."""
 
     client: Client
     clock: SystemClock
@@ -51,7 +51,7 @@ def run_process(
     program: Callable[[Runner, ProcessContext, S], Awaitable[None]],
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Be a process: read the settings, begin, run *program* until told to stop; the exit code."""
+    """Run a process: read the settings, build the context, run *program*; return the exit code."""
     settings = read_or_exit(model, sys.argv[1:] if argv is None else argv, os.environ)
     clock = SystemClock()
     configure(clock, layout=settings.log.format, level=settings.log.level)
@@ -82,8 +82,8 @@ def leader_elector(
 ) -> LeaderElector:
     """Return a candidate for the Lease of the settings; its `lead` is the service.
 
-    *name* is what people know this process by, otherwise the name of its pod or machine. Something
-    random follows it: a container that is started again has the name of the one before it.
+    *name* is the name of this process for users, by default the name of its pod or machine. A
+    random part follows: a restarted container has the name of the one before it.
     """
     key = Key(settings.namespace or client.rest_config.namespace, settings.name)
     leads = metrics.leader.labels(key.name)
@@ -97,7 +97,7 @@ def leader_elector(
 
 
 def lease_timing(settings: LeaderSettings) -> LeaseTiming:
-    """Return how long everything takes."""
+    """Return the durations of leader election."""
     return LeaseTiming(
         settings.lease_s, settings.renew_deadline_s, settings.retry_s, settings.write_s
     )

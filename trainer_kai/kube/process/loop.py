@@ -1,6 +1,6 @@
-"""The event loop of processes that run for long.
+"""The event loop of long-running processes.
 
-Commands that end at once stay on that of asyncio: they would wait for this one to be imported.
+Commands that end at once use the loop of asyncio, because importing this one takes time.
 """
 
 import asyncio
@@ -15,6 +15,6 @@ A = TypeVar("A")
 
 
 def run(main: Coroutine[Any, Any, A]) -> A:
-    """Run until the end, as `asyncio.run` does."""
+    """Run a coroutine to its end, like `asyncio.run`."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)

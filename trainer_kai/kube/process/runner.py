@@ -1,17 +1,17 @@
-"""Runs the tasks of a process, and stops them in order when one fails or the process is told to.
+"""Runs the tasks of a process, and stops them in order at a failure or a stop signal.
 
-1. Tasks are started in order, each with a name. The run goes on until it is told to stop, until a
-   task fails, or until no task is left.
-2. A task fails when it raises, when something else cancels it, or when it returns although it
-   is a service. The first failure ends the run and is what `run` raises; later ones are logged.
-3. Tasks are stopped one after the other, the last one started first: cancelled, and waited for as
-   long as its grace. Then it is cancelled again; what does not end then either is left behind.
-   Resources that were entered between tasks are closed in the same order, each in bounded time.
-4. A task that is told to stop may take its time to clean up, but starts nothing more.
-5. Nothing that a task raised is ever lost: it is raised, or logged with the task's name.
+1. Tasks are started in order, each with a name. The run ends at a stop, when a task fails, or when
+   no task is left.
+2. A task fails when it raises, when it is cancelled from elsewhere, or when it is a service and
+   returns. The first failure ends the run and is raised by `run`; later ones are logged.
+3. Tasks are stopped one by one, the last started first: a task is cancelled and gets its grace
+   period. Then it is cancelled again; a task that does not end then is left behind. Resources that
+   were entered between tasks are closed in the same order, each with a time limit.
+4. A stopping task may clean up, but starts nothing more.
+5. Every error of a task is either raised, or logged with the name of the task.
 
 `main` is for a `__main__`: it adds signals and exit codes. It and this module are the only place
-where any exception is caught, besides the top of the webhook's handler.
+where all exceptions are caught, besides the top of the webhook's server.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ TaskFunction: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 Program: TypeAlias = Callable[["Runner"], Awaitable[None]]
 
 _GRACE_S: Final = 5.0
-_SECOND_GRACE_S: Final = 1.0  # for a task that has had its grace
-_CLOSE_S: Final = 10.0  # for a resource to be closed
+_SECOND_GRACE_S: Final = 1.0  # for a task after its grace period
+_CLOSE_S: Final = 10.0  # for closing a resource
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _RunningTask:
 
 @dataclass(frozen=True)
 class _OpenResource:
-    """One resource, entered and not yet closed."""
+    """One resource that was entered and is not closed yet."""
 
     name: str
     resource: AbstractAsyncContextManager[Any]
@@ -73,33 +73,33 @@ class Runner:
         self.failed_task = ""
         """The name of the task that failed first."""
         self.left_behind: list[str] = []
-        """Names of tasks that did not end although they were cancelled twice."""
+        """The names of tasks that did not end although they were cancelled twice."""
 
     def start(
         self, name: str, work: TaskFunction, *, grace_s: float = _GRACE_S, may_end: bool = False
     ) -> None:
         """Start a task: a service, which must run until it is stopped, unless it *may_end*."""
         if self._stopping:
-            self._log.debug("task not started, for the process stops", task=name)
+            self._log.debug("task not started, the process stops", task=name)
             return
         task = asyncio.create_task(work(), name=name)
         self._started.append(_RunningTask(name, task, grace_s))
         task.add_done_callback(lambda ended: self._on_task_end(name, ended, may_end=may_end))
 
     async def enter(self, name: str, resource: AbstractAsyncContextManager[A]) -> A:
-        """Open a resource that the tasks started from now on may use until they have ended."""
+        """Open a resource that tasks started from now on may use until they have ended."""
         entered = await resource.__aenter__()
         self._started.append(_OpenResource(name, resource))
         return entered
 
     def stop(self) -> None:
-        """Begin an orderly stop; it is `run` that carries it out."""
+        """Begin an orderly stop, which `run` executes."""
         self._finished.set()
 
     async def run(self, program: Program) -> None:
-        """Let a program start its tasks, and see them through; raise the first failure.
+        """Run a program that starts tasks, and the tasks until their end; raise the first failure.
 
-        The program is a task itself, so what stops the run also stops a program that still starts.
+        The program is a task itself, so a stop also ends a program that is still starting.
         """
 
         async def begin() -> None:
@@ -117,11 +117,11 @@ class Runner:
         if task.cancelled():
             if self._stopping:
                 return
-            error: BaseException | None = InvariantError(f"{name} was cancelled by somebody else")
+            error: BaseException | None = InvariantError(f"{name} was cancelled from elsewhere")
         else:
             error = task.exception()
             if error is None and not may_end and not self._stopping:
-                error = InvariantError(f"{name} ended although nobody stopped it")
+                error = InvariantError(f"{name} ended although it should run until it is stopped")
         if isinstance(error, Exception):
             self._record_failure(name, error)
         if all(
@@ -137,7 +137,7 @@ class Runner:
         self._finished.set()
 
     async def _stop_all(self) -> None:
-        """Stop what is held, the last first; the program itself even before, for it starts more."""
+        """Stop tasks and resources, the last first; the program first, because it starts more."""
         self._stopping = True
         if self._started and isinstance(self._started[0], _RunningTask):
             await self._stop_one(self._started[0])
@@ -147,7 +147,7 @@ class Runner:
                 await self._stop_one(started)
             else:
                 await self._close(started)
-        await asyncio.sleep(0)  # the last one's end is still to be looked at
+        await asyncio.sleep(0)  # the last one's end still has to be checked
 
     async def _stop_one(self, started: _RunningTask) -> None:
         for grace_s in (started.grace_s, _SECOND_GRACE_S):
@@ -158,7 +158,7 @@ class Runner:
         self.left_behind.append(started.name)
 
     async def _close(self, started: _OpenResource) -> None:
-        """Close a resource; what is left must be closed all the same, whatever becomes of it."""
+        """Close a resource; the remaining ones are closed whatever happens."""
 
         async def close() -> None:
             await started.resource.__aexit__(None, None, None)
@@ -180,9 +180,9 @@ def main(
 ) -> int:
     """Run a program until a signal or a failure; return the exit code of the process.
 
-    SIGTERM and SIGINT begin an orderly stop, and a second one ends the process at once. 0 is an
-    orderly end, 1 a failure, 2 settings that cannot work. *leave* ends the process where no orderly
-    way is left.
+    SIGTERM and SIGINT begin an orderly stop, and a second one ends the process at once. The code is
+    0 after an orderly end, 1 after a failure, 2 for invalid settings. *leave* ends the process if
+    no orderly end is possible.
     """
     return loop.run(_main(program, clock or SystemClock(), leave))
 
@@ -205,20 +205,19 @@ async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) 
 
 
 def _log_failure(log: FilteringBoundLogger, task: str, error: Exception) -> int:
-    """Say why the process ends; return the exit code. What was raised at once is logged one by one.
+    """Log why the process ends, and return the exit code. Errors of a group are logged one by one.
 
-    Of several errors at once equal ones are logged once, and the code is 2 only when
-    nothing else than the settings is wrong.
+    Equal errors are logged once, and the code is 2 only if all errors are invalid settings.
     """
     distinct = {(type(it), str(it)): it for it in errors_in_group(error)}
     return min(_log_one_failure(log, task, it) for it in distinct.values())
 
 
 def _log_one_failure(log: FilteringBoundLogger, task: str, error: BaseException) -> int:
-    """Say one thing in one line where that is enough."""
+    """Log one error, in one line if that is enough."""
     match error:
         case ConfigError():
-            log.error("settings cannot work", task=task, faults=[str(it) for it in error.faults])
+            log.error("settings invalid", task=task, faults=[str(it) for it in error.faults])
             return 2
         case Unauthorized():
             log.error("credentials refused", task=task, error=str(error))
@@ -230,7 +229,7 @@ def _log_one_failure(log: FilteringBoundLogger, task: str, error: BaseException)
 
 
 class _Signals:
-    """The first signal asks, the second one does not."""
+    """Make the first signal begin an orderly stop, and the second one end the process."""
 
     def __init__(
         self, stop: Callable[[], None], log: FilteringBoundLogger, leave: Callable[[int], object]
@@ -244,7 +243,7 @@ class _Signals:
     def __enter__(self) -> None:
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            # not the loop's own way: a loop that hangs could not be ended by a second signal
+            # not the loop's own handler: a second signal must end a loop that hangs
             self._before[number] = signal.signal(number, self._on_signal)
 
     def __exit__(self, *_: object) -> None:
@@ -258,5 +257,5 @@ class _Signals:
         self._loop.call_soon_threadsafe(self._begin_stop, signal.Signals(number).name)
 
     def _begin_stop(self, name: str) -> None:
-        self._log.info("told to stop", signal=name)
+        self._log.info("stop signal received", signal=name)
         self._stop()

@@ -1,8 +1,8 @@
-"""Asyncio tasks: wait for them within a time, cancel them, and read what several of them raised.
+"""Asyncio tasks: wait for them with a time limit, cancel them, and unpack their errors.
 
-It takes the clock it waits on, cancels only what it is told to and swallows no error: the caller
-that started a task looks at its end. A TaskGroup wraps even a single error into a group; code that
-handles an error handles a group of nothing else, too.
+The clock is an argument. Only named tasks are cancelled, and no error is swallowed: the caller that
+started a task checks its end. A TaskGroup wraps even a single error into a group, so code that
+handles an error also handles a group of only such errors.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ Task = asyncio.Task[Any]
 
 
 def errors_in_group(error: BaseException) -> list[BaseException]:
-    """Return the errors of a group, of groups in it as well; of any other error, itself."""
+    """Return the errors of a group and its nested groups; any other error is returned itself."""
     if isinstance(error, BaseExceptionGroup):
         return [inner for part in error.exceptions for inner in errors_in_group(part)]
     return [error]
 
 
 def errors_if_all_are(kind: type[E], error: BaseException) -> list[E] | None:
-    """Return what was raised if all of it is of one kind; else None."""
+    """Return the errors if all of them are of one type; else None."""
     errors = errors_in_group(error)
     right = [it for it in errors if isinstance(it, kind)]
     return right if len(right) == len(errors) else None
 
 
 async def finish_within(clock: Clock, seconds: float, tasks: Iterable[Task]) -> set[Task]:
-    """Wait until every task ended or the time is up; return those that still run."""
+    """Wait until all tasks ended or the time is up; return those still running."""
     running = {task for task in tasks if not task.done()}
     if not running:
         return running
@@ -54,7 +54,7 @@ async def finish_within(clock: Clock, seconds: float, tasks: Iterable[Task]) -> 
 
 
 async def cancel_all(tasks: Iterable[Task]) -> None:
-    """Cancel tasks and wait until each has ended; their errors stay with them."""
+    """Cancel tasks and wait until each has ended; their errors stay in them."""
     ending = {task for task in tasks if not task.done()}
     for task in ending:
         task.cancel()
@@ -63,10 +63,9 @@ async def cancel_all(tasks: Iterable[Task]) -> None:
 
 
 async def within(clock: Clock, seconds: float, request: Coroutine[Any, Any, A]) -> A:
-    """Return what a request returns; raise `TimeoutError` when the time is up.
+    """Return the result of a request; raise `TimeoutError` when the time is up.
 
-    It is cancelled then, but not waited for: a request that does not keep time may not end in time
-    either.
+    The request is cancelled then, but not awaited, because it may not end in time either.
     """
     pending = asyncio.ensure_future(request)
     pending.add_done_callback(_retrieve_error)
@@ -80,6 +79,6 @@ async def within(clock: Clock, seconds: float, request: Coroutine[Any, Any, A]) 
 
 
 def _retrieve_error(pending: "asyncio.Future[Any]") -> None:
-    """See the error of a request that no task waits for any more."""
+    """Retrieve the error of a request that no task awaits any more."""
     if not pending.cancelled():
         pending.exception()

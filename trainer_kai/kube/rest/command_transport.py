@@ -1,7 +1,7 @@
 """The transport of a command: one connection to the API server, one request at a time.
 
-It is there in a tenth of the time that the pooled transport takes to import. Streams go over the
-pooled transport. `HttpConnection` is the connection: what is written, and what comes back.
+It starts in a tenth of the time that the import of the pooled transport takes. Streams use the
+pooled transport. `HttpConnection` writes requests and parses responses.
 """
 
 import asyncio
@@ -34,23 +34,23 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection; bytes between two answers, and its end, make it unusable.
+    """A connection; bytes between two responses, or its end, make it unusable.
 
-    The parser calls the methods that are named as it wants them.
+    The parser prescribes the names of the methods that it calls.
     """
 
     def __init__(self, host: str) -> None:
-        self._host = host  # as the header says it
+        self._host = host  # for the Host header
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._response: asyncio.Future[ApiResponse] | None = None  # None before the first request
         self._headers: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
         self._has_final_headers = False
-        self._is_idle = True  # for the next request
+        self._is_idle = True  # and can send the next request
 
     def is_usable(self) -> bool:
-        """Say whether it is open and nothing came since the last answer: an end, most likely."""
+        """Say whether it is open, and nothing arrived after the last response, such as its end."""
         if not self._is_idle or self._transport.is_closing():
             return False
         poll = select.poll()
@@ -58,7 +58,7 @@ class HttpConnection(asyncio.Protocol):
         return not poll.poll(0)
 
     async def send(self, request: Request, path: str, headers: dict[str, str]) -> ApiResponse:
-        """Send a request and read the answer; a caller that gives up ends the connection."""
+        """Send a request and read the response; a cancelled caller closes the connection."""
         self._is_idle = False
         self._response = asyncio.get_running_loop().create_future()
         self._transport.write(_request_bytes(request, path, {"Host": self._host, **headers}))
@@ -69,16 +69,16 @@ class HttpConnection(asyncio.Protocol):
                 self.abort()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what requests are written to."""
+        """Keep the transport for requests."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Parse the data."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -87,35 +87,35 @@ class HttpConnection(asyncio.Protocol):
                 self._response.set_exception(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the answer: an error, unless its end is the end of the connection."""
+        """End the response: with an error, unless it ends with the connection."""
         is_measured = b"content-length" in self._headers or b"transfer-encoding" in self._headers
         if self._response is None or self._response.done():
             return
         if exc is None and self._has_final_headers and not is_measured:
             self._finish(self._response)
         else:
-            reason = "closed before the answer was whole"
+            reason = "closed before the response was complete"
             self._response.set_exception(exc or ConnectionResetError(reason))
 
     def on_message_begin(self) -> None:
-        """Begin an answer."""
+        """Begin a response."""
         self._is_idle = False
         self._headers, self._pieces, self._has_final_headers = {}, [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header."""
+        """Store a header."""
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Note that the body comes next."""
+        """Record that the headers are complete."""
         self._has_final_headers = self._parser.get_status_code() >= 200
 
     def on_body(self, body: bytes) -> None:
-        """Note a piece of the body."""
+        """Store a piece of the body."""
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """End the answer, if it is one: a status below 200 announces another."""
+        """End the response; a status below 200 is followed by another response."""
         if self._has_final_headers and self._response is not None and not self._response.done():
             self._is_idle = self._parser.should_keep_alive()
             self._finish(self._response)
@@ -130,7 +130,7 @@ class HttpConnection(asyncio.Protocol):
 async def open_connection(
     host: str, port: int, host_header: str, tls: ssl.SSLContext | None
 ) -> HttpConnection:
-    """Connect; *host_header* is how the server calls itself."""
+    """Connect; *host_header* is the server's name for itself."""
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
         lambda: HttpConnection(host_header), host, port, ssl=tls
@@ -146,7 +146,7 @@ def _request_bytes(request: Request, path: str, headers: dict[str, str]) -> byte
 
 
 class CommandTransport:
-    """A transport for commands: requests wait for each other."""
+    """A transport for commands; requests are sent one after the other."""
 
     def __init__(self, rest_config: RestConfig) -> None:
         self._rest_config = rest_config
@@ -156,7 +156,7 @@ class CommandTransport:
         self._pooled: PooledTransport | None = None
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Send a request and read the whole answer."""
+        """Send a request and read the whole response."""
         headers = await headers_for(request, self._rest_config)
         was_sent = False
         async with self._lock:
@@ -168,7 +168,7 @@ class CommandTransport:
                         request, self._server.path + request.target, headers
                     )
             except TimeoutError as error:
-                message = f"{self._rest_config.server} did not answer in time"
+                message = f"{self._rest_config.server} did not respond in time"
                 raise unavailable(request, message, was_sent=was_sent) from error
             except (OSError, httptools.HttpParserError) as error:
                 message = f"the connection to {self._rest_config.server} broke: {error!r}"
@@ -178,7 +178,7 @@ class CommandTransport:
     async def stream(
         self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send a request over the other transport, and read while it is being answered."""
+        """Send a request over the pooled transport, and read the response while it arrives."""
         from trainer_kai.kube.rest.pooled_transport import PooledTransport  # noqa: PLC0415 - slow to import
 
         if self._pooled is None:
@@ -187,14 +187,14 @@ class CommandTransport:
             yield pieces
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         if self._connection is not None:
             self._connection.abort()
         if self._pooled is not None:
             await self._pooled.close()
 
     async def _open_connection(self, request: Request) -> HttpConnection:
-        """Return the connection that is kept, or a new one to keep."""
+        """Return the open connection, or open a new one."""
         if self._connection is None or not self._connection.is_usable():
             if self._connection is not None:
                 self._connection.abort()
@@ -209,7 +209,7 @@ class CommandTransport:
                 return await open_connection(host, port, server.netloc, tls_context(rest_config))
         except ssl.SSLCertVerificationError as error:
             raise untrusted_server(rest_config, error.verify_message, error.verify_code) from error
-        except OSError as error:  # a timeout is one
+        except OSError as error:  # also a timeout
             reason = str(error) or "it takes too long"
             message = f"cannot connect to {rest_config.server}, from {rest_config.origin}: {reason}"
             raise unavailable(request, message, was_sent=False) from error

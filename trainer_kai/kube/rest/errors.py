@@ -1,20 +1,20 @@
-"""What the API server, or the way to it, can answer instead of what was asked for.
+"""The errors of requests to the API server, and of the connection to it.
 
     ApiError
-    ├── NotFound         404  there is no such object, or no such kind
-    ├── Conflict         409  made from a stale read: read again and decide again
-    │   └── AlreadyExists     another client was first
-    ├── Forbidden        403  RBAC says no; waiting does not help
-    ├── Unauthorized     401  the credentials are not good (any more): the process ends
-    ├── Invalid     400, 422  the object or the request is wrong
-    ├── WatchExpired     410  the version asked for is gone: list again
-    ├── Throttled        429  later, and how much later
-    ├── Unavailable      5xx  or no answer came, or the connection broke
-    ├── TooLarge         2xx  and more than we keep in memory: ask for less at a time
-    └── Garbled          2xx  but we cannot read it; a write was done all the same
+    ├── NotFound         404  the object or its kind does not exist
+    ├── Conflict         409  the object changed since it was read: read again and decide again
+    │   └── AlreadyExists     another client created it first
+    ├── Forbidden        403  RBAC, a quota or admission refuses; waiting does not help
+    ├── Unauthorized     401  the credentials are not accepted (any more): the process exits
+    ├── Invalid     400, 422  the object or the request is invalid
+    ├── WatchExpired     410  the requested version is gone: list again
+    ├── Throttled        429  try again later, after the time in the response
+    ├── Unavailable      5xx  or no response, or the connection broke
+    ├── TooLarge         2xx  the response is larger than the memory limit: request less at a time
+    └── Garbled          2xx  the response cannot be decoded; a write was executed
 
-Nothing of the HTTP library leaves this package: its errors are chained to these. Whether trying the
-same again can help is `is_retryable`, and nothing else.
+No error of the HTTP library leaves this package: it is chained to one of these. `is_retryable`
+alone says whether sending the same request again can help.
 """
 
 from typing import Final, NamedTuple
@@ -41,82 +41,82 @@ __all__ = [
 
 
 class ErrorDetails(NamedTuple):
-    """What was asked and what came back, as far as it is known."""
+    """The request and the response, as far as they are known."""
 
     request: str  # "PATCH /api/v1/namespaces/a/pods/b"
-    status: int  # 0 when there was no answer
-    reason: str  # the API server's word for it: AlreadyExists, Expired, …
+    status: int  # 0 if no response arrived
+    reason: str  # the API server's reason: AlreadyExists, Expired, …
     message: str
     retry_after_s: float | None = None
 
 
 class ApiError(TrainerKaiError):
-    """The API server refused, or could not be asked."""
+    """The API server refused a request, or could not be reached."""
 
-    advice = ""  # what a person can do, where that is always the same
+    advice = ""  # the remedy, if it is always the same
 
     def __init__(self, details: ErrorDetails) -> None:
         self.details = details
-        code = f"{details.status} {details.reason}".strip() if details.status else "no answer"
+        code = f"{details.status} {details.reason}".strip() if details.status else "no response"
         parts = (details.request, code, _one_line(details.message), self.advice)
         super().__init__(": ".join(part for part in parts if part))
 
     @property
     def retry_after_s(self) -> float | None:
-        """Return how long the API server asked us to wait, if it did."""
+        """Return the wait that the API server asks for, if it does."""
         return self.details.retry_after_s
 
 
 class NotFound(ApiError):
-    """There is no such object, or no such kind of object."""
+    """The object or its kind does not exist."""
 
 
 class Conflict(ApiError):
-    """The write was made from a stale read, or its preconditions do not hold."""
+    """The object changed since it was read, or a precondition does not hold."""
 
 
 class AlreadyExists(Conflict):
-    """An object of that name is there already."""
+    """An object with that name already exists."""
 
 
 class Forbidden(ApiError):
-    """RBAC, a quota or an admission plugin says no."""
+    """RBAC, a quota or an admission plugin refuses the request."""
 
-    advice = "if this is allowed to nobody yet, a role and its binding have to grant it"
+    advice = "grant the permission with a Role and a RoleBinding, or use an account that has it"
 
 
 class Unauthorized(ApiError):
-    """The API server does not know who we are."""
+    """The API server does not accept the credentials."""
 
     advice = "the token or certificate is not accepted (any more): renew it, or log in again"
 
 
 class Invalid(ApiError):
-    """The API server cannot make sense of the request or refuses the object."""
+    """The API server cannot process the request, or refuses the object."""
 
 
 class WatchExpired(ApiError):
-    """The version that a watch or a page continues from is gone."""
+    """The version from which a watch or a page continues is gone."""
 
 
 class Throttled(ApiError):
-    """Too many requests, or a disruption budget: later."""
+    """Too many requests, or a disruption budget: try again later."""
 
 
 class Unavailable(ApiError):
-    """The API server failed, or the way to it did."""
+    """The API server failed, or the connection to it."""
 
     def __init__(self, details: ErrorDetails, *, was_sent: bool = True) -> None:
         super().__init__(details)
-        self.was_sent = was_sent  # False: it never reached the API server, so nothing happened
+        self.was_sent = was_sent  # False: the request never reached the API server
 
 
 class TooLarge(ApiError):
-    """The answer is larger than what we keep in memory of one."""
+    """The response is larger than the memory limit for one response."""
 
 
 class Garbled(ApiError):
-    """The answer is no JSON, or an object whose fields are not what we take them for."""
+    """The response is not JSON, or has fields of other types than ours."""
 
 
 _BY_STATUS: Final[dict[int, type[ApiError]]] = {
@@ -135,7 +135,7 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
 
 
 def error_for(details: ErrorDetails) -> ApiError:
-    """Return the error that a status stands for."""
+    """Return the error for a status."""
     if details.reason == "AlreadyExists":
         return AlreadyExists(details)
     kind = _BY_STATUS.get(details.status)
@@ -145,10 +145,10 @@ def error_for(details: ErrorDetails) -> ApiError:
 
 
 def _one_line(text: str) -> str:
-    """Fold what others wrote: a log has one line for it, and a terminal takes no orders."""
+    """Fold a text of the server into one line, without control characters."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def is_retryable(error: ApiError) -> bool:
-    """Say whether the very same request can succeed later, provided it is safe to repeat."""
+    """Say whether the same request can succeed later, if it is repeatable."""
     return isinstance(error, Throttled | Unavailable)

@@ -1,4 +1,4 @@
-"""Many requests at once to one API server, over connections that are kept: aiohttp."""
+"""Many concurrent requests to one API server, over pooled connections: aiohttp."""
 
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,11 +18,11 @@ from trainer_kai.kube.rest.transport import headers_for, unavailable, untrusted_
 
 __all__ = ["PooledTransport"]
 
-# A page of a list is as large as users make its objects: it must not take all memory.
+# Users decide how large the objects of a page are; they must not exhaust the memory.
 _MAX_RESPONSE_BYTES: Final = 32 * 2**20
 _CONNECT_S: Final = 10.0
-_KEEP_ALIVE_S: Final = 30.0  # shorter than the API server keeps an idle connection
-# A machine that is gone says nothing: the kernel finds out within half a minute.
+_KEEP_ALIVE_S: Final = 30.0  # less than the API server keeps an idle connection
+# A dead machine sends nothing: the kernel detects it within half a minute.
 _KEEP_ALIVE_OPTIONS: Final = {
     "TCP_KEEPIDLE": 15,
     "TCP_KEEPINTVL": 5,
@@ -32,7 +32,7 @@ _KEEP_ALIVE_OPTIONS: Final = {
 
 
 class PooledTransport:
-    """A transport for processes; made inside a running event loop."""
+    """A transport for processes; created inside a running event loop."""
 
     def __init__(self, rest_config: RestConfig) -> None:
         self._rest_config = rest_config
@@ -52,7 +52,7 @@ class PooledTransport:
         )
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Send a request and read the whole answer; raise `TooLarge` above 32 MiB."""
+        """Send a request and read the whole response; raise `TooLarge` above 32 MiB."""
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
         options = await self._options(request, limits)
         with self._translated_errors(request):
@@ -63,7 +63,7 @@ class PooledTransport:
     async def stream(
         self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send a request and read the answer while it is being written."""
+        """Send a request and read the response while it arrives."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
         options = await self._options(request, limits)
         with self._translated_errors(request):
@@ -78,7 +78,7 @@ class PooledTransport:
             response.close()
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         await self._session.close()
 
     def _open(self, request: Request, options: dict[str, Any]) -> Any:
@@ -103,7 +103,7 @@ class PooledTransport:
             raise self._translated(request, error) from error
 
     def _translated(self, request: Request, error: Exception) -> TrainerKaiError:
-        """Say in one line what went wrong and what to look at."""
+        """Return in one line what failed, and what to check."""
         server = self._rest_config.server
         match error:
             case _BrokenConnection(__cause__=Exception() as cause):
@@ -125,7 +125,7 @@ class PooledTransport:
                 message = f"the proxy answers {error.status} {error.message}"
                 return unavailable(request, self._cannot_connect(message), was_sent=False)
             case TimeoutError():
-                return unavailable(request, f"{server} did not answer in time", was_sent=True)
+                return unavailable(request, f"{server} did not respond in time", was_sent=True)
         return unavailable(request, f"the connection to {server} broke: {error!r}", was_sent=True)
 
     def _cannot_connect(self, message: str) -> str:
@@ -137,7 +137,7 @@ class PooledTransport:
 
 
 class _BrokenConnection(aiohttp.ClientError):
-    """A connection broke under a request."""
+    """A connection that broke during a request."""
 
 
 async def _no_hidden_retry(
@@ -145,10 +145,10 @@ async def _no_hidden_retry(
 ) -> aiohttp.ClientResponse:
     """Keep aiohttp from sending a request again when its connection breaks.
 
-    It would do so for every GET, PUT and DELETE, and a DELETE that comes twice can hit a successor
-    of that name. It looks at the class of the error, so the error is given another one. The other
-    ways are a connection for each such request, or a private attribute of the session. A kept
-    connection that the server has closed meanwhile is known as such and not used.
+    It does so for every GET, PUT and DELETE, and a repeated DELETE can delete a new object with the
+    same name. It decides by the class of the error, so the error gets another class. The
+    alternatives are a connection for each such request, or a private attribute of the session. A
+    pooled connection that the server has closed meanwhile is detected and not used.
     """
     try:
         return await handler(request)
@@ -159,7 +159,7 @@ async def _no_hidden_retry(
 
 
 class _BodyPieces:
-    """The body as it comes in. No generator: an unfinished one would outlive the loop."""
+    """The body as it arrives; not a generator, because an unfinished one would outlive the loop."""
 
     def __init__(
         self, response: aiohttp.ClientResponse, translate: Callable[[Exception], Exception]
@@ -174,7 +174,7 @@ class _BodyPieces:
         try:
             piece = await self._content.readany()
         except (aiohttp.ClientError, TimeoutError, OSError, RuntimeError) as error:
-            # RuntimeError: we closed the connection ourselves meanwhile
+            # RuntimeError: the connection was closed by this process meanwhile
             raise self._translate(error) from error
         if not piece:
             raise StopAsyncIteration
@@ -188,7 +188,7 @@ async def _read(request: Request, response: aiohttp.ClientResponse) -> ApiRespon
         size += len(piece)
         if size > _MAX_RESPONSE_BYTES:
             response.close()
-            message = f"the answer has more than {_MAX_RESPONSE_BYTES >> 20} MiB"
+            message = f"the response has more than {_MAX_RESPONSE_BYTES >> 20} MiB"
             raise TooLarge(ErrorDetails(str(request), response.status, "", message))
     return ApiResponse(response.status, b"".join(pieces), response.headers.get("Retry-After"))
 
@@ -197,6 +197,6 @@ def _keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
     made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE_OPTIONS.items():
-        if hasattr(socket, name):  # Linux has them all
+        if hasattr(socket, name):  # Linux has all of them
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made

@@ -1,7 +1,7 @@
-"""What is sent to the API server, as values. Pure: nothing here waits or knows a connection.
+"""Requests to the API server, as values. Pure: nothing here waits or knows a connection.
 
-Whether a request may be sent twice is a property of the request: `repeatable` means that doing it
-again does no more than doing it once, so a lost answer may be answered by asking again.
+`repeatable` is a property of a request: sending it twice has the same effect as sending it once, so
+it can be sent again if its response is lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,17 +39,17 @@ __all__ = [
 
 T = TypeVar("T", bound=Object)
 
-Body: TypeAlias = Mapping[str, Any]  # an object on its way out: JSON, which has no narrower type
+Body: TypeAlias = Mapping[str, Any]  # an object to send: JSON, which has no narrower type
 AnyResource: TypeAlias = Resource[Any]
 
-_NO_NAMES: Final = ("", ".", "..")  # a path that holds one of them leads elsewhere
+_NO_NAMES: Final = ("", ".", "..")  # a path with one of these characters leads to another resource
 _JSON: Final = "application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One HTTP request, complete but for credentials."""
+    """One HTTP request, without credentials."""
 
     method: str
     path: str
@@ -61,7 +61,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """Return path and query, as the request line has them."""
+        """Return path and query, as in the request line."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -69,13 +69,13 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which objects of a kind: selectors as kubectl writes them; empty means all."""
+    """Which objects of a kind: selectors in kubectl's format; empty means all."""
 
     labels: str = ""
     fields: str = ""
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """Return the parameters."""
+        """Return the query parameters."""
         return _non_empty(("labelSelector", self.labels), ("fieldSelector", self.fields))
 
 
@@ -83,19 +83,20 @@ ALL: Final = Selection()
 
 
 class ListTarget(msgspec.Struct, Generic[T], frozen=True):
-    """What is listed and followed: a kind, where, which of them, and how much of each.
+    """What is listed and watched: a kind, a namespace, a selection, and how much of each object.
 
-    To be sent only metadata, give a resource whose struct is `PartialObject`, and say so.
+    To receive only metadata, use a resource with the struct `PartialObject`, and set
+    `only_metadata`.
     """
 
     resource: Resource[T]
-    namespace: str = ""  # "" is all of them
+    namespace: str = ""  # "" means all namespaces
     selection: Selection = ALL
     only_metadata: bool = False
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
-    """How an object is deleted, and which it must still be for that to happen."""
+    """The options and preconditions of a deletion."""
 
     uid: str = ""
     resource_version: str = ""
@@ -121,7 +122,7 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 
 class PatchKind(Enum):
-    """How a patch is written. Strategic merge is not here: custom resources have none."""
+    """The format of a patch. Strategic merge is missing: custom resources do not support it."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -129,28 +130,28 @@ class PatchKind(Enum):
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """A change of one object: fields to merge, operations to run, or the fields we own."""
+    """A change of an object: fields to merge, operations, or the fields that we own."""
 
     kind: PatchKind
     body: Body | Sequence[Body]
 
     @property
     def repeatable(self) -> bool:
-        """Say whether doing it twice is doing it once: operations may append, the others set."""
+        """Say whether sending it twice has the same effect; operations may append, others set."""
         return self.kind is not PatchKind.JSON
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """How something is written, apart from what."""
+    """The options of a write."""
 
     field_manager: str = ""
     dry_run: bool = False
-    force: bool = False  # apply only: take fields over from other managers
-    strict: bool = False  # refuse unknown fields instead of dropping them
+    force: bool = False  # apply only: take over fields from other managers
+    strict: bool = False  # reject unknown fields instead of dropping them
     subresource: str = ""
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """Return the parameters."""
+        """Return the query parameters."""
         return _non_empty(
             ("fieldManager", self.field_manager),
             ("dryRun", "All" if self.dry_run else ""),
@@ -165,7 +166,7 @@ NO_OPTIONS: Final = WriteOptions()
 def resource_path(
     resource: AnyResource, namespace: str, name: str = "", subresource: str = ""
 ) -> str:
-    """Return the path of a kind, an object or a part of it; no namespace means all of them."""
+    """Return the path of a kind, an object or a subresource; without a namespace all namespaces."""
     parts = ["/apis" if resource.group else "/api", resource.api_version]
     if resource.namespaced and namespace:
         parts += ["namespaces", quote(namespace, safe="")]
@@ -175,22 +176,22 @@ def resource_path(
 
 
 def object_path(resource: AnyResource, key: Key, subresource: str = "") -> str:
-    """Return the path of one object or a part of it, never that of all of them."""
+    """Return the path of one object or its subresource, never the path of all objects."""
     _check_namespace(resource, key.namespace, f"the key of {key.name}")
-    if key.name in _NO_NAMES:  # deleting nothing by name would be deleting all there is
-        message = f"{key.name!r} is no name: one of the {resource} has to be named"
+    if key.name in _NO_NAMES:  # a deletion without a name would delete all objects
+        message = f"{key.name!r} is not a name: an object of {resource} must be named"
         raise ValueError(message)
     return resource_path(resource, key.namespace, key.name, subresource)
 
 
 def get(resource: AnyResource, key: Key, *, only_metadata: bool = False) -> Request:
-    """Read one object."""
+    """Get one object."""
     accept = _PARTIAL if only_metadata else _JSON
     return Request("GET", object_path(resource, key), accept=accept, repeatable=True)
 
 
 def list_page(target: ListTarget[Any], limit: int, continue_token: str = "") -> Request:
-    """Read one page of a list, as of the moment that its first page was read."""
+    """Read one page of a list, as of the moment of its first page."""
     query = (*target.selection.query(), ("limit", str(limit)))
     if continue_token:
         query += (("continue", continue_token),)
@@ -200,7 +201,7 @@ def list_page(target: ListTarget[Any], limit: int, continue_token: str = "") -> 
 
 
 def watch(target: ListTarget[Any], version: str, timeout_s: int) -> Request:
-    """Follow every change after a version, for so long at most."""
+    """Watch all changes after a version, for a limited time."""
     query = (
         *target.selection.query(),
         ("watch", "true"),
@@ -216,21 +217,21 @@ def watch(target: ListTarget[Any], version: str, timeout_s: int) -> Request:
 def create(
     resource: AnyResource, namespace: str, body: Body, options: WriteOptions = NO_OPTIONS
 ) -> Request:
-    """Make one object; after a lost answer it may be there already."""
-    _check_namespace(resource, namespace, "what is made there")
+    """Create an object; if the response was lost, it may already exist."""
+    _check_namespace(resource, namespace, "the new object")
     path = resource_path(resource, namespace)
     return Request("POST", path, options.query(), msgspec.json.encode(body))
 
 
 def post(path: str, body: Body, *, repeatable: bool = False) -> Request:
-    """Ask the API server to do something that has no other verb."""
+    """Create an object for an action without a verb of its own."""
     return Request("POST", path, body=msgspec.json.encode(body), repeatable=repeatable)
 
 
 def replace(
     resource: AnyResource, key: Key, body: Body, options: WriteOptions = NO_OPTIONS
 ) -> Request:
-    """Write one object whole; the version in it must still be the current one."""
+    """Replace an object; its version must still be the current one."""
     path = object_path(resource, key, options.subresource)
     return Request("PUT", path, options.query(), msgspec.json.encode(body))
 
@@ -238,7 +239,7 @@ def replace(
 def patch(
     resource: AnyResource, key: Key, change: Patch, options: WriteOptions = NO_OPTIONS
 ) -> Request:
-    """Change a part of one object."""
+    """Patch an object."""
     return Request(
         "PATCH",
         object_path(resource, key, options.subresource),
@@ -250,7 +251,7 @@ def patch(
 
 
 def delete(resource: AnyResource, key: Key, options: DeleteOptions) -> Request:
-    """Delete one object. With a uid it can be repeated: a successor of that name is safe."""
+    """Delete an object. With a uid it is repeatable: a new object with that name is safe."""
     path, body = object_path(resource, key), msgspec.json.encode(options.body())
     return Request("DELETE", path, body=body, repeatable=bool(options.uid))
 

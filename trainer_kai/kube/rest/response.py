@@ -1,7 +1,7 @@
-"""The response of the API server, and the error that it stands for. Pure.
+"""The responses of the API server, and the errors that they stand for. Pure.
 
-Every error status becomes one of our errors, with the API server's own words where it has any: its
-body is a Status object, or the text of a proxy or load balancer before the API server.
+Each error status becomes one of our errors, with the message of the API server if there is one: its
+body is a Status object, or the text of a proxy or load balancer in front of the API server.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ from trainer_kai.kube.rest.request import Request
 __all__ = ["ApiResponse", "body_or_error", "error_of_watch_event", "garbled_if_unreadable"]
 
 _LONGEST_TEXT: Final = 300
-_LONGEST_WAIT_S: Final = 60.0  # no API server asks for more
-# A version newer than the API server has ever seen: its data was restored or it lags behind.
+_LONGEST_WAIT_S: Final = 60.0  # the API server never asks for more
+# A version newer than any that the API server has seen: its data was restored, or it lags behind.
 _VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
 
 class ApiResponse(NamedTuple):
-    """An HTTP answer, read to its end."""
+    """A complete HTTP response."""
 
     status: int
     body: bytes
@@ -47,7 +47,7 @@ class _Status(msgspec.Struct):
 
 
 def body_or_error(request: Request, response: ApiResponse) -> bytes:
-    """Return the body of an answer that is no refusal; raise what a refusal stands for."""
+    """Return the body of a successful response; raise the error for another status."""
     if response.status < 300:
         return response.body
     status = _read_status(response.body)
@@ -56,7 +56,7 @@ def body_or_error(request: Request, response: ApiResponse) -> bytes:
 
 
 def error_of_watch_event(request: Request, status: bytes | msgspec.Raw) -> ApiError:
-    """Return the error that a watch event of type ERROR reports."""
+    """Return the error of a watch event of type ERROR."""
     watch_status = _read_status(status)
     return _error(
         request, watch_status.code or 500, watch_status, _retry_after_of_status(watch_status)
@@ -65,11 +65,11 @@ def error_of_watch_event(request: Request, status: bytes | msgspec.Raw) -> ApiEr
 
 @contextmanager
 def garbled_if_unreadable(request: Request) -> Iterator[None]:
-    """Raise `Garbled` for what of a good answer cannot be read."""
+    """Raise `Garbled` if the body of a successful response cannot be decoded."""
     try:
         yield
     except DecodeError as error:
-        message = f"the answer makes no sense: {error}"
+        message = f"the response cannot be decoded: {error}"
         raise Garbled(ErrorDetails(str(request), 200, "", message)) from error
 
 
@@ -88,7 +88,7 @@ def _read_status(body: bytes | msgspec.Raw) -> _Status:
         status = _Status()  # a proxy, a load balancer, or a panic in plain text
     if not status.message:
         text = bytes(body).decode(errors="replace").strip()
-        status.message = text[:_LONGEST_TEXT] or "no reason was given"
+        status.message = text[:_LONGEST_TEXT] or "no reason given"
     return status
 
 
@@ -101,5 +101,5 @@ def _retry_after_of_status(status: _Status) -> float | None:
 
 
 def _retry_after_seconds(header: str | None) -> float | None:
-    """Read Retry-After; the other form, a date, would be read by another machine's clock."""
+    """Return the seconds of Retry-After; a date would depend on another machine's clock."""
     return float(header) if header is not None and header.isdecimal() else None

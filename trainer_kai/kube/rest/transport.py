@@ -1,10 +1,10 @@
-"""The interface between a request and how it travels; a test passes its own.
+"""The interface of transports: how a request is sent; a test passes its own.
 
-1. `send` is called by many tasks at once, and returns every answer, refusals included.
-2. `stream` yields pieces of the body as they come, cut anywhere, once the status is known to be
-   good; a refusal is raised as one of our errors.
-3. Nothing but `ApiError` and `ConfigError` comes out of either, and neither tries anything twice.
-4. `close` is called once, after the last answer; whatever still streams is cut off.
+1. `send` is called by many tasks at once, and returns all responses, also errors.
+2. `stream` yields pieces of the body as they arrive, split anywhere, after a successful status; an
+   error status is raised as one of our errors.
+3. Both raise only `ApiError` and `ConfigError`, and never try anything twice.
+4. `close` is called once, after the last response; open streams are cut off.
 """
 
 from collections.abc import AsyncIterator
@@ -24,38 +24,36 @@ _WRONG_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDR
 
 
 class Transport(Protocol):
-    """One way to the API server."""
+    """A connection to an API server."""
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Send a request and read the whole answer."""
+        """Send a request and read the whole response."""
         ...
 
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Send a request and read the answer while it is being written.
+        """Send a request and read the response while it arrives.
 
-        After *silence_s* without a byte the other end is taken for dead.
+        After *silence_s* without a byte the connection is considered broken.
         """
         ...
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         ...
 
 
 async def headers_for(request: Request, rest_config: RestConfig) -> dict[str, str]:
-    """Return what a request has to say before its body."""
+    """Return the headers of a request."""
     headers = {
         "Accept": request.accept,
-        "Accept-Encoding": "identity",  # compressing costs both ends more than the way is worth
+        "Accept-Encoding": "identity",  # compression costs more time than it saves
         "User-Agent": "trainer-kai",
     }
     authorization = await rest_config.credentials.authorization()
     if not (authorization.isascii() and authorization.isprintable()):
-        message = (
-            "the token or password holds a line break or another character that cannot be sent"
-        )
+        message = "the token or password contains a line break or another invalid character"
         raise ConfigError([FieldError(rest_config.origin, message)])
     if authorization:
         headers["Authorization"] = authorization
@@ -65,17 +63,20 @@ async def headers_for(request: Request, rest_config: RestConfig) -> dict[str, st
 
 
 def unavailable(request: Request, message: str, *, was_sent: bool) -> Unavailable:
-    """Return the error of a request that got no answer."""
+    """Return the error of a request without a response."""
     return Unavailable(ErrorDetails(str(request), 0, "", message), was_sent=was_sent)
 
 
 def untrusted_server(rest_config: RestConfig, reason: str, code: int) -> ConfigError:
-    """Return the error of an API server that does not show a certificate we trust."""
+    """Return the error for an API server with an untrusted certificate."""
     if code in _WRONG_DATE:
-        field, cure = "certificate-authority", "look at the date of both machines, or renew it"
+        field, cure = (
+            "certificate-authority",
+            "check the date of both machines, or renew the certificate",
+        )
     elif code in _WRONG_NAME:
-        field, cure = "tls-server-name", "set it to a name that the certificate is for"
+        field, cure = "tls-server-name", "set it to a name in the certificate"
     else:
-        field, cure = "certificate-authority", "give the authority that this cluster has now"
-    message = f"{rest_config.server} shows a certificate that is not trusted ({reason}): {cure}"
+        field, cure = "certificate-authority", "set it to the current CA of this cluster"
+    message = f"the certificate of {rest_config.server} is not trusted ({reason}): {cure}"
     return ConfigError([FieldError(f"{rest_config.origin}: {field}", message)])

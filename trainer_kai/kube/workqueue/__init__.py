@@ -1,1 +1,1 @@
-"""The work queue of a controller: keys in, calls of its reconciler out, with back-off."""
+"""The work queue of a controller: it calls the reconciler with keys, and retries with back-off."""

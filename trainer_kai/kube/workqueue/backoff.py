@@ -1,6 +1,7 @@
-"""How long to wait before the next try: longer each time, and not all clients at once.
+"""The wait before a retry: longer each time, and different for each client.
 
-It neither waits nor decides whether to try again; chance is passed in.
+It does not wait itself and does not decide whether to retry; the source of randomness is an
+argument.
 """
 
 from collections.abc import Callable
@@ -9,14 +10,14 @@ __all__ = ["Backoff"]
 
 
 class Backoff:
-    """The waits of one thing that fails again and again.
+    """The waits of one thing that fails repeatedly.
 
-    Each wait lies between half of a step and the whole of it ("equal jitter"), and the step doubles
-    from *first_s* up to *cap_s*. Half is kept so that a failing thing never spins.
+    Each wait is between half of a step and the whole step ("equal jitter"), and the step doubles
+    from *first_s* up to *cap_s*. The lower half prevents a busy loop.
     """
 
     def __init__(self, first_s: float, cap_s: float, jitter: Callable[[], float]) -> None:
-        """Take the first step, the last one, and a source of numbers from 0 to 1."""
+        """Set the first step, the longest one, and a source of numbers from 0 to 1."""
         assert 0 < first_s <= cap_s, (first_s, cap_s)
         self._first_s = first_s
         self._cap_s = cap_s
@@ -26,14 +27,14 @@ class Backoff:
 
     @property
     def tries(self) -> int:
-        """Return how many waits were asked for since the last success."""
+        """Return the number of waits since the last success."""
         return self._tries
 
     def next_s(self, floor_s: float | None = None) -> float:
-        """Return how long to wait now, and make the next step longer.
+        """Return the next wait, and double the step.
 
-        *floor_s* is what the API server asked for: it is kept even beyond the cap, and clients with
-        the same answer do not come back in the same instant.
+        *floor_s* is the wait that the API server asks for: it is kept even above the cap, and
+        clients with the same answer do not return at the same moment.
         """
         share = self._jitter()
         step_s = self._step_s
@@ -45,6 +46,6 @@ class Backoff:
         return max(wait_s, floor_s + self._first_s * share)
 
     def reset(self) -> None:
-        """Begin again with the first step: it worked."""
+        """Begin with the first step again, after a success."""
         self._step_s = self._first_s
         self._tries = 0

@@ -1,20 +1,20 @@
-"""The work queue: calls a reconciler with the keys of objects that changed, until it is content.
+"""The work queue: it calls a reconciler with the keys of changed objects until it succeeds.
 
-What it promises, besides what `trainer_kai.kube.workqueue.state` promises about keys:
+The contract, besides that of `trainer_kai.kube.workqueue.state` about keys:
 
-1. The reconciler is called for one key at a time, and for at most `workers` keys at once. It must
-   be safe to repeat: it is called again after every failure.
-2. It returns None when the key is in order, `Requeue.after(…)` to be called again at that time, or
-   `Requeue.SOON` to be called again with the key's back-off, as after a `Conflict`.
-3. An `ApiError`, or a group of nothing else, is followed by the key's back-off, whatever it says; a
-   wish of the API server is kept. `Unauthorized` and everything that is no `ApiError` ends the
-   queue, and so the process.
-4. A call that ended without SOON and without an error forgets the key's failures.
-5. When the queue is stopped, calls that are on may finish within the grace; then they are
-   cancelled. Nothing new is begun. Keys that wait are dropped: a queue runs once, and the next one
+1. The reconciler is called with one key at a time, and with at most `workers` keys at once. It must
+   be repeatable: it is called again after every failure.
+2. It returns None if the key is done, `Requeue.after(…)` to be called again at that time, or
+   `Requeue.SOON` to be called again after the key's back-off, as after a `Conflict`.
+3. After an `ApiError`, or a group of only such errors, the key is retried after its back-off, or
+   after the wait that the API server asks for. `Unauthorized` and every other error ends the queue,
+   and so the process.
+4. A call that returned neither SOON nor an error resets the key's back-off.
+5. When the queue is stopped, running calls may finish within the grace period; then they are
+   cancelled. No new calls begin. Waiting keys are dropped: a queue runs once, and the next one
    begins with a list of everything.
 
-It knows nothing about what keys mean, and reads no clock but the one it is given.
+It does not interpret keys, and reads no clock but its own.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _WARN_FROM_TRY: Final = 3  # an outage of seconds is no reason for a warning
 
 @dataclass(frozen=True)
 class Requeue:
-    """When to call again although nothing failed."""
+    """When to call again without a failure."""
 
     after_s: float | None
     """None: soon, and later each time."""
@@ -61,15 +61,15 @@ Reconcile = Callable[[K], Awaitable[Requeue | None]]
 
 @dataclass(frozen=True)
 class WorkQueueSettings:
-    """How a queue works."""
+    """The configuration of a queue."""
 
     name: str
-    """What the log and the metrics call it."""
+    """The name in logs and metrics."""
     workers: int = 4
-    """How many keys are worked on at once."""
+    """The number of keys that are processed at once."""
     grace_s: float = 0.5
-    """How long calls that are on may take to finish when the queue is stopped. A leader's work has
-    to end while its Lease would last, and the shortest one lasts for a second."""
+    """The grace period for running calls when the queue is stopped. A leader's work has to end
+    before its Lease expires, and the shortest Lease is one second."""
     retry_first_s: float = 0.1
     """The first step of a key's back-off."""
     retry_cap_s: float = 60.0
@@ -77,18 +77,18 @@ class WorkQueueSettings:
 
 
 class WorkQueueMetrics(Protocol):
-    """The metrics of one queue; each queue has its own."""
+    """The metrics of one queue."""
 
     def set_depth(self, keys: int) -> None:
-        """Note how many keys are ready and wait for a worker."""
+        """Record how many keys wait for a worker."""
         ...
 
     def waited(self, seconds: float) -> None:
-        """Note how long a key was ready before it was worked on."""
+        """Record how long a key waited for a worker."""
         ...
 
     def worked(self, seconds: float) -> None:
-        """Note how long a call took."""
+        """Record how long a call took."""
         ...
 
     def retried(self) -> None:
@@ -111,7 +111,7 @@ class _NoMetrics:
 
 
 def _error_of_group(group: ExceptionGroup[Exception]) -> ApiError:
-    """Return the error that a group of refusals stands for; raise the group if it is no such."""
+    """Return the error that a group of API errors stands for; raise any other group."""
     errors = errors_if_all_are(ApiError, group)
     if errors is None or any(isinstance(it, Unauthorized) for it in errors):
         raise group
@@ -119,7 +119,7 @@ def _error_of_group(group: ExceptionGroup[Exception]) -> ApiError:
 
 
 class WorkQueue(Generic[K]):
-    """Keys in, calls of one reconciler out; `run` is the service."""
+    """Calls a reconciler with keys; `run` is the service."""
 
     def __init__(
         self,
@@ -138,28 +138,28 @@ class WorkQueue(Generic[K]):
         self._metrics = metrics or _NoMetrics()
         self._jitter = jitter
         self._state: WorkQueueState[K] = WorkQueueState()
-        self._backoffs: dict[K, Backoff] = {}  # of the keys that failed last time
-        self._ready = asyncio.Semaphore(0)  # as many permits as keys are ready
+        self._backoffs: dict[K, Backoff] = {}  # of the keys that failed in their last call
+        self._ready = asyncio.Semaphore(0)  # as many permits as there are ready keys
         self._permits = 0
-        self._due_earlier = asyncio.Event()  # something is due earlier than was known
+        self._due_earlier = asyncio.Event()  # a key is due earlier than the alarm knew
         self._busy: set[asyncio.Task[None]] = set()
         self._stopping = False
 
     def add(self, key: K) -> None:
-        """Have the reconciler called for a key, beginning after now."""
+        """Add a key: the reconciler is called with it after this moment."""
         self._state.add(key, self._clock.monotonic_s())
         self._release_workers()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Have the reconciler called for a key after some time."""
+        """Add a key for a call after some time."""
         before_s = self._state.next_due_s
         self._state.add_at(key, self._clock.monotonic_s() + seconds)
         self._wake_if_earlier(before_s)
 
     async def run(self) -> None:
-        """Work until cancelled; raise what ends the process, also when that happens at the end."""
+        """Work until cancelled; raise errors that end the process, also at the end."""
         if self._stopping:
-            message = f"the queue {self._settings.name} has run: make one for each term of leading"
+            message = f"the queue {self._settings.name} has already run: create one per term"
             raise InvariantError(message)
         tasks = [asyncio.create_task(self._wake_delayed(), name=f"{self._settings.name} alarm")]
         for number in range(self._settings.workers):
@@ -174,7 +174,7 @@ class WorkQueue(Generic[K]):
                 self._raise_first(tasks)
 
     def _raise_first(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Raise what a worker raised, and log what others did: nothing of it may be lost."""
+        """Raise the error of one worker, and log the errors of the others."""
         ended = (task for task in tasks if task.done() and not task.cancelled())
         errors = [error for task in ended if (error := task.exception()) is not None]
         for error in errors[1:]:
@@ -183,13 +183,13 @@ class WorkQueue(Generic[K]):
             raise errors[0]
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> None:
-        """End idle workers at once, the others when their call is over or the grace is."""
+        """Cancel idle workers at once, the others after their call or the grace period."""
         self._stopping = True
         try:
             await cancel_all(task for task in tasks if task not in self._busy)
             left = await finish_within(self._clock, self._settings.grace_s, tasks)
             if left:
-                self._log.warning("calls cancelled at the end of the grace", calls=len(left))
+                self._log.warning("calls cancelled after the grace period", calls=len(left))
         finally:
             await cancel_all(tasks)
 
@@ -207,7 +207,7 @@ class WorkQueue(Generic[K]):
                 await self._process(ready.key)
             finally:
                 self._busy.discard(this)
-            await asyncio.sleep(0)  # a call that waits for nothing lets others run all the same
+            await asyncio.sleep(0)  # a call that never waits must not block others
 
     async def _process(self, key: K) -> None:
         began_s = self._clock.monotonic_s()
@@ -231,7 +231,7 @@ class WorkQueue(Generic[K]):
             self._wake_if_earlier(before_s)
 
     def _delay_after_success(self, key: K, requeue: Requeue | None) -> float | None:
-        """Return after how long a call that did not fail wants to be repeated."""
+        """Return the wait before the next call of a key without a failure."""
         if requeue == Requeue.SOON:
             self._metrics.retried()
             return self._backoff_of_key(key).next_s()
@@ -239,7 +239,7 @@ class WorkQueue(Generic[K]):
         return None if requeue is None else requeue.after_s
 
     def _delay_after_error(self, key: K, error: ApiError) -> float:
-        """Return after how long a failed call is repeated, and say so."""
+        """Return the wait before the retry of a failed call, and log the failure."""
         backoff = self._backoff_of_key(key)
         retry_s = backoff.next_s(error.retry_after_s)
         is_transient = is_retryable(error) or isinstance(error, Conflict)
@@ -279,7 +279,7 @@ class WorkQueue(Generic[K]):
             self._due_earlier.set()
 
     def _release_workers(self) -> None:
-        """Let one worker in for each key that became ready."""
+        """Release one worker for each key that became ready."""
         self._metrics.set_depth(self._state.depth)
         while self._permits < self._state.depth:
             self._permits += 1

@@ -1,18 +1,19 @@
 """The state of a work queue: which keys are ready, processed or delayed, without time or tasks.
 
-A key is in at most one of these places, and in *delayed* besides:
+A key is in at most one of these states, and may be *delayed* as well:
 
     add ──▶ ready ──get──▶ processing ──done──▶ nowhere
               ▲                │ add              │
               └──── dirty ◀────┘                  │
     delayed ──promote_due──▶ (as add)  ◀──── retry, add_at ┘
 
-1. A key that is processed is not given out again before `done`.
+1. A key in processing is not returned again before `done`.
 2. An `add` is followed by a call that begins after it.
-3. Several adds before a call are one call. Keys are processed in the order in which they got ready.
-4. What a call asked for by `retry` is forgotten when the next call of its key begins: that call
-   asks again if it must. What others asked for by `add_at` is kept.
-5. It remembers nothing about a key that is nowhere.
+3. Several adds before a call lead to one call. Keys are processed in the order in which they became
+   ready.
+4. A `retry` of a call is dropped when the next call of its key begins; that call retries again if
+   needed. A delayed `add_at` is kept.
+5. Nothing is stored about a key that is in no state.
 """
 
 import heapq
@@ -25,12 +26,12 @@ __all__ = ["ReadyKey", "WorkQueueState"]
 
 K = TypeVar("K", bound=Hashable)
 
-_EARLY_S: Final = 1e-6  # timers count in other steps than clocks do
-_STALE: Final = 64  # entries of the heap that may be out of date before it is built anew
+_EARLY_S: Final = 1e-6  # timers have another resolution than clocks
+_STALE: Final = 64  # outdated entries of the heap before it is rebuilt
 
 
 class ReadyKey(NamedTuple, Generic[K]):
-    """A key to work on, and how long it was ready."""
+    """A key to process, and how long it was ready."""
 
     key: K
     waited_s: float
@@ -44,13 +45,15 @@ class WorkQueueState(Generic[K]):
         self._ready_keys: set[K] = set()
         self._processing: set[K] = set()
         self._dirty: set[K] = set()
-        self._delayed: dict[tuple[K, bool], float] = {}  # (key, whether a retry asked) -> when
-        self._heap: list[tuple[float, int, K, bool]] = []  # may hold what is no longer in _delayed
+        self._delayed: dict[tuple[K, bool], float] = {}  # (key, whether it is a retry) -> when
+        self._heap: list[
+            tuple[float, int, K, bool]
+        ] = []  # may hold entries that are no longer in _delayed
         self._order = count()
 
     @property
     def depth(self) -> int:
-        """Return how many keys are ready and not yet worked on."""
+        """Return how many keys are ready and not processed yet."""
         return len(self._ready)
 
     @property
@@ -60,7 +63,7 @@ class WorkQueueState(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def add(self, key: K, now_s: float) -> None:
-        """Ask for a call now, or after the one that is running."""
+        """Request a call now, or after the running one."""
         if key in self._processing:
             self._dirty.add(key)
         elif key not in self._ready_keys:
@@ -68,22 +71,22 @@ class WorkQueueState(Generic[K]):
             self._ready.append((key, now_s))
 
     def add_at(self, key: K, due_s: float) -> None:
-        """Ask for a call at a later moment; of several moments the first one counts."""
+        """Request a call at a later moment; the earliest of several moments counts."""
         self._delay(key, due_s, is_retry=False)
 
     def retry(self, key: K, due_s: float) -> None:
-        """Ask on behalf of the call that just ended for the next one."""
+        """Request another call after the one that just ended."""
         self._delay(key, due_s, is_retry=True)
 
     def promote_due(self, now_s: float) -> None:
-        """Make ready what is due."""
+        """Make due keys ready."""
         while (due_s := self.next_due_s) is not None and due_s <= now_s + _EARLY_S:
             _, _, key, is_retry = heapq.heappop(self._heap)
             del self._delayed[key, is_retry]
             self.add(key, now_s)
 
     def get(self, now_s: float) -> ReadyKey[K]:
-        """Begin the next call; ask only when `depth` is not 0."""
+        """Begin the next call; only if `depth` is not 0."""
         key, since_s = self._ready.popleft()
         self._ready_keys.remove(key)
         self._delayed.pop((key, True), None)
@@ -91,7 +94,7 @@ class WorkQueueState(Generic[K]):
         return ReadyKey(key, now_s - since_s)
 
     def done(self, key: K, now_s: float) -> None:
-        """End a call; when one was asked for meanwhile, the key is ready again."""
+        """End a call; the key is ready again if it was added meanwhile."""
         self._processing.remove(key)
         if key in self._dirty:
             self._dirty.remove(key)

@@ -1,6 +1,6 @@
-"""Which labels and annotations of a TrainJob admission copies to its JobSet, where it has none.
+"""The labels and annotations that admission copies from a TrainJob to its JobSet.
 
-Trainer itself copies neither labels nor annotations.
+A value that the JobSet has already stays. Trainer itself copies no labels and annotations.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ CARRIED_ANNOTATIONS: Final = (
 def with_carried_metadata(
     jobset: JobSet, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> JobSet:
-    """Return a JobSet with the carried metadata of its TrainJob, where it has none itself."""
+    """Return a JobSet with the metadata that admission copies from its TrainJob."""
     meta = jobset.metadata
     return replace(
         jobset,

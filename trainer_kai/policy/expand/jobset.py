@@ -1,8 +1,8 @@
-"""Which JobSet Trainer builds from a TrainJob and its runtime, as far as we read JobSets.
+"""The JobSet that Trainer builds from a TrainJob and its runtime, with the fields that we read.
 
-It does what Trainer 2.3.0 does, surprises included, and what JobSet fills in after it. Images,
-commands and environments are left out, and reserved variables, initializers and the length of
-names, which admission checks, are not checked.
+It follows Trainer 2.3.0, surprises included, and the defaults that JobSet sets. Images, commands
+and environments are left out. Reserved variables, initializers and the length of names are not
+checked: Trainer's own admission does that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,18 +36,18 @@ from trainer_kai.policy.stages import INITIALIZERS
 
 __all__ = ["Expansion", "expand", "gets_resources_per_node", "num_nodes_index"]
 
-_TRAINER: Final = "trainer"  # the step that trains
-_NODE: Final = "node"  # its container, and with MPI the replicatedJob of the workers
+_TRAINER: Final = "trainer"  # the label value of the step that trains
+_NODE: Final = "node"  # the container, and with MPI the replicatedJob of the workers
 _LAUNCHER: Final = "launcher"
 _PORT: Final = ContainerPort(container_port=29500)
 _MPI_VOLUMES: Final = {_NODE: ("mpi-ssh-auth",), _LAUNCHER: ("mpi-ssh-auth", "mpi-hostfile")}
 
 
 class Expansion(NamedTuple):
-    """The JobSet, and why it is not built, or not as it was meant."""
+    """The JobSet, and why it cannot be built, or which fields have no effect."""
 
     jobset: JobSet
-    faults: tuple[FieldError, ...] = ()  # paths are those of the TrainJob
+    faults: tuple[FieldError, ...] = ()  # with paths of the TrainJob
 
 
 def expand(job: TrainJob, runtime: Runtime) -> Expansion:
@@ -72,7 +72,7 @@ def expand(job: TrainJob, runtime: Runtime) -> Expansion:
 
 
 def num_nodes_index(job: TrainJob, runtime: Runtime) -> int | None:
-    """Return the place of the replicatedJob whose pods numNodes of a TrainJob counts."""
+    """Return the index of the replicatedJob that numNodes of a TrainJob scales."""
     trainer = job.spec.trainer
     if trainer is None or trainer.num_nodes is None:
         return None
@@ -80,7 +80,7 @@ def num_nodes_index(job: TrainJob, runtime: Runtime) -> int | None:
 
 
 def gets_resources_per_node(job: ReplicatedJob, place: int, runtime: Runtime) -> bool:
-    """Say whether resourcesPerNode is meant for the container at a place."""
+    """Say whether resourcesPerNode applies to the container at an index."""
     containers = job.template.spec.template.spec.containers
     return _gets_resources_per_node(job, runtime.spec.ml_policy) and place == _node_container_index(
         containers
@@ -121,7 +121,7 @@ def _step(job: ReplicatedJob) -> str:
 
 
 def _counts(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None) -> list[int]:
-    """Return the pods of each replicatedJob's Jobs; only a TrainJob can request none."""
+    """Return the pods of each replicatedJob's Jobs; only a TrainJob can request zero."""
     counts = []
     for each in jobs:
         own = each.template.spec.parallelism
@@ -137,7 +137,7 @@ def _counts(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | Non
 
 
 def _num_nodes_index(jobs: Sequence[ReplicatedJob], policy: MLPolicy | None) -> int | None:
-    """Return the place of the replicatedJob whose pods numNodes of a TrainJob counts."""
+    """Return the index of the replicatedJob that numNodes of a TrainJob scales."""
     if policy is not None and policy.mpi is not None:
         return next((i for i, job in enumerate(jobs) if job.name == _NODE), None)
     return _first_trainer(jobs)
@@ -154,7 +154,7 @@ def _launcher_is_node(policy: MLPolicy | None) -> bool:
 def _port_index(
     jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None
 ) -> int | None:
-    """Return the place of the replicatedJob in which Trainer opens a port."""
+    """Return the index of the replicatedJob in which Trainer opens a port."""
     if policy is None or job.spec.trainer is None:
         return None
     return _first_trainer(jobs) if policy.torch or policy.jax or policy.xgboost else None
@@ -209,7 +209,7 @@ def _with_policy(pod: PodSpec, name: str, trainjob: str, policy: MLPolicy | None
 
 
 def _gets_resources_per_node(job: ReplicatedJob, policy: MLPolicy | None) -> bool:
-    """Say whether resourcesPerNode is for this replicatedJob; workers beside a launcher."""
+    """Say whether resourcesPerNode applies to this replicatedJob."""
     if policy is None:
         return False
     return _step(job) == _TRAINER or (_launcher_is_node(policy) and job.name == _NODE)
@@ -220,7 +220,7 @@ def _node_container_index(containers: Sequence[Container]) -> int | None:
 
 
 def _with_resources(pod: PodSpec, requested: Resources) -> PodSpec:
-    """Merge resourcesPerNode over the container's own; Trainer drops the claims of both."""
+    """Merge resourcesPerNode over the container's own; Trainer drops resource claims of both."""
     at = _node_container_index(pod.containers)
     if at is None:
         return pod
@@ -232,7 +232,7 @@ def _with_resources(pod: PodSpec, requested: Resources) -> PodSpec:
 
 
 def _with_port(pod: PodSpec) -> PodSpec:
-    """Open the port; it replaces the first one that Trainer takes for the same."""
+    """Open the port; it replaces the first port that Trainer considers the same."""
     at = _node_container_index(pod.containers)
     if at is None:
         return pod
@@ -243,12 +243,12 @@ def _with_port(pod: PodSpec) -> PodSpec:
 
 
 def _is_same_port(one: ContainerPort, other: ContainerPort) -> bool:
-    """Say whether Trainer takes two ports for one: two ports without a name are."""
+    """Say whether Trainer considers two ports the same: it does if both have no name."""
     return one.container_port == other.container_port or one.name == other.name
 
 
 def _has_duplicates(ports: Sequence[ContainerPort]) -> bool:
-    """Say whether Trainer takes any two ports for one, without comparing all pairs."""
+    """Say whether Trainer considers any two ports the same, without comparing all pairs."""
     numbers = {port.container_port for port in ports}
     names = {port.name for port in ports}
     return min(len(numbers), len(names)) < len(ports)
@@ -260,7 +260,7 @@ def _with_container(pod: PodSpec, at: int, container: Container) -> PodSpec:
 
 
 def _with_group_metadata(metadata: TemplateMeta, trainjob: str, runtime: Runtime) -> TemplateMeta:
-    """Put the pods into the PodGroup that Trainer creates for another scheduler."""
+    """Add the mark of the PodGroup that Trainer creates for another scheduler."""
     policy = runtime.spec.pod_group_policy
     if policy is not None and policy.coscheduling is not None:
         labels = {**metadata.labels, COSCHEDULING_GROUP: trainjob}
@@ -272,7 +272,7 @@ def _with_group_metadata(metadata: TemplateMeta, trainjob: str, runtime: Runtime
 
 
 def _with_canonical_quantities(pod: PodSpec) -> PodSpec:
-    """Write all quantities as Trainer passes them on."""
+    """Return the pod with all quantities as Trainer writes them."""
     return replace(
         pod,
         containers=_canonical_containers(pod.containers),
@@ -296,12 +296,15 @@ def _amounts(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
 
 
 def _faults(job: TrainJob, runtime: Runtime, spec: JobSetSpec) -> Iterator[FieldError]:
-    """Say what is wrong; *spec* is the one that was built."""
+    """Yield what is wrong; *spec* is the spec that was built."""
     if job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
-        message = f"{job.spec.managed_by} manages this TrainJob: Trainer builds no JobSet"
+        message = f"{job.spec.managed_by!r} manages this TrainJob, so Trainer creates no JobSet"
         yield FieldError("spec.managedBy", message)
     if not spec.replicated_jobs:
-        yield FieldError("spec.runtimeRef", "the runtime has no replicatedJobs: nothing will run")
+        yield FieldError(
+            "spec.runtimeRef",
+            "the runtime has no replicatedJobs, so no pods are created. Name another runtime",
+        )
     for each in spec.replicated_jobs:
         yield from _port_faults(each)
     yield from _trainer_faults(job, runtime.spec.ml_policy, spec.replicated_jobs)
@@ -313,8 +316,9 @@ def _port_faults(job: ReplicatedJob) -> Iterator[FieldError]:
     for container in (*pod.init_containers, *pod.containers):
         if _has_duplicates(container.ports):
             message = (
-                f"container {container.name!r} of the runtime's {job.name!r} has two ports of one "
-                "number or without a name, which Trainer takes for one; the JobSet is refused"
+                f"in the runtime, container {container.name!r} of replicatedJob {job.name!r} has "
+                "two ports with the same number or without a name, so the JobSet is refused. Name "
+                "all ports"
             )
             yield FieldError("spec.runtimeRef", message)
 
@@ -325,7 +329,9 @@ def _trainer_faults(
     trainer = job.spec.trainer
     if trainer is None:
         if policy and policy.flux:
-            yield FieldError("spec.trainer", "must be there with Flux: Trainer fails without it")
+            yield FieldError(
+                "spec.trainer", "must be set: Trainer fails without it if the runtime uses Flux"
+            )
         return
     if trainer.num_nodes is not None:
         yield from _node_faults(trainer.num_nodes, policy, jobs)
@@ -334,8 +340,8 @@ def _trainer_faults(
     if trainer.resources_per_node and all(
         _node_container_index(pod.containers) is None for pod in pods
     ):
-        message = "nobody gets them: the runtime has no mlPolicy, or no container"
-        message += f" {_NODE!r} in a replicatedJob that is labelled {ANCESTOR_STEP}={_TRAINER}"
+        message = "has no effect: the runtime has no mlPolicy, or no container"
+        message += f" {_NODE!r} in a replicatedJob with the label {ANCESTOR_STEP}={_TRAINER}"
         yield FieldWarning("spec.trainer.resourcesPerNode", message)
 
 
@@ -345,9 +351,9 @@ def _node_faults(
     path = "spec.trainer.numNodes"
     as_node = _launcher_is_node(policy)
     if as_node and nodes > 1 and not {job.name for job in jobs} >= {_NODE, _LAUNCHER}:
-        message = f"must be 1: the runtime lacks one of {_NODE!r} and {_LAUNCHER!r}"
-        yield FieldError(path, f"{message}; the TrainJob is refused")
+        message = f"must be 1: the runtime lacks replicatedJob {_NODE!r} or {_LAUNCHER!r}"
+        yield FieldError(path, f"{message}, and the TrainJob is refused")
     elif _num_nodes_index(jobs, policy) is None and not (as_node and nodes == 1):
         mpi = policy is not None and policy.mpi is not None
-        what = f"called {_NODE!r}" if mpi else f"labelled {ANCESTOR_STEP}={_TRAINER}"
+        what = f"named {_NODE!r}" if mpi else f"with the label {ANCESTOR_STEP}={_TRAINER}"
         yield FieldWarning(path, f"has no effect: the runtime has no replicatedJob {what}")

@@ -1,8 +1,8 @@
 """The template of a runtime after the runtimePatches of a TrainJob.
 
-As in a strategic merge patch: labels and node selectors by key, lists by name where Kubernetes
-gives them one, other lists whole; a later patch wins. Only the fields that a TrainJob can carry
-count. The API server drops the others, or refuses them.
+Merged as in a strategic merge patch: labels and node selectors by key, lists with names by name,
+other lists as a whole; a later patch wins. Only the fields that a TrainJob can have are merged; the
+API server drops or refuses all others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ _POD_FIELDS: Final = frozenset(
 def apply_runtime_patches(
     template: JobSetTemplate, patches: Iterable[RuntimePatch]
 ) -> JobSetTemplate:
-    """Merge the patches over the template; those of unknown replicatedJobs are left out."""
+    """Merge the patches over the template; patches of unknown replicatedJobs are ignored."""
     for patch in patches:
         over = patch.training_runtime_spec.template
         jobs = {job.name: job for job in over.spec.replicated_jobs}
@@ -56,7 +56,7 @@ def apply_runtime_patches(
 
 
 def runtime_patch_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> Iterator[FieldError]:
-    """Yield what the patches name that the template's *spec* lacks, or that no patch can set."""
+    """Yield names that the template's *spec* lacks, and fields that a patch cannot set."""
     known = {job.name: job for job in spec.replicated_jobs}
     for i, patch in enumerate(patches):
         over = patch.training_runtime_spec.template.spec
@@ -71,8 +71,8 @@ def runtime_patch_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> I
                 yield from _pod_faults(base, job, f"{at}.template.spec.template.spec")
             else:
                 names = ", ".join(known) or "none"
-                message = f"{job.name!r} is no replicatedJob of the runtime; it has {names}"
-                yield FieldError(f"{at}.name", f"{message}. The JobSet is refused")
+                message = f"the runtime has no replicatedJob {job.name!r}, so the JobSet is refused"
+                yield FieldError(f"{at}.name", f"{message}. Name one of the runtime: {names}")
 
 
 def _pod_faults(base: PodSpec, job: ReplicatedJob, path: str) -> Iterator[FieldError]:
@@ -83,26 +83,30 @@ def _pod_faults(base: PodSpec, job: ReplicatedJob, path: str) -> Iterator[FieldE
         ("containers", base.containers, over.containers),
     ):
         names = {container.name for container in has}
+        known = ", ".join(sorted(names)) or "none"
         for k, container in enumerate(patch):
             at = f"{path}.{field}[{k}]"
             yield from _unpatchable(container, {"name"}, at)
             if container.name not in names:
-                message = f"the runtime's {job.name!r} has no container {container.name!r} here"
-                yield FieldError(f"{at}.name", f"{message}; it is added without an image")
+                message = (
+                    f"replicatedJob {job.name!r} of the runtime has no container "
+                    f"{container.name!r} in {field}, so it is added without an image"
+                )
+                yield FieldError(f"{at}.name", f"{message}. Name one of the runtime: {known}")
 
 
 def _unpatchable(
     value: msgspec.Struct, patchable: Iterable[str], path: str
 ) -> Iterator[FieldError]:
-    """Yield the other fields that are set, as far as that can be seen."""
+    """Yield the other fields that are set to a value other than their default."""
     for name, spelling, empty in _fields(type(value)):
         if name not in patchable and getattr(value, name) != empty:
-            yield FieldError(f"{path}.{spelling}", "no patch can set this field")
+            yield FieldError(f"{path}.{spelling}", "a runtime patch cannot set this field")
 
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """Return the names of the fields of a struct, also in objects, and their empty values."""
+    """Return the fields of a struct: name, name in JSON, and default."""
     empty = msgspec.convert({"name": ""}, kind)
     fields = msgspec.structs.fields(kind)
     return tuple((it.name, it.encode_name, getattr(empty, it.name)) for it in fields)
@@ -136,7 +140,7 @@ def _merged_pod(base: PodTemplate, over: PodTemplate) -> PodTemplate:
 
 
 def _names_only(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    """Return the containers with their names only: all that a patch can carry and we read."""
+    """Return the containers with their names only, the one field that we read from a patch."""
     return tuple(Container(name=container.name) for container in containers)
 
 
@@ -149,10 +153,10 @@ def _merged_metadata(base: TemplateMeta, over: TemplateMeta) -> TemplateMeta:
 
 
 def _merged_by_name(base: tuple[N, ...], over: tuple[N, ...]) -> tuple[N, ...]:
-    """Merge lists whose items have names.
+    """Merge lists of items with names.
 
-    What is patched comes in the order of the patch. The rest keeps its order, each item before the
-    next patched one that it stood before; so what is new goes to the front.
+    Patched items are in the order of the patch. The others keep their order, each before the
+    patched item that it preceded; so new items come first.
     """
     place = {item.name: i for i, item in enumerate(base)}
     patched = {item.name for item in over}

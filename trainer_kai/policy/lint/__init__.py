@@ -1,4 +1,4 @@
-"""What is wrong with a TrainJob before it is created: the entry points of the lint rules."""
+"""Lint: what is wrong with a TrainJob before it is created; the entry points of the rules."""
 
 from trainer_kai.policy.lint.jobset import lint_jobset
 from trainer_kai.policy.lint.known_cluster import NOTHING_KNOWN, KnownCluster

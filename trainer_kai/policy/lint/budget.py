@@ -1,8 +1,7 @@
-"""How much work one TrainJob may cost in lint: all other TrainJobs wait meanwhile.
+"""A limit on the work that lint does for one TrainJob: other reviews wait in the meantime.
 
-Sizes are known before anything is walked, so what is too large is reported without being checked. A
-question that would take too long is not answered, and then nothing is reported: all answers are
-upper bounds, and no answer is one too.
+The parts are counted before they are checked, so a TrainJob that is too large is reported and not
+checked. A check above the limit is skipped and reports nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,18 +14,18 @@ from trainer_kai.api.pod import PodSpec
 __all__ = ["MOST_PARTS", "LintBudget", "count_spec_parts"]
 
 MOST_PARTS = 25_000
-_CONTAINER = 20  # as much work as this many ports
+_CONTAINER = 20  # a container takes as much work as this many ports
 _AMOUNT = 10
 
 
 class LintBudget:
-    """The steps that one TrainJob may still cost."""
+    """The steps that are left for one TrainJob."""
 
     def __init__(self, steps: int = 40_000) -> None:
         self._left = steps
 
     def spend(self, steps: int) -> bool:
-        """Say whether there is time for so many steps more, and take them."""
+        """Take so many steps from the budget; return whether there were enough."""
         if steps > self._left:
             return False
         self._left -= steps
@@ -34,7 +33,7 @@ class LintBudget:
 
 
 def count_spec_parts(specs: Iterable[JobSetSpec]) -> int:
-    """Return how many parts there are to check; above the most counting stops."""
+    """Return the number of parts to check; counting stops above the limit."""
     count = 0
     for spec in specs:
         for job in spec.replicated_jobs:

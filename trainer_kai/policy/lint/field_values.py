@@ -1,6 +1,6 @@
-"""Whether the values in a JobSet are valid: names that exist, annotations, amounts pods can have.
+"""Checks the values in a JobSet: names of objects, annotations, and amounts of resources.
 
-The API server refuses pods whose amounts break its rules, and their Jobs retry forever.
+The API server refuses pods with invalid amounts, and their Jobs retry for ever.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ _MOST_LISTED: Final = 5  # names in a message
 
 
 def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the invalid labels and annotations that are ignored; not the queue label."""
+    """Yield invalid labels and annotations, except the queue label: they are ignored."""
     meta = jobset.metadata
     faults = [
         *requested_label_faults(meta.labels, "metadata.labels"),
@@ -60,29 +60,24 @@ def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
         )
     for fault in faults:
         if not fault.path.endswith(f"[{QUEUE}]"):
-            yield Finding(
-                fault.path, f"{fault.message}; it is ignored", code=FindingCode.INVALID_VALUE
-            )
+            yield Finding(fault.path, f"ignored: {fault.message}", code=FindingCode.INVALID_VALUE)
 
 
 def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
-    """Yield the classes that do not exist, and one that the label may not choose.
-
-    No pod is created from a template that names a class that does not exist.
-    """
+    """Yield PriorityClasses that do not exist, or that a label may not choose."""
     name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
     existing, path = _existing_names(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
     pods = [job.template.spec.template.spec for job in jobset.spec.replicated_jobs]
     refusal = SelectablePriorityClasses(known).refusal(name)
     if name and name not in known:
-        message = f"there is no PriorityClass {name!r}, so it counts for nothing; {existing}"
+        message = f"PriorityClass {name!r} does not exist, so the label is ignored. {existing}"
         yield Finding(path, message, code=FindingCode.UNKNOWN_PRIORITY)
     elif refusal is not None and {pod.priority_class_name for pod in pods} != {name}:
         yield Finding(path, refusal, blocks=True, code=FindingCode.PRIORITY_REFUSED)
     for i, pod in enumerate(pods):
         name = pod.priority_class_name
         if name and name not in known:
-            message = f"there is no PriorityClass {name!r}, so no pod can be made; {existing}"
+            message = f"PriorityClass {name!r} does not exist, so no pod can be created. {existing}"
             path = f"{pod_path(i)}.priorityClassName"
             yield Finding(path, message, blocks=True, code=FindingCode.UNKNOWN_PRIORITY)
 
@@ -98,25 +93,25 @@ def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
 def topology_faults(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
 ) -> Iterator[Finding]:
-    """Yield the Topology and the levels that do not exist."""
+    """Yield a Topology, and levels of it, that do not exist."""
     name = annotations.get(TOPOLOGY)
     if not name:
         return
     topology = known.get(name)
     if topology is None:
-        message = f"there is no Topology {name!r}; {_existing_names(known)}"
+        message = f"Topology {name!r} does not exist. {_existing_names(known)}"
         yield Finding(f"{path}[{TOPOLOGY}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
         return
     for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
         level = annotations.get(annotation)
         if level and _depth(topology, level) is None:
             levels = ", ".join(it.node_label for it in topology.levels) or "none"
-            message = f"topology {name} has no level {level!r}; its levels are {levels}"
+            message = f"Topology {name!r} has no level {level!r}. Name one of its levels: {levels}"
             yield Finding(f"{path}[{annotation}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
 
 
 def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the topologies that our scheduler does not honour yet; KAI does."""
+    """Yield the topology requests that our scheduler does not support yet; KAI does."""
     yield from _unsupported(jobset.metadata.annotations, "metadata.annotations")
     for i, job in enumerate(jobset.spec.replicated_jobs):
         path = f"spec.replicatedJobs[{i}].template.metadata.annotations"
@@ -135,12 +130,12 @@ def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]
             annotation == TOPOLOGY_REQUIRED,
         )
         if level and where not in invalid:
-            topology_text = f'topology "{level}" of topology "{name}"'
+            level_text = f"topology level {level!r} of Topology {name!r}"
             message = (
-                f"required {topology_text} is not supported yet: the pods wait; remove it or use "
-                f"{TOPOLOGY_PREFERRED}"
+                f"required {level_text} is not supported yet, so the pods never start. Remove the "
+                f"annotation, or use {TOPOLOGY_PREFERRED}"
                 if is_required
-                else f"preferred {topology_text} has no effect yet"
+                else f"preferred {level_text} has no effect yet"
             )
             yield Finding(where, message, blocks=is_required, code=FindingCode.TOPOLOGY_UNSUPPORTED)
 
@@ -148,7 +143,7 @@ def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]
 def required_domain(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec] | None
 ) -> RequiredDomain | None:
-    """Return in which domain pods must be together; None where the topology is unknown."""
+    """Return the required topology level of pods; None if the Topology or level is unknown."""
     name, level = annotations.get(TOPOLOGY), annotations.get(TOPOLOGY_REQUIRED)
     topology = known.get(name) if known and name else None
     depth = _depth(topology, level) if topology and level else None
@@ -159,7 +154,7 @@ def required_domain(
 
 
 def amount_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the amounts for which the API server refuses pods, and the Jobs that create them."""
+    """Yield the amounts of resources that the API server refuses in a pod."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         annotations = template.metadata.annotations
@@ -172,8 +167,8 @@ def amount_faults(jobset: JobSet) -> Iterator[Finding]:
                 path = f"{pod_path(i)}.{kind}[{j}].resources"
                 yield from _container_faults(container, path)
                 if sharing and GPU in container.resources.limits:
-                    message = f"beside the annotation {sharing} whole GPUs count for nothing"
-                    message += "; remove one of them"
+                    message = f"ignored, because the annotation {sharing} requests a part of a GPU"
+                    message += ". Remove one of the two"
                     yield Finding(f"{path}.limits[{GPU}]", message, code=FindingCode.INVALID_AMOUNT)
 
 
@@ -183,13 +178,13 @@ def _container_faults(container: Container, path: str) -> Iterator[Finding]:
         for name in amounts:
             fault = _amount_fault(resources, field, name)
             if fault:
-                message = f"{fault}; no pod can be made as it is"
+                message = f"{fault}. Otherwise no pod can be created"
                 where = f"{path}.{field}[{name}]"
                 yield Finding(where, message, blocks=True, code=FindingCode.INVALID_AMOUNT)
 
 
 def _amount_fault(resources: Resources, field: str, name: str) -> str | None:
-    """Say what is wrong with one amount, and what would be right."""
+    """Return what is wrong with one amount, and what is right."""
     quantity = (resources.limits if field == "limits" else resources.requests)[name]
     try:
         amount = milli(quantity)
@@ -200,14 +195,14 @@ def _amount_fault(resources: Resources, field: str, name: str) -> str | None:
         return f"{quantity} must not be negative"
     is_extended = "/" in name and NATIVE_PREFIX not in name
     if is_extended and not is_whole(quantity):
-        existing = f", or the annotation {GPU_FRACTION} for a part of one" if name == GPU else ""
+        existing = (
+            f", or use the annotation {GPU_FRACTION} for a part of a GPU" if name == GPU else ""
+        )
         return f"{quantity} must be a whole number{existing}"
     if field == "limits":
         return None
     if is_extended and amount != limit:
-        return (
-            f"{quantity} must be the limit as well, which is {resources.limits.get(name, 'none')}"
-        )
+        return f"{quantity} must equal the limit, which is {resources.limits.get(name, 'not set')}"
     if limit is not None and amount > limit:
         return f"{quantity} must not be above the limit, which is {resources.limits[name]}"
     return None
@@ -223,9 +218,7 @@ def _depth(topology: TopologySpec, level: str) -> int | None:
 def _existing_names(known: Mapping[str, object]) -> str:
     names: Sequence[str] = sorted(known)
     if not names:
-        return "there is none"
+        return "None exists: create it, or remove the name"
     more = len(names) - _MOST_LISTED
-    are = "are" if len(names) > 1 else "is"
-    return f"there {are} {', '.join(names[:_MOST_LISTED])}" + (
-        f" and {more} more" if more > 0 else ""
-    )
+    listed = ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return f"Name an existing one: {listed}"

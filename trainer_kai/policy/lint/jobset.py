@@ -1,4 +1,4 @@
-"""The lint rules, one after the other, for a JobSet as admission would let it in."""
+"""Applies all lint rules to a JobSet as admission would store it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -37,14 +37,14 @@ from trainer_kai.policy.queueing.priority_classes import (
 
 __all__ = ["MOST_FINDINGS", "lint_jobset"]
 
-MOST_FINDINGS: Final = 16  # more are not read, and the API server passes no more on
+MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
 _ANNOTATIONS: Final = "metadata.annotations"
 
 
 def lint_jobset(
     jobset: JobSet, queue: str, rules: GroupingRules, cluster: KnownCluster
 ) -> tuple[Finding, ...]:
-    """Return the findings about a JobSet, blocking ones first; paths are those of the JobSet."""
+    """Return the findings about a JobSet, blocking ones first, with paths of the JobSet."""
     found = dict.fromkeys(islice(_findings(jobset, queue, rules, cluster), 4 * MOST_FINDINGS))
     suppressed = FindingCode.NO_NODE_TODAY if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
@@ -60,7 +60,7 @@ def _findings(
         yield finding._replace(code=code)
     yield from _value_findings(jobset, cluster)
     if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
-        return  # its user groups the pods
+        return  # the user groups the pods
     if rules.mode == "bundled":
         yield from unsupported_topologies(jobset)
         yield from spec_limit_faults(jobset)
@@ -96,7 +96,7 @@ def _podgroup_findings(
     capacity: NodeCapacityCheck | None,
     known: tuple[str, KnownCluster],
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the size of one PodGroup."""
+    """Yield the findings about the size of one PodGroup."""
     queue, cluster = known
     needs = {name: amount for name, amount in total_demand(podgroup, demands).items() if amount}
     path = count_path(demands)
@@ -125,7 +125,7 @@ def _template_annotations(index: int) -> str:
 def _is_non_preemptible(
     jobset: JobSet, demands: Iterable[SubGroupDemand], cluster: KnownCluster
 ) -> bool:
-    """Say whether it is known that a PodGroup is non-preemptible."""
+    """Say whether a PodGroup is certainly non-preemptible."""
     labels = jobset.metadata.labels
     preemptibility = labels.get(PREEMPTIBILITY)
     if preemptibility in PREEMPTIBILITIES:

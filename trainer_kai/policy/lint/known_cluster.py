@@ -1,6 +1,6 @@
-"""What is known of a cluster when a TrainJob is linted: nodes, queues, PriorityClasses, Topologies.
+"""The objects that a TrainJob is compared with: nodes, queues, PriorityClasses, Topologies.
 
-A kind that has not been listed yet is None, and nothing is reported about it.
+A kind that was not listed yet is None, and nothing is reported about it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class KnownCluster(NamedTuple):
     queues: Mapping[str, QueueSpec] | None = None
     priorities: Mapping[str, PriorityClass] | None = None
     topologies: Mapping[str, TopologySpec] | None = None
-    autoscales: bool = False  # nodes are added when capacity is missing
+    autoscales: bool = False  # the cluster adds nodes when capacity is missing
     gpus: tuple[str, ...] = (GPU, AMD_GPU)  # the resources that queues count as GPUs
 
 

@@ -1,8 +1,8 @@
-"""Whether the current nodes, if they were empty, could hold a pod, or what starts together.
+"""Whether the current nodes, if they were empty, could hold a pod, or all pods of a PodGroup.
 
 Three rules for each PodGroup: a pod against the largest node, all pods against all nodes, all pods
-against the largest domain in which they must be. Where not one node of a kind exists today, the
-size of a new one is unknown: that is a warning, and no more.
+against the largest topology domain. If no node of a kind exists today, the size of a future node is
+unknown, so that is only a warning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,17 +23,17 @@ from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount
 
 __all__ = ["NodeCapacityCheck", "RequiredDomain"]
 
-_MOST_LISTED: Final = 3  # names in a message
-_DOMAIN_STEPS: Final = 8  # steps that finding one domain costs
+_MOST_LISTED: Final = 3  # names that a message lists
+_DOMAIN_STEPS: Final = 8  # steps of the budget for one domain
 
 
 class RequiredDomain(NamedTuple):
-    """The topology level in one domain of which pods must be together."""
+    """A topology level: the pods must be in one domain of it."""
 
-    path: str  # where it is requested
+    path: str  # of the annotation that requests it
     level: str  # its name
     topology: str
-    labels: tuple[str, ...]  # of the nodes, the coarsest first
+    labels: tuple[str, ...]  # labels of nodes, the coarsest first
 
 
 class _PodKind(NamedTuple):
@@ -42,19 +42,19 @@ class _PodKind(NamedTuple):
     demands: tuple[SubGroupDemand, ...]
     requests: ResourceAmounts
     eligible: int
-    capacities: tuple[tuple[int, int], ...]  # nodes, and how many such pods each of them holds
+    capacities: tuple[tuple[int, int], ...]  # nodes, and how many such pods each node holds
 
     @property
     def needed(self) -> int:
         return sum(demand.needed for demand in self.demands)
 
     def capacity_of(self, among: int) -> int:
-        """Return how many of these pods some nodes hold."""
+        """Return how many of these pods a set of nodes holds."""
         return sum((nodes & among).bit_count() * each for nodes, each in self.capacities)
 
 
 class NodeCapacityCheck:
-    """Compares PodGroups with the nodes of a cluster, and caches how many pods they hold."""
+    """Compares PodGroups with the nodes of a cluster, and caches the capacity of the nodes."""
 
     def __init__(self, nodes: NodeIndex, budget: LintBudget, *, autoscales: bool) -> None:
         self._nodes: Final = nodes
@@ -70,7 +70,7 @@ class NodeCapacityCheck:
         *,
         all_needed: bool,
     ) -> Iterator[Finding]:
-        """Yield what is too large: a pod, else the PodGroup, else the PodGroup for a domain."""
+        """Yield a finding about a pod, else about the PodGroup, else about a topology domain."""
         eligible = [self._nodes.eligible_for(demand.pod) for demand in demands]
         pod_findings: list[Finding] = []
         for demand, nodes in zip(demands, eligible, strict=True):
@@ -89,7 +89,7 @@ class NodeCapacityCheck:
     def podset_findings(
         self, demand: SubGroupDemand, required_domain: RequiredDomain
     ) -> Iterator[Finding]:
-        """Yield whether the pods of one Job are too many for a domain."""
+        """Yield a finding if a topology domain is too small for the pods of one Job."""
         one = demand._replace(subgroup=demand.subgroup._replace(replicas=1))
         eligible = [self._nodes.eligible_for(demand.pod)]
         kinds = self._kinds([one], eligible)
@@ -100,7 +100,7 @@ class NodeCapacityCheck:
     def _pod_findings(
         self, demand: SubGroupDemand, eligible: int, *, needed: bool
     ) -> Iterator[Finding]:
-        """Yield why no empty node holds a pod."""
+        """Yield why no node, even if empty, holds a pod."""
         if not eligible:
             yield _no_node_today(pod_path(demand.job_index), self._no_node_reason(demand))
             return
@@ -110,19 +110,25 @@ class NodeCapacityCheck:
         most = self._largest_amounts(demand.requests, eligible)
         over = [name for name, amount in demand.requests.items() if amount > most[name]]
         if not over:
-            message = f"no node has all that a pod of {demand.job.name} asks for; ask for less"
+            message = (
+                f"no node, even if empty, has all resources that each pod of {demand.job.name} "
+                "requests. Request less"
+            )
             path = pod_path(demand.job_index)
             yield Finding(path, message, self._blocks and needed, FindingCode.POD_TOO_LARGE)
             return
         name = max(over, key=lambda it: (not most[it], demand.requests[it] / max(most[it], 1)))
         path = container_path(demand, name)
         if not most[name]:
-            yield _no_node_today(path, f"no node that takes {demand.job.name} has any {name} today")
+            yield _no_node_today(
+                path, f"no node that is eligible for pods of {demand.job.name} has {name} today"
+            )
             return
         message = (
-            f"each pod of {demand.job.name} asks for "
+            f"each pod of {demand.job.name} requests "
             f"{format_amount(name, demand.requests[name])} {name}, and "
-            f"{_largest_text(eligible)} has {format_amount(name, most[name])}; ask for that or less"
+            f"{_largest_text(eligible)} has {format_amount(name, most[name])}. Request at most "
+            f"{format_amount(name, most[name])}"
         )
         yield Finding(path, message, self._blocks and needed, FindingCode.POD_TOO_LARGE)
 
@@ -133,13 +139,13 @@ class NodeCapacityCheck:
         needs: ResourceAmounts,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        """Yield whether all nodes together are too small."""
+        """Yield a finding if all nodes together are too small."""
         for kind in kinds:
             capacity = kind.capacity_of(kind.eligible)
             if kind.needed > capacity:
                 message = (
-                    f"{kind.needed} pods of {names_text(kind.demands)} start together, and "
-                    f"{_all_text(kind.eligible, 'hold')} {capacity}; ask for {capacity} or fewer"
+                    f"{kind.needed} pods of {names_text(kind.demands)} must start together, and "
+                    f"{_all_text(kind.eligible, 'hold')} {capacity}. Request at most {capacity}"
                 )
                 path = count_path(kind.demands)
                 yield Finding(path, message, self._blocks, FindingCode.PODGROUP_TOO_LARGE)
@@ -149,8 +155,9 @@ class NodeCapacityCheck:
         if name is not None:
             allocatable = format_amount(name, self._total(name, among))
             message = (
-                f"what starts together asks for {format_amount(name, needs[name])} {name}, and "
-                f"{_all_text(among, 'have')} {allocatable}; ask for that or less"
+                f"the pods that must start together request {format_amount(name, needs[name])} "
+                f"{name}, and {_all_text(among, 'have')} {allocatable}. Request at most "
+                f"{allocatable}"
             )
             yield Finding(
                 count_path(demands), message, self._blocks, FindingCode.PODGROUP_TOO_LARGE
@@ -164,7 +171,7 @@ class NodeCapacityCheck:
         required_domain: RequiredDomain,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        """Yield whether every domain is too small."""
+        """Yield a finding if every topology domain is too small."""
         among = _union(eligible)
         domains = self._domains(required_domain, among, is_one_kind=len(kinds) == 1)
         if domains is None:
@@ -175,7 +182,7 @@ class NodeCapacityCheck:
                 required_domain.labels
             )
             yield _no_node_today(
-                required_domain.path, f"no node that takes them has {labels} today"
+                required_domain.path, f"no node that is eligible for the pods has {labels} today"
             )
             return
         best = 0
@@ -188,17 +195,18 @@ class NodeCapacityCheck:
             if enough and (len(kinds) == 1 or not any(self._lacking(needs, domain & among))):
                 return
         count = sum(demand.needed for demand in demands)
-        where = f"one {required_domain.level} of topology {required_domain.topology}"
-        message = f"{count} pods of {names_text(demands)} must be in {where}, and none holds them"
-        if len(kinds) == 1:
-            message = message.removesuffix("none holds them")
-            message += f"the largest holds {best}; ask for {best} or fewer, or a coarser level"
+        where = f"one {required_domain.level} of Topology {required_domain.topology}"
+        message = f"{count} pods of {names_text(demands)} must be in {where}, and "
+        if len(kinds) == 1 and best:
+            message += f"the largest holds {best}. Request at most {best} pods, or a coarser level"
+        else:
+            message += "none holds them. Request less, or a coarser level"
         yield Finding(required_domain.path, message, self._blocks, FindingCode.DOMAIN_TOO_SMALL)
 
     def _domains(
         self, required_domain: RequiredDomain, among: int, *, is_one_kind: bool
     ) -> list[int] | None:
-        """Return the domains; where each is a node and pods are equal, one of each size."""
+        """Return the domains; if each is one node and all pods are equal, one of each size."""
         if is_one_kind and self._nodes.is_unique_label(required_domain.labels[-1]):
             among = self._nodes.with_labels(required_domain.labels, among)
             sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
@@ -213,7 +221,7 @@ class NodeCapacityCheck:
     def _kinds(
         self, demands: Sequence[SubGroupDemand], eligible: Sequence[int]
     ) -> tuple[_PodKind, ...] | None:
-        """Put replicatedJobs together whose pods have the same requests and eligible nodes."""
+        """Combine replicatedJobs if their pods have the same requests and eligible nodes."""
         found: dict[tuple[tuple[tuple[str, int], ...], int], _PodKind] = {}
         for demand, nodes in zip(demands, eligible, strict=True):
             kind = self._kind(demand, nodes)
@@ -225,7 +233,7 @@ class NodeCapacityCheck:
         return tuple(found.values())
 
     def _kind(self, demand: SubGroupDemand, eligible: int) -> _PodKind | None:
-        """Return how many such pods each node holds; None if that takes too long."""
+        """Return how many such pods each node holds; None if that exceeds the budget."""
         key = _key(demand, eligible)
         if key in self._pod_kinds:
             return self._pod_kinds[key]
@@ -240,7 +248,7 @@ class NodeCapacityCheck:
         return self._pod_kinds[key]
 
     def _largest_amounts(self, requests: ResourceAmounts, among: int) -> Mapping[str, int]:
-        """Return the most that any of some nodes has of each requested resource."""
+        """Return the largest amount of each requested resource on one node."""
         allocatables = [
             allocatable for allocatable, nodes in self._nodes.by_allocatable() if nodes & among
         ]
@@ -249,7 +257,7 @@ class NodeCapacityCheck:
         }
 
     def _lacking(self, needs: ResourceAmounts, among: int) -> Iterator[str]:
-        """Yield the resources of which nodes have too little in all; none over the budget."""
+        """Yield the resources of which the nodes have too little; none if over the budget."""
         if self._budget.spend(self._nodes.distinct_count * (2 + len(needs))):
             for name, amount in needs.items():
                 if amount > self._total(name, among):
@@ -262,25 +270,28 @@ class NodeCapacityCheck:
         )
 
     def _no_node_reason(self, demand: SubGroupDemand) -> str:
-        """Say why no node takes a pod."""
+        """Return why no node is eligible for a pod."""
         nodes, name = self._nodes, demand.job.name
         if not nodes.all:
-            return "there is no node today"
+            return "the cluster has no nodes today"
         selected = nodes.selected_by(demand.pod)
         if selected:
             taints = _listed(nodes.taints(selected))
-            return f"{name} tolerates no node that it selects today; their taints are {taints}"
+            return (
+                f"pods of {name} tolerate no node that they select today; the taints are {taints}"
+            )
         for label, value in demand.pod.node_selector.items():
             values = nodes.label_values(label)
             if value not in values:
-                are = "are" if len(values) > 1 else "is"
-                right = f"; there {are} {_listed(values)}" if values else ""
-                return f"no node has {label}={value} today, which {name} selects{right}"
-        return f"no node is what {name} selects today"
+                right = f"; existing values are {_listed(values)}" if values else ""
+                return f"pods of {name} select {label}={value}, which no node has today{right}"
+        return f"no node matches what pods of {name} select today"
 
 
 def _no_node_today(path: str, message: str) -> Finding:
-    return Finding(path, f"{message}; it waits for one", code=FindingCode.NO_NODE_TODAY)
+    return Finding(
+        path, f"{message}. The pods wait for such a node", code=FindingCode.NO_NODE_TODAY
+    )
 
 
 def _key(demand: SubGroupDemand, eligible: int) -> tuple[tuple[tuple[str, int], ...], int]:
@@ -304,14 +315,14 @@ def _union(sets: Iterable[int]) -> int:
 
 def _largest_text(nodes: int) -> str:
     count = nodes.bit_count()
-    return "the one node for it" if count == 1 else f"the largest of {count} nodes for it"
+    return "the one eligible node" if count == 1 else f"the largest of {count} eligible nodes"
 
 
 def _all_text(nodes: int, verb: str) -> str:
     count = nodes.bit_count()
     if count == 1:
-        return f"the one node for them {'has' if verb == 'have' else f'{verb}s'}"
-    return f"the {count} nodes for them {verb}"
+        return f"the one eligible node {'has' if verb == 'have' else f'{verb}s'}"
+    return f"the {count} eligible nodes {verb}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
-"""The nodes of a cluster as bit sets, so that upper bounds for a pod are found without a walk.
+"""The nodes of a cluster as bit sets, to compute upper bounds without a loop over all nodes.
 
-A set of nodes is an integer with a bit for each, so the cost follows the number of different nodes,
-not the number of nodes. All answers are upper bounds: cordons and conditions pass, and what is not
-checked (volumes, other pods, ports, comparisons of labels) excludes no node.
+A set of nodes is an integer with a bit for each node, so the cost depends on the number of
+different nodes. All results are upper bounds: cordons and conditions are ignored, and so are
+volumes, other pods, ports and numeric comparisons of labels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ __all__ = ["NodeIndex"]
 K = TypeVar("K")
 
 _EXCLUDING_EFFECTS: Final = ("NoSchedule", "NoExecute")
-_TRANSIENT_PREFIXES: Final = (NODE_PREFIX, CLOUD_NODE_PREFIX)  # taints of states
+_TRANSIENT_PREFIXES: Final = (NODE_PREFIX, CLOUD_NODE_PREFIX)  # of taints that are states of a node
 _NAME: Final = "metadata.name"
-_MOST_COMPARISONS: Final = 400  # taints with tolerations, for one pod
+_MOST_COMPARISONS: Final = 400  # of taints with tolerations, for one pod
 
 Allocatable: TypeAlias = tuple[tuple[str, int], ...]  # by resource, in thousandths
 
@@ -42,7 +42,7 @@ class NodeIndex:
         self._facts: Final[list[_NodeFacts | None]] = []  # by bit
         self._all = 0
         self._by_label_value: Final[dict[str, dict[str, int]]] = {}
-        self._by_label: Final[dict[str, int]] = {}  # by label, whatever its value
+        self._by_label: Final[dict[str, int]] = {}  # by label, for all its values
         self._taints: Final[dict[tuple[str, str, str], int]] = {}
         self._by_allocatable: Final[dict[Allocatable, int]] = {}
         self._amounts: Final[dict[Allocatable, Mapping[str, int]]] = {}
@@ -56,7 +56,7 @@ class NodeIndex:
 
     @property
     def distinct_count(self) -> int:
-        """Return how many different amounts of allocatable resources nodes have."""
+        """Return the number of different allocatable resources of nodes."""
         return len(self._by_allocatable)
 
     def by_allocatable(self) -> Iterator[tuple[Mapping[str, int], int]]:
@@ -92,12 +92,12 @@ class NodeIndex:
             self._toggle(facts, 1 << bit)
 
     def eligible_for(self, pod: PodSpec) -> int:
-        """Return the nodes that a pod selects and tolerates, whatever it requests."""
+        """Return the nodes that a pod selects and tolerates; its requests are ignored."""
         found = self.selected_by(pod)
         return found and found & ~self._untolerated(pod.tolerations)
 
     def selected_by(self, pod: PodSpec) -> int:
-        """Return the nodes that a pod selects, whatever their taints."""
+        """Return the nodes that a pod selects; taints are ignored."""
         found = self._all
         for label, value in pod.node_selector.items():
             found &= self._by_label_value.get(label, {}).get(value, 0)
@@ -114,7 +114,7 @@ class NodeIndex:
         return tuple(sorted(self._by_label_value.get(label, ())))
 
     def taints(self, among: int) -> tuple[str, ...]:
-        """Return the taints of some nodes, as kubectl writes them."""
+        """Return the taints of a set of nodes, as kubectl writes them."""
         found = sorted(taint for taint, nodes in self._taints.items() if nodes & among)
         return tuple(f"{key}={value}:{effect}" for key, value, effect in found)
 
@@ -123,13 +123,13 @@ class NodeIndex:
         return len(self._by_label_value.get(label, ())) == self._by_label.get(label, 0).bit_count()
 
     def with_labels(self, labels: Sequence[str], among: int) -> int:
-        """Return the nodes that have all of some labels."""
+        """Return the nodes of a set that have all of these labels."""
         for label in labels:
             among &= self._by_label.get(label, 0)
         return among
 
     def domains(self, labels: Sequence[str], among: int) -> Iterator[int]:
-        """Yield the nodes that have the same values for all labels; none without one of them."""
+        """Yield the nodes with the same values for all labels; each node must have all labels."""
         remaining = self.with_labels(labels, among)
         while remaining:
             facts = self._facts[(remaining & -remaining).bit_length() - 1]
@@ -141,7 +141,7 @@ class NodeIndex:
             remaining &= ~domain
 
     def _toggle(self, facts: _NodeFacts, bit: int) -> None:
-        """Add a node to its sets, or take it out; empty sets are forgotten."""
+        """Add a node to its sets, or remove it; empty sets are deleted."""
         for label, value in facts.labels.items():
             _toggle_bit(self._by_label, label, bit)
             _toggle_bit(self._by_label_value.setdefault(label, {}), value, bit)
@@ -156,7 +156,7 @@ class NodeIndex:
             self._amounts.setdefault(facts.allocatable, dict(facts.allocatable))
 
     def _untolerated(self, tolerations: Sequence[Toleration]) -> int:
-        """Return the nodes with a taint that is not tolerated; where that takes long, none."""
+        """Return the nodes with a taint that is not tolerated; none if that takes too long."""
         if len(self._taints) * (len(tolerations) + 1) > _MOST_COMPARISONS:
             return 0
         found = 0
@@ -196,7 +196,7 @@ class NodeIndex:
 
 
 def _toggle_bit(sets: dict[K, int], key: K, bit: int) -> None:
-    """Put a node into a set, or take it out; an empty set is forgotten."""
+    """Add a node to a set, or remove it; an empty set is deleted."""
     found = sets.get(key, 0) ^ bit
     if found:
         sets[key] = found
@@ -219,7 +219,7 @@ def _read(node: Node) -> _NodeFacts | None:
 
 
 def _is_permanent(taint: Taint) -> bool:
-    """Say whether a taint is permanent, not a state of the node."""
+    """Say whether a taint is permanent, and not a state of the node."""
     return taint.effect in _EXCLUDING_EFFECTS and not taint.key.startswith(_TRANSIENT_PREFIXES)
 
 

@@ -1,7 +1,7 @@
-"""Whether what starts together is more than the limit or quota of its queue, or of one above it.
+"""Whether a PodGroup requests more than the limit or quota of its queue, or of a parent queue.
 
-A limit holds for every workload, a quota for what is non-preemptible. Queues count CPU, memory and
-devices; fractions of devices are left out here.
+A limit applies to every workload, a quota to non-preemptible workloads. Queues count CPU, memory
+and devices; fractions of devices are not counted here.
 """
 
 import re
@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX
+from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX, PREEMPTIBILITY
 from trainer_kai.api.quantity import format_bytes, format_milli
 from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
@@ -20,6 +21,7 @@ __all__ = ["over_limits", "over_quotas"]
 _GPU: Final = "GPU"
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 _UNITS: Final = {CPU: 1, MEMORY: 10**9, _GPU: 1000}  # thousandths of a queue's unit
+_RESOURCE_NAMES: Final = {CPU: "CPU", MEMORY: "memory", _GPU: _GPU}
 _MAX_DEPTH: Final = 100
 
 
@@ -38,15 +40,15 @@ def over_limits(
     queue: str,
     queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
-    """Yield the first limit on the way up that is smaller than what starts together requests."""
+    """Yield the first limit, from the queue upwards, that the pods of a PodGroup exceed."""
     counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "limit"):
         requested = counted.get(bound.name, 0)
         if requested > bound.most:
             message = (
-                f"what starts together asks for {_amount_text(bound.name, requested)}, and "
-                f"{_queue_text(bound.queue, queue)} may have {_bound_text(bound)} at most; "
-                "ask for that or less, or name another queue"
+                f"the pods that must start together request {_amount_text(bound.name, requested)}, "
+                f"and the limit of {_queue_text(bound.queue, queue)} is {_bound_text(bound)}. "
+                f"{_request_text(bound)}, or name another queue"
             )
             yield Finding(path, message, blocks=True, code=FindingCode.OVER_LIMIT)
             return
@@ -59,16 +61,16 @@ def over_quotas(
     queue: str,
     queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
-    """Yield the first quota that is too small for a non-preemptible PodGroup."""
+    """Yield the first quota, from the queue upwards, that a non-preemptible PodGroup exceeds."""
     counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "quota"):
         requested = counted.get(bound.name, 0)
         if requested > bound.most:
             message = (
-                "it cannot be preempted and asks for "
+                "the TrainJob is non-preemptible and requests "
                 f"{_amount_text(bound.name, requested)}, and the quota of "
-                f"{_queue_text(bound.queue, queue)} is {_bound_text(bound)}; "
-                "ask for that or less, or let it be preempted"
+                f"{_queue_text(bound.queue, queue)} is {_bound_text(bound)}. "
+                f"{_request_text(bound)}, or set {PREEMPTIBILITY}: {PREEMPTIBILITIES[0]}"
             )
             yield Finding(path, message, blocks=True, code=FindingCode.OVER_QUOTA)
             return
@@ -87,7 +89,7 @@ def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[s
 
 
 def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator[_QueueBound]:
-    """Yield the bounds of a queue, and of the queues above it as far as they are known."""
+    """Yield the limits or quotas of a queue and of its parents, until a parent is unknown."""
     name = queue
     for _ in range(_MAX_DEPTH):
         spec = queues.get(name)
@@ -106,19 +108,25 @@ def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator
 
 
 def _bound_value(share: QueueResource, field: str) -> Decimal | None:
-    """Return a bound; None where there is none, or an invalid one."""
+    """Return a limit or quota; None if it is unlimited or invalid."""
     number = share.limit if field == "limit" else share.quota
     return number if number.is_finite() and number >= 0 else None
 
 
 def _queue_text(name: str, queue: str) -> str:
-    return f"queue {name}" if name == queue else f"queue {name} above {queue}"
+    return f"queue {name}" if name == queue else f"queue {name}, a parent of {queue},"
 
 
 def _amount_text(name: str, thousandths: int) -> str:
     if name == MEMORY:
         return f"{format_bytes(-(-thousandths // 1000))} memory"
-    return f"{format_milli(thousandths)} {name if name == _GPU else 'CPU'}"
+    return f"{format_milli(thousandths)} {_RESOURCE_NAMES[name]}"
+
+
+def _request_text(bound: _QueueBound) -> str:
+    if bound.most > 0:
+        return f"Request at most {_bound_text(bound)}"
+    return f"Request no {_RESOURCE_NAMES[bound.name]}"
 
 
 def _bound_text(bound: _QueueBound) -> str:

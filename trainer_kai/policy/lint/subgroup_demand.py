@@ -1,7 +1,7 @@
-"""What the replicatedJobs of a PodGroup request, for lint.
+"""The requests of the replicatedJobs of a PodGroup, for lint.
 
-The total is never overstated: pods that could be fewer count as the fewest, and of SubGroups of
-which some are enough the smallest count.
+The total is a lower bound: only the minimum number of pods counts and, if a PodGroup needs only
+some of its SubGroups, only the smallest SubGroups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ _DEVICES: Final = (GPU, AMD_GPU)
 
 
 class SubGroupDemand(NamedTuple):
-    """A replicatedJob of a PodGroup, and what each of its pods requests."""
+    """A replicatedJob of a PodGroup, and the requests of each of its pods."""
 
     job_index: int  # in the JobSet
     job: ReplicatedJob
@@ -43,12 +43,12 @@ class SubGroupDemand(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """Return how many of its pods start together, at least."""
+        """Return the minimum number of pods that start together."""
         return self.subgroup.replicas * self.subgroup.min_member
 
 
 def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
-    """Return what a SubGroup requests; None if a quantity is invalid."""
+    """Return the requests of a SubGroup; None if a quantity is invalid."""
     jobs = jobset.spec.replicated_jobs
     index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)
     template = jobs[index].template.spec.template
@@ -59,14 +59,16 @@ def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand
     annotations = template.metadata.annotations
     if GPU_FRACTION in annotations or GPU_MEMORY in annotations:
         for name in _DEVICES:
-            requests.pop(name, None)  # it uses fractions of devices, which are not counted here
+            requests.pop(
+                name, None
+            )  # the pod uses fractions of devices, which are not counted here
     return SubGroupDemand(
         index, jobs[index], subgroup, {name: it for name, it in requests.items() if it > 0}
     )
 
 
 def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -> Mapping[str, int]:
-    """Return what a PodGroup requests at least, by resource; its smallest SubGroups count."""
+    """Return the minimum requests of a PodGroup, by resource."""
     found: dict[str, list[int]] = {}
     for demand in demands:
         for name, amount in demand.requests.items():
@@ -79,23 +81,23 @@ def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -
 
 
 def names_text(demands: Iterable[SubGroupDemand]) -> str:
-    """Return the names of some replicatedJobs."""
+    """Return the names of the replicatedJobs, for a message."""
     return " and ".join(demand.job.name for demand in demands)
 
 
 def pod_path(index: int) -> str:
-    """Return where the pods of a replicatedJob are described."""
+    """Return the path of the pod spec of a replicatedJob."""
     return f"spec.replicatedJobs[{index}].template.spec.template.spec"
 
 
 def count_path(demands: Iterable[SubGroupDemand]) -> str:
-    """Return the path of the number of pods, of the replicatedJob that has most."""
+    """Return the path of the pod count of the replicatedJob with the most pods."""
     most = max(demands, key=lambda demand: demand.needed)
     return f"spec.replicatedJobs[{most.job_index}].template.spec.parallelism"
 
 
 def container_path(demand: SubGroupDemand, name: str) -> str:
-    """Return the path of the largest request for a resource."""
+    """Return the path of the largest request of a resource."""
     found = [
         (
             _requested(container, field, name),

@@ -1,7 +1,7 @@
-"""Lint for a TrainJob: of the JobSet that Trainer will build from it and its runtime.
+"""Lint for a TrainJob: checks the JobSet that Trainer will build from it and its runtime.
 
-The author of a TrainJob can change the TrainJob. So a path is one of its fields: the one that set
-the value, else the runtime it names, with the place in the runtime.
+The author of a TrainJob can change only the TrainJob. So a path is a field of the TrainJob: the one
+that sets the value, or else `spec.runtimeRef`; then the message has the field of the runtime.
 """
 
 import re
@@ -35,14 +35,14 @@ _UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOL
 def lint_trainjob(
     job: TrainJob, runtime: Runtime, queue: str, rules: GroupingRules, cluster: KnownCluster
 ) -> tuple[Finding, ...]:
-    """Return the findings about a TrainJob; none if another controller or scheduler has it."""
+    """Return the findings about a TrainJob; none for another controller or scheduler."""
     policy = runtime.spec.pod_group_policy
     is_foreign = policy is not None and (policy.coscheduling or policy.volcano)
     if is_foreign or job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
         return ()
     patches = (it.training_runtime_spec.template.spec for it in job.spec.runtime_patches)
     if count_spec_parts((runtime.spec.template.spec, *patches)) > MOST_PARTS:
-        message = f"it has more than {MOST_PARTS} parts with its runtime, so it is not looked at"
+        message = f"not checked: TrainJob and runtime have more than {MOST_PARTS} parts"
         return (Finding(_RUNTIME, message, code=FindingCode.NOT_CHECKED),)
     built = expand(job, runtime)
     jobset = with_carried_metadata(built.jobset, job.metadata.labels, job.metadata.annotations)
@@ -56,15 +56,15 @@ def lint_trainjob(
 
 
 def is_refusable(finding: Finding) -> bool:
-    """Say whether a site that refuses what cannot run refuses a TrainJob for it."""
+    """Say whether `admission.lint: deny` denies a TrainJob with this finding."""
     return finding.blocks or finding.code in _UNKNOWN_NAMES
 
 
 class _TrainJobPaths:
-    """Finds the field of a TrainJob that set a field of its JobSet."""
+    """Finds the field of a TrainJob that sets a field of its JobSet."""
 
     def __init__(self, job: TrainJob, runtime: Runtime, expanded: JobSet) -> None:
-        """Take *expanded*, the JobSet before metadata is carried over from the TrainJob."""
+        """Take the JobSet before admission copies metadata from the TrainJob, as *expanded*."""
         self._job: Final = job
         self._runtime: Final = runtime
         self._expanded: Final = expanded
@@ -80,7 +80,7 @@ class _TrainJobPaths:
         return finding._replace(path=_RUNTIME, message=f"{finding.message} ({where})")
 
     def _own_paths(self, path: str) -> Iterator[str]:
-        """Yield the field of the TrainJob that set a path of the JobSet."""
+        """Yield the field of the TrainJob that sets a path of the JobSet."""
         metadata_match = _METADATA_PATH.fullmatch(path)
         if metadata_match:
             field, name = metadata_match.groups()
@@ -99,7 +99,7 @@ class _TrainJobPaths:
             yield f"spec.trainer.resourcesPerNode.{amount[2]}[{amount[3]}]"
 
     def _sets_amount(self, index: int, place: int, field: str, name: str) -> bool:
-        """Say whether the TrainJob set an amount of a container."""
+        """Say whether the TrainJob sets an amount of a container."""
         trainer = self._job.spec.trainer
         if trainer is None or trainer.resources_per_node is None:
             return False

@@ -1,9 +1,9 @@
 """The pods of a PodGroup that do not exist yet: annotation `trainer-kai.dev/anticipated`.
 
-A PodGroup whose later pods are created only when the first ones run must find room for all of them
-at once. So the annotation names those pods with their requests, and what must be complete or ready
-before the PodGroup may start. All of it follows from the spec of the JobSet, so it is written once:
-its readers subtract the pods that exist. The schema stands in the README of `trainer_kai/policy`.
+Some pods of a PodGroup are created only when its first pods run, but the PodGroup needs resources
+for all of them. So the annotation has these pods with their requests, and the stages that must be
+complete or ready before the PodGroup may start. It follows from the spec of the JobSet and is
+written once: readers subtract the pods that exist. `docs/grouping.md` describes the fields.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,25 +47,25 @@ __all__ = [
 class StageDependency(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
 ):
-    """What must be complete, or ready, before any pod of the PodGroup is placed.
+    """A replicatedJob that must be complete, or ready, before any pod of the PodGroup is placed.
 
-    It is when *count* pods are in each of its PodSets; a pod that begins only afterwards proves it
-    as well, when the pods before it have long been removed.
+    It is when each of its PodSets has *count* such pods. A pod that is created only afterwards also
+    proves it: the pods before it may have been removed.
     """
 
     replicated_job: str
     status: str
-    group: str = ""  # its PodGroup; none where another scheduler places it
+    group: str = ""  # its PodGroup; "" if another scheduler places it
     sub_group_prefix: str
     replicas: int
     count: int
-    before: tuple[str, ...] = ()  # prefixes of this PodGroup's PodSets that begin only afterwards
+    before: tuple[str, ...] = ()  # prefixes of PodSets of this PodGroup that begin only afterwards
 
 
 class AnticipatedHostPort(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
 ):
-    """A host port, on one address of the node or on all."""
+    """A host port, on one address of the node or on all addresses."""
 
     port: int
     protocol: str = ""  # TCP
@@ -75,13 +75,13 @@ class AnticipatedHostPort(
 class AnticipatedPods(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
 ):
-    """Pods of one replicatedJob that exist later: *count* in each PodSet; what each needs."""
+    """Expected pods of one replicatedJob: *count* in each PodSet, and the needs of each pod."""
 
     sub_group_prefix: str
     replicas: int
     count: int
     requests: Mapping[str, str] = {}
-    sharing: Mapping[str, str] = {}  # annotations by which it asks for a part of a GPU
+    sharing: Mapping[str, str] = {}  # annotations that request a part of a GPU
     node_selector: Mapping[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -89,11 +89,11 @@ class AnticipatedPods(
     labels: Mapping[str, str] = {}  # of the template
     topology_spread_constraints: tuple[TopologySpread, ...] = ()
     host_ports: tuple[AnticipatedHostPort, ...] = ()
-    volumes: tuple[Volume, ...] = ()  # those that are PersistentVolumeClaims
+    volumes: tuple[Volume, ...] = ()  # PersistentVolumeClaims only
 
 
 class AnticipatedAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that a PodGroup says about pods that do not exist yet."""
+    """The content of the annotation."""
 
     after: tuple[StageDependency, ...] = ()
     later: tuple[AnticipatedPods, ...] = ()
@@ -106,7 +106,7 @@ _decoder: Final = msgspec.json.Decoder(AnticipatedAnnotation)
 def anticipated_annotation(
     podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
 ) -> str:
-    """Write the annotation of a PodGroup; empty where no pod is anticipated."""
+    """Write the annotation of a PodGroup; empty if no pod is anticipated."""
     value = AnticipatedAnnotation(
         after=_stage_dependencies(podgroup, jobs, group_of), later=_anticipated_pods(podgroup, jobs)
     )
@@ -118,9 +118,9 @@ def anticipated_annotation(
 
 
 def read_anticipated(text: str) -> AnticipatedAnnotation:
-    """Read the annotation; raise `msgspec.DecodeError` if it is invalid, or expects too much.
+    """Read the annotation; raise `msgspec.DecodeError` if it is invalid or exceeds a limit.
 
-    It may be of any version, or written by hand; its readers rely on the limits.
+    It may be from another version or written by hand, so the limits are checked here.
     """
     declared = _decoder.decode(text) if text else AnticipatedAnnotation()
     excess = _size_fault(declared)
@@ -130,11 +130,11 @@ def read_anticipated(text: str) -> AnticipatedAnnotation:
 
 
 def _size_fault(declared: AnticipatedAnnotation) -> str:
-    """Say which limit the annotation exceeds."""
+    """Return which limit the annotation exceeds; "" for none."""
     for path, each in (("after", declared.after), ("later", declared.later)):
         replicas = max((one.replicas for one in each), default=0)
         if replicas > MOST_SUB_GROUPS:
-            return f"{path}: {replicas} replicas, and {MOST_SUB_GROUPS} are the most"
+            return f"{path}: {replicas} replicas, and the maximum is {MOST_SUB_GROUPS}"
     constrained = [one for one in declared.later if _has_inter_pod_constraints(one)]
     return _expected_fault(declared.later, "pods", MOST_EXPECTED) or _expected_fault(
         constrained, "pods with affinity, spread or ports", MOST_CONSTRAINED
@@ -145,7 +145,7 @@ def _expected_fault(anticipated_pods: Iterable[AnticipatedPods], pods: str, most
     expected = sum(max(one.replicas, 0) * max(one.count, 0) for one in anticipated_pods)
     if expected <= most:
         return ""
-    return f"later: {expected} {pods} are expected, and {most} of one PodGroup are the most"
+    return f"later: {expected} expected {pods}, and the maximum for one PodGroup is {most}"
 
 
 def _has_inter_pod_constraints(one: AnticipatedPods) -> bool:
@@ -176,7 +176,7 @@ def _stage_dependencies(
 
 
 def _completions(job: ReplicatedJob) -> int:
-    """Return how many pods of each Job must succeed; one is enough where they are not counted."""
+    """Return how many pods of each Job must succeed; one if completions is not set."""
     spec = job.template.spec
     if spec.completions is not None:
         return spec.completions
@@ -204,7 +204,7 @@ def _anticipated_subgroup(subgroup: PlannedSubGroup, job: ReplicatedJob) -> Anti
 
 
 def anticipated_pod(template: PodTemplate | Pod) -> AnticipatedPods:
-    """Return what one pod needs, in no PodSet."""
+    """Return the needs of one pod, without a PodSet."""
     meta, spec = template.metadata, template.spec
     return AnticipatedPods(
         sub_group_prefix="",

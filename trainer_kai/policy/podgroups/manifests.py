@@ -1,11 +1,11 @@
 """The PodGroup manifest of each planned PodGroup of a JobSet.
 
-A manifest is sent as a server-side apply: all fields that are ours, every time, since a field that
-is left out would be removed. Fields of others (`reserved`, back-off, a topology that another client
-assigned) are not named, and stay.
+A manifest is sent as a server-side apply with all fields that we manage, since a field that is left
+out would be removed. Fields of other clients (`reserved`, back-off, an assigned topology) are left
+out, and stay.
 
-Our own scheduler reads KAI's tree: a SubGroup for each replicatedJob, a PodSet for each of its
-Jobs. An external one gets a flat PodGroup for each stage, whose minimum sinks as pods succeed.
+Our scheduler reads KAI's tree: a SubGroup for each replicatedJob, a PodSet for each of its Jobs. An
+external scheduler gets a flat PodGroup for each stage, with a minimum that sinks as pods succeed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,11 +48,11 @@ __all__ = [
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
 
-_NEVER_STALE: Final = "-1s"  # no staleness grace period ends
+_NEVER_STALE: Final = "-1s"  # the staleness grace period never ends
 
 
 class GroupingRules(NamedTuple):
-    """The settings of a site that decide how pods are grouped."""
+    """The settings that decide how pods are grouped."""
 
     mode: GroupingMode
     scheduler_name: str
@@ -66,7 +66,7 @@ def podgroup_manifests(
     rules: GroupingRules,
     counts: Mapping[str, JobPodCounts] | None = None,
 ) -> Iterator[ManifestFields]:
-    """Yield the wanted PodGroups of a JobSet; *counts* are its pods, in external mode."""
+    """Yield the wanted PodGroups of a JobSet; *counts* are its pod counts, in external mode."""
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     levels = _levels(plan)
     for podgroup, level in zip(plan.podgroups, levels, strict=True):
@@ -124,7 +124,7 @@ def _owner(jobset: JobSet) -> ManifestFields:
 
 
 def _owner_text(jobset: JobSet) -> str:
-    """Write the owner as KAI does, for tools that show it."""
+    """Write the owner as KAI does, for tools that read it."""
     meta = jobset.metadata
     return (
         f"name: {meta.name}\nuid: {meta.uid}\ngroup: {JOBSETS.group}\n"
@@ -133,7 +133,7 @@ def _owner_text(jobset: JobSet) -> str:
 
 
 def _levels(plan: PodGroupPlan) -> list[int]:
-    """Return for each PodGroup the number of its stage; earlier stages are listed before it."""
+    """Return the number of each PodGroup's stage; earlier stages are listed first."""
     levels: list[int] = []
     level_of: dict[str, int] = {}
     for podgroup in plan.podgroups:
@@ -166,7 +166,7 @@ def _requested_fields(
     jobs: Mapping[str, ReplicatedJob],
     rules: GroupingRules,
 ) -> ManifestFields:
-    """Return the fields that the JobSet requests; invalid ones are left out, as in KAI."""
+    """Return the fields that the JobSet requests; invalid values are ignored, as in KAI."""
     meta = jobset.metadata
     labels = _valid_labels(meta.labels)
     annotations = _valid_annotations(meta.annotations)
@@ -175,7 +175,7 @@ def _requested_fields(
         (pod.priority_class_name for pod in pods if pod.priority_class_name), DEFAULT_PRIORITY_CLASS
     )
     label_class = labels.get(PRIORITY_CLASS_NAME, "")
-    # KAI would let a label choose a system class.
+    # KAI accepts a system class from a label.
     if rules.mode == "external" and label_class.startswith(SYSTEM_CLASS_PREFIX):
         label_class = (
             label_class if {pod.priority_class_name for pod in pods} == {label_class} else ""
@@ -218,7 +218,7 @@ def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> 
         for i in range(subgroup.replicas)
     }
     if any(subgroup.name in podsets for subgroup in podgroup.subgroups):
-        # A SubGroup is named like the PodSet of another. Without SubGroups all PodSets are needed.
+        # A SubGroup has the same name as a PodSet. Without SubGroups all PodSets are needed.
         flat = [
             _podset(name, jobs[subgroup.name], subgroup.min_member)
             for name, subgroup in podsets.items()
@@ -251,10 +251,10 @@ def _flat_spec(
     jobs: Mapping[str, ReplicatedJob],
     counts: Mapping[str, JobPodCounts],
 ) -> ManifestFields:
-    """Return the flat minimum; it sinks once pods have succeeded and others wait beside them.
+    """Return the flat minMember; it sinks when pods have succeeded and other pods wait.
 
-    An external scheduler does not count pods that succeeded, so a pod that is recreated beside
-    them would wait for ever. Where no pod waits nothing is written.
+    An external scheduler does not count pods that succeeded, so with the original minimum a
+    recreated pod would wait for ever. If no pod waits, the minimum is not changed.
     """
     found = {subgroup.name: _job_counts(subgroup, counts) for subgroup in podgroup.subgroups}
     needed = [subgroup.replicas * subgroup.min_member for subgroup in podgroup.subgroups]
@@ -263,7 +263,7 @@ def _flat_spec(
     if is_waiting and sum(alive) < _smallest_sum(podgroup, needed):
         succeeded = {one.name: one.succeeded for one in jobset.status.replicated_jobs_status}
         needed = [
-            0  # the pods of a finished Job may be gone
+            0  # the pods of a finished Job may be deleted
             if succeeded.get(subgroup.name) == subgroup.replicas
             else sum(
                 _remaining(subgroup, jobs[subgroup.name], count) for count in found[subgroup.name]
@@ -274,12 +274,12 @@ def _flat_spec(
 
 
 def _smallest_sum(podgroup: PlannedPodGroup, needed: list[int]) -> int:
-    """Return the fewest pods with which as many SubGroups as needed are complete."""
+    """Return the fewest pods that complete the needed number of SubGroups."""
     return sum(sorted(needed)[: podgroup.min_subgroups])
 
 
 def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCounts) -> int:
-    """Return how many of one Job's pods can still be required."""
+    """Return how many pods of one Job can still be required."""
     completions = job.template.spec.completions
     if completions is not None:
         return min(subgroup.min_member, max(completions - count.succeeded, 0))

@@ -1,7 +1,7 @@
 """The names of PodGroups and of their PodSets.
 
-The names are KAI's, so that either side can be swapped. They are made only of what stands on a pod,
-so that admission can name a pod's PodGroup without reading any object.
+The names are KAI's, so that podgroupers and schedulers of both projects work together. They follow
+from the labels of a pod, so that admission can name its PodGroup without reading an object.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ __all__ = [
     "workload_name",
 ]
 
-MAIN: Final = "Main"  # of a JobSet that is one PodGroup; no replicatedJob can have this name
+MAIN: Final = "Main"  # the suffix of a JobSet's only PodGroup; no replicatedJob can have this name
 
-_MAX_UNHASHED: Final = 48  # characters; with "-replica-" and an index it fits into a label
+_MAX_UNHASHED: Final = 48  # characters: with "-replica-" and an index the name fits into a label
 _PODGROUP_NAME: Final = re.compile(
     r"pg-(?P<owner>.+)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.+)?"
 )
@@ -29,21 +29,21 @@ _HASHED_PREFIX: Final = 39  # characters before the hash
 
 
 def podgroup_name(jobset: str, uid: str, suffix: str) -> str:
-    """Return the name of a PodGroup; the suffix tells those of one JobSet apart."""
+    """Return the name of a PodGroup; the suffix distinguishes the PodGroups of one JobSet."""
     return f"pg-{jobset}-{uid}" if suffix == MAIN else f"pg-{jobset}-{uid}-{suffix}"
 
 
 def owner_name(podgroup: str) -> str:
-    """Return the owner in the name of a PodGroup: a JobSet, named like its TrainJob.
+    """Return the JobSet in the name of a PodGroup; it has the name of its TrainJob.
 
-    It is for people only; any other name is returned as it is.
+    Use it in messages only: any other name is returned as it is.
     """
     match = _PODGROUP_NAME.fullmatch(podgroup)
     return match["owner"] if match else podgroup
 
 
 def workload_name(podgroup: Key) -> str:
-    """Return the namespace and name of a TrainJob by its PodGroup, or of a single pod."""
+    """Return the namespace and name of a PodGroup's TrainJob, or of a single pod."""
     return f"{podgroup.namespace}/{owner_name(podgroup.name)}"
 
 

@@ -1,7 +1,7 @@
-"""The parts of a JobSet: replicatedJobs in one part start together, since none can start alone.
+"""The parts of a JobSet: replicatedJobs in one part must start together.
 
-Other JobSets wait while one is planned, so repeated answers are cached: a set of replicatedJobs is
-an integer with a bit for each, in the order of their names.
+Other JobSets wait while one is planned, so repeated results are cached. A set of replicatedJobs is
+an integer with a bit for each replicatedJob, in the order of their names.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ class JobSetPartition:
     """Divides the replicatedJobs of a start order into parts."""
 
     def __init__(self, order: StartOrder, scheduled: Sequence[str], alone: Iterable[str]) -> None:
-        """*scheduled* are the names to divide, as listed; those *alone* are never joined."""
+        """Divide the names of *scheduled*, in order; names in *alone* are never merged."""
         self._names: Final = sorted(order.names)
         self._bit: Final = {name: 1 << i for i, name in enumerate(self._names)}
         self._edges: Final = order.edges
@@ -33,7 +33,7 @@ class JobSetPartition:
         self._start_cache: Final[dict[_Part, _Start]] = {}
 
     def parts(self, *, staged: bool) -> Iterator[frozenset[str]]:
-        """Yield each part after those it waits for, else as they are listed."""
+        """Yield each part after the parts that it depends on, otherwise in listed order."""
         parts = [self._bit[name] for name in self._scheduled]
         for edge in self._edges:
             before, after = self._bit[edge.before], self._bit[edge.after]
@@ -48,11 +48,11 @@ class JobSetPartition:
         return frozenset(self._names_of(self._with_dependents(self._bits_of(names))))
 
     def incoming_edges(self, names: Iterable[str]) -> tuple[Edge, ...]:
-        """Return the edges into a part from replicatedJobs that begin without it."""
+        """Return the edges into a part from replicatedJobs that do not depend on the part."""
         return tuple(self._incoming_edges(self._bits_of(names)))
 
     def _merge_until_stable(self, parts: list[_Part]) -> list[_Part]:
-        """Join parts that begin together or wait for each other, until none do."""
+        """Merge parts that begin together or depend on each other, until there are none."""
         pair = self._cycle_pair(parts)
         while True:
             if pair is not None:
@@ -78,7 +78,7 @@ class JobSetPartition:
             part ^= low
 
     def _transitive_closure(self) -> list[int]:
-        """Return for each name, in their order, itself and all that begin after it."""
+        """Return for each name, in their order, the name and all that begin after it."""
         followers = dict.fromkeys(self._bit.values(), 0)
         for edge in self._edges:
             followers[self._bit[edge.before]] |= self._bit[edge.after]
@@ -104,7 +104,7 @@ class JobSetPartition:
         return found
 
     def _cycle_pair(self, parts: list[_Part]) -> tuple[int, int] | None:
-        """Return one of each of two parts that wait for each other, also through others."""
+        """Return a name of each of two parts that depend on each other, also through others."""
         dependents = self._dependent_parts(parts)
         for number, part in enumerate(parts):
             for other in range(number):
@@ -113,7 +113,7 @@ class JobSetPartition:
         return None
 
     def _dependent_parts(self, parts: list[_Part]) -> list[int]:
-        """Return for each part, as numbers and bits, which ones begin after it through any."""
+        """Return for each part, as bits of part numbers, the parts that begin after it."""
         dependents = []
         for part in parts:
             reachable = self._with_dependents(part)
@@ -125,7 +125,7 @@ class JobSetPartition:
         return dependents
 
     def _is_in_cycle(self, part: _Part, parts: list[_Part]) -> bool:
-        """Say whether another part both begins after this one and before it."""
+        """Say whether another part begins both before and after this part."""
         reachable, remaining = (
             self._with_dependents(part),
             [other for other in parts if other != part],
@@ -142,7 +142,7 @@ class JobSetPartition:
                 reachable |= reached
 
     def _same_start_pair(self, parts: list[_Part]) -> tuple[int, int] | None:
-        """Return one of each of two parts that begin at the same moment."""
+        """Return a name of each of two parts that begin at the same moment."""
         started: dict[_Start, int] = {}
         for part in parts:
             if not part & self._alone:
@@ -193,7 +193,7 @@ def _lowest_bit(part: _Part) -> int:
 
 
 def _merged(parts: list[_Part], one: int, other: int) -> list[_Part]:
-    """Make one part of two; a name in no part is left alone."""
+    """Merge two parts; a name in no part is ignored."""
     both = [part for part in parts if part & (one | other)]
     if len(both) < 2:
         return parts

@@ -1,11 +1,11 @@
 """Which replicatedJobs of a JobSet form one PodGroup: they start together or not at all.
 
-The edges that end in Complete cut a JobSet into parts that never run at the same time. What is left
-connected by Ready, or starts at the same moment, is one PodGroup. An initializer is a PodGroup of
-its own. PodGroups that would wait for each other are one.
+Edges with status Complete divide a JobSet into parts that never run at the same time. In a part,
+replicatedJobs that are connected by Ready, or that start at the same moment, are one PodGroup. An
+initializer is a PodGroup of its own. PodGroups that would wait for each other are merged.
 
-An external scheduler takes each PodGroup by itself and knows no anticipated pods. It gets one
-PodGroup for each stage: there Ready cuts too, so that all pods of a PodGroup can exist at once.
+An external scheduler places each PodGroup on its own and does not know anticipated pods. It gets a
+PodGroup for each stage: there Ready divides too, so that all pods of a PodGroup exist together.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,12 +30,13 @@ __all__ = [
     "PodGroupPlan",
     "plan_podgroups",
     "size_fault",
+    "too_many_jobs",
 ]
 
-MOST_JOBS: Final = 64  # all others wait while one JobSet is planned: these take 15 ms at worst
-MOST_SUB_GROUPS: Final = 3000  # as many as the CRD of a PodGroup allows
+MOST_JOBS: Final = 64  # other JobSets wait while one is planned: 64 take at most 15 ms
+MOST_SUB_GROUPS: Final = 3000  # the limit of the PodGroup CRD
 MOST_EXPECTED: Final = 100_000  # anticipated pods of one PodGroup
-MOST_CONSTRAINED: Final = 5000  # of them, those with inter-pod constraints: placed one by one
+MOST_CONSTRAINED: Final = 5000  # anticipated pods with inter-pod constraints: placed one by one
 _MOST_EDGES: Final = 10 * MOST_JOBS
 
 
@@ -44,9 +45,9 @@ class PlannedSubGroup(NamedTuple):
 
     name: str
     replicas: int
-    pods: int  # of each replica, at once
-    min_member: int  # of each replica, to be placed for it to count
-    is_anticipated: bool  # begins only after others of its PodGroup
+    pods: int  # of each replica, at the same time
+    min_member: int  # of each replica: fewer pods do not start
+    is_anticipated: bool  # begins only after other replicatedJobs of its PodGroup
     has_inter_pod_constraints: bool = False  # affinity to pods, spread or host ports
 
 
@@ -55,16 +56,16 @@ class PlannedPodGroup(NamedTuple):
 
     suffix: str
     subgroups: tuple[PlannedSubGroup, ...]
-    min_subgroups: int  # how many of them are needed
-    after: tuple[Edge, ...]  # what replicatedJobs of other PodGroups must have reached before
+    min_subgroups: int  # the number of SubGroups that are needed
+    after: tuple[Edge, ...]  # edges from replicatedJobs of other PodGroups
 
 
 class PodGroupPlan(NamedTuple):
-    """All PodGroups of a JobSet, each after those that it waits for."""
+    """All PodGroups of a JobSet, each after the PodGroups that it depends on."""
 
     podgroups: tuple[PlannedPodGroup, ...]
     findings: tuple[Finding, ...] = ()
-    too_large: tuple[str, ...] = ()  # replicatedJobs of what is too large for a PodGroup
+    too_large: tuple[str, ...] = ()  # replicatedJobs that exceed the limits of a PodGroup
 
     def podgroup_of(self, replicated_job: str) -> PlannedPodGroup | None:
         """Return the PodGroup that a replicatedJob belongs to."""
@@ -75,7 +76,7 @@ class PodGroupPlan(NamedTuple):
 
 
 def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> PodGroupPlan:
-    """Divide a JobSet into PodGroups; pods of another scheduler belong to none."""
+    """Divide a JobSet into PodGroups; pods of another scheduler are in no PodGroup."""
     excess = size_fault(jobset)
     if excess:
         return PodGroupPlan((), (Finding("spec.replicatedJobs", excess, blocks=True),))
@@ -112,29 +113,43 @@ def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False)
 
 
 def size_fault(jobset: JobSet) -> str | None:
-    """Say why a JobSet is too large to be planned while others wait."""
+    """Return why a JobSet is too large to be planned; None if it is not."""
     jobs = jobset.spec.replicated_jobs
     if len(jobs) > MOST_JOBS:
-        message = f"{len(jobs)} are more than the {MOST_JOBS} that are planned"
-        return f"{message}; let one of them have more replicas"
+        return f"the JobSet {too_many_jobs(len(jobs))}"
     edges = sum(len(job.depends_on) for job in jobs)
-    return f"{edges} dependencies are more than {_MOST_EDGES}" if edges > _MOST_EDGES else None
+    if edges <= _MOST_EDGES:
+        return None
+    return (
+        f"the JobSet has {edges} dependencies (dependsOn), and the maximum is {_MOST_EDGES}. "
+        "Remove some"
+    )
+
+
+def too_many_jobs(count: int) -> str:
+    """Say that a JobSet or a runtime has too many replicatedJobs; to follow its name."""
+    return (
+        f"has {count} replicatedJobs, and the maximum is {MOST_JOBS}. Combine equal "
+        "ones into one with more replicas"
+    )
 
 
 def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | None:
-    """Say why something is too large for a PodGroup: too many SubGroups or anticipated pods."""
+    """Return why replicatedJobs are too large for one PodGroup; None if they are not."""
     names = " and ".join(subgroup.name for subgroup in podgroup.subgroups)
     jobs = sum(subgroup.replicas for subgroup in podgroup.subgroups)
     if staged:
         if jobs <= MOST_SUB_GROUPS:
             return None
-        message = f"{names} would have {jobs} Jobs, and a group is of {MOST_SUB_GROUPS} at most"
-        return f"{message}; lower replicas"
+        return (
+            f"the PodGroup of {names} would have {jobs} Jobs, and the maximum is "
+            f"{MOST_SUB_GROUPS}. Lower replicas"
+        )
     subgroup_count = jobs + len(podgroup.subgroups)
     if subgroup_count > MOST_SUB_GROUPS:
         return (
-            f"{names} would need {subgroup_count} sub-groups, and a group has "
-            f"{MOST_SUB_GROUPS} at most"
+            f"the PodGroup of {names} would have {subgroup_count} sub-groups, and the maximum is "
+            f"{MOST_SUB_GROUPS}. Lower replicas"
         )
     anticipated = [subgroup for subgroup in podgroup.subgroups if subgroup.is_anticipated]
     constrained = [subgroup for subgroup in anticipated if subgroup.has_inter_pod_constraints]
@@ -144,13 +159,15 @@ def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | No
 
 
 def _anticipated_fault(anticipated: list[PlannedSubGroup], pods: str, most: int) -> str | None:
-    """Say whether SubGroups that come later have more pods than a PodGroup may expect."""
+    """Return why SubGroups have too many expected pods for a PodGroup; None if they do not."""
     expected = sum(subgroup.replicas * subgroup.pods for subgroup in anticipated)
     if expected <= most:
         return None
     names = " and ".join(subgroup.name for subgroup in anticipated)
-    message = f"{names} would have {expected} {pods} that come later (dependsOn with status Ready)"
-    return f"{message}, and a group expects {most} at most; lower replicas or parallelism"
+    return (
+        f"{names} would have {expected} expected {pods} (they start after others: dependsOn with "
+        f"status Ready), and the maximum is {most}. Lower replicas or parallelism"
+    )
 
 
 def _scheduler(job: ReplicatedJob) -> str:
@@ -169,7 +186,7 @@ def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubG
     requested = _batch_min_member(job.template.metadata.annotations, path, findings)
     pods = pods_at_once(job)
     if requested is not None and requested > pods:
-        message = f"{requested} is more than the {pods} pods that each of its Jobs has at once"
+        message = f"{requested} is more than the pods of each Job at the same time. {pods} is used"
         findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
     min_member = min(requested, pods) if requested is not None else _default_min_member(job, pods)
     constrained = has_inter_pod_constraints(job.template.spec.template.spec)
@@ -184,7 +201,7 @@ def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubG
 
 
 def _default_min_member(job: ReplicatedJob, pods: int) -> int:
-    """Return all pods of a Job; one if they take work from a common queue."""
+    """Return all pods of a Job; one if the pods take work from a common work queue."""
     spec = job.template.spec
     is_work_queue = spec.completion_mode == "NonIndexed" and (
         spec.parallelism is not None if spec.completions is None else spec.completions > pods
@@ -200,7 +217,7 @@ def _batch_min_member(
         return None
     if is_count(text):
         return int(text)
-    message = f"{text!r} must be a whole number from 1 on; it is ignored"
+    message = f"ignored: {text!r} must be a whole number, 1 or more"
     findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
     return None
 
@@ -211,5 +228,5 @@ def _other_scheduler_findings(jobset: JobSet, scheduler_name: str) -> Iterator[F
         if name not in {"", scheduler_name}:
             path = f"spec.replicatedJobs[{i}].template.spec.template.spec.schedulerName"
             yield Finding(
-                path, f"{job.name} is left to {name!r}, which knows nothing of the others"
+                path, f"the pods of {job.name} are in no PodGroup: scheduler {name!r} places them"
             )

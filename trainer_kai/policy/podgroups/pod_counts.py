@@ -1,14 +1,14 @@
 """How many pods of each Job of a JobSet are waiting, bound, succeeded, or only occupy a node.
 
-Of several attempts only the newest counts; pods of an older one, and terminating pods, only occupy
-their nodes. A pod that succeeded has done its part, so it counts although it holds nothing.
+Only pods of the newest attempt count. Pods of an older attempt, and terminating pods, only occupy
+their nodes. A pod that succeeded counts, although it occupies nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from trainer_kai.api.names import JOB_INDEX, JOB_RESTART_ATTEMPT, REPLICATED_JOB, RESTART_ATTEMPT
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.policy.podgroups.names import podset_name
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "PodObservation",
     "RestartAttempt",
     "count_pods",
+    "newest_attempts",
     "observe_pod",
     "podset_and_attempt",
 ]
@@ -39,11 +40,11 @@ class JobPodCounts(NamedTuple):
     waiting: int = 0
     bound: int = 0
     succeeded: int = 0
-    occupying: int = 0  # of an older attempt, or terminating
+    occupying: int = 0  # pods of an older attempt, or terminating
 
 
 def observe_pod(pod: Pod) -> PodObservation:
-    """Read a pod; whether it belongs to its JobSet is checked elsewhere."""
+    """Read a pod; the caller checks that it belongs to the JobSet."""
     podset, attempt = podset_and_attempt(pod.metadata.labels)
     return PodObservation(
         podset=podset,
@@ -60,13 +61,21 @@ def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
     return podset, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
 
 
+def newest_attempts(
+    attempts: Sequence[tuple[str, RestartAttempt]],
+) -> Mapping[str, RestartAttempt]:
+    """Return the newest attempt of each Job, as a PodSet, within the newest of their JobSet."""
+    newest = max((attempt[0] for _, attempt in attempts), default=0)
+    newest_of: dict[str, RestartAttempt] = {}
+    for podset, attempt in attempts:
+        newest_of[podset] = max(newest_of.get(podset, (newest, 0)), attempt)
+    return newest_of
+
+
 def count_pods(pods: Iterable[PodObservation]) -> Mapping[str, JobPodCounts]:
     """Count the pods of one JobSet, for each of its Jobs."""
     pods = list(pods)
-    newest = max((pod.attempt[0] for pod in pods), default=0)
-    newest_of: dict[str, RestartAttempt] = {}
-    for pod in pods:
-        newest_of[pod.podset] = max(newest_of.get(pod.podset, (newest, 0)), pod.attempt)
+    newest_of = newest_attempts([(pod.podset, pod.attempt) for pod in pods])
     counts: dict[str, JobPodCounts] = {}
     for pod in pods:
         count = counts.get(pod.podset, JobPodCounts())
@@ -77,7 +86,7 @@ def count_pods(pods: Iterable[PodObservation]) -> Mapping[str, JobPodCounts]:
 def _counted(count: JobPodCounts, pod: PodObservation, *, counts: bool) -> JobPodCounts:
     if counts and pod.phase == "Succeeded":
         return count._replace(succeeded=count.succeeded + 1)
-    if pod.phase in {"Succeeded", "Failed"}:
+    if pod.phase in TERMINAL_PHASES:
         return count
     if pod.is_terminating or not counts:
         return count._replace(occupying=count.occupying + pod.is_bound)

@@ -1,16 +1,17 @@
-"""Which PodGroup fields may change while its pods are on nodes: those that ease eviction. Pure.
+"""Which fields of a PodGroup may change while its pods are on nodes. Pure.
 
-Queue, priority and preemptibility were judged when it started, and decide whether it gives back
-what was lent to it. Labels of JobSets are written by their users. So while a pod is on a node
+Queue, priority and preemptibility decide whether a running PodGroup can be evicted, and users can
+change the labels of their JobSets. So while a pod is on a node, a change may only make eviction
+easier:
 
-- the queue and the node pool stay;
-- a PriorityClass may follow that has no larger value than the current and the default one: the
-  scheduler counts the current class as the default one where a label may not choose it;
-- a preemptible PodGroup stays so, by its field and by its class: a class alone does not prove that
-  it is non-preemptible, for the same reason;
-- the staleness grace period becomes no longer than it is (without one, KAI's counts).
+- the queue and the node pool do not change;
+- the PriorityClass may change to one with a value that is not larger than the current and the
+  default one: the scheduler treats a class that a label may not choose as the default one;
+- a preemptible PodGroup remains preemptible, by its field and by its class; for the same reason, a
+  class alone does not prove that a PodGroup is non-preemptible;
+- the staleness grace period does not become longer (without one, KAI's default counts).
 
-All else changes at once, and all of it when no pod is on a node.
+All other fields change at once. When no pod is on a node, every field changes.
 """
 
 import math
@@ -43,7 +44,7 @@ _NON_PREEMPTIBLE: Final = PREEMPTIBILITIES[1]
 
 
 class RunningUpdate(NamedTuple):
-    """What to write, and what of it waits until no pod is on a node."""
+    """The fields to write, and the changes that wait until no pod is on a node."""
 
     fields: ManifestFields
     deferred: tuple[Finding, ...] = ()
@@ -56,11 +57,11 @@ def running_update(
     priority_classes: SelectablePriorityClasses,
     mode: GroupingMode,
 ) -> RunningUpdate:
-    """Return the fields of a PodGroup with pods on nodes, which has these labels and this spec."""
+    """Return the update of a PodGroup with pods on nodes; *labels* and *spec* are its own."""
     spec_wanted, deferred = wanted["spec"], list[Finding]()
     for name, (path, is_easier) in _SPEC_RULES.items():
         if mode == "external" and name == "stalenessGracePeriod":
-            continue  # without one it never ends there, so each one is shorter
+            continue  # without one it never ends in this mode, so any value is shorter
         requested = spec_wanted.get(name)
         if requested != spec.get(name) and not is_easier(spec, spec_wanted, priority_classes):
             deferred.append(_deferred_finding(path, name, spec.get(name), requested))
@@ -81,7 +82,7 @@ def running_update(
 
 
 def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return the fields with another value of one of them; None removes it."""
+    """Return the fields with another value for one field; None removes the field."""
     rest = {key: it for key, it in fields.items() if key != name}
     return rest if value is None else {**rest, name: value}
 
@@ -89,8 +90,8 @@ def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
 def _deferred_finding(path: str, name: str, current: Any, requested: Any) -> Finding:
     was, new = ("none" if it is None else repr(it) for it in (current, requested))
     message = (
-        f"while pods run their PodGroup keeps {name} {was}; {new} counts once no pod of it is on a"
-        " node: suspend the TrainJob, and resume it"
+        f"{name} remains {was} while pods of the PodGroup run. To use {new}, suspend the TrainJob "
+        "and resume it"
     )
     return Finding(f"metadata.{path}", message)
 

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 FIELD_SELECTOR: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which events are read
-CANNOT_CREATE: Final = "cannot make them"
+CANNOT_CREATE: Final = "cannot create its pods"
 
 _MAX_REASON_LENGTH: Final = 500  # characters
 _CLOCK_SKEW: Final = timedelta(minutes=1)  # of the clock of an Event's writer
@@ -103,7 +103,7 @@ def pods_per_job(job: ReplicatedJob) -> int:
 def is_recent(failure: PodCreationFailure, now: datetime) -> bool:
     """Say whether a failure is so recent that a Job that still fails need not have reported anew.
 
-    A failure in the future is not: a user who may write Events may write any time.
+    A failure in the future is not: an Event may name any time.
     """
     first, last = now - _VALID_FOR, now + _CLOCK_SKEW
     return first.isoformat()[:_SECONDS] <= failure.at <= last.isoformat()[:_SECONDS]

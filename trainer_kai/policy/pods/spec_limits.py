@@ -41,7 +41,7 @@ MOST_TERMS_PER_NAMESPACE: Final = 2048  # different terms and host ports of all 
 _AFFINITY: Final = "spec.affinity"
 _SPREAD: Final = "spec.topologySpreadConstraints"
 _HOST_NETWORK_REMEDY: Final = (
-    ": with hostNetwork each containerPort is a host port, remove containerPorts that need no host"
+    ". With hostNetwork each containerPort is a host port: remove containerPorts that need no host"
     " port"
 )
 
@@ -57,12 +57,12 @@ class _Measurement(NamedTuple):
 
 
 def spec_limit_fault(spec: PodSpec) -> str | None:
-    """Return the first field of a pod that exceeds its limit, and what would be right."""
+    """Return the first field of a pod that exceeds its limit, with both numbers."""
     for it in _measurements(spec):
         if it.number > it.most:
             message = it.message.format(it.number)
-            looked_at = f"at most {it.most} are looked at; name at most {it.most}"
-            return f"{it.field}: {message}, {looked_at}{it.remedy}"
+            remedy = f"name at most {it.most}{it.remedy}"
+            return f"{it.field}: the pod {message}, but at most {it.most} are supported; {remedy}"
     return None
 
 
@@ -101,11 +101,11 @@ def has_match_label_keys(spec: PodSpec) -> bool:
 def _measurements(spec: PodSpec) -> Iterator[_Measurement]:
     resources = len({*_resource_names(spec)})
     field = "spec.containers[*].resources"
-    yield _Measurement(field, "asks for {} resources", resources, MOST_RESOURCES)
+    yield _Measurement(field, "requests {} resources", resources, MOST_RESOURCES)
     ports = _port_count(spec)
     field, remedy = "spec.containers[*].ports", _HOST_NETWORK_REMEDY if spec.host_network else ""
-    yield _Measurement(field, "takes {} host ports", ports, MOST_PORTS, remedy)
-    terms, text = term_count(spec), "has {} terms that speak of other pods"
+    yield _Measurement(field, "uses {} host ports", ports, MOST_PORTS, remedy)
+    terms, text = term_count(spec), "has {} terms about other pods"
     yield _Measurement(f"{_AFFINITY}, {_SPREAD}", text, terms, MOST_TERMS)
     field, (expression_count, values) = f"spec.nodeSelector, {_AFFINITY}", _selector_size(spec)
     yield _Measurement(field, "has {} selector expressions", expression_count, MOST_EXPRESSIONS)

@@ -1,1 +1,1 @@
-"""Which queue and which priority a workload gets, and who may use a queue."""
+"""Which queue and which priority a workload gets, and which namespaces may use a queue."""

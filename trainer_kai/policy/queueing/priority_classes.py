@@ -1,8 +1,8 @@
 """Which PriorityClasses a label may choose.
 
 The API server lets a pod name a class in its spec only if admission and the ResourceQuotas of the
-namespace allow it. It knows nothing of a label: so a label may choose no system class, no class
-that a quota of the namespace counts, and only classes that the site offers; the same holds for a
+namespace allow it. It does not check labels. So a label may choose no system class, no class that a
+quota of the namespace counts, and only classes that the configuration lists; the same holds for a
 PodGroup. A class that all pods name in their spec was admitted, and counts once all of them exist.
 """
 
@@ -68,15 +68,15 @@ class SelectablePriorityClasses:
     def refusal(self, name: str, quotas: PriorityQuotas = _NO_QUOTAS) -> str | None:
         """Say why a label, or a PodGroup, may not choose a class where these quotas count.
 
-        It goes behind the path of the field, and says what is right.
+        It follows the path of the field. The remedy is first, because tools cut long messages.
         """
         reason = self._refusal_reason(name, quotas)
         if reason is None:
             return None
         allowed = (it for it in sorted(self._classes) if self._refusal_reason(it, quotas) is None)
         return (
-            f"it may not choose PriorityClass {name}: {reason}; {_choose_hint(allowed)} name it in"
-            " spec.priorityClassName of all pods, where the API server admits it"
+            f"{_choose_hint(allowed)}set spec.priorityClassName of all pods to {name}, which the "
+            f"API server checks. A label or PodGroup may not choose PriorityClass {name}: {reason}"
         )
 
     def _refusal_reason(self, name: str, quotas: PriorityQuotas) -> str | None:
@@ -86,10 +86,10 @@ class SelectablePriorityClasses:
         if value >= _SYSTEM_PRIORITY:
             return f"its value {value} is not below {_SYSTEM_PRIORITY}"
         if self._offered and name not in self._offered:
-            return "the setting priority_classes of the scheduler does not name it"
+            return "the setting priority_classes of the scheduler does not list it"
         for quota, scopes in quotas.items():
             if scopes and all(_counts_class(it, name) for it in scopes):
-                return f"ResourceQuota {quota} counts its pods"
+                return f"ResourceQuota {quota} limits the pods of this class"
         return None
 
 
@@ -106,8 +106,8 @@ def _counts_class(scope: ScopeRequirement, name: str) -> bool:
 def _choose_hint(names: Iterator[str]) -> str:
     shown = [*islice(names, _MOST_LISTED + 1)]
     if not shown:
-        return "name none, or"
+        return "choose none, or "
     if len(shown) > _MOST_LISTED:
-        return f"choose {', '.join(shown[:_MOST_LISTED])}, …, or"
+        return f"choose {', '.join(shown[:_MOST_LISTED])}, …, or "
     listed = ", ".join(shown[:-1])
-    return f"choose {listed} or {shown[-1]}, or" if listed else f"choose {shown[0]}, or"
+    return f"choose {listed} or {shown[-1]}, or " if listed else f"choose {shown[0]}, or "

@@ -2,8 +2,8 @@
 
 A queue declares it by the annotation `trainer-kai.dev/access`. The nearest of the queue and its
 parents that has the annotation decides. An open queue needs no permission; a closed one may be used
-by namespaces and users that have the verb `use` on it. The site decides for queues without the
-annotation.
+by namespaces and users that have the verb `use` on it. The configuration decides for queues without
+the annotation.
 """
 
 import shlex
@@ -33,16 +33,16 @@ class QueueAccessMode(StrEnum):
 
 
 class EffectiveQueueAccess(NamedTuple):
-    """What counts for a queue, and the queue that says it: itself or one above it."""
+    """The access mode of a queue, and the queue that has its annotation: itself or an ancestor."""
 
-    mode: QueueAccessMode | None  # None: no queue up to the top says anything
+    mode: QueueAccessMode | None  # None: no queue up to the top has the annotation
     decided_by: str = ""
 
 
 def effective_queue_access(
     queue: str, parent_of: Callable[[str], str], annotation_of: Callable[[str], str | None]
 ) -> EffectiveQueueAccess:
-    """Return what counts for a queue.
+    """Return the access mode of a queue.
 
     A queue without a parent, and one that does not exist, has the parent "", and one without the
     annotation has None. A value that is neither of the two counts as closed. A queue that is above
@@ -64,30 +64,34 @@ def effective_queue_access(
 
 
 def is_closed(effective: EffectiveQueueAccess, unannotated: str) -> bool:
-    """Say whether a queue is closed where those without the annotation are as the site says."""
+    """Say whether a queue is closed; *unannotated* is the mode of queues without the annotation."""
     return (effective.mode or unannotated) == QueueAccessMode.CLOSED
 
 
 def closed_reason(effective: EffectiveQueueAccess) -> str:
-    """Say by what a closed queue is closed."""
+    """Return which setting or annotation closes a queue."""
     if effective.mode is None:
-        return "queue_access.unannotated is closed, and it has no annotation"
+        return "the setting queue_access.unannotated is closed, and the queue has no annotation"
     return f"annotation {ACCESS} of queue {effective.decided_by}"
 
 
 def service_accounts_group(namespace: str) -> str:
-    """Return the group that is asked for a namespace: all of its service accounts."""
+    """Return the group that an access review of a namespace names: its service accounts."""
     return f"system:serviceaccounts:{namespace}"
 
 
 def grant_command(queue: str, namespace: str, *, user: str = "", groups: Sequence[str] = ()) -> str:
-    """Return the command that lets a namespace use a queue, and users and groups in there."""
+    """Return the command that lets a namespace use a queue, and users and groups in there.
+
+    The grant of a namespace includes its ServiceAccounts, so they are not named as users.
+    """
     words = ["trainer-kai", "queue", "allow", queue, "-n", namespace]
-    words += ["--user", user] if user else []
+    is_own_account = user.startswith(f"system:serviceaccount:{namespace}:")
+    words += ["--user", user] if user and not is_own_account else []
     words += [word for group in groups for word in ("--group", group)]
     return shlex.join(words)
 
 
 def close_command(queue: str) -> str:
-    """Return the command that closes a queue, and lets those who use it now go on."""
+    """Return the command that closes a queue and grants its present users access."""
     return shlex.join(["trainer-kai", "queue", "close", queue, "--from-usage"])

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     LabelRequirement,
@@ -17,6 +16,7 @@ from scheduler.core.model.podgroup import (
     SpreadConstraint,
     SubGroupSet,
 )
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, UnschedulableReason
 from scheduler.core.model.result import Action, Plan, Relocation, Reservation
 from scheduler.core.model.snapshot import PodRelations, Snapshot
 from scheduler.core.plan import PlanLimits, plan
@@ -179,7 +179,7 @@ def two_queues() -> Builder:
     return waiting(builder, queue="b")
 
 
-PREFILTER_FAILURE = PreFilterFailure(UnschedulableReason.MISCONFIGURED, "no")
+PREFILTER_FAILURE = PreFilterFailure(PreFilterCause.INVALID_PODGROUP, ("no",))
 RESERVED_PLACE = PodSet(
     "default", 1, running=1, reserved_places=(ReservedPlace(0, 0, ReservationCause.REPAIR),)
 )

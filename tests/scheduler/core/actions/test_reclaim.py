@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.eviction import scenario
-from scheduler.core.messages import rejection_message
-from scheduler.core.model.failures import EarlierIneligibility, EarlierPodGroup
+from scheduler.core.messages.rejections import rejection_message
 from scheduler.core.model.podgroup import (
     LabelRequirement,
     PodSet,
@@ -16,6 +15,7 @@ from scheduler.core.model.podgroup import (
     ReservedPlace,
     SchedulingSignature,
 )
+from scheduler.core.model.rejections import EarlierIneligibility, EarlierPodGroup
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import Snapshot
@@ -373,7 +373,9 @@ def test_after_so_many_trials_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) 
     answer = plan(snapshot, POLICIES)
     assert len(enough.allocations) == 1
     assert (described(answer), answer.stats.truncated) == ("", 1)
-    assert "that ended at a limit" in rejection_message(snapshot, answer.rejections[-1])
+    assert "The search for victims ended at a limit" in rejection_message(
+        snapshot, answer.rejections[-1]
+    )
 
 
 def gpus_taken(snapshot: Snapshot, limit: int) -> int:

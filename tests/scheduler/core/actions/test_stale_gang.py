@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.actions.stale_gang import is_stale
+from scheduler.core.actions.stale_gang import is_stale, next_stale_at
 from scheduler.core.model.podgroup import podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Action, Eviction, Plan
@@ -90,17 +90,23 @@ def test_a_podgroup_without_a_queue_is_left_alone() -> None:
     assert described(plan(replace(snapshot, podgroups=podgroups), POLICIES)) == ""
 
 
-def test_no_gpus_may_be_taken() -> None:
-    """Who begins below the limit may go beyond it; then it is reached."""
-    builder = short(cluster())
-    snapshot = short(builder).snapshot()
+def test_the_limit_of_evicted_gpus_does_not_hold_stale_gangs() -> None:
+    """It is about reclaiming and preempting too much by mistake."""
+    snapshot = short(short(cluster())).snapshot()
 
-    assert described(plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0))) == ""
-    assert described(plan(snapshot, POLICIES, PlanLimits(evictable_gpus=1))) == GOES
-    assert (
-        described(plan(snapshot, POLICIES, PlanLimits(evictable_gpus=2001)))
-        == f"{GOES} (1,):2:{NONE}"
-    )
+    answer = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0))
+
+    assert described(answer) == f"{GOES} (1,):2:{NONE}"
+
+
+def test_when_the_next_grace_ends() -> None:
+    """Of those that are over none is the next."""
+    builder = short(short(short(cluster(), stale_at=7), stale_at=5), stale_at=None)
+    snapshot = builder.snapshot()
+
+    at = [next_stale_at(replace(snapshot, now=now)) for now in (4, 5, 7)]
+
+    assert at == [5, 7, None]
 
 
 def test_it_is_asked_for_by_its_name() -> None:

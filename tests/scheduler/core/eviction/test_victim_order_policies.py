@@ -150,8 +150,8 @@ def test_who_gives_the_most_goes_first(case: Case[Callable[[], Builder], tuple[s
     ("victims", "why"),
     [
         ("kai", ""),
-        ("least-work-lost", "who loses the least work goes first"),
-        ("fewest-units", "who gives the most goes first"),
+        ("least-work-lost", "victims that lose the least work are evicted first"),
+        ("fewest-units", "victims that release the most are evicted first"),
     ],
 )
 def test_the_lost_work_is_reported(victims: str, why: str) -> None:

@@ -5,7 +5,6 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from scheduler.core.gang.tasks_to_allocate import AssignedTasks, tasks_to_allocate
-from scheduler.core.model.failures import FitErrorReason, FitErrors, UnschedulableReason
 from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import (
     AffinityTerm,
@@ -16,6 +15,7 @@ from scheduler.core.model.podgroup import (
     SchedulingSignature,
     SpreadConstraint,
 )
+from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
 from scheduler.core.model.snapshot import NodeFault, Snapshot
 from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.placement import PlacementFailure, Placer

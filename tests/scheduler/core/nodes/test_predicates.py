@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pytest
 
-from scheduler.core.model.failures import FitErrorReason
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     LabelRequirement,
     SchedulingSignature,
     SpreadConstraint,
 )
+from scheduler.core.model.rejections import FitErrorReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import NodeFault
 from scheduler.core.nodes.predicates import (

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from scheduler.core.model.failures import QueueBoundExceeded, UnschedulableReason
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
+from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import ReleasingAmount

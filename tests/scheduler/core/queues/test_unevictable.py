@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.messages import rejection_message
+from scheduler.core.messages.rejections import rejection_message
 from scheduler.core.plan import plan
 from scheduler.core.queues.reclaimable import unevictable_usage
 from scheduler.policies.registry import PolicySelection, build_policies
@@ -118,8 +118,7 @@ def test_it_is_reported_with_what_would_help() -> None:
     snapshot = builder.snapshot()
     (one,) = plan(snapshot, build_policies(PolicySelection())).rejections
     assert rejection_message(snapshot, one) == (
-        "queue a may borrow nothing more: it has 4 GPU that it cannot give back, and a quota of "
-        "1 GPU, because 4 PodGroups cannot be evicted (unit-0, unit-1, unit-2, …); 2 GPU more are "
-        "needed. It can start when 3 GPU of this can be given back or the quota of queue a rises "
-        "to 4 GPU"
+        "Queue a has a quota of 1 GPU and uses 4 GPU that cannot be reclaimed, because 4 PodGroups "
+        "cannot be evicted (unit-0, unit-1, unit-2, …); the PodGroup requests 2 GPU more. It can "
+        "start when 3 GPU of this can be reclaimed, or its quota is raised to 4 GPU"
     )

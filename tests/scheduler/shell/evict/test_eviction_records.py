@@ -58,7 +58,7 @@ async def test_they_are_there_before_it_is_suspended_and_as_long(harness: Schedu
         for name in names:
             found = eviction_record(harness, name)
             assert (found["trainJob"], found["podGroup"]) == ("x", name)
-            assert "ns/l gets its room" in found["why"]
+            assert "ns/l gets its resources" in found["why"]
         follow_suspension(harness)
         await harness.advance(2)
         assert not is_suspended(harness)
@@ -93,7 +93,9 @@ async def test_without_its_records_a_trainjob_stays(harness: SchedulerHarness) -
 
     assert not is_suspended(harness)
     assert eviction_record(harness) is None
-    assert why.startswith("PodGroup ns/pg-x1 cannot be annotated with its eviction: ")
+    assert why == "PodGroup ns/pg-x1 cannot be annotated with its eviction"
+    (event,) = [it for it in harness.api.events if it.get("reason") == "NotEvicted"]
+    assert event["message"].startswith(f"Not evicted: {why}: PATCH ")
 
 
 async def test_a_record_without_a_suspension_goes(harness: SchedulerHarness) -> None:
@@ -183,7 +185,7 @@ async def test_the_last_eviction_stays_after_the_record(harness: SchedulerHarnes
         await harness.advance(60)
         assert eviction_record(harness) is None
         found = last_eviction(harness, "pg-x")
-        assert "ns/l gets its room" in found.pop("message")
+        assert "ns/l gets its resources" in found.pop("message")
         assert found.pop("at") != ""
         assert found == {
             "action": "reclaim",

@@ -166,6 +166,6 @@ def test_kueue_keeps_its_own_where_it_runs() -> None:
     kueues["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
     read = decode(TrainJob, to_bytes(kueues))
 
-    assert suspend_refusal(read, kueue=True) == "Kueue suspends and resumes it"
+    assert suspend_refusal(read, kueue=True) == "Kueue suspends and resumes the TrainJob"
     assert suspend_refusal(read, kueue=False) is None
     assert suspend_refusal(decode(TrainJob, to_bytes(job(_MANAGER))), kueue=True) is None

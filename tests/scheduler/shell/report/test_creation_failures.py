@@ -37,7 +37,9 @@ async def test_a_group_without_pods_reports_why(harness: SchedulerHarness) -> No
         deliver_refusal(harness, 1)
         await harness.advance(5)
         (condition,) = conditions(harness)
-        assert condition["message"] == f"pods are missing: 0 of 3 exist. {MESSAGE}"
+        assert condition["message"] == (
+            f"Pods are missing: 0 of 3 exist. It can start when the missing pods exist. {MESSAGE}"
+        )
         assert condition["reasons"][-1] == {
             "reason": "PodsMissing",
             "message": condition["message"],
@@ -57,14 +59,14 @@ async def test_a_group_with_too_few_pods_reports_why(harness: SchedulerHarness) 
         await harness.advance(5)
         (condition,) = conditions(harness)
         assert condition["message"] == (
-            "pods are missing: 1 of 3 exist in n-replica-0. It waits until the "
-            f"others exist. {MESSAGE}"
+            "Pods are missing: 1 of 3 exist in sub-group n-replica-0. It can start when the "
+            f"missing pods exist. {MESSAGE}"
         )
         harness.api.put(pod_of_job(1, 9))
         await harness.advance(10)
         (condition,) = conditions(harness)
 
-        assert condition["message"].startswith("pods are missing: 2 of 3")
+        assert condition["message"].startswith("Pods are missing: 2 of 3")
         assert QUOTA not in condition["message"]
 
 
@@ -78,7 +80,9 @@ async def test_another_reason_is_reported_and_none_without_an_event(
         await harness.advance(5)
         deliver_refusal(harness, 2, "violates PodSecurity")
         await harness.advance(10)
-        assert conditions(harness)[0]["message"].endswith("cannot make them: violates PodSecurity")
+        assert conditions(harness)[0]["message"].endswith(
+            "cannot create its pods: violates PodSecurity"
+        )
         harness.cycle.wake(harness.cache.creation_failures.update(Key("ns", "e"), None))
         await harness.advance(5)
 

@@ -10,7 +10,7 @@ from scheduler.shell.report.status import PAUSED
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.scheduler.shell.evict.test_evictor import trainjob
 from tests.support.state.objects import group, node, pod
-from trainer_kai.cli.commands.why.reason_names import ReasonName
+from trainer_kai.api.reasons import ReasonName
 from trainer_kai.service.log import logger
 
 _WHY = "scheduler paused: another scheduler holds Lease kai-scheduler/kai-scheduler (holder kai-0)"

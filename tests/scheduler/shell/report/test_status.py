@@ -222,7 +222,9 @@ async def test_a_nominated_group_gets_an_event_when_it_starts(harness: Scheduler
         harness.api.put(*(pod(it, node="a", meta=going) for it in others))
         await harness.advance(3)
         (condition,) = conditions(harness)
-        assert condition["message"].startswith("2 of its pods are promised room on 1 node, ")
+        assert condition["message"].startswith(
+            "2 pods are nominated to 1 node, where evicted pods are terminating"
+        )
         assert [it["reason"] for it in condition["reasons"]] == ["WaitingForVictims"]
         for name in others:
             harness.api.delete("Pod", name)

@@ -3,6 +3,8 @@
 import json
 from typing import Any, Final
 
+from scheduler.core.messages.prefilter import prefilter_message
+from scheduler.core.model.rejections import PreFilterCause
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import StateOptions
 from scheduler.state.snapshot.cluster_state import ClusterState
@@ -56,7 +58,7 @@ def _waiting(state: ClusterState) -> list[str]:
         podgroup.name.removeprefix("ns/pg-").partition("-")[0]
         for podgroup in encoded.snapshot.podgroups
         if podgroup.prefilter_failure is not None
-        and "have more than 2048 different" in podgroup.prefilter_failure.message
+        and podgroup.prefilter_failure.cause is PreFilterCause.NAMESPACE_CONSTRAINT_LIMIT
     ]
 
 
@@ -144,8 +146,12 @@ def test_a_podgroup_waits_whole() -> None:
 
     (podgroup,) = (it for it in encoded.snapshot.podgroups if it.name == "ns/g")
     assert podgroup.prefilter_failure is not None
-    assert podgroup.prefilter_failure.message.startswith(
-        "pod late: the pods of namespace ns have more than 2048"
+    assert prefilter_message(podgroup.prefilter_failure) == (
+        "The pods of namespace ns have more than 2048 different terms about other pods and host "
+        f"ports together; the PodGroup has {MOST_TERMS} terms and 0 host ports, and older ones are "
+        "ahead of it. It can start when older ones are deleted, or when pods of the namespace have "
+        "fewer in spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports "
+        "(equal pods count once)"
     )
     assert podgroup.queue != NONE
 
@@ -217,7 +223,6 @@ def test_a_podgroup_reads_its_own_numbers() -> None:
 
     (podgroup,) = (it for it in encoded.snapshot.podgroups if it.name == "ns/g")
     assert podgroup.prefilter_failure is not None
-    assert (
-        f"the PodGroup has {2 * MOST_TERMS} terms and 0 host ports"
-        in podgroup.prefilter_failure.message
+    assert f"the PodGroup has {2 * MOST_TERMS} terms and 0 host ports" in prefilter_message(
+        podgroup.prefilter_failure
     )

@@ -56,6 +56,8 @@ _OTHER = {"claimRef": {"namespace": "ns", "name": "other"}}
 _OWN = {"claimRef": {"namespace": "ns", "name": "c"}}
 _WIDE = {"accessModes": ["ReadWriteMany"]}
 
+_CLAIM = "PersistentVolumeClaim c of pod p"
+_UNBOUND = f"NoNodeMatches: {_CLAIM} is not bound to a volume yet. It can start when it is bound"
 # claim, volumes and classes → the nodes that a pod may go to, or the failure
 PLACES = [
     Case("a volume in a zone", [_claim(volumeName="v"), _volume("v", "y")], "b"),
@@ -64,27 +66,30 @@ PLACES = [
     Case(
         "no volume",
         [_claim(volumeName="v")],
-        "Misconfigured: claim c has the volume v, which does not exist",
+        "Misconfigured: PersistentVolumeClaim c of pod p is bound to PersistentVolume v, which "
+        "does not exist. It can start when the volume exists",
     ),
-    Case("no claim", [], "Misconfigured: claim c does not exist"),
+    Case(
+        "no claim",
+        [],
+        f"Misconfigured: {_CLAIM} does not exist. It can start when the claim exists",
+    ),
     Case(
         "a claim that goes",
         [_claim(meta={"deletionTimestamp": "2026-01-05T08:00:00Z"}, volumeName="v"), _volume("v")],
-        "Misconfigured: claim c is being deleted",
+        f"Misconfigured: {_CLAIM} is being deleted. It can start when a new claim exists",
     ),
     Case(
         "a claim that is lost",
         [_claim(status={"phase": "Lost"}, volumeName="v"), _volume("v")],
-        "Misconfigured: claim c has lost its volume",
+        f"Misconfigured: {_CLAIM} has lost its volume. It can start when a new claim exists",
     ),
     Case(
-        "not bound, and nobody waits",
+        "not bound, and not bound later",
         [_claim(**_LATE), _class(mode="Immediate")],
-        "NoNodeMatches: claim c is not bound to a volume yet",
+        _UNBOUND,
     ),
-    Case(
-        "not bound, and no class", [_claim()], "NoNodeMatches: claim c is not bound to a volume yet"
-    ),
+    Case("not bound, and no class", [_claim()], _UNBOUND),
     Case("made when the pod comes", [_claim(**_LATE), _class()], "ab"),
     Case("made in one zone", [_claim(**_LATE), _class(allowedTopologies=_IN_Y)], "b"),
     Case("made for one node", [_claim(**_LATE, meta=_SELECTED), _class()], "b"),
@@ -103,7 +108,8 @@ PLACES = [
         Case(
             f"made by hand, but {name}",
             [_claim(**_LATE, resources={"requests": {"storage": "1Gi"}}), _class(**_LOCAL), volume],
-            "NoNodeMatches: no volume of the class late is left for claim c",
+            f"NoNodeMatches: No free PersistentVolume of StorageClass late fits {_CLAIM}. It can "
+            "start when one is created or released",
         )
         for name, volume in {
             "kept for another": _volume("v", "y", **_OTHER),
@@ -147,7 +153,7 @@ def test_a_claim_that_is_made_for_the_pod() -> None:
     assert len(signature_of(encoded, "p").node_affinity) == 1
     assert prefilter_failure_of(encoded, "pg-q-q") == (
         "NoNodeMatches",
-        "pod q: its claim q-v has not been made yet",
+        "PersistentVolumeClaim q-v of pod q is not created yet. It can start when the claim exists",
     )
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.resources import NONE, ResourceKind
-from scheduler.state.nodes.node_table import MAX_AMOUNT
+from scheduler.core.model.resources import MAX_REQUEST, NONE, ResourceKind
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     encode_objects,
@@ -57,7 +56,7 @@ REQUESTS = [
         ("nvidia.com/mig-1g.5gb.me", "2"),
         (2, (0, 0, 0)),
     ),
-    Case("more than there is anywhere", ("memory", "8Ei"), (MAX_AMOUNT, (0, 2**45, 0))),
+    Case("more than there is anywhere", ("memory", "8Ei"), (MAX_REQUEST, (0, 2**45, 0))),
 ]
 
 
@@ -72,7 +71,7 @@ def test_requests(case: Case[tuple[str, str], tuple[int, tuple[int, int, int]]])
     signature = signature_of(encoded, "p")
     assert (signature.request[column], signature.queue_request) == case.want
     assert signature.request[encoded.snapshot.resources.pods] == 1
-    assert encoded.snapshot.nodes.allocatable[0, column] == min(case.want[0], MAX_AMOUNT - 1)
+    assert encoded.snapshot.nodes.allocatable[0, column] == min(case.want[0], MAX_REQUEST - 1)
 
 
 def test_queues_count_also_what_no_node_has() -> None:
@@ -101,8 +100,16 @@ def test_a_request_is_the_most_that_a_pod_needs_at_once() -> None:
 
 # amounts → the message for the pod
 WRONG = [
-    Case("no quantity", {"cpu": "many"}, "pod p: 'many' is no quantity"),
-    Case("less than nothing", {"cpu": "-1"}, "pod p: it asks for less than nothing of cpu"),
+    Case(
+        "no quantity",
+        {"cpu": "many"},
+        "The requests of pod p are invalid: 'many' is not a quantity",
+    ),
+    Case(
+        "negative",
+        {"cpu": "-1"},
+        "The requests of pod p are invalid: the request of cpu is negative",
+    ),
 ]
 
 

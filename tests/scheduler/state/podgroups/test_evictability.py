@@ -30,7 +30,7 @@ Fields = dict[str, Any]
 
 _RECORD = "trainer-kai.dev/evicted-by"
 _KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "lent"}}
-_BY_KUEUE = "Kueue suspends and resumes it"
+_BY_KUEUE = "Kueue suspends and resumes the TrainJob"
 _OUR_RECORD = {"managedBy": "trainer.kubeflow.org/trainjob-controller"}
 
 

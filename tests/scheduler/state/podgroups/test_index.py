@@ -27,17 +27,20 @@ _OF_JOBSET = {"meta": {"ownerReferences": [JOBSET]}}
 PODSET_CASES = [
     Case("no sub-groups", ({}, ""), "default"),
     Case("no sub-groups, and their name", ({}, "default"), "default"),
-    Case("no sub-groups, and another name", ({}, "x"), "names the sub-group x"),
+    Case("no sub-groups, and another name", ({}, "x"), "name sub-group x, which does not exist"),
     Case("one of them", ({"subGroups": _SUBS}, "l-replica-0"), "l-replica-0"),
+    Case("none of them", ({"subGroups": _SUBS}, "x"), "to one of: n-replica-0, l-replica-0"),
+    Case("no name", ({"subGroups": _SUBS}, ""), "name no sub-group, so they do not count"),
     Case(
-        "none of them", ({"subGroups": _SUBS}, "x"), "x, which it does not have; it has n-replica-0"
+        "case matters",
+        ({"subGroups": _SUBS}, "L-replica-0"),
+        "name sub-group L-replica-0, which does not exist",
     ),
-    Case("no name", ({"subGroups": _SUBS}, ""), "no sub-group; it has n-replica-0, l-replica-0"),
-    Case("case matters", ({"subGroups": _SUBS}, "L-replica-0"), "L-replica-0, which it does not"),
     Case(
         "an inner one",
         ({"subGroups": [{"name": "n"}, {"name": "x", "parent": "n", "minMember": 1}]}, "n"),
-        "names the sub-group n, which it does not have; it has x",
+        "Pods of PodGroup ns/g name sub-group n, which does not exist, so they do not count. Set "
+        "their label kai.scheduler/subgroup-name to one of: x",
     ),
 ]
 
@@ -53,7 +56,7 @@ def test_podsets_of_pods(case: Case[tuple[dict[str, Any], str], str]) -> None:
 
     if encoded.warnings:
         assert [warning.object_key.name for warning in encoded.warnings] == ["g"]
-        assert case.want.removeprefix("names ") in encoded.warnings[0].message
+        assert case.want in encoded.warnings[0].message
         assert [podgroup.name for podgroup in encoded.podgroup_keys] == ["pg-q-q"]
         assert encoded.snapshot.podgroups[0].is_preemptible
         assert encoded.snapshot.nodes.idle[0, encoded.snapshot.resources.pods] == 109
@@ -90,7 +93,7 @@ def test_a_group_that_does_not_exist() -> None:
     assert [key.name for key in encoded.podgroup_keys] == ["g"]
     assert prefilter_failure_of(encoded, "g") == (
         "Misconfigured",
-        "its pods name the group ns/g, which does not exist",
+        "The pods name PodGroup ns/g, which does not exist. They can start when it is created",
     )
     assert podset_of(encoded, "g").pending == (0, 1)
 

@@ -138,7 +138,7 @@ def test_it_is_not_evictable_meanwhile() -> None:
     """It has no pods that could be evicted, only reserved places."""
     podgroup = podgroup_of(snapshot_of(relocating_podgroup(), jobset(), trainjob()), "g")
 
-    assert podgroup.non_evictable_reason == "it is on its way to another place"
+    assert podgroup.non_evictable_reason == "the PodGroup is being relocated"
     assert (podgroup.has_running, podgroup.prefilter_failure) == (True, None)
 
 

@@ -49,54 +49,57 @@ _FIRST = group(
 )
 _COUNTS = [{"name": "data", "succeeded": 1}]
 
+SUCCEEDED = "pods of replicatedJob data have succeeded"
+COMPLETE = ". It can start when that earlier stage is complete"
+READY = "pods of replicatedJob data are ready. It can start when that earlier stage is ready"
 # the stage dependency, pods of the earlier stage, status of the JobSet → the message
 STAGES = [
-    Case("nothing has begun", ({}, [], []), "0 of 2 pods of data have succeeded"),
-    Case("one is over", ({}, [_DONE, {"node": "a"}], []), "1 of 2 pods of data have succeeded"),
+    Case("nothing has begun", ({}, [], []), f"0 of 2 {SUCCEEDED}{COMPLETE}"),
+    Case("one is over", ({}, [_DONE, {"node": "a"}], []), f"1 of 2 {SUCCEEDED}{COMPLETE}"),
     Case(
         "ready is not over yet",
         ({}, [_DONE, {"node": "a", **_READY}], []),
-        "1 of 2 pods of data have succeeded",
+        f"1 of 2 {SUCCEEDED}{COMPLETE}",
     ),
     Case("both are over", ({}, [_DONE, _DONE], []), None),
     Case(
         "one more runs",
         ({}, [_DONE, _DONE, {"node": "a"}], []),
-        "2 of 2 pods of data have succeeded, but some still run",
+        f"2 of 2 {SUCCEEDED}, but some still run{COMPLETE}",
     ),
     Case(
         "more than asked for is no more",
         ({"replicas": 2}, [_DONE, _DONE, _DONE], []),
-        "2 of 4 pods of data have succeeded",
+        f"2 of 4 {SUCCEEDED}{COMPLETE}",
     ),
     Case("the JobSet says so", ({}, [], _COUNTS), None),
     Case(
         "the JobSet says so of one of two",
         ({"replicas": 2}, [], _COUNTS),
-        "0 of 4 pods of data have succeeded",
+        f"0 of 4 {SUCCEEDED}{COMPLETE}",
     ),
     Case(
         "the JobSet says so of another",
         ({}, [], [{"name": "x", "succeeded": 1}]),
-        "0 of 2 pods of data have succeeded",
+        f"0 of 2 {SUCCEEDED}{COMPLETE}",
     ),
     Case("a pod proves it", ({"before": ["n-replica-"]}, [], []), None),
     Case(
         "a pod of another proves nothing",
         ({"before": ["m-replica-"]}, [], []),
-        "0 of 2 pods of data have succeeded",
+        f"0 of 2 {SUCCEEDED}{COMPLETE}",
     ),
     Case("another scheduler has them", ({"group": ""}, [], []), None),
     Case("ready is enough", ({"status": "Ready"}, [_DONE, {"node": "a", **_READY}], []), None),
     Case(
         "not ready any more",
         ({"status": "Ready"}, [_DONE, {"node": "a", **_UNREADY}], []),
-        "1 of 2 pods of data are ready",
+        f"1 of 2 {READY}",
     ),
     Case(
         "running is not ready",
         ({"status": "Ready"}, [_DONE, {"node": "a"}], []),
-        "1 of 2 pods of data are ready",
+        f"1 of 2 {READY}",
     ),
     Case(
         "the JobSet says that they are ready",
@@ -106,7 +109,7 @@ STAGES = [
     Case(
         "ready is not over",
         ({}, [], [{"name": "data", "ready": 1}]),
-        "0 of 2 pods of data have succeeded",
+        f"0 of 2 {SUCCEEDED}{COMPLETE}",
     ),
 ]
 
@@ -142,4 +145,6 @@ def test_what_cannot_be_read_is_reported_for_the_group() -> None:
 
     reason, message = prefilter_failure_of(encoded, "g") or ("", "")
     assert reason == "Misconfigured"
-    assert message.startswith("metadata.annotations[trainer-kai.dev/anticipated]: ")
+    assert message.startswith(
+        "The PodGroup is invalid: metadata.annotations[trainer-kai.dev/anticipated]: "
+    )

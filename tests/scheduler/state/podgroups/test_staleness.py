@@ -1,5 +1,6 @@
 """From when on a PodGroup is stale."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.state.objects import (
     pod,
     queue,
 )
+from trainer_kai.api.meta import Key
 
 Fields = dict[str, Any]
 
@@ -81,4 +83,37 @@ def test_when(case: Case[tuple[list[Fields], int], int | None]) -> None:
 
     (podgroup,) = encode(cluster_cache(node("n"), queue("q"), *objects), options).snapshot.podgroups
 
+    assert podgroup.stale_at == case.want
+
+
+# With an observation from 100 s before the annotation
+OBSERVED: list[Case[list[Fields], int | None]] = [
+    Case("while the missing pod waits", incomplete(pod("x", "g")), STALE_SINCE_CASES - 40),
+    Case(
+        "though the lost pod terminates",
+        incomplete(pod("x", "g"), pod("y", "g", node="n", meta=TERMINATING)),
+        STALE_SINCE_CASES - 40,
+    ),
+    Case(
+        "after its own grace",
+        incomplete(pod("x", "g"), stalenessGracePeriod="1500ms"),
+        STALE_SINCE_CASES - 98,
+    ),
+    Case("never, if it says so", incomplete(pod("x", "g"), stalenessGracePeriod="-500ms"), None),
+    Case("not while the missing pod does not exist", incomplete(), None),
+    Case("not, with all it needs", incomplete(pod("x", "g", node="n")), None),
+]
+
+
+@pytest.mark.parametrize("case", OBSERVED, ids=ids)
+def test_when_the_scheduler_has_observed_it(case: Case[list[Fields], int | None]) -> None:
+    """The annotation does not count, and what was observed only as long as it is still so."""
+    options = StateOptions(now=STALE_SINCE_CASES, observes_staleness=True)
+    cluster = cluster_cache(node("n"), queue("q"), *case.given)
+    observed = replace(cluster, stale_since={Key("ns", "g"): STALE_SINCE_CASES - 100})
+
+    (unobserved,) = encode(cluster, options).snapshot.podgroups
+    (podgroup,) = encode(observed, options).snapshot.podgroups
+
+    assert unobserved.stale_at is None
     assert podgroup.stale_at == case.want

@@ -59,7 +59,7 @@ def test_an_invalid_delay_is_reported() -> None:
     encoded = encode_objects(group("g", meta=_MADE, preemptionDelay="soon"), pod("p", "g"))
 
     (warning,) = encoded.warnings
-    begin = "PodGroup ns/g: spec.preemptionDelay: 'soon' is no duration"
+    begin = "PodGroup ns/g: spec.preemptionDelay: 'soon' is not a duration"
     assert (warning.still_counts, warning.message[: len(begin)]) == (True, begin)
     assert prefilter_failure_of(encoded, "g") is None
     assert podgroup_of(encoded, "g").preemption_delay_until == 0

@@ -79,25 +79,33 @@ def _subgroup_chain(length: int) -> list[dict[str, Any]]:
 # the spec of a PodGroup → the failure
 FAULTS = [
     Case("less than nothing", {"minMember": -1}, "spec.minMember: -1 must be 0 or more"),
-    Case(
-        "a name twice", {"subGroups": [*_TWO, _subgroup("a", minMember=1)]}, "'a' is there 2 times"
-    ),
+    Case("a name twice", {"subGroups": [*_TWO, _subgroup("a", minMember=1)]}, "'a' exists 2 times"),
     Case(
         "no such parent",
         {"subGroups": [_subgroup("a", "x", minMember=1)]},
-        "there is no sub-group 'x'",
+        "sub-group 'x' does not exist",
     ),
     Case(
-        "a circle", {"subGroups": [_subgroup("a", "b"), _subgroup("b", "a")]}, "'a' is above itself"
+        "a circle",
+        {"subGroups": [_subgroup("a", "b"), _subgroup("b", "a")]},
+        "'a' is its own ancestor",
     ),
     Case(
         "more than there are",
         {"subGroups": _TWO, "minSubGroup": 3},
-        "spec.minSubGroup: 3 is more than the 2",
+        "spec.minSubGroup: 3 is more than the 2 sub-groups below",
     ),
-    Case("too deep", {"subGroups": _subgroup_chain(17)}, "there are more than 16 levels"),
-    Case("far too deep", {"subGroups": _subgroup_chain(3000)}, "there are more than 16 levels"),
-    Case("no minimum of a PodSet", {"subGroups": [_subgroup("a")]}, "how many pods at least"),
+    Case(
+        "too deep",
+        {"subGroups": _subgroup_chain(17)},
+        "spec.subGroups: more than 16 levels are not supported",
+    ),
+    Case(
+        "far too deep",
+        {"subGroups": _subgroup_chain(3000)},
+        "spec.subGroups: more than 16 levels are not supported",
+    ),
+    Case("no minimum of a PodSet", {"subGroups": [_subgroup("a")]}, "the minimum number of pods"),
 ]
 
 
@@ -121,9 +129,11 @@ def test_sixteen_levels_are_no_fault() -> None:
 _REQUIRED = {"topology": "dc", "requiredTopologyLevel": "rack"}
 _PREFERRED = {"topology": "dc", "preferredTopologyLevel": "rack"}
 _UNSUPPORTED = (
-    'required topology "rack" of topology "dc" is not supported yet; remove requiredTopologyLevel '
-    "(annotation kai.scheduler/topology-required-placement) or use preferredTopologyLevel"
+    'level "rack" of topology "dc", which is not supported yet. It can start when '
+    "requiredTopologyLevel (annotation kai.scheduler/topology-required-placement) is removed, or "
+    "replaced by preferredTopologyLevel"
 )
+_PODGROUP = f"The PodGroup requires {_UNSUPPORTED}"
 
 
 def _constrained_subgroups(*constraints: dict[str, str]) -> dict[str, Any]:
@@ -136,16 +146,20 @@ def _constrained_subgroups(*constraints: dict[str, str]) -> dict[str, Any]:
 
 # the spec of a PodGroup → why its pods wait
 TOPOLOGIES: list[Case[dict[str, Any], str | None]] = [
-    Case("required", {"topologyConstraint": _REQUIRED}, _UNSUPPORTED),
+    Case("required", {"topologyConstraint": _REQUIRED}, _PODGROUP),
     Case("preferred", {"topologyConstraint": _PREFERRED}, None),
-    Case("both", {"topologyConstraint": {**_REQUIRED, **_PREFERRED}}, _UNSUPPORTED),
+    Case("both", {"topologyConstraint": {**_REQUIRED, **_PREFERRED}}, _PODGROUP),
     Case("of no topology", {"topologyConstraint": {"requiredTopologyLevel": "rack"}}, None),
-    Case("of a sub-group", _constrained_subgroups(_REQUIRED), f'sub-group "a": {_UNSUPPORTED}'),
+    Case(
+        "of a sub-group",
+        _constrained_subgroups(_REQUIRED),
+        f'Sub-group "a" requires {_UNSUPPORTED}',
+    ),
     Case("not of a sub-group", _constrained_subgroups(_PREFERRED), None),
     Case(
         "of two sub-groups",
         _constrained_subgroups(_REQUIRED, _REQUIRED),
-        'sub-group "a": ' + _UNSUPPORTED.replace(" yet;", " yet (and for 1 more sub-group);"),
+        f'Sub-group "a", and 1 more sub-group, require {_UNSUPPORTED}',
     ),
 ]
 

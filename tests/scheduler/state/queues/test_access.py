@@ -33,13 +33,18 @@ from trainer_kai.api.resources import PODS
 NAMESPACE_AND_QUEUE = Key("ns", "q")
 CLOSED = queue(meta={"annotations": {ACCESS: "closed"}})
 MAY_NOT = (
-    "namespace ns may not use queue q, which is closed (annotation trainer-kai.dev/access of queue "
+    "Namespace ns may not use queue q, which is closed (annotation trainer-kai.dev/access of queue "
     "q). It can start when group system:serviceaccounts:ns is granted the verb use on "
     "queues.scheduling.run.ai/q in that namespace: trainer-kai queue allow q -n ns"
 )
-_KNOWN_AND_GRANTED = "It can start when that is known and granted"
-BEING_REVIEWED = f"whether namespace ns may use queue q is being asked. {_KNOWN_AND_GRANTED}"
-NOT_REVIEWED = f"whether namespace ns may use queue q could not be asked yet. {_KNOWN_AND_GRANTED}"
+BEING_REVIEWED = (
+    "The access review whether namespace ns may use queue q is in progress. It can start when the "
+    "access is granted"
+)
+NOT_REVIEWED = (
+    "The access review whether namespace ns may use queue q has no answer yet: the API server "
+    "cannot be reached. It can start when the access is granted"
+)
 POLICIES = build_policies(PolicySelection())
 
 
@@ -191,8 +196,8 @@ def test_a_value_that_is_neither_is_reported() -> None:
     given = cluster_cache(queue(meta={"annotations": {ACCESS: "private"}}))
     (reported,) = (it.text for it in encode(given, options()).warnings)
     assert reported == (
-        "queue q: annotation trainer-kai.dev/access is 'private', and must be closed or open: it "
-        "counts as closed"
+        "queue q: annotation trainer-kai.dev/access is 'private', but must be closed or open; "
+        "closed is used"
     )
 
 

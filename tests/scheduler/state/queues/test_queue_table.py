@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.failures import PreFilterFailure
 from scheduler.core.model.podgroup import PodGroupInfo
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.state.inputs import StateOptions
 from scheduler.state.queues.queue_table import QueueTable
@@ -46,7 +46,7 @@ def test_what_counts_otherwise_is_reported() -> None:
     assert found.snapshot.queues.limit[row].tolist() == [0, 0, -1]
     assert found.snapshot.queues.weight[row].tolist() == [0, 0, 1]
     assert found.snapshot.queues.reclaim_min_s[row] == 0
-    bound = "must be 0 or more, or -1 for no bound: it counts as -1"
+    bound = "must be 0 or more, or -1 (unlimited): it counts as -1"
     assert [(it.still_counts, it.message) for it in found.warnings] == [
         (True, f"queue odd: {it}")
         for it in (
@@ -91,8 +91,8 @@ def _goals(goal: str | None) -> dict[str, Any]:
 
 
 _NO_GOAL = (
-    "queue b: annotation trainer-kai.dev/reclaim-goal is 'Quota', and must be fair-share or "
-    "quota-only: it counts as fair-share"
+    "queue b: annotation trainer-kai.dev/reclaim-goal is 'Quota', but must be fair-share or "
+    "quota-only; fair-share is used"
 )
 
 # the annotation of a queue -> whether its children reclaim up to quotas only, and the warnings
@@ -125,8 +125,8 @@ def test_an_unknown_annotation_is_reported() -> None:
     found = encode_objects(queue("b", meta=notes))
     assert [one.message for one in found.warnings] == [
         (
-            "queue b: metadata.annotations[trainer-kai.dev/reclaim-gaol]: nobody reads this name;"
-            " is trainer-kai.dev/reclaim-goal meant?"
+            "queue b: metadata.annotations[trainer-kai.dev/reclaim-gaol]: has no effect: "
+            "unknown name. Did you mean trainer-kai.dev/reclaim-goal?"
         )
     ]
     rows = QueueTable({"b": cluster_cache(queue("b")).queues["b"]})
@@ -139,11 +139,11 @@ def test_a_number_beyond_all_is_reported() -> None:
     found = encode_objects(queue("b", resources={"gpu": share, "memory": share}))
 
     limit = {"gpu": 2**60 // 1000, "memory": 2**60 // 10**6}
-    ends = "and nothing can be more"
+    largest = f"the largest value, {limit['memory']}, is used"
     assert [one.message for one in found.warnings] == [
-        f"queue b: spec.resources.gpu.limit is 1e+30: it counts as {limit['gpu']}, {ends}",
-        f"queue b: spec.resources.memory.limit is 1e+30: it counts as {limit['memory']}, {ends}",
-        f"queue b: spec.resources.memory.quota is 1e+15: it counts as {limit['memory']}, {ends}",
+        f"queue b: spec.resources.gpu.limit is 1e+30; the largest value, {limit['gpu']}, is used",
+        f"queue b: spec.resources.memory.limit is 1e+30; {largest}",
+        f"queue b: spec.resources.memory.quota is 1e+15; {largest}",
     ]
 
 
@@ -180,30 +180,58 @@ _USABLE = [
     queue("inner"),
     queue("in", parentQueue="inner"),
 ]
+_MISSING = (
+    "Queue x does not exist. It can start when queue x is created, or when it names an existing "
+    "queue: in, q"
+)
+_INNER = (
+    "Queue inner has child queues, so it takes no PodGroups. It can start when it names a "
+    "descendant of queue inner: in"
+)
+
+
+def _without_parent(name: str) -> str:
+    return (
+        f"Queue {name} has the parent queue x, which does not exist. It can start when the parent "
+        f"queue is created, or when spec.parentQueue of queue {name} is corrected"
+    )
+
+
+def _cycle(name: str, path: str) -> str:
+    return (
+        f"Queue {name} is its own ancestor: {path}. It can start when spec.parentQueue of one of "
+        "these queues is corrected"
+    )
+
+
 # more queues, the queue that a PodGroup names → the reason, and the message
 FAILURES = [
     Case("it exists", ([], "q"), None),
-    Case("it does not", ([], "x"), ("QueueMissing", "queue x does not exist; there are in, q")),
-    Case("none is named", ([], ""), ("Misconfigured", "it names no queue; there are in, q")),
+    Case("it does not", ([], "x"), ("QueueMissing", _MISSING)),
+    Case(
+        "none is named",
+        ([], ""),
+        ("Misconfigured", "The PodGroup names no queue. It can start when it names one: in, q"),
+    ),
     Case(
         "it has children",
         ([], "inner"),
-        ("Misconfigured", "queue inner has children; name one below it: in"),
+        ("Misconfigured", _INNER),
     ),
     Case(
         "its parent does not exist",
         ([queue("a", parentQueue="x")], "a"),
-        ("QueueMissing", "queue a has the parent x, which does not exist"),
+        ("QueueMissing", _without_parent("a")),
     ),
     Case(
         "the parent of its parent does not",
         ([queue("a", parentQueue="b"), queue("b", parentQueue="x")], "a"),
-        ("QueueMissing", "queue b has the parent x, which does not exist"),
+        ("QueueMissing", _without_parent("b")),
     ),
     Case(
         "it is above itself",
         ([queue("a", parentQueue="a")], "a"),
-        ("Misconfigured", "queue a is above itself: a → a"),
+        ("Misconfigured", _cycle("a", "a → a")),
     ),
     Case(
         "one above it is above itself",
@@ -211,7 +239,7 @@ FAILURES = [
             [queue("a", parentQueue="b"), queue("b", parentQueue="c"), queue("c", parentQueue="b")],
             "a",
         ),
-        ("Misconfigured", "queue b is above itself: b → c → b"),
+        ("Misconfigured", _cycle("b", "b → c → b")),
     ),
 ]
 
@@ -376,9 +404,9 @@ def test_classes_that_a_site_does_not_offer() -> None:
     reason, message = prefilter_failure_of(found, "b") or ("", "")
     assert reason == "Misconfigured"
     assert message == (
-        "spec.priorityClassName: it may not choose PriorityClass other: the setting"
-        " priority_classes of the scheduler does not name it; choose build, or name it in"
-        " spec.priorityClassName of all pods, where the API server admits it"
+        "spec.priorityClassName: choose build, or set spec.priorityClassName of all pods to other, "
+        "which the API server checks. A label or PodGroup may not choose PriorityClass other: the "
+        "setting priority_classes of the scheduler does not list it"
     )
 
 
@@ -444,7 +472,7 @@ def test_the_quota_that_is_named_does_not_depend_on_the_order_of_events(names: s
         state.check(NOW)
 
     assert (
-        "ResourceQuota a counts its pods"
+        "ResourceQuota a limits the pods of this class"
         in (prefilter_failure_of(state.snapshot(NOW), "g") or ("", ""))[1]
     )
 

@@ -117,19 +117,20 @@ def test_devices(
     assert set(devices.memory.tolist()) <= {40000}
 
 
-_NOT_YET = "and this scheduler cannot place that yet"
+_PART = "requests a part of a GPU, which is not supported yet. It can start when it requests whole"
 # the requests of a pod → its pre-filter failure
 WAITING = [
-    Case("a part", _HALF, f"pod p has the annotation gpu-fraction: it shares a GPU, {_NOT_YET}"),
+    Case("a part", _HALF, f"The annotation gpu-fraction of pod p {_PART} GPUs"),
     Case(
         "memory",
         {"annotations": {"gpu-memory": "100"}, "asks": {}},
-        f"pod p has the annotation gpu-memory: it shares a GPU, {_NOT_YET}",
+        f"The annotation gpu-memory of pod p {_PART} GPUs",
     ),
     Case(
         "a claim",
         {"resourceClaims": [{"name": "gpus"}]},
-        f"pod p has spec.resourceClaims (gpus): it uses a ResourceClaim, {_NOT_YET}",
+        "spec.resourceClaims (gpus) of pod p requests devices by ResourceClaim, which is not "
+        "supported yet. It can start when it requests them as resources",
     ),
 ]
 

@@ -63,7 +63,7 @@ INVALID = [
     Case(
         "wrong type",
         changed(node("n"), "status/allocatable", [1]),
-        "status.allocatable: must be an object, and is a list",
+        "status.allocatable: must be an object, not a list",
     ),
     Case(
         "no number",
@@ -73,11 +73,11 @@ INVALID = [
     Case(
         "wrong type in a list",
         group("g", subGroups=[{"name": "a", "minMember": "two"}]),
-        "spec.subGroups[0].minMember: 'two' must be a whole number, and is a text",
+        "spec.subGroups[0].minMember: 'two' must be a whole number, not a string",
     ),
     Case("name", trainjob("Ok_1", "x"), "metadata.name: 'Ok_1' must be at most 63 of a-z, 0-9"),
     Case("long name", trainjob("a" * 80, "x"), "aaa' must be at most 63 of a-z, 0-9 and -"),
-    Case("no runtime", trainjob("ok", ""), "spec.runtimeRef.name: must be there"),
+    Case("no runtime", trainjob("ok", ""), "spec.runtimeRef.name: is missing"),
     Case(
         "a runtime of another kind",
         changed(trainjob("ok", "x"), "spec/runtimeRef/kind", "Runtime"),
@@ -102,8 +102,8 @@ INVALID = [
     Case("minimum", group("g", -2), "spec.minMember: -2 must be 0 or more"),
     Case("time", node("n", creationTimestamp="today"), "metadata.creationTimestamp: 'today'"),
     Case("version", changed(queue("q"), "apiVersion", "scheduling.run.ai/v3"), "apiVersion: "),
-    Case("no name", changed(node("n"), "metadata/name", ""), "metadata.name: must be there"),
-    Case("no metadata", changed(node("n"), "metadata", None), "metadata: must be there"),
+    Case("no name", changed(node("n"), "metadata/name", ""), "metadata.name: is missing"),
+    Case("no metadata", changed(node("n"), "metadata", None), "metadata: is missing"),
     Case(
         "a placement of a plugin",
         resource_reservation_pod(plugins={"nodeplacement": {"arguments": {"gpu": "sprad"}}}),
@@ -169,7 +169,7 @@ def test_an_object_is_there_once() -> None:
     with pytest.raises(ConfigError) as caught:
         read_cluster(documents)
 
-    assert str(caught.value) == "b.yaml: Node n: metadata.name: is there twice, first in a.yaml"
+    assert str(caught.value) == "b.yaml: Node n: metadata.name: exists twice, first in a.yaml"
 
 
 def test_what_is_not_read_is_reported() -> None:
@@ -184,8 +184,8 @@ def test_what_is_not_read_is_reported() -> None:
     assert inputs.notes == [
         "ignored: an object without a kind (1)",
         "ignored: v1 Secret (2)",
-        "ignored: v1 node; there is v1 Node (1)",
-        "read, but nothing is decided by it yet: resource.k8s.io/v1 ResourceClaim (1)",
+        "ignored: v1 node; did you mean v1 Node? (1)",
+        "read, but without effect on scheduling yet: resource.k8s.io/v1 ResourceClaim (1)",
     ]
 
 

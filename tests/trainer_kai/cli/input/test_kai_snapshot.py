@@ -85,11 +85,11 @@ def test_what_else_a_snapshot_holds_is_reported() -> None:
 BROKEN = [
     Case("no archive", b"PK\x03\x04", "cannot be unpacked"),
     Case("another file", zipped({}, "a.json"), "has no snapshot.json"),
-    Case("no JSON", zipped("{"), "snapshot.json is no JSON"),
-    Case("no object", zipped([]), "snapshot.json is no object"),
+    Case("no JSON", zipped("{"), "snapshot.json is not valid JSON"),
+    Case("no object", zipped([]), "snapshot.json is not an object"),
     Case("no objects", zipped({"config": {}}), "has no rawObjects"),
     Case("no list", zipped({"rawObjects": {"pods": {"a": 1}}}), "rawObjects.pods must be a list"),
-    Case("an item", zipped({"rawObjects": {"pods": [1]}}), "rawObjects.pods holds an item"),
+    Case("an item", zipped({"rawObjects": {"pods": [1]}}), "rawObjects.pods has an item"),
     Case("a bomb", zipped(b" " * 3_000_000), "snapshot.json is larger than 2 MiB"),
 ]
 

@@ -63,12 +63,24 @@ TOLERATIONS = [{"key": "a", "operator": "exists"}]
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Never"}
 VOLUME = {"name": "v", "persistentVolumeClaim": {"claim": "c"}}
 STRANGE = [
-    Case("a limit", renamed(queue("q"), "limit", "limt"), "spec.resources.cpu.limt: is not known "),
-    Case("a parent", renamed(queue("q", parent="p"), "parentQueue", "parentQeue"), "is parentQueu"),
-    Case("nodes", job(trainer={"numNode": 2}), "spec.trainer.numNode: is not known and left out; "),
-    Case("resources", job(trainer={"resourcePerNode": {}}), "; there is resourcesPerNode"),
     Case(
-        "old name", job(podTemplateOverrides=[]), "spec.podTemplateOverrides: is not known and le"
+        "a limit",
+        renamed(queue("q"), "limit", "limt"),
+        "spec.resources.cpu.limt: is not a known field ",
+    ),
+    Case(
+        "a parent", renamed(queue("q", parent="p"), "parentQueue", "parentQeue"), "n parentQueue?"
+    ),
+    Case(
+        "nodes",
+        job(trainer={"numNode": 2}),
+        "spec.trainer.numNode: is not a known field and is ignored; ",
+    ),
+    Case("resources", job(trainer={"resourcePerNode": {}}), "; did you mean resourcesPerNode?"),
+    Case(
+        "old name",
+        job(podTemplateOverrides=[]),
+        "spec.podTemplateOverrides: is not a known field and is i",
     ),
     Case("room", renamed(node("n"), "allocatable", "allocateable"), "status.allocateable: is not "),
     Case(
@@ -87,17 +99,19 @@ STRANGE = [
         "spec.plugins.priority.enable",
     ),
     Case(
-        "effect", {**node("n"), "spec": TAINTS}, "spec.taints[].effect: 'NoShedule' is none of No"
+        "effect",
+        {**node("n"), "spec": TAINTS},
+        "spec.taints[].effect: 'NoShedule' is not valid; valid values are No",
     ),
     Case(
         "operator",
         with_spec(pod("p"), tolerations=TOLERATIONS),
-        "[].operator: 'exists' is none of Equal, ",
+        "[].operator: 'exists' is not valid; valid values are Equal, ",
     ),
     Case(
         "spread",
         with_spec(pod("p"), topologySpreadConstraints=[SPREAD]),
-        "'Never' is none of DoNotSchedule",
+        "'Never' is not valid; valid values are DoNotSchedule",
     ),
 ]
 
@@ -120,8 +134,8 @@ def test_it_is_reported_once_for_each_file_and_field(terminal: Terminal) -> None
 
     assert code == 0
     first, second = err.splitlines()[:2]
-    assert first.startswith(f"trainer-kai: {file}: Node a and 2 more: status.alocatable: is not kn")
-    assert first.endswith(" and left out; there is allocatable")
+    assert first.startswith(f"trainer-kai: {file}: Node a and 2 more: status.alocatable: is not a")
+    assert first.endswith(" and is ignored; did you mean allocatable?")
     assert second.startswith(f"trainer-kai: {other}: TrainJob default/job: spec.suspended: is not")
 
 

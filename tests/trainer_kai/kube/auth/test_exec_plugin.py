@@ -207,7 +207,7 @@ async def test_a_plugin_that_cannot_be_run(plugin: Plugin, case: Case[dict[str, 
     assert str(raised.value) == f"{plugin.kubeconfig}: users[me].user.exec: {case.want}"
 
 
-ONE_HALF: Final = "the plugin gave only one of a certificate and its key"
+ONE_HALF: Final = "the plugin returned only one of a certificate and its key"
 # what the program does -> the fault
 ANSWERS: list[Case[str, str]] = [
     Case("it fails", "echo 'log in\nfirst' >&2; exit 3", r"exec: process returned 3\. .*log in"),
@@ -216,7 +216,7 @@ ANSWERS: list[Case[str, str]] = [
     Case("no text", r"printf '\377'", "exec: failed to decode process output: "),
     Case("nothing", "true", "exec: failed to decode process output: "),
     Case("no object", "echo '[1]'", r"exec: malformed response\. missing key"),
-    Case("null", "echo null", "cannot be run, or gives no ExecCredential: "),
+    Case("null", "echo null", "cannot be run, or returns no ExecCredential: "),
     Case("no fields", "echo '{}'", r"exec: malformed response\. missing key"),
 ]
 
@@ -234,14 +234,14 @@ async def test_a_program_that_fails(plugin: Plugin, case: Case[str, str]) -> Non
 
 
 STATUSES: list[Case[object, str]] = [
-    Case("none", None, "the plugin gave an ExecCredential without a status"),
-    Case("an empty one", {}, "the plugin gave neither a token nor a certificate"),
+    Case("none", None, "the plugin returned an ExecCredential without a status"),
+    Case("an empty one", {}, "the plugin returned neither a token nor a certificate"),
     Case("a certificate alone", {"clientCertificateData": "c", "token": "t"}, ONE_HALF),
     Case("a key alone", {"clientKeyData": "k"}, ONE_HALF),
     Case(
         "a date that is none",
         {"token": "t", "expirationTimestamp": "soon"},
-        "the plugin gave no date but 'soon'",
+        "the plugin returned an invalid expiry time: 'soon'",
     ),
 ]
 
@@ -260,7 +260,7 @@ async def test_a_plugin_that_gives_no_token_any_more(plugin: Plugin) -> None:
     rest_config = await plugin.find_config()
     plugin.will_print({})
 
-    with pytest.raises(ConfigError, match=r"the plugin gave no token any more$"):
+    with pytest.raises(ConfigError, match=r"the plugin returned no token any more$"):
         await rest_config.credentials.renew()
 
 

@@ -83,10 +83,7 @@ def test_a_home_that_is_not_known() -> None:
 
 async def test_nothing_is_there(tmp_path: Path) -> None:
     """Where it was looked for, and what to do."""
-    message = (
-        f"kubeconfig: no such file: {tmp_path}/.kube/config;"
-        " name a kubeconfig with --kubeconfig or $KUBECONFIG"
-    )
+    message = f"kubeconfig: no such file: {tmp_path}/.kube/config; set --kubeconfig or $KUBECONFIG"
     with pytest.raises(ConfigError) as raised:
         await find_config({"HOME": str(tmp_path)})
     assert str(raised.value) == message

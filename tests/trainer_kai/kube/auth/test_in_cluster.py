@@ -51,7 +51,7 @@ async def test_the_account(account: Path) -> None:
     assert await rest_config.credentials.authorization() == "Bearer t"
     assert rest_config.trust == ServerTrust("ca")
     assert (rest_config.namespace, rest_config.proxy, rest_config.certificate) == ("n", "", None)
-    assert rest_config.origin == "the service account of the pod"
+    assert rest_config.origin == "the ServiceAccount of the pod"
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "namespace"])

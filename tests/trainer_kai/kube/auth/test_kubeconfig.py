@@ -191,49 +191,46 @@ def server(address: object) -> Change:
     return only("cluster", {"server": address})
 
 
-NO_ADDRESS: Final = ": clusters[a].cluster.server: {!r} is no address; write https://HOST:PORT"
+NO_ADDRESS: Final = ": clusters[a].cluster.server: {!r} is not an address; write https://HOST:PORT"
 # a change of a good file -> the fault, after the name of the file
 FAULTS: list[Case[Change, str]] = [
     Case(
         "no current context",
         lambda whole: whole.pop("current-context"),
-        ": current-context: names no context; there is: a",
+        ": current-context: no context is named; valid names are: a",
     ),
     Case(
         "a current context that is not there",
         lambda whole: whole.update({"current-context": "x"}),
-        ": current-context: there is no context 'x'; there is: a",
+        ": current-context: context 'x' does not exist; valid names are: a",
     ),
     Case(
         "rights of somebody else",
         only("user", {"token": "t", "as": "somebody"}),
-        (
-            ": users[a].user.as: is not supported: nothing would be held to the rights of another"
-            " user"
-        ),
+        ": users[a].user.as: is not supported: impersonation would be ignored",
     ),
     Case(
         "a login that exec plugins have replaced",
         only("user", {"auth-provider": {"name": "oidc", "config": {"id-token": "x"}}}),
         (
-            ": users[a].user.auth-provider: is not supported: use an exec plugin, such as"
+            ": users[a].user.auth-provider: is not supported; use an exec plugin, such as"
             " kubelogin (kubectl oidc-login) for OpenID Connect"
         ),
     ),
     Case(
         "no contexts at all",
         lambda whole: whole.pop("contexts"),
-        ": current-context: there is no context 'a'; there is: none",
+        ": current-context: context 'a' does not exist; valid names are: none",
     ),
     Case(
         "a cluster that is not there",
         only("context", {"cluster": "x", "user": "a"}),
-        ": contexts[a].context.cluster: there is no cluster 'x'; there is: a",
+        ": contexts[a].context.cluster: cluster 'x' does not exist; valid names are: a",
     ),
     Case(
         "a user that is not there",
         only("context", {"cluster": "a", "user": "x"}),
-        ": contexts[a].context.user: there is no user 'x'; there is: a",
+        ": contexts[a].context.user: user 'x' does not exist; valid names are: a",
     ),
     Case("no server", only("cluster", {}), NO_ADDRESS.format("")),
     Case("a server without a scheme", server("h:6443"), NO_ADDRESS.format("h:6443")),
@@ -299,29 +296,31 @@ def test_a_context_that_is_asked_for(tmp_path: Path) -> None:
     """It is not the file that is wrong then."""
     file = write(tmp_path / "config", config())
 
-    with pytest.raises(ConfigError, match=r": context: there is no context 'x'; there is: a$"):
+    with pytest.raises(
+        ConfigError, match=r": context: context 'x' does not exist; valid names are: a$"
+    ):
         load(file, context="x")
 
 
 TEXTS: list[Case[str, str]] = [
-    Case("a list", "- a", "is no kubeconfig: it holds no fields"),
-    Case("a word", "hello", "is no kubeconfig: it holds no fields"),
+    Case("a list", "- a", "is not a kubeconfig: it has no fields"),
+    Case("a word", "hello", "is not a kubeconfig: it has no fields"),
     Case(
         "no YAML, and in which line",
         "a: b\nc: [",
-        "is no YAML: line 3, column 1: .* expected node content$",
+        "is not valid YAML: line 3, column 1: .* expected node content$",
     ),
     Case(
         "several documents",
         "a: b\n---\nc: d",
-        "is no YAML: line 2, column 1: expected a single document",
+        "is not valid YAML: line 2, column 1: expected a single document",
     ),
     Case(
         "a tag that makes an object",
         "!!python/name:os.system x",
-        "is no YAML: line 1, column 1: could not det",
+        "is not valid YAML: line 1, column 1: could not det",
     ),
-    Case("something that is no text", "a: \x01", "is no YAML: "),
+    Case("something that is no text", "a: \x01", "is not valid YAML: "),
 ]
 
 

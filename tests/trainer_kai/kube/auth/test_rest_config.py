@@ -96,7 +96,7 @@ async def test_after_a_401_a_file_is_read_at_once(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(None, "No such file"), (b"\n", "the file is empty"), (b"\xff", "it is no text")],
+    [(None, "No such file"), (b"\n", "the file is empty"), (b"\xff", "the file is not text")],
 )
 async def test_a_file_that_never_was_good(tmp_path: Path, content: bytes | None, why: str) -> None:
     """To begin with there must be a token; the file is named."""

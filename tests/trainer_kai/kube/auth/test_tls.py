@@ -27,7 +27,9 @@ from trainer_kai.kube.auth.rest_config import (
 )
 from trainer_kai.kube.auth.tls import tls_context
 
-NO_CERTIFICATE: Final = "the test: client-certificate: is no certificate in PEM with the key"
+NO_CERTIFICATE: Final = (
+    "the test: client-certificate: is not a certificate in PEM format with its key"
+)
 
 
 class Pair:
@@ -113,7 +115,9 @@ def test_authorities_without_key_identifiers_are_trusted(pair: Pair) -> None:
 )
 def test_an_authority_that_is_none(authority: str) -> None:
     """Where it was given, and what to do."""
-    with pytest.raises(ConfigError, match="certificate-authority: holds no certificate in PEM"):
+    with pytest.raises(
+        ConfigError, match="certificate-authority: has no certificate in PEM format"
+    ):
         made(ServerTrust(authority))
 
 
@@ -127,7 +131,7 @@ WRONG: list[Case[tuple[str, str], str]] = [
     Case("a key of somebody else", ("chain", "other"), NO_CERTIFICATE),
     Case("no certificate", ("key", "key"), NO_CERTIFICATE),
     Case("no key", ("chain", "chain"), NO_CERTIFICATE),
-    Case("a key with a password asks nobody for it", ("chain", "locked"), "free of a password"),
+    Case("a key with a password asks nobody for it", ("chain", "locked"), "without a password"),
 ]
 
 

@@ -109,7 +109,7 @@ async def test_no_write_is_under_way_for_longer_than_allowed() -> None:
     done, on_the_way = writing.done(), fence.writes_end_s
     await clock.advance(0.1)
 
-    with pytest.raises(Unavailable, match="no answer within 4 s"):
+    with pytest.raises(Unavailable, match="no response within 4 s"):
         await writing
     assert (done, on_the_way) == (False, 4)  # to give the Lease back is to wait for it
     assert fence.writes_end_s == 4

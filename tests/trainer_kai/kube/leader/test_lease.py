@@ -133,7 +133,7 @@ WRITES: list[Case[BaseException | None, float]] = [
     Case("answered", None, float("-inf")),
     Case("refused is answered", Conflict(details(409)), float("-inf")),
     Case("never sent", Unavailable(details(0), was_sent=False), float("-inf")),
-    Case("no answer", Unavailable(details(0)), 7),
+    Case("no response", Unavailable(details(0)), 7),
     Case("cancelled", asyncio.CancelledError(), 7),
 ]
 
@@ -158,5 +158,5 @@ def test_to_show_a_fence_is_no_write() -> None:
 
     assert shown == (True, float("-inf"))
     assert (fence.is_open, fence.writes_end_s) == (False, float("-inf"))
-    with pytest.raises(LeaseLost, match="ran out"), fence.write():
+    with pytest.raises(LeaseLost, match="the Lease expired"), fence.write():
         pytest.fail("a write was let through")

@@ -60,7 +60,7 @@ async def test_nobody_waits_longer_than_was_said() -> None:
     early = writing.done()
     await clock.advance(0.1)
 
-    with pytest.raises(Unavailable, match="no answer within 5 s"):
+    with pytest.raises(Unavailable, match="no response within 5 s"):
         await writing
     assert not early
     assert server.record is not None
@@ -161,6 +161,6 @@ async def test_the_missing_permission_to_lead_is_named() -> None:
         await api(wire).read()
 
     assert raised.value.details.message == (
-        'User "x" cannot get; leading needs get, create and patch on leases.coordination.k8s.io '
-        "in namespace kai, at least for scheduler"
+        'User "x" cannot get; leader election needs get, create and patch on '
+        "leases.coordination.k8s.io in namespace kai, at least for scheduler"
     )

@@ -100,7 +100,7 @@ async def test_few_tokens_are_asked_for_at_once() -> None:
     denied = await them.denial("5", "/snapshot")
     wire.may_answer.set()
 
-    assert denied == Denial(429, "4 tokens are being looked at: ask again in a second")
+    assert denied == Denial(429, "4 tokens are being checked. Try again in a second.")
     assert await asyncio.gather(*asking) == [None] * 4
 
 
@@ -121,5 +121,5 @@ async def test_a_user_without_the_right_learns_which_it_is() -> None:
     """By name, with the path and the verb."""
     denied = await authorizer(ScriptedTransport(KNOWN, NO)).denial("abc", "/snapshot")
 
-    right = "bind a ClusterRole with the nonResourceURL /snapshot and the verb get to it"
-    assert denied == Denial(403, f"eve may not get /snapshot: {right}")
+    right = "Bind a ClusterRole with the nonResourceURL /snapshot and the verb get to the user."
+    assert denied == Denial(403, f"User eve may not get /snapshot. {right}")

@@ -87,7 +87,7 @@ def test_an_outage_is_logged_when_it_begins_changes_and_ends() -> None:
     assert [(line["event"], line.get("trouble")) for line in logged] == [
         ("watch interrupted", "refused"),
         ("watch interrupted", "timed out"),
-        ("watch goes on", None),
+        ("watch continues", None),
         ("watch interrupted", "refused"),
     ]
 
@@ -125,7 +125,7 @@ def test_an_unreadable_object_is_named() -> None:
 
     assert logged == [
         {
-            "event": "object left out",
+            "event": "object ignored",
             "log_level": "warning",
             "logger_name": "trainer_kai.kube.process.client_observer",
             "resource": "queues",

@@ -35,7 +35,7 @@ ENDS: list[Case[Program, tuple[int, list[tuple[str, bool]]]]] = [
     Case(
         "settings",
         raising(ConfigError([FieldError("a.b", "no")])),
-        (2, [("settings cannot work", False), ("process ends", False)]),
+        (2, [("settings invalid", False), ("process ends", False)]),
     ),
     Case(
         "credentials",
@@ -64,12 +64,12 @@ ENDS: list[Case[Program, tuple[int, list[tuple[str, bool]]]]] = [
     Case(
         "settings in a group",
         raising(ExceptionGroup("", [ConfigError([FieldError("a.b", "no")])])),
-        (2, [("settings cannot work", False), ("process ends", False)]),
+        (2, [("settings invalid", False), ("process ends", False)]),
     ),
     Case(
         "settings, and a mistake of ours",
         raising(ExceptionGroup("", [ConfigError([FieldError("a.b", "no")]), ValueError()])),
-        (1, [("settings cannot work", False), ("task failed", True), ("process ends", False)]),
+        (1, [("settings invalid", False), ("task failed", True), ("process ends", False)]),
     ),
     Case(
         "a mistake of ours",
@@ -113,7 +113,7 @@ def test_a_signal_begins_an_orderly_stop(number: signal.Signals) -> None:
         code = main(program)
 
     assert (code, seen) == (0, ["cleaned up"])
-    assert (logs[0]["event"], logs[0]["signal"]) == ("told to stop", number.name)
+    assert (logs[0]["event"], logs[0]["signal"]) == ("stop signal received", number.name)
     assert signal.getsignal(number) is before
 
 

@@ -42,7 +42,7 @@ CLASSES: list[Case[tuple[int, str], tuple[type[ApiError], bool]]] = [
     Case("away", (503, "ServiceUnavailable"), (Unavailable, True)),
     Case("it took too long", (504, "Timeout"), (Unavailable, True)),
     Case("a status of some proxy", (599, ""), (Unavailable, True)),
-    Case("no answer", (0, ""), (ApiError, False)),
+    Case("no response", (0, ""), (ApiError, False)),
 ]
 
 
@@ -82,9 +82,9 @@ MESSAGES: list[Case[ApiError, str]] = [
         "no message", NotFound(ErrorDetails("GET /x", 404, "NotFound", "")), "GET /x: 404 NotFound"
     ),
     Case(
-        "no answer",
+        "no response",
         Unavailable(ErrorDetails("GET /x", 0, "", "it broke")),
-        "GET /x: no answer: it broke",
+        "GET /x: no response: it broke",
     ),
     Case(
         "lines are folded, and a terminal takes no orders",
@@ -94,8 +94,8 @@ MESSAGES: list[Case[ApiError, str]] = [
     Case(
         "Forbidden names what grants the permission",
         Forbidden(ErrorDetails("GET /x", 403, "Forbidden", "no")),
-        "GET /x: 403 Forbidden: no: if this is allowed to nobody yet, a role and its binding have"
-        " to grant it",
+        "GET /x: 403 Forbidden: no: grant the permission with a Role and a RoleBinding, or use an"
+        " account that has it",
     ),
     Case(
         "Unauthorized advises to renew",

@@ -214,7 +214,7 @@ def test_a_namespaced_object_needs_a_namespace(build: Callable[[Key], Request]) 
 def test_what_is_made_needs_a_namespace() -> None:
     """The API server would answer 404 or 405, which helps no caller."""
     with pytest.raises(
-        ValueError, match=r"^podgroups\.scheduling\.run\.ai are namespaced: what is"
+        ValueError, match=r"^podgroups\.scheduling\.run\.ai are namespaced: the new object"
     ):
         create(GROUPS, "", {})
 
@@ -223,7 +223,7 @@ def test_what_is_made_needs_a_namespace() -> None:
 @pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
 def test_an_object_needs_a_name(build: Callable[[Key], Request], name: str) -> None:
     """Without one, a deletion would delete all the objects that there are."""
-    with pytest.raises(ValueError, match="is no name: one of the pods has to be named"):
+    with pytest.raises(ValueError, match="is not a name: an object of pods must be named"):
         build(Key("a", name))
 
 

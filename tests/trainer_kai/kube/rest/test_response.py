@@ -109,7 +109,7 @@ REFUSALS: list[Case[ApiResponse, tuple[type[ApiError], ErrorDetails]]] = [
     Case(
         "nothing",
         ApiResponse(503, b""),
-        (Unavailable, error_details(503, "", "no reason was given")),
+        (Unavailable, error_details(503, "", "no reason given")),
     ),
     Case(
         "the header says when",

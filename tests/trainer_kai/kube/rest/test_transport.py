@@ -115,7 +115,9 @@ async def test_a_token_that_cannot_be_sent(kind: TransportFactory, token: str) -
     async with connected(
         kind, always_answer(200), lambda it: replace(it, credentials=StaticToken(token))
     ) as the:
-        with pytest.raises(ConfigError, match=r"^the test: the token or password holds") as raised:
+        with pytest.raises(
+            ConfigError, match=r"^the test: the token or password contains"
+        ) as raised:
             await the.send()
 
     assert token not in str(raised.value)
@@ -225,7 +227,7 @@ async def test_no_server_listens(kind: TransportFactory) -> None:
         await transport.close()
 
     assert not raised.value.was_sent
-    assert f"no answer: cannot connect to {rest_config.server}, from the test: " in str(
+    assert f"no response: cannot connect to {rest_config.server}, from the test: " in str(
         raised.value
     )
 
@@ -240,7 +242,7 @@ async def test_no_answer_in_time(kind: TransportFactory) -> None:
         await the.server.connections[0].until_closed()
 
         assert error.was_sent
-        assert str(error).endswith(f"https://127.0.0.1:{the.server.port} did not answer in time")
+        assert str(error).endswith(f"https://127.0.0.1:{the.server.port} did not respond in time")
         the.server.answer = always_answer(200)
         assert (await the.send()).status == 200
 
@@ -256,7 +258,7 @@ async def test_an_answer_that_drips(kind: TransportFactory) -> None:
             await asyncio.sleep(0.01)
 
     async with connected(kind, drip) as the:
-        assert "did not answer in time" in str(await the.send_unanswered(GET, 0.08))
+        assert "did not respond in time" in str(await the.send_unanswered(GET, 0.08))
 
 
 @BOTH_TRANSPORTS
@@ -293,8 +295,16 @@ def untrusting(rest_config: RestConfig) -> RestConfig:
 
 
 TLS: list[Case[Callable[[RestConfig], RestConfig], str]] = [
-    Case("an authority we do not know", untrusting, "certificate-authority: {} shows a cert.*give"),
-    Case("another address", elsewhere, "tls-server-name: {} shows a cert.*set it to a name"),
+    Case(
+        "an authority we do not know",
+        untrusting,
+        "certificate-authority: the certificate of {} is not trusted .*: set it to the current CA",
+    ),
+    Case(
+        "another address",
+        elsewhere,
+        "tls-server-name: the certificate of {} is not trusted .*: set it to a name",
+    ),
 ]
 
 
@@ -324,7 +334,7 @@ def test_a_certificate_of_another_time_is_reported_as_that(code: int) -> None:
         RestConfig("https://here", StaticToken(""), origin="the test"), "bad date", code
     )
 
-    assert "look at the date of both machines" in str(error)
+    assert "check the date of both machines" in str(error)
 
 
 @BOTH_TRANSPORTS

@@ -75,7 +75,7 @@ async def test_a_refused_stream(kind: TransportFactory) -> None:
     assert raised.value.retry_after_s == 3
 
 
-SILENT: Final = "did not answer in time"
+SILENT: Final = "did not respond in time"
 SILENCES: list[Case[Answerer, str]] = [
     Case("nothing at all", never_answer, SILENT),
     Case("nothing more", pieces_of(b"a"), SILENT),

@@ -348,7 +348,7 @@ def test_a_silent_stream_ends_before_it_counts_as_dead() -> None:
 
 
 async def test_an_unreadable_object_is_not_there() -> None:
-    """It is reported, the watch goes on, and once it can be read it is added."""
+    """It is reported, the watch continues, and once it can be read it is added."""
     kube = FakeKube()
     kube.put("a", size="many")
     kube.put("b")

@@ -222,7 +222,7 @@ async def test_a_stop_waits_for_calls_that_are_on_and_begins_none(harnesses: Har
     assert ends == ["quick at 3", "slow was cancelled at 6"]
     assert (still_on, harness.running.cancelled()) == (False, True)
     assert [call.kwargs["event"] for call in harness.log.calls] == [
-        "calls cancelled at the end of the grace"
+        "calls cancelled after the grace period"
     ]
 
 
@@ -255,7 +255,7 @@ async def test_a_queue_that_was_stopped_does_not_begin_again(harnesses: Harnesse
     await harness.clock.advance(0)
     await harness.stop()
 
-    with pytest.raises(InvariantError, match="make one for each term"):
+    with pytest.raises(InvariantError, match="create one per term"):
         await harness.queue.run()
 
 

@@ -98,7 +98,7 @@ STAMPED: list[Case[Obj, tuple[Obj, Obj]]] = [
         ({"a": "b"}, {"a": "b", "scheduling.k8s.io/group-name": "job"}),
     ),
     Case(
-        "both, which nobody forbids",
+        "both, which is allowed",
         {"coscheduling": {}, "volcano": {}},
         (
             {"a": "b", "scheduling.x-k8s.io/pod-group": "job"},
@@ -158,7 +158,7 @@ def test_what_no_patch_can_set_stays() -> None:
     pod = f"{node}.template.spec.template.spec"
     assert found.jobset == expanded({}, TORCH).jobset
     assert [str(fault) for fault in found.faults] == [
-        f"{path}: no patch can set this field"
+        f"{path}: a runtime patch cannot set this field"
         for path in (
             f"{at}.managedBy",
             f"{node}.replicas",
@@ -184,37 +184,45 @@ def test_names_that_the_runtime_does_not_have() -> None:
     assert pod.containers == (Container(name="x"), Container(name="node"))
     jobs = "trainingRuntimeSpec.template.spec.replicatedJobs[0]"
     pods = f"spec.runtimePatches[1].{jobs}.template.spec.template.spec"
-    missing = "the runtime's 'node' has no container {!r} here; it is added without an image"
+    missing = (
+        "replicatedJob 'node' of the runtime has no container {!r} in {}, so it is "
+        "added without an image. Name one of the runtime: {}"
+    )
     assert found.faults == (
         FieldError(
             f"spec.runtimePatches[0].{jobs}.name",
-            "'nodes' is no replicatedJob of the runtime; it has node. The JobSet is refused",
+            "the runtime has no replicatedJob 'nodes', so the JobSet is refused. Name one of "
+            "the runtime: node",
         ),
-        FieldError(f"{pods}.initContainers[0].resources", "no patch can set this field"),
-        FieldError(f"{pods}.initContainers[0].name", missing.format("node")),
-        FieldError(f"{pods}.containers[0].name", missing.format("x")),
+        FieldError(f"{pods}.initContainers[0].resources", "a runtime patch cannot set this field"),
+        FieldError(
+            f"{pods}.initContainers[0].name", missing.format("node", "initContainers", "none")
+        ),
+        FieldError(f"{pods}.containers[0].name", missing.format("x", "containers", "node")),
     )
 
 
 NODES = "spec.trainer.numNodes: "
-LABELLED = f"labelled {STEP}=trainer"
+LABELLED = f"with the label {STEP}=trainer"
 UNLABELLED = f"{NODES}has no effect: the runtime has no replicatedJob {LABELLED}"
-NOBODY = (
-    "spec.trainer.resourcesPerNode: nobody gets them: the runtime has no mlPolicy, or no "
-    f"container 'node' in a replicatedJob that is {LABELLED}"
+NO_CONTAINER = (
+    "spec.trainer.resourcesPerNode: has no effect: the runtime has no mlPolicy, or no container "
+    f"'node' in a replicatedJob {LABELLED}"
 )
 REFUSED = (
-    f"{NODES}must be 1: the runtime lacks one of 'node' and 'launcher'; the TrainJob is refused"
+    f"{NODES}must be 1: the runtime lacks replicatedJob 'node' or 'launcher', and the TrainJob "
+    "is refused"
 )
 AS_NODE: Obj = {"mpi": {"runLauncherAsNode": True}}
 GPU: Obj = {"resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
 
 
 def ports(container: str) -> str:
-    """Return the fault of a container whose ports Trainer takes for one."""
+    """Return the fault of a container with ports that Trainer considers the same."""
     return (
-        f"spec.runtimeRef: container '{container}' of the runtime's 'node' has two ports of one "
-        "number or without a name, which Trainer takes for one; the JobSet is refused"
+        f"spec.runtimeRef: in the runtime, container '{container}' of replicatedJob 'node' has "
+        "two ports with the same number or without a name, so the JobSet is refused. Name all "
+        "ports"
     )
 
 
@@ -227,17 +235,17 @@ def listening(name: str, *given: Obj) -> Obj:
 FAULTS: list[Case[tuple[Obj, Obj], list[str]]] = [
     Case("nothing is wrong", ({"trainer": {"numNodes": 2, **GPU}}, TORCH), []),
     Case(
-        "nodes and resources that nobody takes are ignored",
+        "nodes and resources without a receiver are ignored",
         (
             {"trainer": {"numNodes": 2, **GPU}},
             runtime_of(replicated("node"), policy={"torch": {}}),
         ),
-        [UNLABELLED, NOBODY],
+        [UNLABELLED, NO_CONTAINER],
     ),
     Case(
         "resources without an mlPolicy are ignored, nodes are not",
         ({"trainer": {"numNodes": 2, **GPU}}, runtime_of(TRAINER)),
-        [NOBODY],
+        [NO_CONTAINER],
     ),
     Case(
         "resources without a container called node are ignored",
@@ -245,7 +253,7 @@ FAULTS: list[Case[tuple[Obj, Obj], list[str]]] = [
             {"trainer": GPU},
             runtime_of(replicated("node", {"name": "x"}, step="trainer"), policy={}),
         ),
-        [NOBODY],
+        [NO_CONTAINER],
     ),
     Case(
         "a launcher that is one of several nodes, without the others, is refused",
@@ -274,23 +282,33 @@ FAULTS: list[Case[tuple[Obj, Obj], list[str]]] = [
             {"trainer": {"numNodes": 2}},
             runtime_of(replicated("launcher", step="trainer"), policy={"mpi": {}}),
         ),
-        [f"{NODES}has no effect: the runtime has no replicatedJob called 'node'"],
+        [f"{NODES}has no effect: the runtime has no replicatedJob named 'node'"],
     ),
     Case(
         "Flux without a trainer: Trainer dereferences nil, again and again",
         ({}, runtime_of(TRAINER, policy={"flux": {}})),
-        ["spec.trainer: must be there with Flux: Trainer fails without it"],
+        ["spec.trainer: must be set: Trainer fails without it if the runtime uses Flux"],
     ),
     Case("Flux with one", ({"trainer": {}}, runtime_of(TRAINER, policy={"flux": {}})), []),
     Case(
         "a runtime without jobs: a JobSet in which nothing happens",
         ({}, runtime_of(policy={"torch": {}})),
-        ["spec.runtimeRef: the runtime has no replicatedJobs: nothing will run"],
+        [
+            (
+                "spec.runtimeRef: the runtime has no replicatedJobs, so no pods are created. Name "
+                "another runtime"
+            )
+        ],
     ),
     Case(
         "another manager: Trainer leaves it alone",
         ({"managedBy": "kueue.x-k8s.io/other"}, TORCH),
-        ["spec.managedBy: kueue.x-k8s.io/other manages this TrainJob: Trainer builds no JobSet"],
+        [
+            (
+                "spec.managedBy: 'kueue.x-k8s.io/other' manages this TrainJob, so "
+                "Trainer creates no JobSet"
+            )
+        ],
     ),
     Case(
         "Trainer's own manager",

@@ -108,7 +108,7 @@ def any_job(chance: Random, name: str, *, is_first: bool) -> Obj:
 
 
 def any_trainjob(chance: Random) -> tuple[Obj, Obj]:
-    """Return a TrainJob and its runtime, all of whose pods belong together."""
+    """Return a TrainJob and its runtime; all pods belong together."""
     names = ["node", "other", "last"][: chance.choice([1, 1, 2, 3])]
     jobs = [any_job(chance, name, is_first=name == "node") for name in names]
     meta: Obj = {"annotations": {MIN: "1"}} if chance.random() < 0.2 else {}

@@ -1,4 +1,4 @@
-"""Whatever somebody writes into a runtime or a TrainJob, all others wait for it only a moment.
+"""Whatever a user writes into a runtime or a TrainJob, all others wait for it only a moment.
 
 Work is counted in instructions of Python: 20 ms are about two million of them.
 """
@@ -52,7 +52,7 @@ def rjob(name: str = "node", *after: str, pod: Obj | None = None, **spec: Any) -
 
 
 def with_ports(count: int) -> list[Obj]:
-    """Return a runtime whose container has that many ports."""
+    """Return a runtime with a container of that many ports."""
     ports = [{"containerPort": i + 1, "name": f"p{i}"} for i in range(count)]
     return [rjob(pod={"containers": [{"name": "node", "ports": ports}]})]
 

@@ -27,7 +27,7 @@ def pod(limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = 
 
 def wrong(place: str, message: str) -> list[str]:
     """Write that an amount is refused."""
-    return [f"wrong-amount! {RESOURCES}.{place}: {message}; no pod can be made as it is"]
+    return [f"wrong-amount! {RESOURCES}.{place}: {message}. Otherwise no pod can be created"]
 
 
 AMOUNTS = [
@@ -37,7 +37,7 @@ AMOUNTS = [
         pod({GPU: "0.5"}),
         wrong(
             f"limits[{GPU}]",
-            "0.5 must be a whole number, or the annotation gpu-fraction for a part of one",
+            "0.5 must be a whole number, or use the annotation gpu-fraction for a part of a GPU",
         ),
     ),
     Case(
@@ -53,12 +53,12 @@ AMOUNTS = [
     Case(
         "of GPUs both must be the same",
         pod({GPU: 8}, {GPU: 4}),
-        wrong(f"requests[{GPU}]", "4 must be the limit as well, which is 8"),
+        wrong(f"requests[{GPU}]", "4 must equal the limit, which is 8"),
     ),
     Case(
         "of GPUs there must be a limit",
         pod(None, {GPU: 4}),
-        wrong(f"requests[{GPU}]", "4 must be the limit as well, which is none"),
+        wrong(f"requests[{GPU}]", "4 must equal the limit, which is not set"),
     ),
     Case("less than nothing", pod({"cpu": "-1"}), wrong("limits[cpu]", "-1 must not be negative")),
     Case(
@@ -66,7 +66,7 @@ AMOUNTS = [
         pod({"cpu": "many"}),
         wrong(
             "limits[cpu]",
-            '\'many\' is no quantity; write one such as "2", "500m", "1.5", "16Gi" or "1e3"',
+            '\'many\' is not a quantity; write one such as "2", "500m", "1.5", "16Gi" or "1e3"',
         ),
     ),
 ]
@@ -95,8 +95,8 @@ NAMES = [
         named(labels={"priorityClassName": "gold"}),
         [
             (
-                "unknown-priority? metadata.labels[priorityClassName]: there is no PriorityClass "
-                "'gold', so it counts for nothing; there are build, train"
+                "unknown-priority? metadata.labels[priorityClassName]: PriorityClass 'gold' "
+                "does not exist, so the label is ignored. Name an existing one: build, train"
             )
         ],
     ),
@@ -105,9 +105,8 @@ NAMES = [
         jobset(rjob("node", pod={"priorityClassName": "gold"})),
         [
             (
-                f"unknown-priority! {POD}.priorityClassName: there is no PriorityClass 'gold', so "
-                "no "
-                "pod can be made; there are build, train"
+                f"unknown-priority! {POD}.priorityClassName: PriorityClass 'gold' does not "
+                "exist, so no pod can be created. Name an existing one: build, train"
             )
         ],
     ),
@@ -116,9 +115,8 @@ NAMES = [
         named(annotations={TOPOLOGY: "rings", REQUIRED: "rack"}),
         [
             (
-                f"unknown-topology? metadata.annotations[{TOPOLOGY}]: there is no Topology "
-                "'rings'; "
-                "there is racks"
+                f"unknown-topology? metadata.annotations[{TOPOLOGY}]: Topology 'rings' does "
+                "not exist. Name an existing one: racks"
             )
         ],
     ),
@@ -127,8 +125,8 @@ NAMES = [
         named(annotations={TOPOLOGY: "racks", REQUIRED: "row"}),
         [
             (
-                f"unknown-topology? metadata.annotations[{REQUIRED}]: topology racks has no level "
-                "'row'; its levels are zone, rack, kubernetes.io/hostname"
+                f"unknown-topology? metadata.annotations[{REQUIRED}]: Topology 'racks' has no "
+                "level 'row'. Name one of its levels: zone, rack, kubernetes.io/hostname"
             )
         ],
     ),
@@ -137,8 +135,9 @@ NAMES = [
         jobset(rjob("node", annotations={TOPOLOGY: "rings"})),
         [
             (
-                "unknown-topology? spec.replicatedJobs[0].template.metadata.annotations"
-                f"[{TOPOLOGY}]: there is no Topology 'rings'; there is racks"
+                "unknown-topology? "
+                f"spec.replicatedJobs[0].template.metadata.annotations[{TOPOLOGY}]: Topology "
+                "'rings' does not exist. Name an existing one: racks"
             )
         ],
     ),
@@ -147,8 +146,8 @@ NAMES = [
         named(labels={"kai.scheduler/preemptibility": "maybe"}),
         [
             (
-                "not-understood? metadata.labels[kai.scheduler/preemptibility]: 'maybe' must be "
-                "'preemptible' or 'non-preemptible'; it is ignored"
+                "not-understood? metadata.labels[kai.scheduler/preemptibility]: ignored: 'maybe' "
+                "must be 'preemptible' or 'non-preemptible'"
             )
         ],
     ),
@@ -157,13 +156,14 @@ NAMES = [
         named(annotations={"kai.scheduler/preemption-delay": "soon"}),
         [
             (
-                "not-understood? metadata.annotations[kai.scheduler/preemption-delay]: 'soon' is "
-                'no duration; write one such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, '
-                "m and h; it is ignored"
+                "not-understood? metadata.annotations[kai.scheduler/preemption-delay]: ignored: "
+                "'soon' is "
+                'not a duration; write a duration such as "90s", "10m" or "1h30m"; units are ns, '
+                "us, ms, s, m and h"
             )
         ],
     ),
-    Case("a queue is somebody else's care", named(labels={"kai.scheduler/queue": "-"}), []),
+    Case("a queue is validated by another rule", named(labels={"kai.scheduler/queue": "-"}), []),
 ]
 
 
@@ -177,9 +177,9 @@ SYSTEM = "system-node-critical"
 
 # a label, and the classes of the pods → what is found
 REFUSED = (
-    f"priority-refused! metadata.labels[priorityClassName]: it may not choose PriorityClass "
-    f"{SYSTEM}: its value 2000001000 is not below 1000000000; choose build or train, or name it in"
-    " spec.priorityClassName of all pods, where the API server admits it"
+    "priority-refused! metadata.labels[priorityClassName]: choose build or train, or set "
+    f"spec.priorityClassName of all pods to {SYSTEM}, which the API server checks. A label or "
+    f"PodGroup may not choose PriorityClass {SYSTEM}: its value 2000001000 is not below 1000000000"
 )
 CHOSEN = [
     Case("by a label alone", (SYSTEM, "", ""), [REFUSED]),
@@ -194,7 +194,7 @@ CHOSEN = [
 def test_classes_that_a_label_may_not_choose(
     case: Case[tuple[str, str, str], list[str]],
 ) -> None:
-    """Whoever schedules: KAI would let it choose."""
+    """In both modes: KAI would accept it."""
     label, *classes = case.given
     jobs = [
         rjob(name, pod={"priorityClassName": text})
@@ -212,8 +212,8 @@ def test_a_pod_that_says_too_much() -> None:
     whole = pod({f"example.com/r{n}": "1" for n in range(65)})
 
     what = (
-        "spec.containers[*].resources: asks for 65 resources, at most 64 are looked at; name at"
-        " most 64"
+        "spec.containers[*].resources: the pod requests 65 resources, but at most 64 are "
+        "supported; name at most 64"
     )
     assert jobset_findings(whole, RULES) == [f"pod-says-too-much! {POD}: {what}"]
     assert jobset_findings(whole, EXTERNAL) == []
@@ -222,8 +222,9 @@ def test_a_pod_that_says_too_much() -> None:
 def required(path: str) -> str:
     """Write that a required topology is to come."""
     return (
-        f'topology-to-come! {path}[{REQUIRED}]: required topology "rack" of topology "racks" is '
-        f"not supported yet: the pods wait; remove it or use {PREFERRED}"
+        f"topology-to-come! {path}[{REQUIRED}]: required topology level 'rack' of Topology 'racks' "
+        "is not supported yet, so the pods never start. Remove the annotation, or use "
+        f"{PREFERRED}"
     )
 
 
@@ -237,14 +238,14 @@ UNSUPPORTED = [
         named(annotations={TOPOLOGY: "racks", PREFERRED: "rack"}),
         [
             (
-                f'topology-to-come? metadata.annotations[{PREFERRED}]: preferred topology "rack" '
-                'of topology "racks" has no effect yet'
+                f"topology-to-come? metadata.annotations[{PREFERRED}]: preferred topology level "
+                "'rack' of Topology 'racks' has no effect yet"
             )
         ],
     ),
     Case("no level", named(annotations={TOPOLOGY: "racks"}), []),
     Case(
-        "whose groups another program makes",
+        "another program makes its PodGroups",
         named(annotations={**DOMAINS, "kai.scheduler/skip-podgrouper": "true"}),
         [],
     ),
@@ -274,8 +275,8 @@ STAGES = [
         jobset(rjob("a"), rjob("b", "x Ready")),
         [
             (
-                "unreachable! spec.replicatedJobs[1].dependsOn[0].name: there is no replicatedJob "
-                "'x'; before it there is a"
+                "unreachable! spec.replicatedJobs[1].dependsOn[0].name: replicatedJob 'x' "
+                "does not exist. Name one that is listed before: a"
             )
         ],
     ),
@@ -284,17 +285,19 @@ STAGES = [
         jobset(rjob("a", "b Ready"), rjob("b", "a Complete")),
         [
             "unreachable! spec.replicatedJobs[0].dependsOn[0].name: 'b' must be listed before 'a'",
-            "unreachable! spec.replicatedJobs: a and b wait for each other, so none of them begins",
+            (
+                "unreachable! spec.replicatedJobs: replicatedJobs a and b depend on each other, "
+                "so they never begin"
+            ),
         ],
     ),
     Case(
-        "who never ends",
+        "one that never ends",
         jobset(rjob("a", parallelism=0, completions=1), rjob("b", "a Complete")),
         [
             (
-                "unreachable! spec.replicatedJobs[1].dependsOn: 'a' can never be Complete, so b "
-                "never "
-                "begins"
+                "unreachable! spec.replicatedJobs[1].dependsOn: 'a' never becomes Complete, "
+                "so 'b' never begins"
             )
         ],
     ),

@@ -42,9 +42,8 @@ PODS = [
         LintInput(jobset(pods(1, 16)), known_cluster(*EIGHTS, node("small", 4))),
         [
             (
-                f"pod-too-large! {LIMITS}[{GPU}]: each pod of node asks for 16 {GPU}, and the "
-                "largest "
-                "of 5 nodes for it has 8; ask for that or less"
+                f"pod-too-large! {LIMITS}[{GPU}]: each pod of node requests 16 {GPU}, and the "
+                "largest of 5 eligible nodes has 8. Request at most 8"
             )
         ],
     ),
@@ -55,24 +54,28 @@ PODS = [
         ),
         [
             (
-                f"pod-too-large! {LIMITS}[memory]: each pod of node asks for 513Gi memory, and "
-                "the one "
-                "node for it has 512Gi; ask for that or less"
+                f"pod-too-large! {LIMITS}[memory]: each pod of node requests 513Gi memory, and "
+                "the one eligible node has 512Gi. Request at most 512Gi"
             )
         ],
     ),
     Case(
         "each resource is somewhere, and all nowhere",
         LintInput(jobset(WIDE), known_cluster(node("gpus", cpu=32), node("cpus", 0))),
-        [f"pod-too-large! {POD}: no node has all that a pod of node asks for; ask for less"],
+        [
+            (
+                f"pod-too-large! {POD}: no node, even if empty, has all resources that each pod of "
+                "node requests. Request less"
+            )
+        ],
     ),
     Case(
         "no node has any of it today: one may come",
         LintInput(jobset(pods(1, 8)), known_cluster(node("n", 0))),
         [
             (
-                f"no-node-today? {LIMITS}[{GPU}]: no node that takes node has any {GPU} today; "
-                "it waits for one"
+                f"no-node-today? {LIMITS}[{GPU}]: no node that is eligible for pods of node "
+                f"has {GPU} today. The pods wait for such a node"
             )
         ],
     ),
@@ -84,9 +87,8 @@ PODS = [
         ),
         [
             (
-                f"no-node-today? {POD}: no node has gpu=h100 today, which node selects; there is "
-                "a; "
-                "it waits for one"
+                f"no-node-today? {POD}: pods of node select gpu=h100, which no node has today; "
+                "existing values are a. The pods wait for such a node"
             )
         ],
     ),
@@ -96,7 +98,12 @@ PODS = [
             jobset(pods(1, 8, pod={"nodeSelector": {"x": "1", "y": "1"}})),
             known_cluster(node("a", x="1"), node("b", y="1")),
         ),
-        [f"no-node-today? {POD}: no node is what node selects today; it waits for one"],
+        [
+            (
+                f"no-node-today? {POD}: no node matches what pods of node select "
+                "today. The pods wait for such a node"
+            )
+        ],
     ),
     Case(
         "no node today is what is asked for by affinity",
@@ -106,7 +113,12 @@ PODS = [
             ),
             known_cluster(node("n", gpu="a")),
         ),
-        [f"no-node-today? {POD}: no node is what node selects today; it waits for one"],
+        [
+            (
+                f"no-node-today? {POD}: no node matches what pods of node select "
+                "today. The pods wait for such a node"
+            )
+        ],
     ),
     Case(
         "one of two terms is enough",
@@ -133,22 +145,20 @@ PODS = [
         ),
         [
             (
-                f"pod-too-large! {LIMITS}[{GPU}]: each pod of node asks for 8 {GPU}, and the one "
-                "node "
-                "for it has 4; ask for that or less"
+                f"pod-too-large! {LIMITS}[{GPU}]: each pod of node requests 8 {GPU}, and the "
+                "one eligible node has 4. Request at most 4"
             )
         ],
     ),
     Case(
-        "taints that nobody tolerates",
+        "taints without a toleration",
         LintInput(
             jobset(pods(1, 8)), known_cluster(node("n", 8, "team=b:NoSchedule", "x=:NoExecute"))
         ),
         [
             (
-                f"no-node-today? {POD}: node tolerates no node that it selects today; their "
-                "taints are "
-                "team=b:NoSchedule, x=:NoExecute; it waits for one"
+                f"no-node-today? {POD}: pods of node tolerate no node that they select today; "
+                "the taints are team=b:NoSchedule, x=:NoExecute. The pods wait for such a node"
             )
         ],
     ),
@@ -175,9 +185,8 @@ PODS = [
         LintInput(jobset(pods(1, 16)), known_cluster(*EIGHTS, autoscales=True)),
         [
             (
-                f"pod-too-large? {LIMITS}[{GPU}]: each pod of node asks for 16 {GPU}, and the "
-                "largest "
-                "of 4 nodes for it has 8; ask for that or less"
+                f"pod-too-large? {LIMITS}[{GPU}]: each pod of node requests 16 {GPU}, and the "
+                "largest of 4 eligible nodes has 8. Request at most 8"
             )
         ],
     ),
@@ -187,8 +196,8 @@ PODS = [
         LintInput(jobset(pods(1, 16, scheduler="default-scheduler")), known_cluster(*EIGHTS)),
         [
             (
-                f"not-understood? {POD}.schedulerName: node is left to 'default-scheduler', "
-                "which knows nothing of the others"
+                f"not-understood? {POD}.schedulerName: the pods of node are in no PodGroup: "
+                "scheduler 'default-scheduler' places them"
             )
         ],
     ),
@@ -204,8 +213,8 @@ def test_a_pod_alone(case: Case[LintInput, list[str]]) -> None:
 def too_many(count: int, holds: int, nodes: int = 4, name: str = "node") -> str:
     """Write that pods are too many."""
     return (
-        f"unit-too-large! {COUNT}: {count} pods of {name} start together, and the {nodes} nodes "
-        f"for them hold {holds}; ask for {holds} or fewer"
+        f"unit-too-large! {COUNT}: {count} pods of {name} must start together, and the "
+        f"{nodes} eligible nodes hold {holds}. Request at most {holds}"
     )
 
 
@@ -258,9 +267,8 @@ PODGROUPS = [
         LintInput(jobset(pods(3, 8), pods(2, 4, name="other")), known_cluster(*EIGHTS[:3])),
         [
             (
-                f"unit-too-large! {COUNT}: what starts together asks for 32 {GPU}, and the 3 "
-                "nodes for "
-                "them have 24; ask for that or less"
+                f"unit-too-large! {COUNT}: the pods that must start together request 32 {GPU}, "
+                "and the 3 eligible nodes have 24. Request at most 24"
             )
         ],
     ),
@@ -280,9 +288,9 @@ PODGROUPS = [
         ),
         [
             (
-                "unit-too-large! spec.replicatedJobs[1].template.spec.parallelism: what starts "
-                "together "
-                f"asks for 40 {GPU}, and the 4 nodes for them have 32; ask for that or less"
+                "unit-too-large! spec.replicatedJobs[1].template.spec.parallelism: the pods "
+                f"that must start together request 40 {GPU}, and the 4 eligible nodes have 32. "
+                "Request at most 32"
             )
         ],
     ),
@@ -291,15 +299,14 @@ PODGROUPS = [
         LintInput(jobset(pods(111, 0)), known_cluster(node("n"))),
         [
             (
-                f"unit-too-large! {COUNT}: 111 pods of node start together, and the one node for "
-                "them "
-                "holds 110; ask for 110 or fewer"
+                f"unit-too-large! {COUNT}: 111 pods of node must start together, and the one "
+                "eligible node holds 110. Request at most 110"
             )
         ],
     ),
     Case("pods without any wish", LintInput(jobset(pods(110, 0)), known_cluster(node("n"))), []),
     Case(
-        "who groups them himself knows best",
+        "a user that makes the PodGroup knows best",
         LintInput(
             jobset(pods(5, 8), annotations={"kai.scheduler/skip-podgrouper": "true"}),
             known_cluster(*EIGHTS),

@@ -47,17 +47,17 @@ PREEMPTIBLE = {"kai.scheduler/preemptibility": "preemptible"}
 def over_limit_text(requests: int, most: int, queue: str = "team") -> str:
     """Write that a limit is exceeded."""
     return (
-        f"over-limit! {COUNT}: what starts together asks for {requests} GPU, and queue {queue} may "
-        f"have {most} GPU at most; ask for that or less, or name another queue"
+        f"over-limit! {COUNT}: the pods that must start together request {requests} GPU, and the "
+        f"limit of queue {queue} is {most} GPU. Request at most {most} GPU, or name another queue"
     )
 
 
 def over_quota_text(requests: int, most: int, queue: str = "team") -> str:
     """Write that a non-preemptible PodGroup exceeds a quota."""
     return (
-        f"over-quota! {COUNT}: it cannot be preempted and asks for {requests} GPU, "
-        "and the quota of "
-        f"queue {queue} is {most} GPU; ask for that or less, or let it be preempted"
+        f"over-quota! {COUNT}: the TrainJob is non-preemptible and requests {requests} GPU, and "
+        f"the quota of queue {queue} is {most} GPU. Request at most {most} GPU, or set "
+        "kai.scheduler/preemptibility: preemptible"
     )
 
 
@@ -67,7 +67,7 @@ CHARGED = [
     Case(
         "more than the limit above",
         (jobset(pods(3, 8)), "guests"),
-        [over_limit_text(24, 16, "all above guests")],
+        [over_limit_text(24, 16, "all, a parent of guests,")],
     ),
     Case("a queue that is not there", (jobset(pods(3, 8)), "new"), []),
     Case(
@@ -124,9 +124,8 @@ def test_what_a_queue_does_not_mention_it_may_not_have() -> None:
 
     assert findings(LintInput(whole, known_cluster(queues=queues))) == [
         (
-            f"over-limit! {COUNT}: what starts together asks for 2 CPU, and queue team may have 0 "
-            "CPU "
-            "at most; ask for that or less, or name another queue"
+            f"over-limit! {COUNT}: the pods that must start together request 2 CPU, and the "
+            "limit of queue team is 0 CPU. Request no CPU, or name another queue"
         )
     ]
 
@@ -143,9 +142,9 @@ RACKS = [
 def too_small_text(count: int, level: str, best: int) -> str:
     """Write that a domain is too small."""
     return (
-        f"domain-too-small! metadata.annotations[{REQUIRED}]: {count} pods of node must be in one "
-        f"{level} of topology racks, and the largest holds {best}; ask for {best} or fewer, or a "
-        "coarser level"
+        f"domain-too-small! metadata.annotations[{REQUIRED}]: {count} pods of node must be in "
+        f"one {level} of Topology racks, and the largest holds {best}. Request at most {best} "
+        "pods, or a coarser level"
     )
 
 
@@ -173,8 +172,8 @@ TOGETHER = [
         [
             (
                 f"domain-too-small! metadata.annotations[{REQUIRED}]: 3 pods of node and other "
-                "must be "
-                "in one rack of topology racks, and none holds them"
+                "must be in one rack of Topology racks, and none holds them. Request less, or "
+                "a coarser level"
             )
         ],
     ),
@@ -184,10 +183,9 @@ TOGETHER = [
         [
             (
                 "domain-too-small! "
-                f"spec.replicatedJobs[0].template.metadata.annotations[{REQUIRED}]: 3 "
-                "pods of node must be in one rack of topology racks, and the largest holds 2; ask "
-                "for 2 "
-                "or fewer, or a coarser level"
+                f"spec.replicatedJobs[0].template.metadata.annotations[{REQUIRED}]: 3 pods of "
+                "node must be in one rack of Topology racks, and the largest holds 2. Request "
+                "at most 2 pods, or a coarser level"
             )
         ],
     ),
@@ -211,8 +209,9 @@ TOGETHER = [
         ),
         [
             (
-                f"no-node-today? metadata.annotations[{REQUIRED}]: no node that takes them has "
-                "all of the labels zone, rack today; it waits for one"
+                f"no-node-today? metadata.annotations[{REQUIRED}]: no node that is eligible "
+                "for the pods has all of the labels zone, rack today. The pods wait for such "
+                "a node"
             )
         ],
     ),

@@ -18,7 +18,7 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED = f"{TOPOLOGY}-required-placement"
 UNSUPPORTED = (
-    "is not supported yet: the pods wait; remove it or use "
+    "is not supported yet, so the pods never start. Remove the annotation, or use "
     "kai.scheduler/topology-preferred-placement"
 )
 EIGHTS = known_cluster(*(node(f"n{i}", rack=f"r{i % 2}", zone="z") for i in range(4)))
@@ -75,9 +75,8 @@ PATHS = [
         TrainJobInput(job(5), runtime()),
         [
             (
-                "unit-too-large! spec.trainer.numNodes: 5 pods of node start together, and the 4 "
-                "nodes "
-                "for them hold 4; ask for 4 or fewer"
+                "unit-too-large! spec.trainer.numNodes: 5 pods of node must start together, "
+                "and the 4 eligible nodes hold 4. Request at most 4"
             )
         ],
     ),
@@ -86,9 +85,9 @@ PATHS = [
         TrainJobInput(job(), runtime(mlPolicy={"numNodes": 5})),
         [
             (
-                "unit-too-large! spec.runtimeRef: 5 pods of node start together, and the 4 nodes "
-                "for "
-                f"them hold 4; ask for 4 or fewer ({IN_RUNTIME}.template.spec.parallelism)"
+                "unit-too-large! spec.runtimeRef: 5 pods of node must start together, and the "
+                "4 eligible nodes hold 4. Request at most 4 "
+                f"({IN_RUNTIME}.template.spec.parallelism)"
             )
         ],
     ),
@@ -98,8 +97,8 @@ PATHS = [
         [
             (
                 f"pod-too-large! spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node "
-                "asks "
-                f"for 16 {GPU}, and the largest of 4 nodes for it has 8; ask for that or less"
+                f"requests 16 {GPU}, and the largest of 4 eligible nodes has 8. Request at "
+                "most 8"
             )
         ],
     ),
@@ -108,10 +107,9 @@ PATHS = [
         TrainJobInput(job(), runtime(16)),
         [
             (
-                f"pod-too-large! spec.runtimeRef: each pod of node asks for 16 {GPU}, and the "
-                "largest "
-                f"of 4 nodes for it has 8; ask for that or less ({IN_RUNTIME}"
-                f".template.spec.template.spec.containers[1].resources.limits[{GPU}])"
+                f"pod-too-large! spec.runtimeRef: each pod of node requests 16 {GPU}, and the "
+                "largest of 4 eligible nodes has 8. Request at most 8 "
+                f"({IN_RUNTIME}.template.spec.template.spec.containers[1].resources.limits[{GPU}])"
             )
         ],
     ),
@@ -120,9 +118,8 @@ PATHS = [
         TrainJobInput(job(trainer={"resourcesPerNode": {"requests": {GPU: 4}}}), runtime()),
         [
             (
-                f"wrong-amount! spec.trainer.resourcesPerNode.requests[{GPU}]: 4 must be the "
-                "limit as "
-                "well, which is 8; no pod can be made as it is"
+                f"wrong-amount! spec.trainer.resourcesPerNode.requests[{GPU}]: 4 must equal "
+                "the limit, which is 8. Otherwise no pod can be created"
             )
         ],
     ),
@@ -131,8 +128,8 @@ PATHS = [
         TrainJobInput(job(metadata={"labels": {"priorityClassName": "gold"}}), runtime()),
         [
             (
-                "unknown-priority? metadata.labels[priorityClassName]: there is no PriorityClass "
-                "'gold', so it counts for nothing; there are build, train"
+                "unknown-priority? metadata.labels[priorityClassName]: PriorityClass 'gold' "
+                "does not exist, so the label is ignored. Name an existing one: build, train"
             )
         ],
     ),
@@ -152,14 +149,13 @@ PATHS = [
         ),
         [
             (
-                f'topology-to-come! metadata.annotations[{REQUIRED}]: required topology "rack" of '
-                f'topology "racks" {UNSUPPORTED}'
+                f"topology-to-come! metadata.annotations[{REQUIRED}]: required topology level "
+                f"'rack' of Topology 'racks' {UNSUPPORTED}"
             ),
             (
-                f"domain-too-small! metadata.annotations[{REQUIRED}]: 3 pods of node must be in "
-                "one "
-                "rack of topology racks, and the largest holds 2; ask for 2 or fewer, or a "
-                "coarser level"
+                f"domain-too-small! metadata.annotations[{REQUIRED}]: 3 pods of node must be "
+                "in one rack of Topology racks, and the largest holds 2. Request at most 2 "
+                "pods, or a coarser level"
             ),
         ],
     ),
@@ -170,14 +166,15 @@ PATHS = [
         ),
         [
             (
-                'topology-to-come! spec.runtimeRef: required topology "rack" of topology "racks" '
-                f"{UNSUPPORTED} (ClusterTrainingRuntime torch, "
+                "topology-to-come! spec.runtimeRef: required topology level 'rack' of Topology "
+                f"'racks' {UNSUPPORTED} (ClusterTrainingRuntime torch, "
                 f"spec.template.metadata.annotations[{REQUIRED}])"
             ),
             (
-                "domain-too-small! spec.runtimeRef: 3 pods of node must be in one rack of topology "
-                "racks, and the largest holds 2; ask for 2 or fewer, or a coarser level "
-                f"(ClusterTrainingRuntime torch, spec.template.metadata.annotations[{REQUIRED}])"
+                "domain-too-small! spec.runtimeRef: 3 pods of node must be in one rack of "
+                "Topology racks, and the largest holds 2. Request at most 2 pods, or a "
+                "coarser level (ClusterTrainingRuntime torch, "
+                f"spec.template.metadata.annotations[{REQUIRED}])"
             ),
         ],
     ),
@@ -197,9 +194,8 @@ PATHS = [
         ),
         [
             (
-                "unreachable! spec.runtimeRef: there is no replicatedJob 'b'; before it there is "
-                "none: "
-                "this is the first one (ClusterTrainingRuntime torch, "
+                "unreachable! spec.runtimeRef: replicatedJob 'b' does not exist. Remove "
+                "dependsOn (ClusterTrainingRuntime torch, "
                 "spec.template.spec.replicatedJobs[0].dependsOn[0].name)"
             )
         ],
@@ -207,15 +203,20 @@ PATHS = [
     Case(
         "what Trainer refuses to build",
         TrainJobInput(job(), runtime(template={"spec": {"replicatedJobs": []}})),
-        ["not-built! spec.runtimeRef: the runtime has no replicatedJobs: nothing will run"],
+        [
+            (
+                "not-built! spec.runtimeRef: the runtime has no replicatedJobs, so no pods are "
+                "created. Name another runtime"
+            )
+        ],
     ),
     Case(
         "what has no effect refuses nothing",
         TrainJobInput(job(2), runtime(template={"spec": {"replicatedJobs": [{"name": "a"}]}})),
         [
             (
-                "not-built? spec.trainer.numNodes: has no effect: the runtime has no replicatedJob "
-                f"labelled {STEP}=trainer"
+                "not-built? spec.trainer.numNodes: has no effect: the runtime has no "
+                f"replicatedJob with the label {STEP}=trainer"
             )
         ],
     ),
@@ -224,20 +225,20 @@ PATHS = [
         TrainJobInput(job(2), runtime(), known_cluster(queues={"team": queue_spec(limit=8)})),
         [
             (
-                "over-limit! spec.trainer.numNodes: what starts together asks for 16 GPU, and "
-                "queue team "
-                "may have 8 GPU at most; ask for that or less, or name another queue"
+                "over-limit! spec.trainer.numNodes: the pods that must start together request "
+                "16 GPU, and the limit of queue team is 8 GPU. Request at most 8 GPU, or name "
+                "another queue"
             )
         ],
     ),
     Case("no pods at all", TrainJobInput(job(0, gpus=99), runtime()), []),
     Case(
-        "somebody else builds it",
+        "another controller builds it",
         TrainJobInput(job(99, managedBy="kueue.x-k8s.io/multikueue"), runtime()),
         [],
     ),
     Case(
-        "somebody else places it",
+        "another scheduler places it",
         TrainJobInput(job(99), runtime(podGroupPolicy={"volcano": {}})),
         [],
     ),
@@ -263,8 +264,10 @@ def test_a_shipped_runtime_has_no_findings(path: Any) -> None:
 
 REFUSED = [
     Case("what never runs", Finding("p", "m", blocks=True, code=FindingCode.UNREACHABLE), True),
-    Case("a name that nobody has", Finding("p", "m", code=FindingCode.UNKNOWN_PRIORITY), True),
-    Case("a topology that nobody has", Finding("p", "m", code=FindingCode.UNKNOWN_TOPOLOGY), True),
+    Case("a name that does not exist", Finding("p", "m", code=FindingCode.UNKNOWN_PRIORITY), True),
+    Case(
+        "a topology that does not exist", Finding("p", "m", code=FindingCode.UNKNOWN_TOPOLOGY), True
+    ),
     Case("a node that may come", Finding("p", "m", code=FindingCode.NO_NODE_TODAY), False),
     Case("what is ignored", Finding("p", "m", code=FindingCode.INVALID_VALUE), False),
 ]

@@ -25,7 +25,7 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules, podgroup_manif
 from trainer_kai.policy.podgroups.planned import plan_podgroups
 
 OURS = "kai-scheduler"
-README = ROOT / "trainer_kai" / "policy" / "README.md"
+PAGE = ROOT / "docs" / "grouping.md"
 # What a pod needs, in full.
 POD: dict[str, Any] = {
     "containers": [{"resources": {"limits": {"cpu": "500m"}, "requests": {"memory": "1Gi"}}}],
@@ -229,11 +229,11 @@ def test_it_is_read_as_it_was_written(of: JobSet) -> None:
 # replicas and count of each of `later`, replicas of `after` -> what is wrong with it
 UNREAD: list[Case[tuple[list[tuple[int, int]], int], str]] = [
     Case("as many as are expected", ([(100, 1000)], 3000), ""),
-    Case("in all", ([(100, 1000), (1, 1)], 0), "later: 100001 pods are expected, and 100000"),
+    Case("in all", ([(100, 1000), (1, 1)], 0), "later: 100001 expected pods, and the maximum"),
     Case("what is below zero is nothing", ([(100, 1000), (-5, 7), (5, -7), (-2, -2)], 0), ""),
-    Case("too many replicas", ([(3001, 0)], 0), "later: 3001 replicas, and 3000 are the most"),
-    Case("of an earlier stage", ([], 3001), "after: 3001 replicas, and 3000 are the most"),
-    Case("larger than any machine word", ([(1, 10**40)], 0), f"later: {10**40} pods are expected"),
+    Case("too many replicas", ([(3001, 0)], 0), "later: 3001 replicas, and the maximum is 3000"),
+    Case("of an earlier stage", ([], 3001), "after: 3001 replicas, and the maximum is 3000"),
+    Case("larger than any machine word", ([(1, 10**40)], 0), f"later: {10**40} expected pods"),
 ]
 
 
@@ -298,8 +298,8 @@ def test_pods_that_say_something_of_others_are_fewer(case: Case[dict[str, Any], 
     with pytest.raises(msgspec.ValidationError) as caught:
         read_anticipated(text_read)
     assert str(caught.value) == (
-        "later: 5001 pods with affinity, spread or ports are expected, and 5000 of one PodGroup"
-        " are the most"
+        "later: 5001 expected pods with affinity, spread or ports, and the maximum for one "
+        "PodGroup is 5000"
     )
 
 
@@ -308,7 +308,9 @@ def test_host_ports_are_such_a_thing() -> None:
     ports = {"containers": [{"ports": [{"hostPort": 80}]}]}
     one = {"subGroupPrefix": "a-", "replicas": 1, "hostPorts": [{"port": 80}]}
     assert read_anticipated(json.dumps({"later": [{**one, "count": 5000}]})).later
-    with pytest.raises(msgspec.ValidationError, match="5001 pods with affinity, spread or ports"):
+    with pytest.raises(
+        msgspec.ValidationError, match="5001 expected pods with affinity, spread or ports"
+    ):
         read_anticipated(json.dumps({"later": [{**one, "count": 5001}]}))
     large = plan_podgroups(
         jobset(rjob("a"), rjob("b", "a Ready", parallelism=5001, pod=ports)), OURS
@@ -317,12 +319,12 @@ def test_host_ports_are_such_a_thing() -> None:
 
 
 def test_the_schema_is_that_of_the_code() -> None:
-    """The README says how it is written anew."""
+    """The README of the room has the command that writes it again."""
     assert PATH.read_text() == schema()
 
 
-def test_the_example_in_the_readme_is_what_a_group_says() -> None:
-    """Of a TrainJob whose nodes wait for its data, and whose launcher waits for its nodes."""
+def test_the_example_in_the_docs_is_what_a_podgroup_has() -> None:
+    """Its nodes wait for its data, and its launcher waits for its nodes."""
     pod = {"containers": [{"resources": {"limits": {"cpu": 1}}}]}
     of = jobset(
         rjob("data", step="dataset-initializer"),
@@ -333,7 +335,7 @@ def test_the_example_in_the_readme_is_what_a_group_says() -> None:
         of, plan_podgroups(of, OURS), GroupingRules("bundled", OURS, "default-queue")
     )
 
-    example = README.read_text().split("```json\n")[1].split("```")[0]
+    example = PAGE.read_text().split("```json\n")[1].split("```")[0]
 
     text_read = group["metadata"]["annotations"]["trainer-kai.dev/anticipated"]
     assert json.loads(text_read) == json.loads(example)

@@ -325,7 +325,7 @@ def test_what_is_asked_for_is_the_minimum() -> None:
 
 
 def test_the_group_of_a_stage_says_after_what() -> None:
-    """For users who look at it."""
+    """For users that read it."""
     subject = jobset(
         rjob("x", step=DATA),
         rjob("y", step=MODEL),
@@ -355,7 +355,7 @@ MINIMA: list[Case[tuple[list[ManifestFields], dict[str, JobPodCounts]], int]] = 
     Case("some are not made yet", (GANG, {"a_0": JobPodCounts(waiting=1)}), 5),
     Case("all wait", (GANG, {"a_0": JobPodCounts(waiting=3), "b_0": JobPodCounts(waiting=2)}), 5),
     Case(
-        "nobody waits beside those that are done",
+        "no pod waits beside finished ones",
         (GANG, {"a_0": JobPodCounts(bound=1, succeeded=2), "b_0": JobPodCounts(succeeded=2)}),
         5,
     ),
@@ -393,12 +393,12 @@ MINIMA: list[Case[tuple[list[ManifestFields], dict[str, JobPodCounts]], int]] = 
         2,
     ),
     Case(
-        "a work queue makes nobody again once one has succeeded",
+        "a work queue recreates no pod once one has succeeded",
         (QUEUE, {"a_0": JobPodCounts(bound=1, succeeded=1), "b_0": JobPodCounts(waiting=1)}),
         2,
     ),
     Case(
-        "who only occupies is not alive",
+        "a pod that only occupies a node is not alive",
         (
             GANG,
             {

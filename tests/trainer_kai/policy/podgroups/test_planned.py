@@ -86,12 +86,12 @@ CASES: list[Case[JobSet, tuple[list[str], list[str]]]] = [
         ([], []),
     ),
     Case(
-        "who begins at the start, connected or not",
+        "all that begin at the start, connected or not",
         jobset(rjob("a", replicas=2), rjob("b", parallelism=3)),
         (["Main: 2x1 a + 1x3 b"], ["Main: 2x1 a + 1x3 b"]),
     ),
     Case(
-        "who begins at the same moment, after a stage",
+        "all that begin at the same moment, after a stage",
         jobset(
             rjob("a"), rjob("b", "a Complete"), rjob("c", "a Complete"), rjob("d", "b Complete")
         ),
@@ -147,7 +147,7 @@ CASES: list[Case[JobSet, tuple[list[str], list[str]]]] = [
         (["a: 1x1 a", "b: 1x1 b after x Ready"],) * 2,
     ),
     Case(
-        "another scheduler beside and between: later, but for nobody of ours",
+        "another scheduler beside and between: later, but for none of ours",
         jobset(
             rjob("a"), rjob("x", "a Ready", scheduler=FOREIGN), rjob("b", "x Complete", "a Ready")
         ),
@@ -210,8 +210,8 @@ def test_pods_of_another_scheduler_are_reported() -> None:
     assert descriptions(plan) == ["Main: 1x1 a + 1x1 c"]
     assert [str(finding) for finding in plan.findings] == [
         (
-            "spec.replicatedJobs[1].template.spec.template.spec.schedulerName: b is left to "
-            "'default-scheduler', which knows nothing of the others"
+            "spec.replicatedJobs[1].template.spec.template.spec.schedulerName: the pods of b "
+            "are in no PodGroup: scheduler 'default-scheduler' places them"
         )
     ]
     assert not plan.findings[0].blocks
@@ -228,13 +228,13 @@ MIN_MEMBERS = [
     Case(
         "more than there can be",
         {"minimum": "4"},
-        (3, [f"{AT}: 4 is more than the 3 pods that each of its Jobs has at once"]),
+        (3, [f"{AT}: 4 is more than the pods of each Job at the same time. 3 is used"]),
     ),
     *(
         Case(
             f"{text} is no count",
             {"minimum": text},
-            (3, [f"{AT}: {text!r} must be a whole number from 1 on; it is ignored"]),
+            (3, [f"{AT}: ignored: {text!r} must be a whole number, 1 or more"]),
         )
         for text in ("0", "-1", "1.5", "two", " 1", "01", "9" * 30)
     ),
@@ -278,16 +278,30 @@ def test_min_subgroups_of_podgroups(text: str, needed: list[int]) -> None:
 # replicas and pods of each of what comes later, in stages or not -> the finding
 TOO_LARGE: list[Case[tuple[int, int, bool], str]] = [
     Case("as many as are expected", (100, MOST_EXPECTED // 100, False), ""),
-    Case("one more", (1, MOST_EXPECTED + 1, False), "b would have 100001 pods that come later"),
-    Case("many of many", (300, 334, False), "b would have 100200 pods that come later"),
+    Case(
+        "one more",
+        (1, MOST_EXPECTED + 1, False),
+        "b would have 100001 expected pods (they start after others",
+    ),
+    Case(
+        "many of many",
+        (300, 334, False),
+        "b would have 100200 expected pods (they start after others",
+    ),
     Case("all pods of a stage are there at once", (1, MOST_EXPECTED + 1, True), ""),
     Case("as many sub-groups as there may be", (MOST_SUB_GROUPS - 3, 1, False), ""),
     Case(
-        "one more sub-group", (MOST_SUB_GROUPS - 2, 1, False), "a and b would need 3001 sub-groups"
+        "one more sub-group",
+        (MOST_SUB_GROUPS - 2, 1, False),
+        "the PodGroup of a and b would have 3001 sub-groups",
     ),
     Case("as many Jobs as a stage may have", (MOST_SUB_GROUPS, 1, True), ""),
-    Case("one more Job", (MOST_SUB_GROUPS + 1, 1, True), "b would have 3001 Jobs"),
-    Case("as many as can be written", (2**31 - 1, 2**31 - 1, True), "b would have 2147483647 Jobs"),
+    Case("one more Job", (MOST_SUB_GROUPS + 1, 1, True), "the PodGroup of b would have 3001 Jobs"),
+    Case(
+        "as many as can be written",
+        (2**31 - 1, 2**31 - 1, True),
+        "the PodGroup of b would have 2147483647 Jobs",
+    ),
 ]
 
 
@@ -411,9 +425,9 @@ def test_no_plan_raises(data: st.DataObject) -> None:
 
 NUMBERS = range(32)
 MANY = [
-    Case("who begin at the start", jobset(*(rjob(f"j{i}") for i in range(64))), 500_000),
+    Case("all begin at the start", jobset(*(rjob(f"j{i}") for i in range(64))), 500_000),
     Case(
-        "who begin after all initializers",
+        "all begin after all initializers",
         jobset(
             *(init(DATA) | {"name": f"i{i}"} for i in NUMBERS),
             *(rjob(f"j{i}", *(f"i{k} Complete" for k in NUMBERS[:20])) for i in NUMBERS),

@@ -37,7 +37,7 @@ DONE: Obj = {"phase": "Succeeded", "node": True}
 RUNNING: Obj = {"phase": "Running", "node": True}
 # pods -> what they are good for
 CASES: list[Case[list[Obj], dict[str, JobPodCounts]]] = [
-    Case("nobody", [], {}),
+    Case("no pods", [], {}),
     Case(
         "waiting, bound and done",
         [pod(), pod(node=True), pod(**RUNNING), pod(**DONE)],
@@ -49,17 +49,17 @@ CASES: list[Case[list[Obj], dict[str, JobPodCounts]]] = [
         {"node-replica-0": JobPodCounts(waiting=1), "node-replica-1": JobPodCounts(waiting=1)},
     ),
     Case(
-        "who failed is nothing",
+        "a failed pod does not count",
         [pod(phase="Failed", node=True)],
         {"node-replica-0": JobPodCounts()},
     ),
     Case(
-        "who is going just occupies",
+        "a terminating pod only occupies",
         [pod(**RUNNING, going=True), pod(going=True), pod(node=True, phase="Failed", going=True)],
         {"node-replica-0": JobPodCounts(occupying=1)},
     ),
     Case(
-        "who succeeded has done so, going or not",
+        "a succeeded pod counts, terminating or not",
         [pod(**DONE, going=True)],
         {"node-replica-0": JobPodCounts(succeeded=1)},
     ),

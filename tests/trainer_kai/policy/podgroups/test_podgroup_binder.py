@@ -66,14 +66,14 @@ ALL = [group(TREE)]
 NOW = [group(TREE, later=LATER)]
 # PodGroups and pods -> the pods that may be bound
 CASES: list[Case[tuple[list[Obj], list[Obj]], list[str]]] = [
-    Case("nobody", ([], []), []),
-    Case("whose group is not there waits", ([], [N0, N1]), []),
+    Case("no pods", ([], []), []),
+    Case("a pod without its PodGroup waits", ([], [N0, N1]), []),
     Case(
         "a group of another namespace is another one", (NOW, [pod("n", "node", namespace="x")]), []
     ),
     Case("not all of a sub-group", (NOW, [N0]), []),
     Case("all but those that come later", (NOW, [N0, N1]), ["n0", "n1"]),
-    Case("who says nothing of later waits for all", (ALL, [N0, N1]), []),
+    Case("without anticipated pods it waits for all", (ALL, [N0, N1]), []),
     Case("all", (ALL, [N0, N1, L]), ["l", "n0", "n1"]),
     Case("later ones as they come", (NOW, [RUN0, RUN0, L]), ["l"]),
     Case("one that is made again", (NOW, [RUN0, N1, L]), ["l", "n1"]),

@@ -126,9 +126,9 @@ def test_a_message_says_what_is_kept_and_until_when() -> None:
 
     (reported,) = map(str, found.deferred)
     assert reported == (
-        "metadata.labels[kai.scheduler/preemptibility]: while pods run their PodGroup keeps "
-        "preemptibility none; 'non-preemptible' counts once no pod of it is on a node: suspend the "
-        "TrainJob, and resume it"
+        "metadata.labels[kai.scheduler/preemptibility]: preemptibility remains none while "
+        "pods of the PodGroup run. To use 'non-preemptible', suspend the TrainJob and resume "
+        "it"
     )
 
 

@@ -72,7 +72,7 @@ def test_events_with_long_names_are_skipped(name: str) -> None:
 
 
 def jobset(name: str = "job", *jobs: str, **fields: Any) -> JobSet:
-    """Return a JobSet whose Jobs have four pods each, at most three at a time."""
+    """Return a JobSet with Jobs of four pods each, at most three at a time."""
     template = JobTemplate(spec=JobSpec(parallelism=3, completions=4))
     names = jobs or ("node",)
     replicated = tuple(ReplicatedJob(name=it, replicas=2, template=template) for it in names)

@@ -93,21 +93,21 @@ BOUNDS: list[Case[Any, tuple[int, str]]] = [
     Case(
         "resources",
         _resources,
-        (MOST_RESOURCES, "spec.containers[*].resources: asks for {} resources"),
+        (MOST_RESOURCES, "spec.containers[*].resources: the pod requests {} resources"),
     ),
-    Case("ports", _ports, (MOST_PORTS, "spec.containers[*].ports: takes {} host ports")),
+    Case("ports", _ports, (MOST_PORTS, "spec.containers[*].ports: the pod uses {} host ports")),
     Case(
         "terms",
         _terms,
         (
             MOST_TERMS,
-            "spec.affinity, spec.topologySpreadConstraints: has {} terms that speak of other pods",
+            "spec.affinity, spec.topologySpreadConstraints: the pod has {} terms about other pods",
         ),
     ),
     Case(
         "expressions",
         _nodes,
-        (MOST_EXPRESSIONS, "spec.nodeSelector, spec.affinity: has {} selector expressions"),
+        (MOST_EXPRESSIONS, "spec.nodeSelector, spec.affinity: the pod has {} selector expressions"),
     ),
     Case(
         "values",
@@ -117,18 +117,18 @@ BOUNDS: list[Case[Any, tuple[int, str]]] = [
         },
         (
             MOST_VALUES,
-            "spec.nodeSelector, spec.affinity: names {} values in selector expressions",
+            "spec.nodeSelector, spec.affinity: the pod names {} values in selector expressions",
         ),
     ),
     Case(
         "tolerations",
         lambda number: {"tolerations": [{"key": "k"}] * number},
-        (MOST_TOLERATIONS, "spec.tolerations: has {} tolerations"),
+        (MOST_TOLERATIONS, "spec.tolerations: the pod has {} tolerations"),
     ),
     Case(
         "volumes",
         lambda number: {"volumes": [{"name": "v"}] * number},
-        (MOST_VOLUMES, "spec.volumes: has {} volumes"),
+        (MOST_VOLUMES, "spec.volumes: the pod has {} volumes"),
     ),
 ]
 
@@ -143,7 +143,7 @@ def test_bounds(case: Case[Any, tuple[int, str]]) -> None:
     most, message = case.want
 
     assert spec_limit_fault(_spec(case.given(most))) is None
-    want = f"{message.format(most + 1)}, at most {most} are looked at; name at most {most}"
+    want = f"{message.format(most + 1)}, but at most {most} are supported; name at most {most}"
     assert spec_limit_fault(_spec(case.given(most + 1))) == want
 
 
@@ -151,9 +151,10 @@ def test_values_of_terms() -> None:
     """Labels, namespaces and the labels of the pod itself count as well."""
     assert spec_limit_fault(_spec(_pods(MOST_VALUES))) is None
     want = (
-        f"spec.nodeSelector, spec.affinity: names {MOST_VALUES + 4} values in selector expressions"
+        f"spec.nodeSelector, spec.affinity: the pod names {MOST_VALUES + 4} values in selector "
+        "expressions"
     )
-    most = f"at most {MOST_VALUES} are looked at; name at most {MOST_VALUES}"
+    most = f"but at most {MOST_VALUES} are supported; name at most {MOST_VALUES}"
     assert spec_limit_fault(_spec(_pods(MOST_VALUES + 4))) == f"{want}, {most}"
 
 
@@ -162,9 +163,9 @@ def test_ports_in_the_network_of_the_node() -> None:
     fault = {"hostNetwork": True, **_ports(MOST_PORTS + 1)}
 
     assert spec_limit_fault(_spec(fault)) == (
-        f"spec.containers[*].ports: takes {MOST_PORTS + 1} host ports, at most {MOST_PORTS} are"
-        f" looked at; name at most {MOST_PORTS}: with hostNetwork each containerPort is a host"
-        " port, remove containerPorts that need no host port"
+        f"spec.containers[*].ports: the pod uses {MOST_PORTS + 1} host ports, but at most "
+        f"{MOST_PORTS} are supported; name at most {MOST_PORTS}. With hostNetwork each "
+        "containerPort is a host port: remove containerPorts that need no host port"
     )
 
 

@@ -89,17 +89,18 @@ def test_what_a_site_offers() -> None:
 
     assert choosable.refusal("build") is choosable.refusal("low") is None
     assert choosable.refusal("highest") == (
-        "it may not choose PriorityClass highest: the setting priority_classes of the"
-        " scheduler does not name it; choose build, low, train or usual, or name it in"
-        " spec.priorityClassName of all pods, where the API server admits it"
+        "choose build, low, train or usual, or set spec.priorityClassName of all pods to highest, "
+        "which the API server checks. A label or PodGroup may not choose PriorityClass highest: the"
+        " setting priority_classes of the scheduler does not list it"
     )
-    assert (choosable.refusal("ours") or "").startswith(
-        "it may not choose PriorityClass ours: its value 1000000000 is not below 1000000000;"
+    assert (choosable.refusal("ours") or "").endswith(
+        "may not choose PriorityClass ours: its value 1000000000 is not below 1000000000"
     )
 
 
 @pytest.mark.parametrize(
-    ("names", "right"), [("a", "choose a, or"), ("ab", "choose a or b, or"), ("", "name none, or")]
+    ("names", "right"),
+    [("a", "choose a, or"), ("ab", "choose a or b, or"), ("", "choose none, or")],
 )
 def test_what_is_right(names: str, right: str) -> None:
     """As many as there are."""
@@ -108,7 +109,8 @@ def test_what_is_right(names: str, right: str) -> None:
         for name in (*names, "x")
     }
 
-    assert f"; {right} name it" in (SelectablePriorityClasses(classes).refusal("x") or "")
+    refusal = SelectablePriorityClasses(classes).refusal("x") or ""
+    assert refusal.startswith(f"{right} set spec.priorityClassName of all pods to x, ")
 
 
 def test_values() -> None:

@@ -1,4 +1,4 @@
-"""Who may use a queue, as the queues say it."""
+"""Which namespaces may use a queue, by its annotation."""
 
 import shlex
 
@@ -86,7 +86,7 @@ def test_by_what_a_queue_is_closed() -> None:
         == "annotation trainer-kai.dev/access of queue team"
     )
     assert closed_reason(EffectiveQueueAccess(None)) == (
-        "queue_access.unannotated is closed, and it has no annotation"
+        "the setting queue_access.unannotated is closed, and the queue has no annotation"
     )
 
 
@@ -95,6 +95,8 @@ def test_the_commands_are_whole() -> None:
     user = "it's me; rm -rf /"
 
     assert grant_command("q", "ns") == "trainer-kai queue allow q -n ns"
+    own = grant_command("q", "ns", user="system:serviceaccount:ns:b")
+    assert own == "trainer-kai queue allow q -n ns"
     assert grant_command("q", "ns", user="system:serviceaccount:a:b", groups=("g", "h")) == (
         "trainer-kai queue allow q -n ns --user system:serviceaccount:a:b --group g --group h"
     )

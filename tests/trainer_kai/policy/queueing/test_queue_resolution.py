@@ -57,7 +57,9 @@ def test_one_alone_wins_over_the_default(source: QueueSource) -> None:
 
 
 CASES = [
-    Case("nobody names one", RequestedQueues(), QueueChoice("default-queue", QueueSource.DEFAULT)),
+    Case(
+        "no object names one", RequestedQueues(), QueueChoice("default-queue", QueueSource.DEFAULT)
+    ),
     Case(
         "empty labels name none, and other labels neither",
         RequestedQueues({QUEUE: ""}, "", {QUEUE: ""}, ({QUEUE: ""}, {"team": "a"}), {QUEUE: ""}),

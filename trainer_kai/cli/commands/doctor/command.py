@@ -1,14 +1,13 @@
-"""`trainer-kai doctor`: whether an installation can work, and what would be right where it cannot.
+"""`trainer-kai doctor`: whether an installation works, and how to fix what does not.
 
-It reads with the rights of the user, and creates objects as dry runs only: nothing is stored.
+It reads with the permissions of the user, and creates objects only as dry runs: nothing is stored.
 """
 
 import argparse
 import json
 from typing import TYPE_CHECKING, Final
 
-from trainer_kai.api.names import SCHEDULER_NAME
-from trainer_kai.cli.options import add_cluster_flags
+from trainer_kai.cli.options import add_cluster_flags, add_output_flag, add_scheduler_flag
 from trainer_kai.cli.output.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -25,19 +24,25 @@ def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the command to the command line."""
     parser = commands.add_parser(
         "doctor",
-        help="whether the installation works, and what would be right where it does not",
-        description="Examine an installation by reads and dry runs, with your own rights.",
-        epilog="Exit code: 0 if a TrainJob is taken care of and nothing is at fault; 1 if "
-        "something is; 2 if nobody can say.",
+        help="check the installation, and show how to fix problems",
+        description="Check the installation by reads and dry runs, with your own permissions.",
+        epilog="Exit code: 0 if TrainJobs are admitted and no check fails; 1 if a check fails; "
+        "2 if it cannot be determined whether TrainJobs are admitted.",
     )
     parser.add_argument(
-        "-n", "--namespace", default=_NAMESPACE, help=f"where it is installed: {_NAMESPACE}"
+        "-n",
+        "--namespace",
+        default=_NAMESPACE,
+        help=f"the namespace of the installation (default: {_NAMESPACE})",
     )
     parser.add_argument(
-        "--try-in", default="", metavar="NAMESPACE", help="for dry runs; else that of the context"
+        "--try-in",
+        default="",
+        metavar="NAMESPACE",
+        help="the namespace of the dry runs (default: that of the context)",
     )
-    parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
-    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help="as the site has it")
+    add_output_flag(parser, "text")
+    add_scheduler_flag(parser)
     add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 

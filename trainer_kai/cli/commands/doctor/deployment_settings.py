@@ -1,4 +1,4 @@
-"""The settings that a Deployment gives its process, as far as its fields show them."""
+"""The settings that a Deployment gives to its process, as far as its fields show them."""
 
 from collections.abc import Mapping
 from itertools import zip_longest
@@ -16,6 +16,7 @@ from trainer_kai.policy.duplicate_scheduler import (
 __all__ = [
     "UNKNOWN_VALUE",
     "containers_of",
+    "has_hidden_settings",
     "other_scheduler_objects",
     "settings_of",
     "webhook_setting",
@@ -33,7 +34,7 @@ def containers_of(deployment: Obj) -> list[Obj]:
 
 
 def settings_of(deployment: Obj) -> Mapping[str, str]:
-    """Return settings by the names of their variables; flags win over variables."""
+    """Return the settings by the names of their variables; flags override variables."""
     settings: dict[str, str] = {}
     for container in containers_of(deployment)[:1]:
         for variable in container.get("env") or ():
@@ -51,7 +52,7 @@ def settings_of(deployment: Obj) -> Mapping[str, str]:
 
 
 def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str:
-    """Return a setting of the webhook; `UNKNOWN_VALUE` where no Deployment shows it.
+    """Return a setting of the webhook; `UNKNOWN_VALUE` if no Deployment shows it.
 
     In a Deployment of all processes the webhook's own settings have the prefix WEBHOOK_.
     """
@@ -62,14 +63,17 @@ def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str
         for name in (own_name, setting) if is_ours else (own_name,):
             if name in settings:
                 return settings[name]
-    is_visible = any(name_of(it) == _WEBHOOK and not _has_hidden_settings(it) for it in deployments)
+    is_visible = any(name_of(it) == _WEBHOOK and not has_hidden_settings(it) for it in deployments)
     return default if is_visible else UNKNOWN_VALUE
 
 
 def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjects:
-    """Return the objects by which our scheduler finds others of its name, by its settings."""
+    """Return the Leases and Deployments that show other schedulers with our scheduler name."""
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    values = {"KAI_NAMESPACES": SCHEDULER_NAME, "KAI_SHARDS": "default"}  # as the settings have it
+    values = {
+        "KAI_NAMESPACES": SCHEDULER_NAME,
+        "KAI_SHARDS": "default",
+    }  # the defaults of the settings
     for deployment in deployments:
         is_ours = name_of(deployment) == _SCHEDULER
         for name, value in settings_of(deployment).items():
@@ -84,7 +88,7 @@ def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjec
     return duplicate_scheduler_objects(installation.scheduler_name, namespaces, shards, own_name)
 
 
-def _has_hidden_settings(deployment: Obj) -> bool:
+def has_hidden_settings(deployment: Obj) -> bool:
     """Say whether settings are in other objects or in a file."""
     has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
     return has_more or "CONFIG" in settings_of(deployment)

@@ -25,11 +25,11 @@ _UNTRUSTED: Final = re.compile(r"(?:tls|x509): .*", re.DOTALL)
 class RefusedBy(Enum):
     """What refused a dry run."""
 
-    OURS = "our webhook"
-    OUR_POLICY = "our policy"
-    OUR_OUTAGE = "our webhook does not answer"
+    OURS = "the webhook"
+    OUR_POLICY = "the policy"
+    OUR_OUTAGE = "the webhook does not respond"
     OTHER = "another webhook"
-    OTHER_OUTAGE = "another webhook does not answer"
+    OTHER_OUTAGE = "another webhook does not respond"
     ROLES = "the roles of the user"
     SERVER = "the API server"
 

@@ -1,4 +1,4 @@
-"""The facts that were read from a cluster, as values; each may be unread on its own.
+"""The facts that were read from a cluster, as values; each can be unread on its own.
 
 Objects without a struct of ours are as the API server wrote them: `nested_field` reads those.
 """
@@ -30,11 +30,11 @@ __all__ = [
 
 Obj: TypeAlias = Mapping[str, Any]
 
-NOT_ASKED: Final = Unread("it was not asked for")
+NOT_ASKED: Final = Unread("it was not read")
 
 
 class Installation(NamedTuple):
-    """What the options say of the installation."""
+    """The options that describe the installation."""
 
     namespace: str
     scheduler_name: str
@@ -55,7 +55,7 @@ class DryRun(NamedTuple):
 
 
 class PodGroupQueue(NamedTuple):
-    """A PodGroup, and the queue that it names."""
+    """A PodGroup, and its queue."""
 
     name: str
     queue: str
@@ -69,7 +69,7 @@ class InstallationFacts(NamedTuple):
     now: datetime  # by the clock of this machine
     version: Fact[Obj] = NOT_ASKED
     definitions: Mapping[str, Fact[Obj | None]] = {}
-    configurations: Fact[Sequence[Obj]] = NOT_ASKED  # of both kinds, as they are listed
+    configurations: Fact[Sequence[Obj]] = NOT_ASKED  # of both kinds
     policies: Fact[Sequence[Obj]] = NOT_ASKED  # MutatingAdmissionPolicies
     validating_policies: Fact[Sequence[Obj]] = NOT_ASKED  # with their bindings
     secret: Fact[Obj | None] = NOT_ASKED
@@ -95,13 +95,13 @@ class InstallationFacts(NamedTuple):
 
     @property
     def server_now(self) -> datetime:
-        """Return the time by the API server's clock, or by ours where that is not known."""
+        """Return the time by the API server's clock, or by ours if that is not known."""
         skew_s = 0.0 if isinstance(self.skew_s, Unread) else self.skew_s
         return self.now + timedelta(seconds=skew_s)
 
 
 def nested_field(obj: Any, *steps: str) -> Any:
-    """Return a field inside an object; None where it is missing."""
+    """Return a field inside an object; None if it is missing."""
     for step in steps:
         if not isinstance(obj, Mapping):
             return None
@@ -121,7 +121,7 @@ def labels_of(obj: Obj, kind: str = "labels") -> Mapping[str, str]:
 
 
 def listed(names: Iterable[str], limit: int = 4) -> str:
-    """Return some names, and how many more there are."""
+    """Return some names, and the number of the others."""
     all_names = list(names)
     more = len(all_names) - limit
     shown = all_names if more <= 0 else all_names[:limit]

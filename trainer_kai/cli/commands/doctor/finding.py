@@ -1,4 +1,4 @@
-"""What a check reports, and facts that could not be read."""
+"""The result of a check, and facts that could not be read."""
 
 from enum import Enum
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CheckState(Enum):
-    """The state of a finding, the worst last."""
+    """The state of a finding, in ascending severity."""
 
     OK = "ok"
     UNKNOWN = "unknown"
@@ -31,7 +31,7 @@ class CheckState(Enum):
 
 
 class CheckFinding(NamedTuple):
-    """What one check observed, and the remedy if something is wrong."""
+    """What a check observed, and the remedy if something is wrong."""
 
     check: str
     state: CheckState
@@ -60,20 +60,20 @@ def require(fact: Fact[T]) -> T:
 
 
 def ok(check: str, observed: str) -> CheckFinding:
-    """Say that something is as it should be."""
+    """Return a finding: something is as it should be."""
     return CheckFinding(check, CheckState.OK, observed)
 
 
 def warning(check: str, observed: str, remedy: str) -> CheckFinding:
-    """Say that something works, but may not be intended."""
+    """Return a finding: something works, but may not be intended."""
     return CheckFinding(check, CheckState.WARNING, observed, remedy)
 
 
 def fault(check: str, observed: str, remedy: str) -> CheckFinding:
-    """Say that something does not work."""
+    """Return a finding: something does not work."""
     return CheckFinding(check, CheckState.FAULT, observed, remedy)
 
 
 def unknown(check: str, error: CannotTell) -> CheckFinding:
-    """Say that a check cannot tell, and why."""
-    return CheckFinding(check, CheckState.UNKNOWN, f"cannot tell: {error}")
+    """Return a finding: the check has no result, and why."""
+    return CheckFinding(check, CheckState.UNKNOWN, str(error))

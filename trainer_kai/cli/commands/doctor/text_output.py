@@ -11,11 +11,11 @@ __all__ = ["as_json", "as_text", "exit_code"]
 
 _SCHEMA: Final = "trainer-kai/doctor/v1"
 _GAP: Final = "   "
-_REMEDY: Final = "right: "
+_REMEDY: Final = "fix: "
 
 
 def as_text(findings: Sequence[CheckFinding], width: int) -> str:
-    """Return a line for each finding with its remedy below, and their number by state."""
+    """Return the findings with their remedies, and the number of findings by state."""
     states = max(len(it.state.value) for it in findings)
     checks = max(len(it.check) for it in findings)
     lines: list[str] = []
@@ -28,7 +28,7 @@ def as_text(findings: Sequence[CheckFinding], width: int) -> str:
 
 
 def as_json(findings: Sequence[CheckFinding]) -> dict[str, Any]:
-    """Return the JSON document; no remedy is null."""
+    """Return the JSON document; a missing remedy is null."""
     return {
         "schema": _SCHEMA,
         "counts": {state.value: _count(findings, state) for state in CheckState},
@@ -45,7 +45,7 @@ def as_json(findings: Sequence[CheckFinding]) -> dict[str, Any]:
 
 
 def exit_code(findings: Sequence[CheckFinding]) -> int:
-    """Return 1 for a fault, 2 if it is unknown whether TrainJobs are injected, else 0."""
+    """Return 1 for a fault, 2 if it is unknown whether TrainJobs are admitted, else 0."""
     if any(it.state is CheckState.FAULT for it in findings):
         return 1
     return (

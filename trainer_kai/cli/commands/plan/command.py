@@ -1,7 +1,7 @@
-"""`trainer-kai plan`: what a TrainJob becomes before it is submitted.
+"""`trainer-kai plan`: preview the PodGroups of a TrainJob before it is submitted.
 
-It builds the JobSet that Trainer will build and asks the same functions as admission and the
-podgrouper. Runtimes that no file has are read from the cluster, with the user's own rights.
+It builds the JobSet like Trainer and calls the functions of admission and of the podgrouper.
+Objects that no file has are read from the cluster, with the permissions of the user.
 """
 
 import argparse
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 from trainer_kai.api.namespace import Namespace
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resource import Resource
@@ -39,9 +38,16 @@ from trainer_kai.cli.input.documents import Document, read_files, read_object
 from trainer_kai.cli.input.kinds import KINDS, faults_of, queue_warnings, with_identity
 from trainer_kai.cli.input.unknown_fields import InputWarnings
 from trainer_kai.cli.input.unread_files import unread_files
+from trainer_kai.cli.options import (
+    add_cluster_flags,
+    add_default_queue_flag,
+    add_output_flag,
+    add_scheduler_flag,
+)
 from trainer_kai.cli.output.table import table
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
-from trainer_kai.kube.rest.errors import ApiError, NotFound
+from trainer_kai.kube.rest.errors import ApiError, Forbidden, NotFound
+from trainer_kai.kube.rest.request import ListTarget
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.lint import KnownCluster, NodeIndex
 
@@ -58,22 +64,25 @@ _KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT
 
 
 class _PlanInput(NamedTuple):
-    """What the files hold."""
+    """The objects of the files."""
 
     jobs: list[TrainJob]
     jobsets: list[JobSet]
     runtimes: dict[tuple[str, Key], Runtime]
     namespaces: dict[str, Namespace]
     lint_objects: dict[str, dict[str, Any]]  # by kind and name
+    fetched_kinds: set[str]  # of *lint_objects*: read from the cluster, not from files
 
     def known_cluster(self) -> KnownCluster:
-        """Return the objects that findings are checked against: all of a kind, or none."""
+        """Return the objects to check against: all objects of a kind, or none."""
         nodes, queues, classes, topologies = (self.lint_objects.get(it.kind) for it in _LINT_KINDS)
         return KnownCluster(
             nodes=NodeIndex(nodes.values()) if nodes else None,
             queues={name: it.spec for name, it in queues.items()} if queues else None,
             priorities=classes,
             topologies={name: it.spec for name, it in topologies.items()} if topologies else None,
+            # The nodes of a live cluster can change, so they are no reason for exit code 1.
+            autoscales=NODES.kind in self.fetched_kinds,
         )
 
 
@@ -81,9 +90,9 @@ def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     """Add the command to the command line."""
     parser = commands.add_parser(
         "plan",
-        help="units, stages, groups and findings of a TrainJob before it is submitted",
-        description="Show what becomes of TrainJobs: units, stages, pod groups, queue, findings.",
-        epilog="Exit code: 0; 1 if something will never run; 2 if the input cannot be used.",
+        help="preview the PodGroups, the queue and the findings of a TrainJob",
+        description="Preview TrainJobs before they are submitted: stages, PodGroups, findings.",
+        epilog="Exit code: 0; 1 if a workload can never run; 2 if the input is invalid.",
     )
     parser.add_argument(
         "-f",
@@ -94,25 +103,23 @@ def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         help="TrainJobs, JobSets, runtimes and namespaces, and what to compare them with: Nodes,"
         " Queues, PriorityClasses, Topologies; - is standard input; may be repeated",
     )
+    add_output_flag(parser, more="; json has the PodGroups as they will be applied")
     parser.add_argument(
-        "-o",
-        dest="output",
-        choices=("table", "json"),
-        default="table",
-        help="json has the groups as they will be applied",
+        "-n",
+        "--namespace",
+        default="default",
+        help="the namespace of objects without one (default: default)",
     )
-    parser.add_argument("-n", "--namespace", default="default", help="of what names none")
     parser.add_argument(
         "--mode",
         choices=("bundled", "external"),
         default="bundled",
-        help="who binds: our scheduler, or a KAI that is already there",
+        help="the setting mode of the cluster: trainer-kai's scheduler binds pods (bundled), or an"
+        " existing KAI (external) (default: bundled)",
     )
-    site_help = "as the processes of the site are told"
-    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help=site_help)
-    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site_help)
-    parser.add_argument("--kubeconfig", default="", help="where to find what no file has")
-    parser.add_argument("--context", default="")
+    add_scheduler_flag(parser)
+    add_default_queue_flag(parser)
+    add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 
 
@@ -120,9 +127,9 @@ def _run(args: argparse.Namespace) -> int:
     plan_input = _read(args.files, args.namespace)
     if not plan_input.jobs and not plan_input.jobsets:
         names = ", ".join(args.files)
-        raise ConfigError([FieldError("-f", f"no TrainJob and no JobSet is in {names}")])
+        raise ConfigError([FieldError("-f", f"{names}: no TrainJob or JobSet found")])
     missing = [job for job in plan_input.jobs if _runtime_key(job) not in plan_input.runtimes]
-    if missing:
+    if missing or args.kubeconfig or args.context:
         import asyncio  # noqa: PLC0415 - few plans need a cluster, and it is slow to import
 
         asyncio.run(_fetch_missing(args, plan_input, missing))
@@ -135,7 +142,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _read(files: Iterable[str], namespace: str) -> _PlanInput:
-    plan_input = _PlanInput([], [], {}, {}, {})
+    plan_input = _PlanInput([], [], {}, {}, {}, set())
     faults: list[FieldError] = []
     warnings = InputWarnings()
     documents = read_files(files, faults=faults)
@@ -157,7 +164,7 @@ def _read(files: Iterable[str], namespace: str) -> _PlanInput:
         _add(plan_input, document.kind, it)
     for first, *others in ignored.values():
         more = f" and {len(others)} more" if others else ""
-        print(f"trainer-kai: left out: {first}{more}", file=sys.stderr)
+        print(f"trainer-kai: ignored: {first}{more}", file=sys.stderr)
     for line in warnings.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)
     if faults:
@@ -196,7 +203,7 @@ def _runtime_key(job: TrainJob) -> tuple[str, Key]:
 async def _fetch_missing(
     args: argparse.Namespace, plan_input: _PlanInput, missing: list[TrainJob]
 ) -> None:
-    """Read the runtimes that no file has from the cluster; raise for all that are missing."""
+    """Read what no file has from the cluster; raise for all runtimes that are missing."""
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
 
     faults = []
@@ -206,19 +213,39 @@ async def _fetch_missing(
                 try:
                     plan_input.runtimes[kind, key] = await _fetch_runtime(client, kind, key)
                 except NotFound:
-                    message = "is in no file, and not in the cluster either"
+                    message = "is neither in the files nor in the cluster"
                     faults.append(FieldError(f"{kind} {key}", message))
-            for name in {job.metadata.namespace for job in missing} - set(plan_input.namespaces):
-                try:
-                    plan_input.namespaces[name] = await client.get(NAMESPACES, Key("", name))
-                except ApiError:
-                    continue  # it may not exist yet, or the user may not read it
+            await _fetch_lint_objects(client, plan_input)
     except (ApiError, ConfigError) as error:
+        if not missing:
+            raise
         names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_runtime_key, missing)}))
-        message = f"give the file of {names} with another -f, or access to a cluster: {error}"
+        message = f"add the file of {names} with another -f, or give access to a cluster: {error}"
         raise ConfigError([FieldError("-f", message)]) from error
     if faults:
         raise ConfigError(faults)
+
+
+async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
+    """Read namespaces, and the objects that findings are checked against, as far as allowed."""
+    for name in {job.metadata.namespace for job in plan_input.jobs} - set(plan_input.namespaces):
+        try:
+            plan_input.namespaces[name] = await client.get(NAMESPACES, Key("", name))
+        except ApiError:
+            continue  # it may not exist yet, or the user may not read it
+    for resource in _LINT_KINDS:
+        if resource.kind in plan_input.lint_objects:
+            continue
+        try:
+            objects: list[Any] = await client.list(ListTarget(resource))
+        except NotFound:
+            continue  # the cluster does not have the kind
+        except Forbidden:
+            message = "not compared with the cluster, because you may not list them"
+            print(f"trainer-kai: {resource}: {message}", file=sys.stderr)
+            continue
+        plan_input.lint_objects[resource.kind] = {it.metadata.name: it for it in objects}
+        plan_input.fetched_kinds.add(resource.kind)
 
 
 async def _fetch_runtime(client: "Client", kind: str, key: Key) -> Runtime:
@@ -278,11 +305,11 @@ def _as_text(it: Preview) -> str:
         for row in it.podgroups
     ]
     if rows:
-        headings = ("STAGE", "GROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
+        headings = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
         lines.append(table(headings, rows))
     else:
-        why = "it never runs as it is" if it.is_blocked else "nothing here is ours to schedule"
-        lines.append(f"no group: {why}")
+        why = "it can never run as it is" if it.is_blocked else "it is not for this scheduler"
+        lines.append(f"No PodGroup: {why}")
     lines += (f"{'never runs' if it.blocks else 'note'}: {it}" for it in it.findings)
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
-"""What a TrainJob becomes: its JobSet, queue, PodGroups and findings, computed together.
+"""The JobSet, queue, PodGroups and findings of a TrainJob, computed together.
 
 The functions of Trainer, of admission and of the podgrouper run one after the other, so a preview
-is what happens. Before an object exists its uid reads `UID`.
+is what will happen. The uid of an object that does not exist yet is `UID`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ from webhook.admission.review import AdmissionRequest, AdmissionResponse, Review
 from webhook.cache.queues import QueueTree
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
-from webhook.rules.queue_resolution import QUEUE_LABEL_PATH
+from webhook.rules.queue_resolution import QUEUE_LABEL_PATH, unusable_queue_message
 
 __all__ = [
     "PodGroupPreview",
@@ -54,7 +54,7 @@ _DISABLED: Final = "disabled"
 
 
 class PreviewContext(NamedTuple):
-    """The settings of a site, the labels of the namespace, and what is known of the cluster."""
+    """The settings of the cluster, the labels of the namespace, and the known objects."""
 
     mode: GroupingMode
     scheduler_name: str
@@ -64,7 +64,7 @@ class PreviewContext(NamedTuple):
 
 
 class PodGroupPreview(NamedTuple):
-    """One PodGroup, as it is printed."""
+    """One PodGroup in the output."""
 
     stage: str  # such as 2/3
     name: str
@@ -101,7 +101,7 @@ class PodGroupPreview(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """Everything that is known of a workload before it exists."""
+    """The preview of a workload."""
 
     kind: str
     key: Key
@@ -114,7 +114,7 @@ class Preview(NamedTuple):
 
     @property
     def is_blocked(self) -> bool:
-        """Say whether a part of it will never run."""
+        """Say whether a part of it can never run."""
         return any(finding.blocks for finding in self.findings)
 
 
@@ -131,13 +131,13 @@ class _BuiltJobSet(NamedTuple):
 def admitted_jobset(
     job: TrainJob, runtime: Runtime, context: PreviewContext
 ) -> tuple[JobSet, tuple[Finding, ...]]:
-    """Return the JobSet of a TrainJob as admission leaves it, and its findings."""
+    """Return the JobSet of a TrainJob after admission, and its findings."""
     built = _build_jobset(job, runtime, context)
     return built.admitted, (*built.faults, *built.notes)
 
 
 def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -> Preview:
-    """Return what a TrainJob becomes: built by Trainer, admitted and grouped by us."""
+    """Return the preview of a TrainJob: built by Trainer, admitted and grouped by trainer-kai."""
     built = _build_jobset(job, runtime, context)
     preview = _preview(
         built.admitted,
@@ -146,7 +146,10 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
     )
     reference = job.spec.runtime_ref
     if context.namespace_labels is None and preview.queue.source is QueueSource.DEFAULT:
-        path, message = "metadata.namespace", "is in no file; its label would name the queue"
+        path, message = (
+            "metadata.namespace",
+            "is in no file; a label of the namespace could name the queue",
+        )
         built.notes.append(Finding(path, message))
     reported = {(finding.path, finding.message) for finding in preview.findings}
     notes = (note for note in built.notes if (note.path, note.message) not in reported)
@@ -167,12 +170,12 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
 
 
 def _not_reported(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings that are not reported elsewhere."""
+    """Yield findings that are not reported elsewhere."""
     return (finding for finding in findings if finding.code not in _REPORTED_ELSEWHERE)
 
 
 def _queue_findings(preview: Preview, context: PreviewContext) -> Iterator[Finding]:
-    """Yield why a queue takes no workload, as admission does where all queues are known."""
+    """Yield why a queue takes no workload, like admission if all queues are known."""
     if not (context.known_cluster.queues and preview.podgroups) or any(
         it.path == QUEUE_LABEL_PATH and it.blocks for it in preview.findings
     ):
@@ -181,10 +184,9 @@ def _queue_findings(preview: Preview, context: PreviewContext) -> Iterator[Findi
     for name, spec in context.known_cluster.queues.items():
         tree.put(name, spec.parent_queue)
     tree.mark_listed()
-    queue_fault = tree.unusable_reason(preview.queue.queue)
-    if queue_fault:
-        source = preview.queue.source.value
-        yield Finding(QUEUE_LABEL_PATH, f"{source} is {preview.queue.queue!r}, and {queue_fault}")
+    message = unusable_queue_message(preview.queue, tree)
+    if message:
+        yield Finding(QUEUE_LABEL_PATH, message)
 
 
 def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _BuiltJobSet:
@@ -194,14 +196,16 @@ def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _
     faults = tuple(Finding(fault.path, fault.message, blocks=True) for fault in built.faults)
     jobset_context = JobSetContext(_trainjob_summary(job), queue, context.namespace_labels or {})
     if jobset_context.namespace_labels.get(INJECT) == _DISABLED:
-        finding = Finding("metadata.namespace", f"is taken out by its label {INJECT}")
+        finding = Finding(
+            "metadata.namespace", f"is excluded from trainer-kai by its label {INJECT}"
+        )
         return _BuiltJobSet(built.jobset, _without_pods(built.jobset), queue, faults, [finding])
     jobset, reported = _admit(built.jobset, jobset_context, context)
     return _BuiltJobSet(built.jobset, jobset, queue, faults, reported)
 
 
 def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
-    """Return what a JobSet becomes as it is; without the mark of admission it is not ours."""
+    """Return the preview of a JobSet as it is; without the mark of admission it is ignored."""
     preview = _preview(jobset, context, _queue_sources(jobset, context, None, ""))
     if is_admitted_here(jobset):
         linted = lint_jobset(jobset, preview.queue.queue, _rules(context), context.known_cluster)
@@ -211,9 +215,12 @@ def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
     manager = jobset.spec.managed_by
     is_marked = jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
     reported = (
-        Finding("spec.managedBy", f"it is left to {manager}")
+        Finding("spec.managedBy", f"the JobSet is managed by {manager}")
         if is_marked
-        else Finding("metadata.annotations", f"without {ADMITTED} it is left alone: not ours")
+        else Finding(
+            "metadata.annotations",
+            f"the JobSet has no annotation {ADMITTED}, so trainer-kai ignores it",
+        )
     )
     return preview._replace(findings=(reported,))
 
@@ -231,7 +238,7 @@ def _trainjob_summary(job: TrainJob) -> TrainJobSummary:
 def _admit(
     jobset: JobSet, jobset_context: JobSetContext, context: PreviewContext
 ) -> tuple[JobSet, list[Finding]]:
-    """Send a JobSet through admission, as the API server would at its creation."""
+    """Pass a JobSet through admission, like the API server at its creation."""
     rules = _rules(context)
     kind = ReviewedKind(group=JOBSETS.group, version=JOBSETS.version, kind=JOBSETS.kind)
     body = msgspec.Raw(msgspec.json.encode(jobset))
@@ -254,7 +261,7 @@ def _warning_finding(warning: str) -> Finding:
 def _refusals(response: AdmissionResponse) -> list[Finding]:
     if response.denial:
         return [Finding("spec.runtimeRef", response.denial.message, blocks=True)]
-    message = "its pods are left to another scheduler, so admission writes nothing"
+    message = "its pods have another scheduler, so admission changes nothing"
     return [Finding("spec.runtimeRef", message)]
 
 

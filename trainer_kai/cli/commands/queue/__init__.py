@@ -1,1 +1,1 @@
-"""`trainer-kai queue`: list and create queues, and change who may use them."""
+"""`trainer-kai queue`: list and create queues, and change which namespaces may use them."""

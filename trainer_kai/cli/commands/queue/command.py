@@ -2,42 +2,55 @@
 
 import argparse
 from decimal import Decimal, InvalidOperation
+from typing import Final
 
-from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
-from trainer_kai.cli.options import add_cluster_flags
+from trainer_kai.cli.options import (
+    add_cluster_flags,
+    add_default_queue_flag,
+    add_output_flag,
+    add_scheduler_flag,
+)
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
 __all__ = ["add_queue"]
 
+_QUEUE_HELP: Final = "the name of the queue"
 _ACCESS = [str(it) for it in QueueAccessMode]
 
 
 def add_queue(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser("queue", help="what queues have, and which namespaces use them")
+    parser = commands.add_parser(
+        "queue", help="list and create queues, and control which namespaces and users may use them"
+    )
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_list(verbs)
     for add in (_add_create, _add_allow, _add_close, _add_open):
         verb = add(verbs)
-        verb.epilog = "Exit code: 0; 2 if it cannot be done: a right that is missing is named."
-        verb.add_argument("--dry-run", action="store_true", help="print what would be written")
+        verb.epilog = (
+            "Exit code: 0; 2 if the change is not possible. Missing permissions are named."
+        )
+        verb.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="print the changes with their objects, and write nothing",
+        )
         add_cluster_flags(verb)
 
 
 def _add_list(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb = verbs.add_parser(
         "list",
-        help="all queues as a tree",
-        description="Show quota, limit, what is used, what waits and who may use it, of all queues "
-        "as a tree.",
+        help="show all queues with quota, limit, usage and access",
+        description="Show all queues as a tree: quota, limit, usage, waiting requests and access.",
         epilog="Exit code: 0; 2 if queues cannot be read.",
     )
-    verb.add_argument("-o", dest="output", choices=("table", "json"), default="table")
+    add_output_flag(verb)
     verb.add_argument(
         "--unannotated",
         choices=_ACCESS,
         default=str(QueueAccessMode.OPEN),
-        help="queue_access.unannotated as the site has it",
+        help="the setting queue_access.unannotated of the cluster (default: open)",
     )
     add_cluster_flags(verb)
     verb.set_defaults(run=_list)
@@ -48,15 +61,38 @@ def _add_create(
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(
         "create",
-        help="make a queue, closed until a namespace is let in",
-        description="Make a queue whose GPUs are counted; CPU and memory are not. -1 is no bound.",
+        help="create a queue, closed unless --access open is set",
+        description="Create a queue with GPU quota and limit; CPU and memory are unlimited.",
     )
-    verb.add_argument("queue", metavar="NAME")
-    verb.add_argument("--parent", default="", metavar="QUEUE")
-    verb.add_argument("--gpu-quota", type=_gpu_amount, default=0, metavar="N", help="owed: 0")
-    verb.add_argument("--gpu-limit", type=_gpu_amount, default=-1, metavar="N", help="at most: -1")
-    verb.add_argument("--weight", type=_weight, default=1, metavar="N", help="of what is left: 1")
-    verb.add_argument("--access", choices=_ACCESS, default=str(QueueAccessMode.CLOSED))
+    verb.add_argument("queue", metavar="NAME", help="the name of the new queue")
+    verb.add_argument("--parent", default="", metavar="QUEUE", help="its parent (default: none)")
+    verb.add_argument(
+        "--gpu-quota",
+        type=_gpu_amount,
+        default=0,
+        metavar="N",
+        help="GPU quota: reserved for this queue (default: 0)",
+    )
+    verb.add_argument(
+        "--gpu-limit",
+        type=_gpu_amount,
+        default=-1,
+        metavar="N",
+        help="GPU limit (default: -1, unlimited)",
+    )
+    verb.add_argument(
+        "--weight",
+        type=_weight,
+        default=1,
+        metavar="N",
+        help="weight for GPUs over quota (default: 1)",
+    )
+    verb.add_argument(
+        "--access",
+        choices=_ACCESS,
+        default=str(QueueAccessMode.CLOSED),
+        help="whether every namespace may use it, or only with a grant (default: closed)",
+    )
     verb.set_defaults(run=_create)
     return verb
 
@@ -67,11 +103,17 @@ def _add_allow(
     verb = verbs.add_parser(
         "allow",
         help="let a namespace, users or groups use a queue",
-        description="Let what runs in a namespace use a closed queue, and users and groups submit "
-        "to it: in that namespace, or without -n in every one that may use the queue.",
+        description="Let the workloads of a namespace use a closed queue, and let users and groups "
+        "submit to it: in that namespace, or without -n in all namespaces that may use the queue.",
     )
-    verb.add_argument("queue", metavar="QUEUE")
-    verb.add_argument("-n", "--namespace", default="", type=_nonempty_name)
+    verb.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
+    verb.add_argument(
+        "-n",
+        "--namespace",
+        default="",
+        type=_nonempty_name,
+        help="the namespace with the workloads that may use the queue",
+    )
     for flag in ("user", "group"):
         name = flag.upper()
         verb.add_argument(
@@ -81,6 +123,7 @@ def _add_allow(
             type=_nonempty_name,
             metavar=name,
             dest=f"{flag}s",
+            help=f"a {flag} that may submit to the queue; may be repeated",
         )
     verb.set_defaults(run=_allow)
     return verb
@@ -91,15 +134,17 @@ def _add_close(
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(
         "close",
-        help="let only those use a queue that are allowed to",
-        description="Close a queue, and those below it that say nothing themselves.",
+        help="close a queue: only granted namespaces and users may use it",
+        description="Close a queue, and the queues below it without an access annotation.",
     )
-    verb.add_argument("queue", metavar="QUEUE")
+    verb.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
     verb.add_argument(
-        "--from-usage", action="store_true", help="first grant the namespaces that use it now"
+        "--from-usage",
+        action="store_true",
+        help="first grant the namespaces that use the queue now",
     )
-    verb.add_argument("--default-queue", default=DEFAULT_QUEUE, help="as the site has it")
-    verb.add_argument("--scheduler-name", default=SCHEDULER_NAME, help="as the site has it")
+    add_default_queue_flag(verb)
+    add_scheduler_flag(verb)
     verb.set_defaults(run=_close)
     return verb
 
@@ -109,37 +154,38 @@ def _add_open(
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(
         "open",
-        help="let every namespace use a queue",
-        description="Open a queue, and those below it that say nothing themselves. Grants stay.",
+        help="open a queue: every namespace may use it",
+        description="Open a queue, and the queues below it without an access annotation. Grants "
+        "are kept.",
     )
-    verb.add_argument("queue", metavar="QUEUE")
+    verb.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
     verb.set_defaults(run=_open)
     return verb
 
 
 def _nonempty_name(text: str) -> str:
-    """Read a name; an empty one, from a variable that is not set, would grant something else."""
+    """Check that a name is not empty: an unset variable would grant something else."""
     if not text:
-        raise argparse.ArgumentTypeError("must not be empty: leave the option out, or name one")
+        raise argparse.ArgumentTypeError("must not be empty: set a name, or omit the option")
     return text
 
 
 def _gpu_amount(text: str) -> float:
-    """Read a number of GPUs; a whole one stays whole."""
+    """Parse a number of GPUs; a whole number stays an integer."""
     try:
         number = Decimal(text)
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or (number < 0 and number != -1):
-        message = f"{text!r} must be a number from 0 on, or -1 for no bound"
+        message = f"{text!r} must be a number of 0 or more, or -1 (unlimited)"
         raise argparse.ArgumentTypeError(message)
     return int(number) if number == int(number) else float(number)
 
 
 def _weight(text: str) -> float:
-    """Read a weight."""
+    """Parse a weight."""
     if (number := _gpu_amount(text)) < 0:
-        message = f"{text!r} must be a number from 0 on: a weight has no bound"
+        message = f"{text!r} must be a number of 0 or more"
         raise argparse.ArgumentTypeError(message)
     return number
 

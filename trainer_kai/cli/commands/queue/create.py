@@ -1,4 +1,4 @@
-"""`trainer-kai queue create`: make a queue, closed until a namespace is let in."""
+"""`trainer-kai queue create`: create a queue, by default closed."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -20,8 +20,8 @@ from trainer_kai.policy.queueing.queue_access import QueueAccessMode, grant_comm
 __all__ = ["NewQueue", "plan_create"]
 
 _EXISTS: Final = (
-    "exists already, and is another one: `trainer-kai queue close` and `open` change who may use "
-    "it, `kubectl edit queue` its quota, limit, weight and parent"
+    "already exists with other settings: `trainer-kai queue close` and `open` change its access, "
+    "`kubectl edit queue` changes its quota, limit, weight and parent"
 )
 _UNLIMITED: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
@@ -51,11 +51,11 @@ class NewQueue(NamedTuple):
 
 
 async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
-    """Return the write that creates a queue; raise for one that could not be used."""
+    """Return the write that creates a queue; raise for a queue that could not be used."""
     body, path = new.body(), f"queue {new.name}"
     wanted = decode(Queue, encode(body))
     faults = [*queue_faults(wanted)]
-    # Pods name their queue by a label.
+    # A label of pods names their queue.
     if fault := dns_subdomain_fault(new.name) or label_value_fault(new.name):
         faults.append(FieldError("metadata.name", fault))
     queues = await reader.queues()
@@ -70,18 +70,20 @@ async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
     text = f"annotation {ACCESS} is {new.access}"
     write = QueueWrite(QUEUES, Key("", new.name), None if is_same else body, text)
     outcome = f"every namespace may use queue {new.name}"
-    if new.access is QueueAccessMode.CLOSED:  # grants of an earlier queue of that name still count
+    if (
+        new.access is QueueAccessMode.CLOSED
+    ):  # grants of an earlier queue with that name still count
         allow = grant_command(new.name, "NAMESPACE", user="USER")
         outcome = (
-            f"queue {new.name} is used by namespaces that are granted it, and users that name it "
-            f"in a TrainJob: `{allow}`, or --group GROUP"
+            f"queue {new.name} is closed. Grant it to the workloads of a namespace and to a user: "
+            f"`{allow}` (or --group GROUP)"
         )
     notes = await _parent_notes(reader, queues, new.parent)
     return WritePlan((write,), (outcome,), notes)
 
 
 def _is_same(existing: Queue, wanted: Queue) -> bool:
-    """Say whether a queue is as it is to be created."""
+    """Say whether an existing queue equals the one to create."""
     access = existing.metadata.annotations.get(ACCESS), wanted.metadata.annotations.get(ACCESS)
     return existing.spec == wanted.spec and access[0] == access[1]
 
@@ -89,9 +91,9 @@ def _is_same(existing: Queue, wanted: Queue) -> bool:
 async def _parent_notes(
     reader: QueueReader, queues: Mapping[str, Queue], parent: str
 ) -> tuple[str, ...]:
-    """Return a note that a parent takes no more pods, where this is its first child.
+    """Return a note that the parent takes no more pods, if this is its first child.
 
-    Raise where the parent has PodGroups: they would wait for good.
+    Raise if the parent has PodGroups, because they would wait for ever.
     """
     if not parent or any(it.spec.parent_queue == parent for it in queues.values()):
         return ()
@@ -102,10 +104,10 @@ async def _parent_notes(
     ]
     if podgroups:
         message = (
-            f"has {len(podgroups)} PodGroups ({min(podgroups)}): with a queue below it a queue "
-            "takes no pods, and these would wait. Make the new queue beside it, or let them "
-            "end before"
+            f"has {len(podgroups)} PodGroups (such as {min(podgroups)}). They would wait for ever, "
+            "because a queue with child queues takes no pods. Create the new queue below another "
+            "parent, or wait until the PodGroups end"
         )
         raise ConfigError([FieldError(f"queue {parent}", message)])
-    now = f"queue {parent} has no queue below it so far"
-    return (f"{now}: with one it takes no pods, and pods that name it wait",)
+    now = f"queue {parent} has no child queue yet"
+    return (f"{now}; with one it takes no pods, and pods that name it wait",)

@@ -1,4 +1,4 @@
-"""Grants of queues: the writes of their role and binding, given those that exist. Pure."""
+"""Grants of queues: the writes of their role and binding, given the existing ones. Pure."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -25,10 +25,10 @@ _ANY: Final = "*"
 
 
 class QueueGrant(NamedTuple):
-    """A queue, the namespace where it may be used, and the users and groups that may use it."""
+    """A queue, a namespace that may use it, and the users and groups that may use it there."""
 
     queue: str
-    namespace: str  # "" is every namespace
+    namespace: str  # "" is all namespaces
     subjects: tuple[Subject, ...]
 
     @property
@@ -48,7 +48,7 @@ class QueueGrant(NamedTuple):
 
 
 class ExistingGrant(NamedTuple):
-    """The role and the binding of a grant that exist."""
+    """The existing role and binding of a grant."""
 
     role: Role | None
     binding: RoleBinding | None
@@ -67,7 +67,7 @@ def make_grant(
 
 
 def grant_writes(wanted: QueueGrant, existing: ExistingGrant) -> tuple[QueueWrite, QueueWrite]:
-    """Return the writes of a grant; rules and subjects that exist are kept."""
+    """Return the writes of a grant; existing rules and subjects are kept."""
     return _role_write(wanted, existing.role), _binding_write(wanted, existing.binding)
 
 
@@ -99,9 +99,9 @@ def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWri
         return QueueWrite(resource, key, body, text)
     if (existing.role_ref.kind, existing.role_ref.name) != (role["kind"], role["name"]):
         message = (
-            f"is {existing.role_ref.kind} {existing.role_ref.name}, which cannot be "
-            "changed, and must be "
-            f"{role['kind']} {role['name']}: delete this {resource.kind}, then repeat the command"
+            f"is {existing.role_ref.kind} {existing.role_ref.name}, but must be "
+            f"{role['kind']} {role['name']}. A roleRef cannot be changed: delete this "
+            f"{resource.kind}, then repeat the command"
         )
         raise ConfigError([FieldError(f"{resource.kind} {key}: roleRef", message)])
     known = {(it.kind, it.name) for it in existing.subjects}
@@ -128,7 +128,7 @@ def _allows_use(rule: PolicyRule, queue: str) -> bool:
 
 
 def _append_patch(path: str, items: list[dict[str, Any]], *, exists: bool) -> Patch:
-    """Return a patch that appends to a list, whatever others have appended meanwhile."""
+    """Return a patch that appends to a list; concurrent additions are kept."""
     if not exists:
         return Patch(PatchKind.JSON, [{"op": "add", "path": path, "value": items}])
     return Patch(PatchKind.JSON, [{"op": "add", "path": f"{path}/-", "value": it} for it in items])

@@ -1,6 +1,6 @@
-"""`trainer-kai queue list`: quota, usage and requests of each queue, and whether it is open.
+"""`trainer-kai queue list`: quota, usage, requests and access of all queues.
 
-All of it is read from the Queues; the scheduler writes their usage, so it is as old as that.
+Everything is read from the Queues. The scheduler writes the usage into their status.
 """
 
 import argparse
@@ -44,5 +44,5 @@ async def _fetch(args: argparse.Namespace) -> list[Queue]:
         try:
             return await client.list(ListTarget(QUEUES))
         except NotFound as error:
-            message = f"this cluster does not have that kind: {error.details.message}"
+            message = f"the cluster does not have this kind: {error.details.message}"
             raise ConfigError([FieldError(str(QUEUES), message)]) from error

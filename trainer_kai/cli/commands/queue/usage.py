@@ -1,8 +1,8 @@
 """Which namespaces use which queues now. Pure.
 
-A TrainJob uses the queue that its label names, and the one that admission wrote on its JobSet. With
-neither, as before admission has seen it, it uses that of its namespace or the default one: runtimes
-are not read.
+A TrainJob uses the queue of its label, and the queue that admission wrote on its JobSet. Without
+both, as before admission, it uses the queue of its namespace or the default queue; runtimes are not
+read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class SiteSettings(NamedTuple):
-    """The settings of a site that say which queue its pods use."""
+    """The settings of the cluster that determine the queue of a pod."""
 
     scheduler_name: str
     default_queue: str
@@ -57,7 +57,7 @@ PODGROUPS: Final = Resource(
     _PODGROUP_RESOURCE.namespaced,
     PartialPodGroup,
 )
-# Of these the metadata are enough.
+# Only their metadata are needed.
 NAMESPACES, TRAINJOBS, JOBSETS, PODS = (
     Resource(it.group, it.version, it.plural, it.kind, it.namespaced, PartialObject)
     for it in (resources.NAMESPACES, resources.TRAINJOBS, resources.JOBSETS, resources.PODS)
@@ -65,7 +65,7 @@ NAMESPACES, TRAINJOBS, JOBSETS, PODS = (
 
 
 class QueueWorkloads(NamedTuple):
-    """The workloads of all namespaces; of pods those of our scheduler."""
+    """The workloads of all namespaces; only pods of our scheduler."""
 
     namespaces: Sequence[PartialObject]
     trainjobs: Sequence[PartialObject]
@@ -75,14 +75,14 @@ class QueueWorkloads(NamedTuple):
 
 
 class NamespaceQueue(NamedTuple):
-    """A namespace that uses a queue."""
+    """A namespace and a queue that it uses."""
 
     namespace: str
     queue: str
 
 
 def namespace_queues(workloads: QueueWorkloads, default_queue: str) -> list[NamespaceQueue]:
-    """Return each pair once; a namespace that is being deleted has none."""
+    """Return each pair once, without namespaces that are being deleted."""
     labels = {
         it.metadata.name: it.metadata.labels
         for it in workloads.namespaces

@@ -1,7 +1,10 @@
-"""One write of `trainer-kai queue` as a value, and a whole plan of them. Pure."""
+"""A write of `trainer-kai queue` as a value, and a plan of several writes. Pure."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
+
+import yaml
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS
@@ -29,29 +32,32 @@ _DONE: Final = {"create": "created", "patch": "changed", "": "unchanged"}
 
 
 class QueueWrite(NamedTuple):
-    """An object that is created or patched, or that needs no change."""
+    """An object that is created, patched or unchanged."""
 
     resource: Resource[Any]
     key: Key
     change: Body | Patch | None  # the object to create; None: no change
-    text: str  # what the object says
+    text: str  # what the object sets
 
     @property
     def verb(self) -> str:
-        """Return the verb of the API that it takes; "" for none."""
+        """Return the verb of the API; "" for no change."""
         if self.change is None:
             return ""
         return "patch" if isinstance(self.change, Patch) else "create"
 
     def describe(self, *, is_dry: bool) -> str:
-        """Return the line that is printed about it."""
-        would_change = is_dry and self.change is not None
-        done = f"would {self.verb}" if would_change else _DONE[self.verb]
-        return f"{done} {self.resource.kind} {self.key}: {self.text}"
+        """Return the line that is printed about it; a dry run adds the object or the patch."""
+        line = f"{self.resource.kind} {self.key}: {self.text}"
+        if not is_dry or self.change is None:
+            return f"{_DONE[self.verb]} {line}"
+        body = self.change.body if isinstance(self.change, Patch) else self.change
+        fields = yaml.safe_dump(body, sort_keys=False)
+        return f"would {self.verb} {line}\n{textwrap.indent(fields, '  ')}".rstrip()
 
 
 class WritePlan(NamedTuple):
-    """The writes in their order, and what is printed about them."""
+    """The writes in their order, and the lines that are printed with them."""
 
     writes: tuple[QueueWrite, ...]
     outcome: tuple[str, ...] = ()  # printed after the writes
@@ -61,7 +67,7 @@ class WritePlan(NamedTuple):
 def existing_queue(queues: Mapping[str, Queue], name: str) -> Queue:
     """Return a queue; raise if it does not exist."""
     if name not in queues:
-        message = "does not exist: `trainer-kai queue list` shows which do, `create` makes one"
+        message = "does not exist: `trainer-kai queue list` shows all queues, `create` creates one"
         raise ConfigError([FieldError(f"queue {name}", message)])
     return queues[name]
 

@@ -1,4 +1,4 @@
-"""`trainer-kai run`: run one of our processes, or all of them in one for a small cluster."""
+"""`trainer-kai run`: run one process, or all of them in one process for a small cluster."""
 
 import argparse
 from typing import Final
@@ -12,13 +12,13 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the command to the command line."""
     parser = commands.add_parser(
         "run",
-        help="be the webhook, the podgrouper, the scheduler, or all of them",
-        description="Run a process until it is told to stop. `run PROCESS --help` lists settings.",
-        epilog="Exit code: 0 after an orderly stop; 1 after a failure; 2 if settings cannot work.",
+        help="run the webhook, the podgrouper, the scheduler, or all of them in one process",
+        description="Run a process until it is stopped. `run PROCESS --help` lists the settings.",
+        epilog="Exit code: 0 after an orderly stop; 1 after a failure; 2 for invalid settings.",
     )
     names = ", ".join(_PROCESSES)
     parser.add_argument("process", metavar="PROCESS", choices=_PROCESSES, help=names)
-    parser.add_argument("settings", nargs=argparse.REMAINDER, help="as flags")
+    parser.add_argument("settings", nargs=argparse.REMAINDER, help="the settings as flags")
     parser.set_defaults(run=_run)
 
 

@@ -1,7 +1,8 @@
-"""Our processes, and all of them in one.
+"""The processes, and all of them in one process.
 
-Flags and variables are those of `python -m webhook` and so on. In one process the settings of each
-have its name as prefix; they share a client and a health server, and if one fails, all end.
+Flags and variables are the same as those of `python -m webhook` and so on. In one process the name
+of a process is the prefix of its settings; all share a client and a health server, and if one
+fails, all end.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def run_named_process(process: str, argv: Sequence[str]) -> int:
 
 
 async def _run_all(run: Runner, process: ProcessContext, settings: AllSettings) -> None:
-    """Start the services of all three; the webhook last, for it waits for its certificate."""
+    """Start the services of all three; the webhook last, because it waits for its certificate."""
 
     def part(name: str) -> ProcessContext:
         return process._replace(health=process.health.part(name), log=process.log.bind(part=name))

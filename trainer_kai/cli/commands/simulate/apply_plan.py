@@ -1,7 +1,7 @@
-"""What happens between two plans of a simulation: all that was decided is applied.
+"""What happens between two plans of a simulation: all decisions are applied.
 
 `apply_plan` binds, nominates, evicts and writes annotations. `finish_transitions` lets terminating
-pods end, and come back.
+pods end, and recreates them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,12 +13,11 @@ from scheduler.state.inputs import Cluster
 from trainer_kai.api.interning import spec_on_node, spec_without_node
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import SELECTED_NODE
-from trainer_kai.api.pod import Pod, PodStatus
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod, PodStatus
 from trainer_kai.cli.input.cluster import with_gpu_groups
 
 __all__ = ["Binding", "apply_plan", "finish_transitions", "is_finished"]
 
-_FINISHED = frozenset({"Succeeded", "Failed"})
 _SCHEDULED = "PodScheduled"
 
 
@@ -32,7 +31,7 @@ class Binding(NamedTuple):
 
 def is_finished(pod: Pod) -> bool:
     """Say whether a pod has succeeded or failed."""
-    return pod.status.phase in _FINISHED
+    return pod.status.phase in TERMINAL_PHASES
 
 
 def apply_plan(
@@ -103,7 +102,7 @@ def finish_transitions(
 
 
 def _recreated(pod: Pod) -> Pod:
-    """Return the pod that replaces one that has ended: it has the same name and age."""
+    """Return the pod that replaces a finished one: with the same name and age."""
     meta = replace(pod.metadata, deletion_timestamp="")
     recreated = replace(
         pod, metadata=meta, spec=spec_without_node(pod.spec), status=PodStatus(phase="Pending")

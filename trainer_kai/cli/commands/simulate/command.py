@@ -1,7 +1,7 @@
-"""`trainer-kai simulate`: what the scheduler would do with a cluster that is in files.
+"""`trainer-kai simulate`: plan the cluster that is described in files.
 
-The code that decides is the same as in production. This module only has the arguments: the planner
-is imported when the command runs, so that other commands do not wait for it.
+The planner is the same code as in production. This module only has the arguments: the planner is
+imported when the command runs, so that other commands do not wait for it.
 """
 
 import argparse
@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from trainer_kai.api.duration import DurationError, nanoseconds
-from trainer_kai.api.names import DEFAULT_QUEUE
+from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.cli.input.documents import display_name, read_files
+from trainer_kai.cli.options import add_default_queue_flag, add_output_flag
 from trainer_kai.cli.output.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -24,8 +25,8 @@ __all__ = ["add_simulate"]
 _MAX_CYCLES: Final = 10_000
 _SECOND: Final = 1_000_000_000
 _CONSOLIDATION_NOTE: Final = (
-    "trainer-kai: some are moved (consolidation); the running scheduler moves only TrainJobs whose"
-    " queue offers it, as --moves offered does"
+    "trainer-kai: consolidation relocates PodGroups here; the running scheduler relocates only"
+    " TrainJobs of queues that allow it, as with --moves offered"
 )
 
 
@@ -33,9 +34,10 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add the command to the command line."""
     parser = commands.add_parser(
         "simulate",
-        help="what the scheduler would do with a cluster that is in files",
-        description="Plan a cluster that is in files: who is bound where, who waits, and why.",
-        epilog="Exit code: 0, also when something waits; 2 if the input cannot be used.",
+        help="plan the cluster that is described in files",
+        description="Plan the cluster in files like the scheduler: which pods start on which node,"
+        " which PodGroups wait, and why.",
+        epilog="Exit code: 0, also if PodGroups wait; 2 if the input is invalid.",
     )
     parser.add_argument(
         "-f",
@@ -43,10 +45,10 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="FILE",
         action="append",
         required=True,
-        help="objects, or a snapshot.zip of KAI's; - is standard input; may be repeated",
+        help="a file with objects, or a snapshot.zip of KAI; - is standard input; may be repeated",
     )
-    parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
-    parser.add_argument("--stats", action="store_true", help="how long it took, too")
+    add_output_flag(parser)
+    parser.add_argument("--stats", action="store_true", help="also print how long planning took")
     _add_scheduler_flags(parser)
     _add_reclaim_flags(parser)
     _add_cycle_flags(parser)
@@ -54,31 +56,41 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for settings of the processes of a site."""
-    parser.add_argument("--actions", metavar="NAMES", help="such as allocate,reclaim")
-    site_help = "as the processes of the site are told"
+    """Add the flags for settings of the processes in the cluster."""
     parser.add_argument(
-        "--scheduler-name", default="", help=f"{site_help}, or a SchedulingShard says"
+        "--actions",
+        metavar="NAMES",
+        help="the actions of the scheduler, separated by commas (default: all)",
     )
-    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site_help)
-    parser.add_argument("--kueue", action="store_true", help=f"Kueue runs there; {site_help}")
+    parser.add_argument(
+        "--scheduler-name",
+        default="",
+        metavar="NAME",
+        help="the setting scheduler_name of the cluster (default: from a SchedulingShard in the"
+        f" input, or {SCHEDULER_NAME})",
+    )
+    add_default_queue_flag(parser)
+    parser.add_argument(
+        "--kueue", action="store_true", help="the setting kueue: Kueue runs in the cluster"
+    )
     parser.add_argument(
         "--staleness-grace-period",
         default="60s",
         metavar="DURATION",
-        help="how long a unit may run in part (60s)",
+        help="how long a PodGroup can run with fewer pods than its minimum (default: 60s)",
     )
     parser.add_argument(
         "--stuck-in-releasing-threshold",
         default="120s",
         metavar="DURATION",
-        help="after so long a pod that should be gone counts as there (120s)",
+        help="how long after its deadline a terminating pod counts as releasing its resources"
+        " (default: 120s)",
     )
     parser.add_argument(
         "--max-termination-grace",
         default="1h",
         metavar="DURATION",
-        help="how long a pod may take to end, whatever it asks for (1h)",
+        help="the longest termination grace period of a pod that counts (default: 1h)",
     )
 
 
@@ -88,46 +100,53 @@ def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
         "--victims",
         choices=("kai", "least-work-lost", "fewest-units"),
         default="kai",
-        help="who loses something first when others take it back (kai)",
+        help="the setting policies.victims: the order of victims (default: kai)",
     )
     parser.add_argument(
         "--disruption-budgets",
         choices=("best-effort", "always"),
         default="best-effort",
-        help="whether a queue takes back what it lent past a PodDisruptionBudget (best-effort)",
+        help="the setting policies.disruption_budgets: whether reclaim may evict pods although a"
+        " PodDisruptionBudget allows no disruption (default: best-effort)",
     )
     parser.add_argument(
         "--moves",
         choices=("any", "offered"),
         default="any",
-        help="whom consolidation may move: all whose queue does not refuse it, or as the running"
-        " scheduler TrainJobs whose queue offers it (any)",
+        help="what consolidation may relocate: any PodGroup unless its queue forbids it, or, like"
+        " the running scheduler, only TrainJobs of queues that allow it (default: any)",
     )
 
 
 def _add_cycle_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the clock and for what happens between cycles."""
-    parser.add_argument("--cycles", type=int, default=1, metavar="N", help="plans in a row (1)")
+    """Add the flags for the clock and for the time between cycles."""
     parser.add_argument(
-        "--now", default="", metavar="RFC3339", help="else it is the newest time in the input"
+        "--cycles", type=int, default=1, metavar="N", help="the number of plans (default: 1)"
+    )
+    parser.add_argument(
+        "--now",
+        default="",
+        metavar="RFC3339",
+        help="the time of the simulation (default: the newest time in the input)",
     )
     parser.add_argument(
         "--evicted-pods",
         choices=("recreate", "vanish"),
         default="recreate",
-        help="what becomes of them between cycles (recreate)",
+        help="whether evicted pods are recreated between cycles (default: recreate)",
     )
     parser.add_argument(
         "--terminating-pods",
         choices=("finish", "keep"),
         default="finish",
-        help="what becomes between cycles of those that are going in the input (finish)",
+        help="whether pods that are terminating in the input finish between cycles (default:"
+        " finish)",
     )
     parser.add_argument(
         "--nominations",
         choices=("drop", "keep"),
         default="drop",
-        help="what becomes of them between cycles (drop)",
+        help="whether nominations are kept between cycles (default: drop)",
     )
 
 
@@ -141,7 +160,9 @@ def _run(args: argparse.Namespace) -> int:
     options = _options(args, faults)
     documents = read_files(args.files, kai_snapshot.unpack, faults)
     if not documents and not faults:
-        faults = [FieldError("-f", f"no object is in {', '.join(map(display_name, args.files))}")]
+        faults = [
+            FieldError("-f", f"no object found in {', '.join(map(display_name, args.files))}")
+        ]
     simulation_input = None
     try:
         simulation_input = simulation.prepare(documents, options)
@@ -164,7 +185,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _has_moves(document: dict[str, Any]) -> bool:
-    """Say whether consolidation has moved a pod."""
+    """Say whether consolidation has relocated a pod."""
     return any(
         it["action"] == "consolidation" for cycle in document["cycles"] for it in cycle["evictions"]
     )
@@ -177,7 +198,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationO
     from trainer_kai.cli.input.kinds import unix_seconds  # noqa: PLC0415 - few need it
 
     if not 1 <= args.cycles <= _MAX_CYCLES:
-        faults.append(FieldError("--cycles", f"{args.cycles} must be from 1 to {_MAX_CYCLES}"))
+        faults.append(FieldError("--cycles", f"{args.cycles} must be between 1 and {_MAX_CYCLES}"))
     now = unix_seconds(args.now) if args.now else None
     if args.now and now is None:
         expected = "must be a time such as '2026-01-31T12:00:00Z'"

@@ -1,6 +1,6 @@
 """The PodGroups and pods that Trainer, JobSet, Job and podgrouper would create for the workloads.
 
-A JobSet whose pods have no PodGroup gets its PodGroups, by the podgrouper's own code. For a
+A JobSet with pods that have no PodGroup gets its PodGroups by the podgrouper's code. For a
 TrainJob without a JobSet, and for a JobSet that has not started, the pods of the first stage are
 created; those of later stages are anticipated by their PodGroup.
 """
@@ -48,7 +48,7 @@ from trainer_kai.policy.stages import pods_at_once, start_order
 __all__ = ["create_missing_objects"]
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})
-_MAX_PODS: Final = 100_000  # of one workload; no cluster has many more in all
+_MAX_PODS: Final = 100_000  # of one workload; a cluster has hardly more pods in total
 
 
 class _Workload(NamedTuple):
@@ -59,7 +59,7 @@ class _Workload(NamedTuple):
 
 
 def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
-    """Create the PodGroups and pods that are missing, and note what will never run."""
+    """Create the PodGroups and pods that are missing, and note workloads that can never run."""
     pods: dict[Key, list[Pod]] = {}  # by the JobSet that their labels name
     for pod in inputs.cluster.pods.values():
         meta = pod.metadata
@@ -82,7 +82,7 @@ def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
 
 
 def _no_pods_reason(job: TrainJob) -> str:
-    """Return why a TrainJob creates no pods: it is suspended, deleted or finished; "" if it may."""
+    """Return why a TrainJob creates no pods: suspended, deleted or finished; "" if it does."""
     finished = (
         it.type for it in job.status.conditions if it.type in _FINISHED and it.status == "True"
     )
@@ -94,13 +94,13 @@ def _no_pods_reason(job: TrainJob) -> str:
 
 
 def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> Iterator[_Workload]:
-    """Yield the JobSet that Trainer would build, as admission would leave it."""
+    """Yield the JobSet that Trainer would build, after admission."""
     key, reference = job.metadata.key, job.spec.runtime_ref
     runtime_namespace = key.namespace if reference.kind == RUNTIMES.kind else ""
     runtime = inputs.runtimes.get((reference.kind, Key(runtime_namespace, reference.name)))
     if runtime is None:
         what = f"{reference.kind} {Key(runtime_namespace, reference.name)}"
-        inputs.notes.append(f"TrainJob {key}: left out: its {what} is in no file")
+        inputs.notes.append(f"TrainJob {key}: ignored: its {what} is in no file")
         return
     namespace = inputs.cluster.namespaces.get(key.namespace)
     context = PreviewContext(
@@ -115,10 +115,10 @@ def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> 
     if faults:
         return
     if not is_admitted_here(jobset):
-        why = "; ".join(map(str, findings)) or "another scheduler is asked for"
-        inputs.notes.append(f"TrainJob {key}: left out: {why}")
+        why = "; ".join(map(str, findings)) or "another scheduler is requested"
+        inputs.notes.append(f"TrainJob {key}: ignored: {why}")
     elif not any(job.replicas * pods_at_once(job) for job in jobset.spec.replicated_jobs):
-        inputs.notes.append(f"TrainJob {key}: makes no pods: its numbers come to 0")
+        inputs.notes.append(f"TrainJob {key}: makes no pods: its numbers of pods are 0")
     meta = replace(jobset.metadata, uid=UID, creation_timestamp=job.metadata.creation_timestamp)
     yield _Workload(replace(jobset, metadata=meta), f"TrainJob {key}")
 
@@ -178,16 +178,16 @@ def _create_podgroups(
 
 
 def _owner_fault(inputs: InputCluster, jobset: JobSet) -> str:
-    """Return why a JobSet does not belong to the TrainJob that it names; "" if it may.
+    """Return why a JobSet does not belong to the TrainJob that it names; "" if it can.
 
-    Files often have one without the other, or no uids; then the JobSet is trusted.
+    Files often contain only one of both, or no uids; then the JobSet is trusted.
     """
     controller = jobset.metadata.controller
     if controller is None or controller.kind != TRAINJOBS.kind:
         return ""
     owner = same_name_trainjob_owner(jobset.metadata)
     if owner is None:
-        return f"TrainJob {controller.name} is not its controller: Trainer gives both one name"
+        return f"TrainJob {controller.name} is not its controller, because their names differ"
     job = inputs.trainjobs.get(Key(jobset.metadata.namespace, owner.name))
     if job is None or not owner.uid:
         return ""
@@ -256,7 +256,7 @@ def _first_pods(name: str, jobset: JobSet) -> Iterator[Pod]:
     ]
     count = sum(job.replicas * pods_at_once(job) for job in first)
     if count > _MAX_PODS:
-        message = f"it would make {count} pods at once, and {_MAX_PODS} are the most: ask for fewer"
+        message = f"it would create {count} pods at once, but at most {_MAX_PODS} are supported"
         raise ConfigError([FieldError(name, message)])
     for job in first:
         for replica in range(job.replicas):

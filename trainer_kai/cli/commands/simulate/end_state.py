@@ -1,7 +1,7 @@
-"""The state after a plan: what queues have and request, and the GPUs that are left on nodes.
+"""The state after a plan: what queues use and request, and the free GPUs of nodes.
 
-All decisions are applied, and no eviction is finished: an evicted pod still occupies its node, and
-a nominated pod is counted against that room.
+All decisions are applied, and evictions are in progress: an evicted pod still occupies its node,
+and a nominated pod counts against the resources that it will release.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,8 +50,8 @@ def end_state(
 ) -> EndState:
     """Return the state of a snapshot in which the plan is applied.
 
-    *nominated* are pods that wait for room that is being released; *fair_share* has a row for each
-    of *queues*.
+    *nominated* are pods that wait for resources of terminating pods; *fair_share* has a row for
+    each of *queues*.
     """
     releasing, requested = _without_nominated(encoded, nominated)
     shares = dict(zip(queues, fair_share.tolist(), strict=True))
@@ -94,7 +94,7 @@ def _node_gpus(encoded: EncodedSnapshot, releasing: Ints) -> tuple[NodeGpus, ...
 
 
 def _balanced(idle: Ints, releasing: Ints) -> tuple[Ints, Ints]:
-    """Return idle and releasing amounts, each at least 0 where the other can cover it."""
+    """Return idle and releasing amounts, each at least 0 if the other can cover it."""
     idle, releasing = idle + np.minimum(releasing, 0), np.maximum(releasing, 0)
     shortfall = np.clip(-idle, 0, releasing)
     return idle + shortfall, releasing - shortfall

@@ -1,6 +1,6 @@
-"""Notes on PodGroups that have no reason from the plan, and on what the files lack.
+"""Notes on PodGroups without a reason in the plan, and on objects that the files lack.
 
-A PodGroup without pods has no reason, nor has one whose pods are nominated. Some requests of
+A PodGroup without pods has no reason, nor has one with nominated pods. Some requests of
 PodGroups are not implemented yet, and some objects are in no file.
 """
 
@@ -21,6 +21,7 @@ from trainer_kai.api.names import (
     PRIORITY_CLASS_NAME,
     QUEUE,
 )
+from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.commands.why.reasons import why_suspended
 from trainer_kai.policy.podgroups.anticipated import StageDependency, read_anticipated
@@ -36,51 +37,51 @@ __all__ = [
     "suspended_podgroups",
 ]
 
-_FINISHED = frozenset({"Succeeded", "Failed"})
-_DEFAULT_CLASS = ("train", 50)  # the class of a PodGroup whose TrainJob names none, and its value
+_DEFAULT_CLASS = ("train", 50)  # the default class of a PodGroup, and its value
 
 
 def ignored_requests(cluster: Cluster) -> Iterator[str]:
-    """Yield the requests of PodGroups that have no effect."""
+    """Yield requests of PodGroups without an effect."""
     groups = sorted(cluster.pod_groups.items())
     preferring = [key for key, group in groups if _prefers_topology(group)]
     if preferring:
         begin = "a preferred topology has no effect yet"
-        yield f"{begin}: nothing keeps the pods of {_first_and_count(preferring)} together"
+        yield f"{begin}: the pods of {_first_and_count(preferring)} may be far apart"
     pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
     if pooled:
         yield (
-            f"the label {NODE_POOL} is not looked at: all nodes count for "
+            f"the label {NODE_POOL} has no effect: all nodes are considered for "
             f"{_first_and_count(pooled)}"
         )
 
 
 def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
-    """Yield the nodes and priority classes that are named and in no file, and what is assumed."""
+    """Yield nodes and priority classes that are in no file, and what is assumed."""
     missing_nodes: dict[Key, str] = {}
     for key, pod in cluster.pods.items():
         name = pod.spec.node_name
-        if name and name not in cluster.nodes and pod.status.phase not in _FINISHED:
+        if name and name not in cluster.nodes and pod.status.phase not in TERMINAL_PHASES:
             missing_nodes[key] = name
     if missing_nodes:
         first, more = min(missing_nodes.values()), len(set(missing_nodes.values())) - 1
         nodes = f"Node {first} and {more} more are" if more else f"Node {first} is"
-        yield f"{nodes} in no file, though pods run there: {_first_and_count(missing_nodes)}"
+        yield f"{nodes} in no file, but pods run there: {_first_and_count(missing_nodes)}"
     yield from _missing_priority_classes(cluster, scheduler_name)
 
 
 def other_scheduler_notes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
-    """Yield the other schedulers that pods with a PodGroup wait for."""
+    """Yield the other schedulers of waiting pods that have a PodGroup or name a queue."""
     by_scheduler: dict[str, set[Key]] = {}
     for key, pod in cluster.pods.items():
         named = pod.spec.scheduler_name
-        waits = not pod.spec.node_name and pod.status.phase not in _FINISHED
-        if named != scheduler_name and waits and POD_GROUP in pod.metadata.annotations:
+        waits = not pod.spec.node_name and pod.status.phase not in TERMINAL_PHASES
+        is_meant = POD_GROUP in pod.metadata.annotations or QUEUE in pod.metadata.labels
+        if named != scheduler_name and waits and is_meant:
             by_scheduler.setdefault(named or DEFAULT_SCHEDULER, set()).add(key)
     for name in sorted(by_scheduler):
         yield (
-            f"{_first_and_count(by_scheduler[name])} in a group: left to {name}, "
-            f"for this is {scheduler_name}"
+            f"ignored: Pod {_first_and_count(by_scheduler[name])}, with a PodGroup or a queue: "
+            f"spec.schedulerName is {name}, and this scheduler is {scheduler_name}"
         )
 
 
@@ -96,7 +97,7 @@ def _missing_priority_classes(cluster: Cluster, scheduler_name: str) -> Iterator
     priority = default_priority(cluster.priority_classes)
     for name in sorted(users.keys() - cluster.priority_classes.keys() - {""}):
         if (name, priority) != _DEFAULT_CLASS:
-            assumed = f"the priority of {_first_and_count(users[name])} is taken to be {priority}"
+            assumed = f"the priority of {_first_and_count(users[name])} is assumed to be {priority}"
             warning = ", but a cluster without it refuses such pods" if name in by_pods else ""
             yield f"PriorityClass {name} is in no file: {assumed}{warning}"
 
@@ -112,10 +113,10 @@ def assumed_access(cluster: Cluster, scheduler_name: str, default_queue: str) ->
     unknown = [it for it in uses - cluster.permits.keys() if _is_closed(queue_table, it.name)]
     if unknown:
         namespace, queue = min(unknown)
-        more = f", and {len(unknown) - 1} more alike" if len(unknown) > 1 else ""
+        more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         yield (
-            f"queue {queue} is closed, and no SubjectAccessReview says whether namespace "
-            f"{namespace} may use it: it is taken for granted{more}"
+            f"queue {queue} is closed, and no SubjectAccessReview in the input says whether "
+            f"namespace {namespace} may use it: this is assumed{more}"
         )
 
 
@@ -141,15 +142,15 @@ def hints(
 
 
 def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
-    """Return the suspended PodGroups, each with why it is suspended."""
+    """Return the suspended PodGroups, each with the reason of the suspension."""
     suspended = {}
     for key, group in cluster.pod_groups.items():
         name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
         job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
         if job is not None and job.spec.suspend:
-            suspended[key] = f"it is suspended: {why_suspended(job, (group,))}"
+            suspended[key] = f"It is suspended: {why_suspended(job, (group,))}"
         elif jobset is not None and jobset.spec.suspend:
-            suspended[key] = "its JobSet is suspended"
+            suspended[key] = "Its JobSet is suspended"
     return suspended
 
 
@@ -167,13 +168,14 @@ def _first_and_count(keys: Collection[Key]) -> str:
 
 
 def _nominated_text(count: int) -> str:
-    pods_text = "1 pod is" if count == 1 else f"{count} pods are"
-    return f"{pods_text} promised room that is being released (nominated), and not placed before"
+    if count == 1:
+        return "1 pod is nominated, and starts when its node has released the resources"
+    return f"{count} pods are nominated, and start when their nodes have released the resources"
 
 
 def _evicted_text(count: int) -> str:
-    pods_text = "1 pod has" if count == 1 else f"{count} pods have"
-    return f"{pods_text} to go (evicted): that counts neither as placed nor as waiting"
+    pods_text = "1 pod is" if count == 1 else f"{count} pods are"
+    return f"{pods_text} evicted. Evicted pods count neither as placed nor as waiting"
 
 
 def _no_pods_text(group: PodGroup) -> str:
@@ -182,8 +184,9 @@ def _no_pods_text(group: PodGroup) -> str:
     except msgspec.DecodeError:
         after = ()
     if not after:
-        return "it has no pods"
-    return f"it has no pods yet: they are made when {_stages_text(after)}, and not judged before"
+        return "It has no pods"
+    created = f"they are created when {_stages_text(after)}"
+    return f"It has no pods yet: {created}, and are not planned before"
 
 
 def _stages_text(after: Iterable[StageDependency]) -> str:

@@ -6,7 +6,7 @@ CPUs and GPUs are whole units, memory is in bytes; numbers have at most three de
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scheduler.core.messages import rejection_message
+from scheduler.core.messages.rejections import rejection_message
 from scheduler.state.commands import Commands
 from scheduler.state.inputs import Cluster
 from scheduler.state.podgroups.reserved_annotation import read_reserved
@@ -22,7 +22,7 @@ from trainer_kai.api.names import (
     QUEUE,
     RESERVED,
 )
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.commands.simulate.end_state import EndState
 from trainer_kai.cli.output.queue_tables import THOUSANDTHS, Json, amounts_json, number_json
@@ -143,7 +143,7 @@ def states_json(
 
 def pod_phase(pod: Pod) -> str:
     """Return the phase of a pod in the document."""
-    if pod.status.phase in {"Succeeded", "Failed"}:
+    if pod.status.phase in TERMINAL_PHASES:
         return pod.status.phase
     if pod.metadata.deletion_timestamp:
         return "Releasing"
@@ -176,7 +176,7 @@ def _pod_json(key: Key, pod: Pod) -> Json:
 def _podgroups_json(
     cluster: Cluster, encoded: EncodedSnapshot, cycle: Json, default_queue: str
 ) -> list[Json]:
-    """Return the PodGroups, and those that the scheduler makes of pods without one."""
+    """Return the PodGroups, and those that the scheduler creates for pods without one."""
     reasons = {(it["namespace"], it["podGroup"]): it["reason"] for it in cycle["unschedulable"]}
     names = encoded.snapshot.queues.names
     queues = {
@@ -205,7 +205,7 @@ def own_podgroup_key(key: Key, pod: Pod) -> Key:
 
 
 def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_queue: str) -> str:
-    """Return the queue that is requested, whether it exists or not."""
+    """Return the requested queue, whether it exists or not."""
     if group is not None:
         return group.spec.queue
     return (
@@ -214,7 +214,7 @@ def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_que
 
 
 def _reservations_json(encoded: EncodedSnapshot, cluster: Cluster) -> list[Json]:
-    """Return the reservations, those of earlier cycles included."""
+    """Return the reservations, also those of earlier cycles."""
     counts: dict[tuple[Key, str, str, ReservationCause], int] = {}
     for key in encoded.podgroup_keys:
         group = cluster.pod_groups.get(key)

@@ -44,7 +44,7 @@ def scheduler_config(
     victims: str = "kai",
     disruption_budgets: str = "best-effort",
 ) -> SchedulerConfig:
-    """Combine a KAI snapshot, a SchedulingShard and the options; the last wins."""
+    """Combine a KAI snapshot, a SchedulingShard and the options; the last one wins."""
     faults = [*_duplicate_faults(inputs), *_unknown_actions(inputs, actions)]
     if faults:
         raise ConfigError(faults)
@@ -56,7 +56,9 @@ def scheduler_config(
     known = {name: it for name, it in selection.plugins.items() if name in PLUGINS}
     for document, shard in inputs.shards:
         if shard.spec.partition_label_value:
-            notes.append(f"{document}: spec.partitionLabelValue is not looked at: all nodes count")
+            notes.append(
+                f"{document}: spec.partitionLabelValue has no effect: all nodes are considered"
+            )
     names = [shard.spec.args.get("scheduler-name", "") for shard in layers]
     name = next(filter(None, (scheduler_name, *reversed(names))), SCHEDULER_NAME)
     limits = [shard.spec.args.get(_MAX_PREEMPTEES, "") for shard in layers]
@@ -73,7 +75,7 @@ def _duplicate_faults(inputs: InputCluster) -> Iterator[FieldError]:
     for same_kind in (inputs.shards, inputs.configs):
         for document, _ in same_kind[1:]:
             yield FieldError(
-                str(document), f"there can be only one: there is {same_kind[0][0]} too"
+                str(document), f"only one is allowed; another one is {same_kind[0][0]}"
             )
 
 
@@ -86,10 +88,10 @@ def _unknown_actions(inputs: InputCluster, actions: Sequence[str]) -> Iterator[F
 
 
 def action_faults(names: Iterable[str], path: str) -> Iterator[FieldError]:
-    """Yield a fault for each name that is no action."""
+    """Yield a fault for each name that is not an action."""
     for name in names:
         if name not in ACTIONS:
-            yield FieldError(path, f"{name!r} is unknown; there are {', '.join(ACTIONS)}")
+            yield FieldError(path, f"{name!r} is unknown; valid names are {', '.join(ACTIONS)}")
 
 
 def _combine(layers: Sequence[Shard]) -> PolicySelection:

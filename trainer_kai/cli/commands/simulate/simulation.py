@@ -1,7 +1,7 @@
 """A cluster in files, planned as in production: objects in, one document out.
 
 Each cycle plans and applies all decisions. The clock does not advance, and the order of the objects
-changes nothing.
+does not matter.
 """
 
 import time
@@ -71,7 +71,7 @@ class SimulationOptions:
     staleness_grace_s: int = 60  # below zero: never
     stuck_in_releasing_s: int = 120
     max_termination_grace_s: int = 3600
-    scheduler_name: str = ""  # empty: that of the SchedulingShard, or ours
+    scheduler_name: str = ""  # empty: from the SchedulingShard, or ours
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
     disruption_budgets: str = "best-effort"
@@ -83,8 +83,8 @@ class SimulationOptions:
 _DEFAULTS: Final = SimulationOptions()
 _NEVER: Final = ": never runs: "
 _NO_BINDS: Final = (
-    "without the action allocate a unit that there is room for is not bound, and takes nothing"
-    " from others"
+    "without the action allocate, a PodGroup that fits on free resources is not bound, and causes"
+    " no evictions"
 )
 
 
@@ -104,7 +104,9 @@ class SimulationResult(NamedTuple):
     end_state: EndState
     counts: Mapping[Key, tuple[int, int]]  # by PodGroup: pods that are placed, and that wait
     podgroup_of_pod: Mapping[Key, Key]
-    warnings: tuple[str, ...]  # from the scheduler's snapshot: what it ignores or reads differently
+    warnings: tuple[
+        str, ...
+    ]  # from the scheduler's snapshot: what it ignores or interprets differently
     hints: Mapping[Key, str]  # by PodGroup, of those without a reason
     suspended: frozenset[Key]  # PodGroups that are suspended
 
@@ -313,7 +315,7 @@ def _podgroups_of_pods(cluster: Cluster) -> dict[Key, Key]:
 
 
 def _pod_counts(cluster: Cluster) -> dict[Key, tuple[int, int]]:
-    """Count pods before evictions end: a terminating pod still has its room, and does not wait."""
+    """Count pods before evictions end: a terminating pod still has its resources."""
     groups = _podgroups_of_pods(cluster)
     counts: dict[Key, tuple[int, int]] = {}
     for key, pod in cluster.pods.items():

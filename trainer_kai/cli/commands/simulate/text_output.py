@@ -1,7 +1,7 @@
 """A simulation as text: queues as a tree, PodGroups with their reasons, nodes as bars.
 
-Plain text of at most 100 columns, so that it can be copied, searched and piped; sentences and bars
-are no wider than the terminal.
+Plain text of at most 100 columns, which can be copied, searched and piped; sentences and bars are
+no wider than the terminal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _QUEUE_WIDTH: Final = 32  # columns of the queue of a PodGroup
 _BAR_WIDTH: Final = 16  # GPUs of a node that are drawn one by one
 _MAX_LINES: Final = 50  # PodGroups, nodes, and lines of a cycle
 _MAX_PODS: Final = 16  # pods that a line names
-_LEGEND: Final = "# used or promised   = reserved   ~ being released   . idle"
+_LEGEND: Final = "# used or nominated   = reserved   ~ terminating   . idle"
 _EVENTS: Final = (
     ("bound", "binds"),
     ("evicted", "evictions"),
@@ -49,7 +49,7 @@ def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
 
 def _stats_text(stats: Mapping[str, Any]) -> str:
     """Return how long the cycles took, and how many evictions were tried."""
-    lines = [f"STATS   {stats['load_s']:.3f} s to read it"]
+    lines = [f"STATS   {stats['load_s']:.3f} s to read the input"]
     for index, it in enumerate(stats["cycles"][:_MAX_LINES], 1):
         actions = ", ".join(f"{name} {took_s:.3f} s" for name, took_s in it["actions"].items())
         cut_short = f", {it['cut']} cut short" if it["cut"] else ""
@@ -60,11 +60,11 @@ def _stats_text(stats: Mapping[str, Any]) -> str:
 
 
 def _podgroup_table(result: SimulationResult, width: int) -> str:
-    """Return the PodGroups, each with its reason; of many only those that wait or move."""
+    """Return the PodGroups with their reasons; of many only those that wait or change."""
     groups, reasons = result.document["podGroups"], _messages(result.document)
     shown = _relevant_podgroups(result)
     if not shown:
-        return f"{len(groups)} units, and none of them waits or moves" if groups else ""
+        return f"{len(groups)} PodGroups; none waits or changes" if groups else ""
     rows = []
     for group in shown:
         key = Key(group["namespace"], group["name"])
@@ -72,7 +72,7 @@ def _podgroup_table(result: SimulationResult, width: int) -> str:
         queue, verdict = truncated(group["queue"], _QUEUE_WIDTH), group["verdict"] or "-"
         rows.append((without_uids(str(key)), queue, str(placed), str(waiting), verdict))
     head, *lines = fitted_table(
-        ("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows
+        ("PODGROUP", "QUEUE", "PLACED", "WAITING", "REASON"), rows
     ).splitlines()
     text = [head]
     for group, line in zip(shown, lines, strict=True):
@@ -81,7 +81,7 @@ def _podgroup_table(result: SimulationResult, width: int) -> str:
         message = reasons.get(key) or result.hints.get(key, "")
         text += wrapped_lines(message, "  ", width)
     left = len(groups) - len(shown)
-    text += [f"{left} more of which nothing waits or moves"] if left else []
+    text += [f"{left} more PodGroups that neither wait nor change"] if left else []
     return "\n".join(text)
 
 
@@ -112,7 +112,7 @@ def _messages(document: Mapping[str, Any]) -> dict[Key, str]:
 
 
 def _node_bars(result: SimulationResult, columns: int) -> str:
-    """Return each node with GPUs as a bar, as many on a line as fit."""
+    """Return each node with GPUs as a bar, as many in a line as fit."""
     nodes = [node for node in result.end_state.nodes if node.total]
     without_gpus = len(result.end_state.nodes) - len(nodes)
     if not nodes:
@@ -144,7 +144,7 @@ def _merged_bars(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def node_bar(node: NodeGpus) -> str:
-    """Return the bar of a node; a shared GPU is drawn as used."""
+    """Return the bar of a node; a shared GPU counts as used."""
     total = node.total // 1000
     idle = min(max(node.idle // 1000, 0), total)
     releasing = min(max(node.releasing // 1000, 0), total - idle)
@@ -175,8 +175,8 @@ def _cycle_summary(cycle: Mapping[str, Any]) -> str:
     reserved_count = sum(it["count"] for it in cycle["reservations"])
     counts += [f"{reserved_count} reserved"] if reserved_count else []
     waiting = len(cycle["unschedulable"])
-    counts += [f"{waiting} unit{'s' * (waiting > 1)} waiting"] if waiting else []
-    return ", ".join(counts) or "nothing happens"
+    counts += [f"{waiting} PodGroup{'s' * (waiting > 1)} waiting"] if waiting else []
+    return ", ".join(counts) or "no changes"
 
 
 def _event_lines(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -195,9 +195,9 @@ def _event_lines(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
 
 
 def _loss_note(events: Iterable[Mapping[str, Any]]) -> str:
-    """Return a note where a reason holds for several evictions, each with its own loss."""
+    """Return a note if a reason holds for several evictions, each with its own loss."""
     podgroups = {(it["namespace"], *it["podGroups"]) for it in events if it.get("workLost")}
-    return f" (each of {len(podgroups)} loses as much)" if len(podgroups) > 1 else ""
+    return f" (the same loss for each of {len(podgroups)})" if len(podgroups) > 1 else ""
 
 
 def _by_target(

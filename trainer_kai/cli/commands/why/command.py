@@ -8,9 +8,13 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 from trainer_kai.cli.commands.why.text_output import as_json, as_text
-from trainer_kai.cli.options import add_cluster_flags
+from trainer_kai.cli.options import (
+    add_cluster_flags,
+    add_default_queue_flag,
+    add_output_flag,
+    add_scheduler_flag,
+)
 from trainer_kai.cli.output.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -45,19 +49,9 @@ def add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "-n", "--namespace", default="", help="the namespace (default: that of the context)"
     )
-    parser.add_argument(
-        "-o", dest="output", choices=("text", "json"), default="text", help="the output format"
-    )
-    parser.add_argument(
-        "--scheduler-name",
-        default=SCHEDULER_NAME,
-        help="the setting scheduler_name of the cluster (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--default-queue",
-        default=DEFAULT_QUEUE,
-        help="the setting default_queue of the cluster (default: %(default)s)",
-    )
+    add_output_flag(parser, "text")
+    add_scheduler_flag(parser)
+    add_default_queue_flag(parser)
     add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 

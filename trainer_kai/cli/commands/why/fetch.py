@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE_QUEUE, POD_GROUP
+from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE, KUEUE_QUEUE, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.reasons import ReasonName
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     EVENTS,
@@ -22,7 +23,6 @@ from trainer_kai.api.resources import (
     QUEUES,
     TRAINJOBS,
 )
-from trainer_kai.cli.commands.why.reason_names import ReasonName
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
@@ -52,7 +52,7 @@ __all__ = ["fetch_report"]
 
 T = TypeVar("T", bound=Object)
 
-_KUEUE: Final = "kueue.x-k8s.io"
+
 _MAX_PODGROUPS: Final = 8  # PodGroups that pods name and that do not belong to the JobSet
 _FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
 
@@ -77,7 +77,7 @@ class _Reader:
     async def serves_kueue(self) -> bool | None:
         """Say whether the cluster serves Kueue's API; None if the user may not ask."""
         try:
-            await self._client.send(Request("GET", f"/apis/{_KUEUE}", repeatable=True))
+            await self._client.send(Request("GET", f"/apis/{KUEUE}", repeatable=True))
         except NotFound:
             return False
         except Forbidden:

@@ -24,6 +24,7 @@ from trainer_kai.api.names import (
     STALE_SINCE,
 )
 from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
+from trainer_kai.api.reasons import SCHEDULER_REASONS, ReasonName
 from trainer_kai.api.resources import JOBS, PODGROUPS, PODS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.commands.why.podgroups import (
@@ -31,7 +32,6 @@ from trainer_kai.cli.commands.why.podgroups import (
     PodGroupSnapshot,
     standalone_snapshot,
 )
-from trainer_kai.cli.commands.why.reason_names import SCHEDULER_REASONS, ReasonName
 from trainer_kai.cli.commands.why.snapshot import SCHEDULER_LEASE, PodSnapshot, TrainJobSnapshot
 from trainer_kai.podgrouper.plan import is_admitted_here
 from trainer_kai.policy.podgroups.eviction_record import eviction_reason

@@ -22,6 +22,7 @@ from trainer_kai.api.names import (
     TRAINJOB_CONTROLLER,
 )
 from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.reasons import SCHEDULER_REASONS, ReasonName
 from trainer_kai.api.resources import EVENTS, JOBSETS
 from trainer_kai.cli.commands.plan.preview import Preview
 from trainer_kai.cli.commands.why.podgroups import (
@@ -31,7 +32,6 @@ from trainer_kai.cli.commands.why.podgroups import (
     podgroup_snapshots,
     preview_of,
 )
-from trainer_kai.cli.commands.why.reason_names import SCHEDULER_REASONS, ReasonName
 from trainer_kai.cli.commands.why.reasons import (
     WaitingReason,
     event_time,

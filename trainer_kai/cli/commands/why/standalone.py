@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from trainer_kai.api.names import POD_GROUP, QUEUE
+from trainer_kai.api.reasons import ReasonName
 from trainer_kai.api.resources import JOBS, PODS
 from trainer_kai.cli.commands.why.podgroups import count_pods, pod_state, standalone_snapshot
-from trainer_kai.cli.commands.why.reason_names import ReasonName
 from trainer_kai.cli.commands.why.reasons import (
     WaitingReason,
     job_without_pods,

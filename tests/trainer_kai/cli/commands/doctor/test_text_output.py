@@ -15,8 +15,8 @@ SHOWN = """\
 ok        nodes           2 of 3 have GPUs
 warning   a longer name   something is otherwise than it
                           was meant to be
-                          right: another thing
-unknown   mode            cannot tell: nobody says
+                          fix: another thing
+unknown   mode            nobody says
 
 3 checks: 1 warning, 1 unknown, 1 ok"""
 
@@ -42,7 +42,7 @@ def test_programs_get_all_of_it() -> None:
 
 def test_only_a_fault_fails() -> None:
     """A warning changes nothing; it is 2 while no TrainJob could be tried."""
-    untried = unknown("a TrainJob", CannotTell("nobody says"))
+    untried = unknown("TrainJob dry run", CannotTell("nobody says"))
 
     assert exit_code(FINDINGS) == 0
     assert exit_code([*FINDINGS, FAULT]) == 1

@@ -35,7 +35,7 @@ def trainjob() -> dict[str, Any]:
     }
 
 
-QUEUE_IS = "note: metadata.labels[kai.scheduler/queue]: the TrainJob's label is 'team-a', and "
+QUEUE_IS = "note: metadata.labels[kai.scheduler/queue]: queue 'team-a' "
 # Objects beside it -> exit code, and the findings below the table.
 BOUNDS: list[Case[list[dict[str, Any]], tuple[int, list[str]]]] = [
     Case("nothing to compare it with", [], (0, [])),
@@ -43,24 +43,39 @@ BOUNDS: list[Case[list[dict[str, Any]], tuple[int, list[str]]]] = [
     Case(
         "too few nodes",
         [node("n1", gpus=8), node("n2", gpus=8)],
-        (1, ["never runs: spec.trainer.numNodes: 4 pods of node start together, and the 2 nodes"]),
+        (1, ["never runs: spec.trainer.numNodes: 4 pods of node must start together, and the 2"]),
     ),
     Case(
         "a limit",
         [queue("team-a", limit=16)],
-        (1, ["never runs: spec.trainer.numNodes: what starts together asks for 32 GPU, and queue"]),
+        (
+            1,
+            ["never runs: spec.trainer.numNodes: the pods that must start together request 32 GPU"],
+        ),
     ),
     Case("the queue, and others", [queue("team-a"), queue("team-b")], (0, [])),
-    Case("another queue", [queue("team-b")], (0, [f"{QUEUE_IS}there is no such queue"])),
+    Case(
+        "another queue",
+        [queue("team-b")],
+        (0, [f"{QUEUE_IS}does not exist. Did you mean 'team-b'?"]),
+    ),
     Case(
         "a queue with others below it",
         [queue("team-a"), queue("below", parent="team-a")],
-        (0, [f"{QUEUE_IS}that queue has others below it: name one of those (below)"]),
+        (
+            0,
+            [
+                (
+                    f"{QUEUE_IS}has child queues and cannot hold workloads. Name one of "
+                    "the children: below"
+                )
+            ],
+        ),
     ),
     Case(
         "another priority class",
         [{**HIGH, "metadata": {"name": "high"}}],
-        (0, ["note: metadata.labels[priorityClassName]: there is no PriorityClass 'urgent'"]),
+        (0, ["note: metadata.labels[priorityClassName]: PriorityClass 'urgent' does not exist"]),
     ),
 ]
 

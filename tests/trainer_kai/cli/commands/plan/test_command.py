@@ -74,13 +74,13 @@ def test_an_unknown_field_is_reported(terminal: Terminal) -> None:
     file = terminal.write("job.yaml", job)
 
     code, _, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
-    remark = "spec.trainer.numNode: is not known and left out; there is numNodes"
+    remark = "spec.trainer.numNode: is not a known field and is ignored; did you mean numNodes?"
     assert (code, err) == (0, f"trainer-kai: {file}: TrainJob default/job: {remark}\n")
     other = terminal.write("other.yaml", trainjob(""))
     code, _, err = terminal.run("-f", "missing", "-f", other)
     assert code == 2
     assert "missing: cannot be read" in err
-    assert f"{other}: TrainJob default/job: spec.runtimeRef.name: must be there" in err
+    assert f"{other}: TrainJob default/job: spec.runtimeRef.name: is missing" in err
 
 
 def test_the_queue_says_where_it_comes_from(terminal: Terminal) -> None:
@@ -122,7 +122,7 @@ def test_a_required_topology_is_reported(mode: str, code: int, terminal: Termina
     found, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "--mode", mode)
 
     path = "metadata.annotations[kai.scheduler/topology-required-placement]"
-    asked = f'never runs: {path}: required topology "rack" of topology "rooms" is not supported'
+    asked = f"never runs: {path}: required topology level 'rack' of Topology 'rooms' is not"
     assert (found, asked in text) == (code, bool(code))
 
 
@@ -163,8 +163,8 @@ def test_a_cycle_is_named_as_what_it_is(terminal: Terminal) -> None:
 
     code, text, _ = terminal.run("-f", terminal.write("both.yaml", trainjob(DEEPSPEED), shipped))
     assert code == 1
-    assert "no group: it never runs as it is" in text
-    assert "wait for each other" in text
+    assert "No PodGroup: it can never run as it is" in text
+    assert "depend on each other" in text
     assert "ours" not in text
 
 
@@ -175,7 +175,7 @@ def test_who_groups_pods_himself_gets_no_group(terminal: Terminal) -> None:
 
     code, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
     assert code == 0
-    assert "no group" in text
+    assert "No PodGroup" in text
 
 
 def test_a_namespace_may_be_taken_out(terminal: Terminal) -> None:
@@ -188,7 +188,7 @@ def test_a_namespace_may_be_taken_out(terminal: Terminal) -> None:
         code, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
         assert code == 0
         assert ("queue -" in text) == is_out
-        assert ("taken out" in text) == is_out
+        assert ("excluded from trainer-kai" in text) == is_out
 
 
 def test_what_was_not_looked_at_is_reported(terminal: Terminal) -> None:
@@ -198,7 +198,7 @@ def test_what_was_not_looked_at_is_reported(terminal: Terminal) -> None:
 
     _, text, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
     assert "note: metadata.namespace: is in no file" in text
-    assert "left out: " in err
+    assert "ignored: " in err
     assert "ConfigMap x" in err
 
 
@@ -211,7 +211,7 @@ def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
     job = trainjob(DEEPSPEED, labels={"kai.scheduler/queue": "team-a"})
 
     _, text, _ = terminal.run("-f", terminal.write("both.yaml", job, shipped))
-    assert "note: pod templates name team-x; the whole goes to team-a" in text
+    assert "the PodGroups use queue team-a, from the TrainJob's label" in text
 
 
 def test_a_suspended_trainjob_is_planned_as_if_it_went(terminal: Terminal) -> None:
@@ -228,8 +228,8 @@ def test_a_jobset_that_is_not_ours_is_left_alone(terminal: Terminal) -> None:
     code, text, _ = terminal.run("-f", terminal.write("jobset.yaml", recorded(DEEPSPEED)))
 
     assert code == 0
-    assert "no group" in text
-    assert "it is left alone: not ours" in text
+    assert "No PodGroup" in text
+    assert ", so trainer-kai ignores it" in text
 
 
 def test_standard_input_and_lists_are_read(
@@ -247,20 +247,22 @@ def test_standard_input_and_lists_are_read(
 
 # the text of a file -> what is said of it
 MISTAKES: list[Case[str, str]] = [
-    Case("no YAML", "a: [", "is no YAML: line "),
+    Case("no YAML", "a: [", "is not valid YAML: line "),
     Case("no object", "- a\n- b\n", "document 1 is a list, not an object"),
     Case("a word", "hello\n", "document 1 is 'hello', not an object"),
     Case("a number", "3\n", "document 1 is 3, not an object"),
     Case(
         "a label that is a number",
         yaml.safe_dump(trainjob("x", labels={"kai.scheduler/queue": "a", "build": 7})),
-        "metadata.labels[build]: 7 must be a text, and is a whole number",
+        "metadata.labels[build]: 7 must be a string, not a whole number",
     ),
-    Case("nothing to plan", "kind: ConfigMap\nmetadata: {name: x}\n", "no TrainJob and no JobSet"),
+    Case(
+        "nothing to plan", "kind: ConfigMap\nmetadata: {name: x}\n", "no TrainJob or JobSet found"
+    ),
     Case(
         "no name",
         "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {}\n",
-        "metadata.name: must be there",
+        "metadata.name: is missing",
     ),
     Case(
         "a number that is none",
@@ -275,11 +277,13 @@ MISTAKES: list[Case[str, str]] = [
     Case(
         "fewer nodes than none",
         yaml.safe_dump(trainjob("x", nodes=-3)),
-        "spec.trainer.numNodes: -3 must be from 0 to 2147483647",
+        "spec.trainer.numNodes: -3 must be between 0 and 2147483647",
     ),
-    Case("what is no JSON", "a: {b: [.nan]}\n", "document 1: a.b[0] must be what JSON knows"),
-    Case("bytes", "a: {b: !!binary AAAA}\n", "document 1: a.b must be what JSON knows"),
-    Case("a name that is no text", "a: {1: b}\n", "document 1: a has a name that is no text: 1"),
+    Case("what is not valid JSON", "a: {b: [.nan]}\n", "document 1: a.b[0] must be a JSON value"),
+    Case("bytes", "a: {b: !!binary AAAA}\n", "document 1: a.b must be a JSON value"),
+    Case(
+        "a name that is no text", "a: {1: b}\n", "document 1: a has a key that is not a string: 1"
+    ),
     Case(
         "another version",
         yaml.safe_dump({**trainjob("x"), "apiVersion": "trainer.kubeflow.org/v2"}),
@@ -293,7 +297,7 @@ MISTAKES: list[Case[str, str]] = [
     Case(
         "no runtime",
         yaml.safe_dump({**trainjob("x"), "spec": {}}),
-        "spec.runtimeRef.name: must be there",
+        "spec.runtimeRef.name: is missing",
     ),
     Case("a runtime in no file", yaml.safe_dump(trainjob("nowhere")), "nowhere with another -f"),
 ]

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from tests.trainer_kai.cli.commands.queue.writable_store import WritableStore
 from trainer_kai.api.resources import (
@@ -113,8 +114,43 @@ async def test_a_dry_run_writes_nothing(
     await store.done(await plan_allow(store.reader, make_grant("team-a", "red")), is_dry=True)
 
     assert store.wrote == []
-    output = capsys.readouterr().out.splitlines()
-    assert [it.partition(" Role")[0] for it in output] == ["would create"] * 2
+    output = capsys.readouterr().out
+    lines = [it for it in output.splitlines() if not it.startswith(" ")]
+    assert [it.partition(" Role")[0] for it in lines] == ["would create"] * 2
+    assert yaml.safe_load(output.partition("\n")[2].partition("\nwould")[0])["rules"] == [RULE]
+
+
+async def test_all_missing_permissions_are_named_together(store: WritableStore) -> None:
+    """Of the reads; and of the writes, of which those after the first are dry runs."""
+    store.forbidden.update({"queues", "roles", "rolebindings"})
+    with pytest.raises(ConfigError) as raised:
+        await allow(store)
+    assert [it.path for it in raised.value.faults] == [
+        "queues.scheduling.run.ai",
+        f"Role red/{NAME}",
+        f"RoleBinding red/{NAME}",
+    ]
+
+    store.forbidden.clear()
+    store.refusals = {"roles": "User ann cannot create roles", "rolebindings": "nor bindings"}
+    with pytest.raises(ConfigError) as raised:
+        await allow(store)
+    assert [it.path for it in raised.value.faults] == [
+        f"Role red/{NAME}",
+        f"RoleBinding red/{NAME}",
+    ]
+
+
+async def test_a_namespace_that_does_not_exist_is_named(store: WritableStore) -> None:
+    """Not the path of a request."""
+    store.absent_namespaces.add("nope")
+
+    with pytest.raises(ConfigError) as raised:
+        await allow(store, "nope")
+
+    assert str(raised.value).startswith(
+        "namespace nope: does not exist; create it, or name another"
+    )
 
 
 async def test_a_binding_of_another_role_is_named(store: WritableStore) -> None:
@@ -126,8 +162,8 @@ async def test_a_binding_of_another_role_is_named(store: WritableStore) -> None:
         await allow(store)
 
     assert str(raised.value) == (
-        f"RoleBinding red/{NAME}: roleRef: is ClusterRole edit, which cannot be changed, and must "
-        f"be Role {NAME}: delete this RoleBinding, then repeat the command"
+        f"RoleBinding red/{NAME}: roleRef: is ClusterRole edit, but must be Role {NAME}. A roleRef "
+        "cannot be changed: delete this RoleBinding, then repeat the command"
     )
 
 
@@ -137,22 +173,26 @@ async def test_a_right_that_is_missing_is_named(store: WritableStore) -> None:
     with pytest.raises(ConfigError) as raised:
         await allow(store)
     assert str(raised.value).startswith(
-        f"Role red/{NAME}: it takes the verb create on roles.{RBAC} in namespace red. "
-        "The API server says: roles.rbac"
+        f"Role red/{NAME}: permission to create roles.{RBAC} in namespace red is missing. "
+        "API server: roles.rbac"
     )
 
     store.refusals["roles"] = "ann is attempting to grant RBAC permissions not currently held"
     with pytest.raises(ConfigError) as raised:
         await allow(store)
-    assert "the verb use on queues.scheduling.run.ai in namespace red as well" in str(raised.value)
+    assert "permission to use queues.scheduling.run.ai in namespace red is missing" in str(
+        raised.value
+    )
 
     store.forbidden.add("roles")
     with pytest.raises(
-        ConfigError, match=f"it takes the verb get on roles.{RBAC} in namespace red"
+        ConfigError, match=f"permission to get roles.{RBAC} in namespace red is missing"
     ):
         await allow(store)
     store.forbidden.add("queues")
-    with pytest.raises(ConfigError, match=r"it takes the verb list on queues.scheduling.run.ai\."):
+    with pytest.raises(
+        ConfigError, match=r"permission to list queues.scheduling.run.ai is missing"
+    ):
         await allow(store)
 
 
@@ -166,17 +206,23 @@ async def test_what_makes_no_difference_is_reported(store: WritableStore) -> Non
     assert notes == [*NOTES.values()]
     with pytest.raises(ConfigError, match="queue team-z: does not exist"):
         await plan_allow(store.reader, make_grant("team-z", "red"))
-    with pytest.raises(ConfigError, match="there is nothing to allow: say -n NAMESPACE"):
+    with pytest.raises(ConfigError, match="nothing to allow: set -n NAMESPACE"):
         await plan_allow(store.reader, make_grant("team-a", ""))
 
 
-_CLOSES: Final = "every namespace may use it; `trainer-kai queue close {} --from-usage` closes it"
-_UNANNOTATED: Final = "queue team-b is not annotated: where queue_access.unannotated is open "
+_CLOSES: Final = "`trainer-kai queue close {} --from-usage` closes it"
+_OPEN: Final = "queue open is open (annotation of queue open), so every namespace may use it; "
+_UNANNOTATED: Final = (
+    "queue team-b has no access annotation: every namespace may use it, unless "
+    "queue_access.unannotated is closed; "
+)
 NOTES: Final = {
     "team-a": (),
-    "open": (f"queue open is open, for queue open says so: {_CLOSES.format('open')}",),
+    "open": (f"{_OPEN}{_CLOSES.format('open')}",),
     "team-b": (f"{_UNANNOTATED}{_CLOSES.format('team-b')}",),
-    "research": ("queue research takes no pods: each queue below it needs a grant of its own",),
+    "research": (
+        "queue research takes no pods, because it has child queues: grant a child queue instead",
+    ),
 }
 
 
@@ -184,5 +230,5 @@ async def test_a_cluster_without_queues_is_reported(store: WritableStore) -> Non
     """It is another cluster than was meant."""
     store.missing.add(QUEUES.plural)
 
-    with pytest.raises(ConfigError, match="this cluster does not have that kind"):
+    with pytest.raises(ConfigError, match="the cluster does not have this kind"):
         await allow(store)

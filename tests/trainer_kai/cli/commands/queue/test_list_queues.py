@@ -17,11 +17,11 @@ STATUS = {
     "requested": {"cpu": "3", "memory": "2Gi", "nvidia.com/gpu": "12"},
 }
 SHOWN = """\
-GPUS       QUOTA   LIMIT   USED   BORROWED   WAITING   ACCESS
-research   16      -       9.5    -          2.5       open (not annotated)
-  team-a   8       12      9.5    1.5        2.5       closed
-    deep   4       -       0      -          0         closed from team-a
-  team-b   8       -       0      -          0         open"""
+GPUS       QUOTA   LIMIT   USED   OVER QUOTA   WAITING   ACCESS
+research   16      -       9.5    -            2.5       open (not annotated)
+  team-a   8       12      9.5    1.5          2.5       closed
+    deep   4       -       0      -            0         closed from team-a
+  team-b   8       -       0      -            0         open"""
 
 
 def queues(*fields: dict[str, Any]) -> list[Queue]:
@@ -65,15 +65,21 @@ def test_they_are_shown_as_a_tree() -> None:
     """With the amounts of their status; a missing status is reported."""
     assert shown(RESEARCH) == SHOWN
     assert read_queues(RESEARCH)[1] == [
-        "the scheduler has not written what these have: deep, team-b"
+        "the scheduler has not reported the usage of deep, team-b yet"
     ]
+
+
+def test_a_long_name_is_shown_in_full() -> None:
+    """It is needed for other commands, however wide the table gets."""
+    name = "q" * 120
+    assert name in shown(queues(queue(name, 8)))
 
 
 def test_queues_without_any_bound_are_shown_too() -> None:
     """A fresh cluster has no others."""
     [line] = shown(queues(queue("all", -1)), "closed").splitlines()[1:]
     assert line.split() == ["all", "-", "-", "0", "-", "0", "closed", "(not", "annotated)"]
-    assert shown([]) == "there are no queues"
+    assert shown([]) == "No queues exist. Create one with `trainer-kai queue create`."
 
 
 def test_what_is_no_queue_of_the_tree_is_reported() -> None:
@@ -81,14 +87,14 @@ def test_what_is_no_queue_of_the_tree_is_reported() -> None:
     amounts, notes = read_queues(queues({**queue("a", 1, -1, "lost"), "status": STATUS}))
 
     assert amounts == []
-    assert notes == ["ignored: queue a has the parent lost, which does not exist"]
+    assert notes == ["ignored: Queue a has the parent queue lost, which does not exist"]
 
 
 def test_a_circle_is_reported_once() -> None:
     """Whoever is in it."""
     circle = queues(queue("a", 1, -1, "b"), queue("b", 1, -1, "a"))
 
-    assert read_queues(circle)[1] == ["ignored: queue a is above itself: a → b → a"]
+    assert read_queues(circle)[1] == ["ignored: Queue a is its own ancestor: a → b → a"]
 
 
 def test_a_program_gets_numbers() -> None:

@@ -87,8 +87,8 @@ async def test_namespaces_that_use_a_queue_are_granted_before_it_is_closed(
         ),
         f"changed Queue team-a: annotation {ACCESS} is closed",
         (
-            "queue team-a is closed; users that name it in a TrainJob, and other namespaces, need "
-            "`trainer-kai queue allow team-a -n NAMESPACE --user USER`"
+            "queue team-a is closed. Users that name it in a TrainJob, and other namespaces, need "
+            "a grant: `trainer-kai queue allow team-a -n NAMESPACE --user USER`"
         ),
     ]
 
@@ -145,7 +145,7 @@ async def test_a_grant_that_is_refused_leaves_the_queue_open(store: WritableStor
     store.put(PODGROUPS, at("red", group("g", queue="team-a")))
     store.refusals["rolebindings"] = "no"
 
-    with pytest.raises(ConfigError, match="the verb create on rolebindings"):
+    with pytest.raises(ConfigError, match="permission to create rolebindings"):
         await granted(store, "team-a")
 
     assert store.get(QUEUES, "team-a")["metadata"]["annotations"] == {}
@@ -160,7 +160,7 @@ async def test_without_grants_the_note_says_which_namespaces_wait(store: Writabl
     assert len(store.wrote) == 1
     assert plan.notes == (
         (
-            "namespaces that use queue team-a now and have no grant start nothing more in it; "
+            "namespaces that use queue team-a now without a grant can start nothing more in it; "
             "`trainer-kai queue close team-a --from-usage` grants them"
         ),
     )
@@ -200,8 +200,8 @@ async def test_a_new_queue_is_closed(
     assert capsys.readouterr().out.splitlines() == [
         f"created Queue team-c: annotation {ACCESS} is closed",
         (
-            "queue team-c is used by namespaces that are granted it, and users that name it in a "
-            "TrainJob: `trainer-kai queue allow team-c -n NAMESPACE --user USER`, or --group GROUP"
+            "queue team-c is closed. Grant it to the workloads of a namespace and to a user: "
+            "`trainer-kai queue allow team-c -n NAMESPACE --user USER` (or --group GROUP)"
         ),
     ]
     assert [it.change for it in (await plan_create(store.reader, NEW)).writes] == [None]
@@ -218,14 +218,14 @@ async def test_a_queue_that_gets_one_below_it_takes_no_pods(store: WritableStore
     beside = await plan_create(store.reader, NEW)
 
     (note,) = below.notes
-    assert note.startswith("queue team-a has no queue below it so far")
+    assert note.startswith("queue team-a has no child queue yet")
     assert beside.notes == ()
 
 
 async def test_a_queue_with_podgroups_gets_none_below_it(store: WritableStore) -> None:
     """They would wait for good; the message names the first of them."""
     store.put(PODGROUPS, at("red", group("g", 1, queue="team-a")))
-    with pytest.raises(ConfigError, match=r"queue team-a: has 1 PodGroups \(red/g\)"):
+    with pytest.raises(ConfigError, match=r"queue team-a: has 1 PodGroups \(such as red/g\)"):
         await plan_create(store.reader, NEW._replace(parent="team-a"))
 
 
@@ -234,12 +234,12 @@ async def test_closing_a_queue_mentions_its_manifest(store: WritableStore) -> No
     noted, unnoted = [
         (await plan_close(store.reader, it, SITE)).notes for it in ("team-b", "team-a")
     ]
-    assert "a manifest of queue team-b may have the annotation too" in noted[0]
+    assert "if a manifest of queue team-b sets the annotation" in noted[0]
     assert unnoted == ()
 
 
 WRONG: Final = (
-    (NEW._replace(name="team-a"), "queue team-a: exists already, and is another one"),
+    (NEW._replace(name="team-a"), "queue team-a: already exists with other settings"),
     (NEW._replace(parent="none"), "queue none: does not exist"),
     (NEW._replace(name="Team_A"), "metadata.name: 'Team_A' must be 1 to 253"),
     (NEW._replace(name="x" * 64), "must be at most 63 letters"),

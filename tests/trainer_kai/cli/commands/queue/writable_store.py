@@ -28,6 +28,7 @@ class WritableStore(ReadOnlyApiServer):
         super().__init__()
         self.missing: set[str] = set()  # kinds that the cluster does not have
         self.refusals: dict[str, str] = {}  # plural of what may not be written → what is said
+        self.absent_namespaces: set[str] = set()  # nothing can be created there
         access = RestConfig("https://h", StaticToken(""), origin="the test")
         self.client = Client(access, self, VirtualClock(), NoRequestObserver())
         self.reader = QueueReader(self.client)
@@ -62,10 +63,16 @@ class WritableStore(ReadOnlyApiServer):
         if request.method not in _WRITES:
             return await super().send(request, timeout_s)
         self.requests.append(request)
+        if self.absent_namespaces & parts:
+            namespace = next(iter(self.absent_namespaces & parts))
+            body = {"kind": "Status", "code": 404, "message": f'namespaces "{namespace}" not found'}
+            return ApiResponse(404, json.dumps(body).encode())
         for plural, message in self.refusals.items():
             if plural in parts:
                 body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}
                 return ApiResponse(403, json.dumps(body).encode())
+        if ("dryRun", "All") in request.query:
+            return ApiResponse(200, json.dumps({"metadata": {"name": "dry"}}).encode())
         fields, path = json.loads(request.body or b"{}"), request.path
         if request.method == "POST":
             path = f"{path}/{fields['metadata']['name']}"

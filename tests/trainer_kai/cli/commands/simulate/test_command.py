@@ -115,9 +115,11 @@ def test_a_snapshot_of_kai_is_read(terminal: Terminal) -> None:
 
 
 REFUSED = [
-    Case("cycles", ("--cycles", "0"), "--cycles: 0 must be from 1 to 10000"),
+    Case("cycles", ("--cycles", "0"), "--cycles: 0 must be between 1 and 10000"),
     Case("now", ("--now", "today"), "--now: 'today' must be a time such as"),
-    Case("grace", ("--staleness-grace-period", "60"), "--staleness-grace-period: '60' is no dur"),
+    Case(
+        "grace", ("--staleness-grace-period", "60"), "--staleness-grace-period: '60' is not a dur"
+    ),
     Case(
         "threshold",
         ("--stuck-in-releasing-threshold", "-1s"),
@@ -128,7 +130,11 @@ REFUSED = [
         ("--max-termination-grace", "-1h"),
         "--max-termination-grace: '-1h' must not be negative",
     ),
-    Case("unknown action", ("--actions", "allocate,x"), "--actions: 'x' is unknown; there are all"),
+    Case(
+        "unknown action",
+        ("--actions", "allocate,x"),
+        "--actions: 'x' is unknown; valid names are all",
+    ),
     Case("no action", ("--actions", ""), "--actions: '' has an empty name"),
     Case("empty action", ("--actions", "allocate,"), "--actions: 'allocate,' has an empty name"),
 ]
@@ -155,14 +161,16 @@ def test_every_mistake_is_reported_at_once(terminal: Terminal) -> None:
 
     assert (code, out) == (2, "")
     of_options, of_actions, unread, *lines = err.splitlines()
-    assert of_options == "trainer-kai: --cycles: 0 must be from 1 to 10000"
-    assert of_actions.startswith("trainer-kai: --actions: 'allocat' is unknown; there are allocate")
+    assert of_options == "trainer-kai: --cycles: 0 must be between 1 and 10000"
+    assert of_actions.startswith(
+        "trainer-kai: --actions: 'allocat' is unknown; valid names are allocate"
+    )
     assert unread == f"trainer-kai: {missing}: cannot be read: No such file or directory"
     assert len(lines) == 4
     assert lines[0].startswith(f"trainer-kai: {one}: Pod default/p: metadata.labels[a]: 'b c' must")
     assert lines[1].startswith(f"trainer-kai: {one}: PodGroup default/g: spec.minMember: -2 must")
     assert lines[2] == (
-        f"trainer-kai: {other}: Pod default/p: metadata.name: is there twice, first in {one}"
+        f"trainer-kai: {other}: Pod default/p: metadata.name: exists twice, first in {one}"
     )
 
 
@@ -174,18 +182,24 @@ def test_files_without_objects_are_refused(text: str, terminal: Terminal) -> Non
     code, _, err = terminal.run("-f", str(terminal.folder / "a.yaml"))
 
     assert code == 2
-    assert "no object is in" in err
+    assert "no object found in" in err
 
 
 BOMB = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(9))
 UNREADABLE = [
     Case("not there", None, ": cannot be read: No such file or directory"),
-    Case("no text", b"\x7fELF\xd0", ": is no text in UTF-8: byte 5 is 0xd0"),
+    Case("no text", b"\x7fELF\xd0", ": is not UTF-8 text: byte 5 is 0xd0"),
     Case("items", b"{kind: List, items: [1, {}, 2]}", ": List: items[0]: must be an object"),
     Case("no list", b"{kind: List, items: {}}", ": List: items: must be a list, not dict"),
-    Case("nothing in a list", b"{kind: PodList, apiVersion: v1, items: null}", "no object is in "),
-    Case("in itself", b"a: 1\nb: &b {c: *b}", ": line 2, column 11: *b stands inside of what it s"),
-    Case("many aliases", BOMB.encode(), ": its aliases, such as *a4, stand for too many values"),
+    Case(
+        "nothing in a list", b"{kind: PodList, apiVersion: v1, items: null}", "no object found in "
+    ),
+    Case(
+        "in itself",
+        b"a: 1\nb: &b {c: *b}",
+        ": line 2, column 11: *b is inside the value that it ref",
+    ),
+    Case("many aliases", BOMB.encode(), ": its aliases, such as *a4, expand to too many values"),
     Case(
         "deep JSON", b'{"a":' * 5000 + b"1" + b"}" * 5000, ": line 1, column 1001: it is nested d"
     ),
@@ -234,7 +248,7 @@ def test_what_is_left_aside_is_reported_once(terminal: Terminal) -> None:
     """Both queues are above themselves, by the same way."""
     circle = terminal.write("a.yaml", queue("a", parent="b"), queue("b", parent="a"), node("n"))
 
-    assert terminal.run("-f", circle)[2].count("queue a is above itself") == 1
+    assert terminal.run("-f", circle)[2].count("Queue a is its own ancestor") == 1
 
 
 def test_what_is_not_looked_at_is_reported(terminal: Terminal) -> None:
@@ -249,10 +263,8 @@ def test_what_is_not_looked_at_is_reported(terminal: Terminal) -> None:
     lines = terminal.run("-f", file)[2].splitlines()
 
     podgroups_text = "default/above and 1 more"
-    assert lines[0].endswith(
-        f" has no effect yet: nothing keeps the pods of {podgroups_text} together"
-    )
-    assert lines[1].endswith("node-pool is not looked at: all nodes count for default/pooled")
+    assert lines[0].endswith(f" has no effect yet: the pods of {podgroups_text} may be far apart")
+    assert lines[1].endswith("node-pool has no effect: all nodes are considered for default/pooled")
 
 
 def test_a_required_topology_waits(terminal: Terminal) -> None:
@@ -267,7 +279,7 @@ def test_a_required_topology_waits(terminal: Terminal) -> None:
     code, out, err = terminal.run("-f", file)
 
     (line,) = (it for it in out.splitlines() if it.startswith("default/pg-job"))
-    asked = 'required topology "rack" of topology "dc" is not supported yet'
+    asked = 'The PodGroup requires level "rack" of topology "dc", which is not supported'
     assert (code, err) == (0, "")
     assert line.endswith(" TopologyUnfit")
     assert asked in out
@@ -293,10 +305,10 @@ def test_a_priority_class_that_is_unknown_is_reported(terminal: Terminal) -> Non
 
     high, class_note = message(known, *groups, alone, other, class_name)
     assert high == (
-        "high is in no file: the priority of default/a and 1 more is taken to be 70, "
+        "high is in no file: the priority of default/a and 1 more is assumed to be 70, "
         "but a cluster without it refuses such pods"
     )
-    assert class_note == "train is in no file: the priority of default/c is taken to be 70"
+    assert class_note == "train is in no file: the priority of default/c is assumed to be 70"
     assert message(class_name) == []  # KAI's own, and the default one
 
 
@@ -323,15 +335,19 @@ def test_pods_of_groups_that_are_left_to_others_are_reported(terminal: Terminal)
     for it in (theirs, bound, alone):
         it["spec"]["schedulerName"] = "kai-sched"
     del unknown_class["spec"]["schedulerName"]
-    file = terminal.write(
-        "a.yaml", *SITE, group("a"), pod("a", "a"), theirs, bound, alone, unknown_class
-    )
+    labelled = pod("f")
+    labelled["metadata"]["labels"] = {"kai.scheduler/queue": "team-a"}
+    del labelled["spec"]["schedulerName"]
+    pods = (pod("a", "a"), theirs, bound, alone, unknown_class, labelled)
+    file = terminal.write("a.yaml", *SITE, group("a"), *pods)
 
     lines = terminal.run("-f", file, "--actions", "allocate")[2].splitlines()
 
+    ignored, ours = "trainer-kai: ignored: Pod", "scheduler is kai-scheduler"
+    named = "with a PodGroup or a queue: spec.schedulerName is"
     assert lines == [
-        "trainer-kai: default/e in a group: left to default-scheduler, for this is kai-scheduler",
-        "trainer-kai: default/b in a group: left to kai-sched, for this is kai-scheduler",
+        f"{ignored} default/e and 1 more, {named} default-scheduler, and this {ours}",
+        f"{ignored} default/b, {named} kai-sched, and this {ours}",
     ]
 
 
@@ -345,7 +361,7 @@ def test_without_allocate_simulate_says_that_podgroups_with_room_are_not_bound(
 
     assert code == 0
     assert err.startswith(
-        "trainer-kai: without the action allocate a unit that there is room for is not"
+        "trainer-kai: without the action allocate, a PodGroup that fits on free resources is not "
     )
     assert terminal.run("-f", file, "--actions", "allocate,reclaim")[2] == ""
 
@@ -371,7 +387,7 @@ def test_an_invalid_annotation_stops_no_plan(terminal: Terminal) -> None:
     assert f"{file}: TrainJob default/a and 1 more: {path}: {right}" in err
     assert f"{file}: Pod default/lost: metadata.labels[kai.scheduler/queue]: 'Team_B' must" in err
     assert err.count("kai.scheduler/queue") == 1
-    assert "queue Team_C does not exist; there are team-a, team-b" in out
+    assert "Queue Team_C does not exist. It can start when queue Team_C is created, or when" in out
 
 
 def test_the_flags_of_the_site(terminal: Terminal) -> None:
@@ -393,7 +409,7 @@ def test_a_node_that_is_in_no_file_is_reported(terminal: Terminal) -> None:
 
     err = terminal.run("-f", terminal.write("a.yaml", *SITE, group("g"), *pods))[2]
 
-    message = "Node away and 1 more are in no file, though pods run there: default/a and 1 more"
+    message = "Node away and 1 more are in no file, but pods run there: default/a and 1 more"
     assert err.splitlines()[0] == f"trainer-kai: {message}"
 
 
@@ -422,8 +438,8 @@ def test_a_closed_queue_that_no_file_grants_is_reported(terminal: Terminal) -> N
     code, out, err = terminal.run("-f", terminal.write("a.yaml", *site, *groups))
     assert (code, "ForbiddenQueue" in out) == (0, False)
     assert err == (
-        "trainer-kai: queue team-a is closed, and no SubjectAccessReview says whether namespace "
-        "default may use it: it is taken for granted\n"
+        "trainer-kai: queue team-a is closed, and no SubjectAccessReview in the input says whether "
+        "namespace default may use it: this is assumed\n"
     )
     code, out, err = terminal.run(
         "-f", terminal.write("b.yaml", *site, *groups, *reviews), "-o", "json"

@@ -32,7 +32,8 @@ def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
     assert (moved["pod"], moved["action"]) == ("old-0", "consolidation")
     assert (
         moved["reason"]
-        == "default/want gets its room: default/old moves, and a place elsewhere is kept for it"
+        == "default/want gets its resources: default/old is relocated, and resources elsewhere are "
+        "reserved for it"
     )
     assert at(document, "nominations") == {"want-0": "n1"}
     (reserved_place,) = document["cycles"][0]["reservations"]
@@ -58,7 +59,7 @@ def test_nobody_is_moved_unasked_if_that_is_wanted(
     code, out, err = terminal.run("-f", file, "--moves", moves)
 
     assert (code, "evicted by consolidation" in out) == (0, moves == "any")
-    assert ("only TrainJobs whose queue offers it" in err) == (moves == "any")
+    assert ("only TrainJobs of queues that allow it" in err) == (moves == "any")
 
 
 def test_reserved_places_of_moved_pods_are_taken_at_the_end_of_the_plan() -> None:

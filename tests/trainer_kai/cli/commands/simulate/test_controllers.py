@@ -131,7 +131,7 @@ def test_a_trainjob_without_its_runtime_is_reported() -> None:
     inputs = grouped(trainjob("job", "none"))
 
     assert inputs.notes == [
-        "TrainJob default/job: left out: its ClusterTrainingRuntime none is in no file"
+        "TrainJob default/job: ignored: its ClusterTrainingRuntime none is in no file"
     ]
     assert not inputs.cluster.pods
 
@@ -144,7 +144,7 @@ def test_a_trainjob_that_never_runs_is_reported() -> None:
     inputs = grouped(job, runtime("torch-distributed"))
 
     (note,) = inputs.notes
-    assert note.startswith("TrainJob default/job: never runs: spec.managedBy: example.org/other")
+    assert note.startswith("TrainJob default/job: never runs: spec.managedBy: 'example.org/other'")
     assert not inputs.cluster.pods
 
 
@@ -158,7 +158,7 @@ NOTHING = [
         "it is Complete",
     ),
     Case("going", {"metadata": GOING}, "it is being deleted"),
-    Case("no nodes", {"spec": {"trainer": {"numNodes": 0}, **TORCH}}, "its numbers come to 0"),
+    Case("no nodes", {"spec": {"trainer": {"numNodes": 0}, **TORCH}}, "its numbers of pods are 0"),
 ]
 
 
@@ -181,7 +181,9 @@ def test_a_trainjob_of_another_scheduler_is_reported() -> None:
 
     (note,) = grouped(trainjob("job", "torch-distributed"), other).notes
 
-    assert note.startswith("TrainJob default/job: left out: spec.runtimeRef: its pods are left to ")
+    assert note.startswith(
+        "TrainJob default/job: ignored: spec.runtimeRef: its pods have another scheduler, "
+    )
 
 
 def test_a_trainjob_whose_jobset_is_there_is_not_built_again() -> None:

@@ -134,7 +134,7 @@ def test_how_many_consolidation_looks_at(arguments: str, most: int) -> None:
 def test_a_k_value_is_accepted_and_warned_about(arguments: dict[str, Any]) -> None:
     """In either place where a shard may have it: the queues of KAI's users stay as they are."""
     assert config_of(resource_reservation_pod(**arguments)).notes == (
-        "kValue has no effect: fair share over time (past use) is not built yet",
+        "kValue has no effect: fair share over time (past use) is not supported yet",
     )
 
 
@@ -142,21 +142,21 @@ def test_an_unknown_plugin_is_reported() -> None:
     """With those that there are."""
     (note,) = config_of(resource_reservation_pod(plugins={"priorty": {"enabled": True}})).notes
 
-    assert note.startswith("plugin 'priorty' is unknown; there are")
+    assert note.startswith("plugin 'priorty' is unknown; known plugins:")
     assert "priority" in note
 
 
 UNKNOWN_ARGUMENTS = [
-    Case("no switch", {"predicates": {"enabled": False}}, "plugin 'predicates' is always on"),
+    Case("no switch", {"predicates": {"enabled": False}}, "plugin 'predicates' is always enabled"),
     Case(
         "no such argument",
         {"nodeplacement": {"arguments": {"gpus": "spread"}}},
-        "argument 'gpus' of plugin 'nodeplacement' is unknown; there are cpu, gpu",
+        "argument 'gpus' of plugin 'nodeplacement' is unknown; known arguments: cpu, gpu",
     ),
     Case(
         "no arguments at all",
         {"priority": {"arguments": {"a": "b"}}},
-        "argument 'a' of plugin 'priority' is unknown; it has none",
+        "argument 'a' of plugin 'priority' is unknown; it has no arguments",
     ),
 ]
 
@@ -169,7 +169,9 @@ def test_plugin_arguments_without_effect_are_reported(case: Case[dict[str, Any],
 
 
 REFUSED = [
-    Case("unknown", ((), ("allocat",)), "--actions: 'allocat' is unknown; there are allocate, "),
+    Case(
+        "unknown", ((), ("allocat",)), "--actions: 'allocat' is unknown; valid names are allocate, "
+    ),
     Case(
         "unknown to a shard",
         ((resource_reservation_pod(actions={"x": {"enabled": True}}),), ()),
@@ -181,7 +183,7 @@ REFUSED = [
             (resource_reservation_pod(), {**resource_reservation_pod(), "metadata": {"name": "b"}}),
             (),
         ),
-        "a.yaml: SchedulingShard default: there can be only one: there is a.yaml: Sched",
+        "a.yaml: SchedulingShard default: only one is allowed; another one is a.yaml: Sched",
     ),
 ]
 

@@ -353,7 +353,8 @@ def test_who_is_whole_is_not_noted_as_short_any_more() -> None:
 
     assert [it["pod"] for it in lost["cycles"][0]["evictions"]] == ["there"]
     assert (
-        "it has lacked some of its pods for too long" in lost["cycles"][0]["evictions"][0]["reason"]
+        "the PodGroup had fewer pods than its minimum for too long"
+        in lost["cycles"][0]["evictions"][0]["reason"]
     )
     assert going["cycles"][0]["evictions"] == []
     assert [cycle["evictions"] for cycle in next_document["cycles"]] == [[], [], []]

@@ -44,35 +44,36 @@ BUSY = [
     pod("lost-0", "lost", 1),
 ]
 SHOWN = """\
-GPUS       QUOTA   LIMIT   FAIR SHARE   USED   BORROWED   WAITING
-research   16      -       16           13     -          8
-  team-a   6       -       5            5      -          0
-  team-b   10      12      11           8      -          8
+GPUS       QUOTA   LIMIT   FAIR SHARE   USED   OVER QUOTA   WAITING
+research   16      -       16           13     -            8
+  team-a   6       -       5            5      -            0
+  team-b   10      12      11           8      -            8
 
-UNIT                 QUEUE    PLACED   WAITING   VERDICT
+PODGROUP             QUEUE    PLACED   WAITING   REASON
 default/big          team-b   0        2         ExceedsLimit
-  queue team-b may have at most 12 GPU and has 8 GPU; 8 GPU more are needed. It can start when 4 GPU
-  of queue team-b are given back or its limit rises to 16 GPU
+  Queue team-b has a limit of 12 GPU and uses 8 GPU; the PodGroup requests 8 GPU more. It can start
+  when pods of queue team-b release 4 GPU or its limit is raised to 16 GPU
 default/lost         nobody   0        1         QueueMissing
-  queue nobody does not exist; there are team-a, team-b
+  Queue nobody does not exist. It can start when queue nobody is created, or when it names an
+  existing queue: team-a, team-b
 default/old          team-b   1        0         -
 default/pg-job-UID   team-a   4        0         -
 default/quick        team-b   4        0         -
 
-NODES   # used or promised   = reserved   ~ being released   . idle   (1 without GPUs)
+NODES   # used or nominated   = reserved   ~ terminating   . idle   (1 without GPUs)
 node-1  [###=]   node-2  [####]   node-3  [#...]   node-4  [####]
 
-CYCLE 1   4 bound, 1 reserved, 2 units waiting
+CYCLE 1   4 bound, 1 reserved, 2 PodGroups waiting
   bound to node-1: default/job-node-0-0
   bound to node-2: default/job-node-0-1, default/job-node-0-2
   bound to node-3: default/job-node-0-3
   reserved on node-1: 1 for launcher-replica-0 of default/pg-job-UID
 
-CYCLE 2   1 bound, 1 reserved, 2 units waiting
+CYCLE 2   1 bound, 1 reserved, 2 PodGroups waiting
   bound to node-4: default/old-0
   reserved on node-1: 1 for launcher-replica-0 of default/pg-job-UID
 
-CYCLES 3 to 5   1 reserved, 2 units waiting
+CYCLES 3 to 5   1 reserved, 2 PodGroups waiting
   reserved on node-1: 1 for launcher-replica-0 of default/pg-job-UID
 """
 
@@ -141,17 +142,18 @@ def test_a_podgroup_without_a_reason_says_what_it_waits_for() -> None:
     )
 
     lines = [line.strip() for line in text.splitlines()]
+    assert "1 pod is nominated, and starts when its node has released the resources" in lines
     assert (
-        "1 pod is promised room that is being released (nominated), and not placed before" in lines
+        "It has no pods yet: they are created when data is Complete, and are not planned before"
+        in lines
     )
-    assert "it has no pods yet: they are made when data is Complete, and not judged before" in lines
-    assert "it has no pods" in lines
+    assert "It has no pods" in lines
 
 
 _EVICTED_TEXT = {
     "trainJob": "job",
     "podGroup": "pg-job",
-    "why": "default/b gets its room",
+    "why": "default/b gets its resources",
     "at": NOW,
 }
 _RECORD = {"trainer-kai.dev/evicted-by": json.dumps(_EVICTED_TEXT)}
@@ -165,7 +167,8 @@ _SUSPENDED: list[Case[dict[str, Any], str]] = [
     Case(
         "by us",
         {"annotations": _RECORD},
-        "The scheduler evicted the TrainJob: default/b gets its room. The scheduler resumes it",
+        "The scheduler evicted the TrainJob: default/b gets its resources. The scheduler resumes "
+        "it",
     ),
     Case(
         "by Kueue",
@@ -190,7 +193,7 @@ def test_the_cause_of_a_suspension_is_reported(case: Case[dict[str, Any], str]) 
     many = drawn(queue("team-a"), owned, job, *others)
     assert "default/pg-job " in many
     one_line = " ".join(text.split())
-    assert f"default/pg-job team-a 0 0 - it is suspended: {case.want}" in one_line
+    assert f"default/pg-job team-a 0 0 - It is suspended: {case.want}" in one_line
 
 
 def test_what_is_going_and_what_is_promised_is_reported() -> None:
@@ -203,12 +206,12 @@ def test_what_is_going_and_what_is_promised_is_reported() -> None:
 
     at = lines.index("default/a   team-a   0        0         -")
     assert lines[at + 1 : at + 4] == [
-        "  1 pod has to go (evicted): that counts neither as placed nor as waiting",
+        "  1 pod is evicted. Evicted pods count neither as placed nor as waiting",
         "default/b   team-b   0        1         -",
-        "  1 pod is promised room that is being released (nominated), and not placed before",
+        "  1 pod is nominated, and starts when its node has released the resources",
     ]
     head, cycle = lines[-2:]
-    assert re.fullmatch(r"STATS   \d+\.\d{3} s to read it", head)
+    assert re.fullmatch(r"STATS   \d+\.\d{3} s to read the input", head)
     assert re.fullmatch(r"  cycle 1: [\d.]+ s \(allocate [\d.]+ s, .+\), 1 trial", cycle)
 
 
@@ -238,9 +241,9 @@ def test_of_many_podgroups_those_are_shown_that_wait_or_move() -> None:
     text = drawn(*site, *quiet, group("new"), pod("new-0", "new"))
 
     assert "default/new " in text
-    assert "60 more of which nothing waits or moves" in text
+    assert "60 more PodGroups that neither wait nor change" in text
     assert "default/g1 " not in text
-    assert "60 units, and none of them waits or moves" in drawn(*site, *quiet)
+    assert "60 PodGroups; none waits or changes" in drawn(*site, *quiet)
 
 
 def test_cpus_and_memory_are_shown_where_a_queue_bounds_them() -> None:
@@ -251,8 +254,8 @@ def test_cpus_and_memory_are_shown_where_a_queue_bounds_them() -> None:
 
     text = drawn(bounded, node("n", 0), group("g"), pod("p", "g", 0))
 
-    assert "\nteam-a   4       -       1            1      -          0" in f"\n{text}"
-    assert "\nteam-a   -       2Gi     0Gi          0Gi    -          0Gi" in text
+    assert "\nteam-a   4       -       1            1      -            0" in f"\n{text}"
+    assert "\nteam-a   -       2Gi     0Gi          0Gi    -            0Gi" in text
     assert "NODES" not in text
 
 
@@ -296,7 +299,7 @@ def test_what_several_lose_for_one_is_reported_as_the_loss_of_each() -> None:
     assert evictions == [(["a"], 7200), (["b"], 7200)]
     shown = " ".join(as_text(outcome).split())
     assert "evicted by reclaim: default/a-0, default/b-0" in shown
-    assert "2 GPU-hours since its start are lost (each of 2 loses as much)" in shown
+    assert "2 GPU-hours since its start are lost (the same loss for each of 2)" in shown
 
 
 def test_evicted_pods_are_in_the_order_of_names() -> None:

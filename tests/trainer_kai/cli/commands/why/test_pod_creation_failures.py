@@ -33,7 +33,7 @@ def explained_by_the_scheduler(cluster: TrainJobCluster) -> None:
     """Have no pods at all, and a scheduler that has heard why."""
     cluster.event("Job job-node-0", "FailedCreate", "violates PodSecurity, in other words")
     cluster.condition(
-        ("PodsMissing", "0 of 4 exist. Job job-node-0 cannot make them: violates PodSecurity")
+        ("PodsMissing", "0 of 4 exist. Job job-node-0 cannot create its pods: violates PodSecurity")
     )
 
 
@@ -64,7 +64,7 @@ CASES: list[Case[Change, Expected]] = [
         (
             WAITS,
             (
-                "PodsMissing: 1 of 4 pods exist. Job job-node-0 cannot make them: "
+                "PodsMissing: 1 of 4 pods exist. Job job-node-0 cannot create its pods: "
                 f"exceeded quota. {RETRIED}"
             ),
         ),
@@ -75,7 +75,7 @@ CASES: list[Case[Change, Expected]] = [
         (
             WAITS,
             (
-                "PodsMissing: 1 of 4 exist. Job job-node-0 cannot make them: "
+                "PodsMissing: 1 of 4 exist. Job job-node-0 cannot create its pods: "
                 f"exceeded quota. {RETRIED}"
             ),
         ),
@@ -86,8 +86,8 @@ CASES: list[Case[Change, Expected]] = [
         (
             WAITS,
             (
-                "PodsMissing: 0 of 4 exist. Job job-node-0 cannot make them: violates PodSecurity. "
-                f"{RETRIED}"
+                "PodsMissing: 0 of 4 exist. Job job-node-0 cannot create its pods: violates "
+                f"PodSecurity. {RETRIED}"
             ),
         ),
     ),
@@ -107,7 +107,7 @@ CASES: list[Case[Change, Expected]] = [
         (
             WAITS,
             (
-                "PodsMissing: 1 of 4 pods exist. Job job-node-0 cannot make them: "
+                "PodsMissing: 1 of 4 pods exist. Job job-node-0 cannot create its pods: "
                 f"exceeded quota. {RETRIED}"
             ),
         ),

@@ -5,7 +5,6 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.model.failures import UnschedulableReason
 from tests.support.workloads.jobsets import UID
 from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
     NO_ROOM_REASONS,
@@ -17,7 +16,6 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES, TRAINJOBS
 from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_jobset
 from trainer_kai.cli.commands.why import podgroups
-from trainer_kai.cli.commands.why.reason_names import SCHEDULER_REASONS, ReasonName
 from trainer_kai.cli.commands.why.report import WorkloadState
 from trainer_kai.cli.commands.why.text_output import as_json, as_text
 from trainer_kai.errors import ConfigError
@@ -353,14 +351,6 @@ async def test_what_does_not_exist_is_named(pod: str) -> None:
         await cluster.why(pod)
 
 
-def test_the_reasons_are_those_of_the_scheduler() -> None:
-    """They are spelt twice, and mean the same."""
-    assert {it.title for it in UnschedulableReason} == SCHEDULER_REASONS
-    shared = {ReasonName.PODS_MISSING, ReasonName.QUEUE_MISSING}
-    shared |= {ReasonName.WAITING_FOR_STAGE, ReasonName.WAITING_FOR_VICTIMS}
-    assert {title for title in ReasonName if title in SCHEDULER_REASONS} == shared
-
-
 _EVICTED = "kai.scheduler/last-eviction-timestamp"
 _STARTED = "kai.scheduler/last-start-timestamp"
 _THEN, _LATER = "2025-12-31T23:00:00+00:00", "2025-12-31T23:30:00+00:00"
@@ -374,11 +364,11 @@ async def test_an_eviction_is_reported_while_the_podgroup_waits(*, is_known: boo
     cluster.condition(*NO_ROOM_REASONS)
     cluster.pods("node", 4)
     if is_known:
-        cluster.event(f"PodGroup {GROUP}", "Evict", "default/b gets its room")
+        cluster.event(f"PodGroup {GROUP}", "Evict", "default/b gets its resources")
 
     report = await cluster.why()
 
-    more = ": default/b gets its room" if is_known else ""
+    more = ": default/b gets its resources" if is_known else ""
     assert report.notes == (f"PodGroup {GROUP} was evicted at {_THEN}{more}",)
     cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN, _STARTED: _LATER}
     cluster.condition(*NO_ROOM_REASONS)
@@ -409,7 +399,7 @@ async def test_a_recorded_eviction_is_always_reported(*, is_running: bool) -> No
         "gpus": 16,
         "lostGpuSeconds": 7200,
         "evictions": 3,
-        "message": "default/b gets its room",
+        "message": "default/b gets its resources",
     }
     annotations = {_EVICTED: _THEN, "trainer-kai.dev/last-eviction": json.dumps(record)}
     cluster.groups[""]["metadata"]["annotations"] = annotations
@@ -422,8 +412,8 @@ async def test_a_recorded_eviction_is_always_reported(*, is_running: bool) -> No
     (note,) = (await cluster.why()).notes
     assert note == (
         f"PodGroup {GROUP} was evicted at {_THEN} (action reclaim, rule 30): default/b gets its"
-        " room. It used 16 GPU of queue guests, lost 7200 GPU-seconds of work, and was evicted 3"
-        " times so far"
+        " resources. It used 16 GPU of queue guests, lost 7200 GPU-seconds of work, and was evicted"
+        " 3 times so far"
     )
 
 

@@ -314,8 +314,8 @@ JOBS_CASES: Final[list[Case[Change, list[str]]]] = [
         [
             "Job default/plain waits queue -",
             (
-                "PodsMissing: 0 of 2 pods exist. Job plain cannot make them: exceeded quota. The "
-                "Job retries, and creates the pods when the cause is removed"
+                "PodsMissing: 0 of 2 pods exist. Job plain cannot create its pods: exceeded quota. "
+                "The Job retries, and creates the pods when the cause is removed"
             ),
         ],
     ),

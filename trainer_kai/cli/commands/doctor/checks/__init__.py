@@ -1,1 +1,1 @@
-"""The checks: facts in, findings out. They know neither clock nor cluster."""
+"""The checks: facts in, findings out. They use no clock and no cluster."""

@@ -21,10 +21,10 @@ __all__ = ["check_policies"]
 _POLICY: Final = "ValidatingAdmissionPolicy"
 _BINDING: Final = f"{_POLICY}Binding"
 _CHECK: Final = "policies"
-_UNPROTECTED: Final = "others may write what our processes go by"
+_UNPROTECTED: Final = "other accounts can write the fields that the processes rely on"
 _NAME_ACCOUNTS: Final = (
-    "let the policies name the accounts of our processes, as manifests/README.md says; -n tells the"
-    " doctor their namespace"
+    "name the accounts of the processes in the policies (see manifests/README.md); set the"
+    " namespace of the installation with -n"
 )
 _ACCOUNT_PATTERN: Final = re.compile("system:serviceaccount:[-a-z0-9.]+:[-a-z0-9.]*")
 _NARROWING_FIELDS: Final = frozenset(
@@ -37,7 +37,7 @@ def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
     found, wanted = require(facts.validating_policies), facts.manifests.policies
     pairs = [(it, _find(found, _POLICY, it), _find(found, _BINDING, it)) for it in wanted]
     if has_policy_only(facts) and not any(policy for _, policy, _ in pairs):
-        yield ok(_CHECK, "none: no process of ours is here whose words they would keep")
+        yield ok(_CHECK, "none, and none is needed: no process of trainer-kai runs here")
         return
     missing = [
         *(f"{_POLICY} {it.name}" for it, policy, _ in pairs if policy is None),
@@ -51,19 +51,19 @@ def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
     ]
     changed = [f"{it.name}: {why}" for it, *both in pairs for why in _differences(it, *both)]
     if missing:
-        yield fault(_CHECK, f"there is no {listed(missing)}: {_UNPROTECTED}", APPLY)
+        yield fault(_CHECK, f"{listed(missing)} does not exist: {_UNPROTECTED}", APPLY)
     elif not_denying:
         yield fault(
             _CHECK, f"{listed(not_denying)} is bound without the action Deny: {_UNPROTECTED}", APPLY
         )
     elif foreign_accounts:
         yield fault(
-            _CHECK, f"{listed(foreign_accounts, 2)}: our processes are refused", _NAME_ACCOUNTS
+            _CHECK, f"{listed(foreign_accounts, 2)}: the processes are refused", _NAME_ACCOUNTS
         )
     elif changed:
-        yield warning(_CHECK, listed(changed, 2), f"{APPLY}, unless that is what you want")
+        yield warning(_CHECK, listed(changed, 2), f"{APPLY}, unless this is intended")
     else:
-        yield ok(_CHECK, f"{listed(it.name for it in wanted)} are bound, as the manifests say")
+        yield ok(_CHECK, f"{listed(it.name for it in wanted)} are bound, as in the manifests")
 
 
 def _differences(wanted: ExpectedPolicy, policy: Obj | None, binding: Obj | None) -> Iterator[str]:
@@ -73,14 +73,14 @@ def _differences(wanted: ExpectedPolicy, policy: Obj | None, binding: Obj | None
     ):
         spec = nested_field(found, "spec") or {}
         narrowed = {*spec, *(nested_field(spec, "matchConstraints") or ())} & _NARROWING_FIELDS
-        yield from (f"{prefix}{it} is not ours" for it in sorted(narrowed))
+        yield from (f"{prefix}{it} is not in the manifests" for it in sorted(narrowed))
         yield from (
-            f"{prefix}{it} is another" for it in fields if not contains(spec.get(it), fields[it])
+            f"{prefix}{it} differs" for it in fields if not contains(spec.get(it), fields[it])
         )
 
 
 def _account_differences(wanted: ExpectedPolicy, policy: Obj | None) -> Iterator[str]:
-    """Yield which accounts a policy names, if they are not those of our processes."""
+    """Yield the accounts that a policy names, if they are not those of our processes."""
     named, expected_accounts = (
         frozenset(_ACCOUNT_PATTERN.findall(str(it)))
         for it in (nested_field(policy, "spec"), wanted.spec)
@@ -90,7 +90,7 @@ def _account_differences(wanted: ExpectedPolicy, policy: Obj | None) -> Iterator
             listed(sorted(it)) or "none"
             for it in (named - expected_accounts, expected_accounts - named)
         ]
-        yield f"names {differing[0]} in place of {differing[1]}"
+        yield f"names {differing[0]} instead of {differing[1]}"
 
 
 def _validation_actions(binding: Obj | None) -> Sequence[str]:

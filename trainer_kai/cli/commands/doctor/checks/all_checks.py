@@ -37,6 +37,7 @@ from trainer_kai.cli.commands.doctor.checks.queues_and_nodes import (
     check_priority_classes,
     check_queues,
 )
+from trainer_kai.cli.commands.doctor.checks.settings import check_settings
 from trainer_kai.cli.commands.doctor.checks.webhooks import check_configurations, check_order
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 from trainer_kai.cli.commands.doctor.finding import CannotTell, CheckFinding, unknown
@@ -45,25 +46,26 @@ __all__ = ["CHECKS", "run_checks"]
 
 Check: TypeAlias = Callable[[InstallationFacts], Iterable[CheckFinding]]
 
-# By the name of the finding where a check cannot tell.
+# By the name of the finding if a check has no result.
 CHECKS: Final[Mapping[str, Check]] = {
     "API server": check_server,
     "JobSet": check_jobset_kind,
     "Trainer": check_trainer_kinds,
     "definitions": check_definitions,
-    "queue of a runtime": check_runtime_field,
+    "runtime queue field": check_runtime_field,
     "webhooks": check_configurations,
     "webhook order": check_order,
     "policies": check_policies,
-    "authority": check_trust,
+    "CA bundle": check_trust,
     "certificate": check_certificate,
     "namespaces": check_namespaces,
     TRAINJOB_CHECK: check_jobset,
-    "a wrong TrainJob": check_refusal,
-    "a pod of a gang": check_gang_pod,
-    "a pod of others": check_foreign_pod,
+    "invalid TrainJob dry run": check_refusal,
+    "gang pod dry run": check_gang_pod,
+    "other pod dry run": check_foreign_pod,
     "mode": check_mode,
-    "rights": check_permissions,
+    "settings": check_settings,
+    "permissions": check_permissions,
     "processes": check_processes,
     "leases": check_leases,
     "another scheduler": check_other_schedulers,
@@ -81,7 +83,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 def run_checks(
     facts: InstallationFacts, checks: Mapping[str, Check] = CHECKS
 ) -> list[CheckFinding]:
-    """Return the findings of all checks; one that cannot tell does not stop the others."""
+    """Return the findings of all checks; a check without a result does not stop the others."""
     findings: list[CheckFinding] = []
     for name, check in checks.items():
         try:

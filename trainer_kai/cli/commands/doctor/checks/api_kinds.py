@@ -30,7 +30,7 @@ __all__ = [
     "check_trainer_kinds",
 ]
 
-_MIN_MINOR: Final = 30  # of Kubernetes 1: match conditions are enabled from there on
+_MIN_MINOR: Final = 30  # of Kubernetes 1: match conditions are enabled since then
 JOBSET_DEFINITIONS: Final = {str(JOBSETS): JOBSETS.version}
 TRAINER_DEFINITIONS: Final = {str(it): it.version for it in (TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES)}
 _FIELD: Final = "manifests/components/runtime-queue-field"
@@ -44,7 +44,9 @@ def check_server(facts: InstallationFacts) -> Iterator[CheckFinding]:
     observed = f"Kubernetes {version_text} at {facts.installation.server}"
     minor = re.match(r"\d+", str(version.get("minor") or ""))
     if version.get("major") == "1" and minor and int(minor.group()) < _MIN_MINOR:
-        yield fault(check, observed, f"Kubernetes 1.{_MIN_MINOR} or newer: our webhooks need it")
+        yield fault(
+            check, observed, f"upgrade to Kubernetes 1.{_MIN_MINOR} or newer; the webhooks need it"
+        )
     else:
         yield ok(check, observed)
 
@@ -55,7 +57,7 @@ def check_jobset_kind(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_trainer_kinds(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether Trainer is installed, in the version that we read."""
+    """Say whether Trainer is installed, in the supported version."""
     yield _served_finding(facts, "Trainer", TRAINER, TRAINER_DEFINITIONS)
 
 
@@ -65,17 +67,17 @@ def _served_finding(
     found = {name: require(facts.definitions[name]) for name in wanted}
     missing = [name for name, crd in found.items() if crd is None]
     if missing:
-        return fault(check, f"there is no {listed(missing)}", f"{check}, installed first")
+        return fault(check, f"{listed(missing)} does not exist", f"install {check} first")
     not_served = [name for name, crd in found.items() if not _serves(crd, wanted[name])]
     version = next(iter(wanted.values()))
     if not_served:
-        remedy = f"{group}/{version}, which is what we read and write"
+        remedy = f"install a version that serves {group}/{version}"
         return fault(check, f"{listed(not_served)}: {version} is not served", remedy)
     return ok(check, f"{group}/{version} is served")
 
 
 def check_definitions(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say of each definition of KAI whether it exists and keeps the fields that we write."""
+    """Say for each CustomResourceDefinition of KAI whether it exists and keeps our fields."""
     for wanted in facts.manifests.definitions:
         plural, _, _ = wanted.name.partition(".")
         check = f"kind {plural}"
@@ -91,48 +93,57 @@ def _definition_finding(
     check: str, wanted: ExpectedDefinition, crd: Obj | None, *, beside_kai: bool
 ) -> CheckFinding:
     if crd is None:
-        return fault(check, f"there is no definition {wanted.name}", _CRDS)
+        return fault(check, f"the CustomResourceDefinition {wanted.name} does not exist", _CRDS)
     version = _version(crd, wanted.version)
     if version is None or not _serves(crd, wanted.version):
         observed = f"{wanted.name}: {wanted.version} is not served"
-        return fault(check, observed, f"{_CRDS}, or the KAI of today where KAI has installed it")
+        return fault(check, observed, f"{_CRDS}, or upgrade KAI if KAI installed it")
     schema = nested_field(version, "schema", "openAPIV3Schema") or {}
     dropped = dropped_fields(schema, wanted.fields)
     rules = set(_rules_of(schema))
     is_ours = any(it in rules for it in wanted.rules)
     if dropped:
-        observed = f"{listed(dropped)} is dropped when it is written"
-        remedy = "KAI v0.17, which has all that we write" if beside_kai else _CRDS
+        observed = f"the API server drops {listed(dropped)}"
+        remedy = "upgrade to KAI v0.17, which defines all fields" if beside_kai else _CRDS
         return (warning if beside_kai else fault)(check, observed, remedy)
     if is_ours and not rules.issuperset(wanted.rules):
-        return warning(check, "ours, but of another version: rules are missing", _CRDS)
-    return ok(check, "ours, complete" if is_ours else "of a KAI, complete")
+        return warning(
+            check,
+            "installed by trainer-kai, but in another version: validation rules are missing",
+            _CRDS,
+        )
+    return ok(
+        check, "installed by trainer-kai, complete" if is_ours else "installed by KAI, complete"
+    )
 
 
 def check_runtime_field(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether the queue can be a field of a runtime, and whether it could be before."""
-    check, wanted = "queue of a runtime", facts.manifests.runtime_field
+    """Say whether a runtime can name its queue in a field, and whether it could before."""
+    check, wanted = "runtime queue field", facts.manifests.runtime_field
     names = facts.manifests.runtime_definitions
     crds = {name: require(facts.definitions[name]) for name in names}
     if None in crds.values():
-        raise CannotTell("Trainer is not there")
+        raise CannotTell("Trainer is not installed")
     with_field = [name for name, crd in crds.items() if crd and _has_field(crd, wanted)]
     without_field = [name for name in names if name not in with_field]
     field_name = wanted.removeprefix("spec.")
-    remedy = f"the patch in {_FIELD}, after each upgrade of Trainer"
+    remedy = f"apply the patch in {_FIELD} again; needed after each upgrade of Trainer"
     if with_field and without_field:
         yield fault(
-            check, f"{listed(without_field)} lacks {field_name}, the other one has it", remedy
+            check,
+            f"{listed(without_field)} has no field {field_name}, but the other definition has it",
+            remedy,
         )
     elif with_field:
-        yield ok(check, f"{field_name} is there")
+        yield ok(check, f"{field_name} is available")
     elif runtimes := require(facts.runtimes_with_queue_field):
         observed = (
-            f"{field_name} is gone, and {listed(runtimes)} had it: their TrainJobs go elsewhere"
+            f"{field_name} is gone, but {listed(runtimes)} used it: their TrainJobs get another"
+            " queue"
         )
         yield fault(check, observed, remedy)
     else:
-        yield ok(check, "by label only; nobody uses the field, which is not installed")
+        yield ok(check, "not installed and not used; runtimes name their queue by label")
 
 
 def _serves(crd: Obj | None, version: str) -> bool:

@@ -1,8 +1,8 @@
-"""Whether the API server trusts the webhook's certificate: authorities, names, dates.
+"""Whether the API server trusts the webhook's certificate: CAs, names, dates.
 
-A dry run outranks what is read: a certificate that is kept elsewhere is no fault where the webhook
-answers. The setting says how certificates are made, and the Secret only where the setting is not
-visible: a Secret may be left over.
+A dry run is stronger evidence than what is read: a certificate that is stored elsewhere is no fault
+if the webhook responds. The setting says how certificates are created; the Secret counts only if
+the setting is not visible, because a Secret may be left over.
 """
 
 import base64
@@ -48,13 +48,13 @@ __all__ = [
     "secret_name",
 ]
 
-_CA_KEY: Final = "ca.key"  # only where the webhook makes certificates itself
+_CA_KEY: Final = "ca.key"  # exists only if the webhook creates certificates itself
 _SELF_MANAGED: Final = "self-managed"
 _FILES: Final = "files"
 _RENEWAL_PART: Final = 20  # the last part of a lifetime, when renewal is overdue
-_RESTART: Final = "a webhook that makes a new one: look into its log, or start it anew"
-_RENEW: Final = "a new one, from whoever makes your certificates"
-_SET_CA_BUNDLE: Final = "the authority of the certificate that the webhook shows, in every caBundle"
+_RESTART: Final = "check the log of the webhook, which renews the certificate; restart it if needed"
+_RENEW: Final = "renew the certificate where your certificates are issued"
+_SET_CA_BUNDLE: Final = "set every caBundle to the CA of the certificate that the webhook uses"
 
 
 class _ServedCertificate(NamedTuple):
@@ -69,41 +69,47 @@ class _ServedCertificate(NamedTuple):
 
 
 def check_trust(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether the authorities in the configuration are those of the certificate."""
-    check, hooks = "authority", [hook for _, hook in installed_webhooks(facts)]
+    """Say whether the CAs in the configurations are those of the certificate."""
+    check, hooks = "CA bundle", [hook for _, hook in installed_webhooks(facts)]
     if has_policy_only(facts):
-        yield ok(check, "not needed: no webhook of ours is called")
+        yield ok(check, "not needed: no webhook of trainer-kai is called")
         return
     trust_error, is_answered = _trust_error(facts), webhook_answered(facts)
     empty = [it["name"] for it in hooks if not nested_field(it, "clientConfig", "caBundle")]
     if not hooks:
-        raise CannotTell("there are no webhooks of ours")
+        raise CannotTell("the webhooks of trainer-kai are not installed")
     if trust_error:
         yield fault(
             check, f"the API server does not trust the webhook: {trust_error}", _SET_CA_BUNDLE
         )
     elif empty and not is_answered:
-        remedy = "a webhook that runs and writes its authority there, or whoever else does"
+        remedy = "start the webhook, which writes its CA there, or set the caBundle of your own CA"
         yield fault(check, f"{listed(empty)}: no caBundle", remedy)
     else:
         yield _authority_finding(facts, hooks)
 
 
 def _authority_finding(facts: InstallationFacts, hooks: Sequence[Obj]) -> CheckFinding:
-    """Compare the authorities with the certificate in the Secret."""
-    check, served, name = "authority", _served_certificate(facts), _secret_key(facts)
+    """Compare the CAs with the certificate in the Secret."""
+    check, served, name = "CA bundle", _served_certificate(facts), _secret_key(facts)
     if served is None and not webhook_answered(facts):
         raise CannotTell(f"{_missing_text(facts)}, and no dry run was answered")
     if served is None:
-        return ok(check, "the webhook is answered; its certificate is kept elsewhere")
+        return ok(check, "the webhook responds; its certificate is stored elsewhere")
     untrusting = _untrusting_webhooks(hooks, served)
     if not untrusting:
-        return ok(check, f"every caBundle has signed the certificate of {name}")
+        return ok(check, f"every caBundle matches the certificate in {name}")
     if webhook_answered(facts) and len(untrusting) == len(hooks):
-        observed = f"the webhook shows another certificate than that of {name}"
-        return warning(check, observed, "one Secret, for all: else the next process is not trusted")
+        observed = f"the webhook uses another certificate than the one in {name}"
+        return warning(
+            check,
+            observed,
+            "let all replicas use one Secret; otherwise a restarted replica is not trusted",
+        )
     return fault(
-        check, f"the caBundle of {listed(untrusting)} has not signed that of {name}", _SET_CA_BUNDLE
+        check,
+        f"the caBundle of {listed(untrusting)} does not match the certificate in {name}",
+        _SET_CA_BUNDLE,
     )
 
 
@@ -111,18 +117,20 @@ def check_certificate(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say until when the certificate is valid, and for which names."""
     check = "certificate"
     if has_policy_only(facts):
-        yield ok(check, "not needed: no webhook of ours is called")
+        yield ok(check, "not needed: no webhook of trainer-kai is called")
         return
     served = _served_certificate(facts)
     if webhook_answered(facts) and (served is None or _is_left_over(facts, served)):
-        yield ok(check, "kept elsewhere; the webhook is answered")
+        yield ok(check, "stored elsewhere; the webhook responds")
     elif served is not None:
         yield _validity_finding(facts, served)
     elif webhook_answered(facts) is None or certificate_in_files(facts):
         raise CannotTell(_missing_text(facts))
     else:
-        observed = f"there is none in {_secret_key(facts)}, and the webhook does not answer"
-        yield fault(check, observed, "a webhook that runs: it makes one, or is given one")
+        observed = f"{_secret_key(facts)} has no certificate, and the webhook does not respond"
+        yield fault(
+            check, observed, "start the webhook, which creates a certificate, or provide one"
+        )
 
 
 def _validity_finding(facts: InstallationFacts, served: _ServedCertificate) -> CheckFinding:
@@ -136,22 +144,22 @@ def _validity_finding(facts: InstallationFacts, served: _ServedCertificate) -> C
     )
     ends = min(it.not_valid_after_utc for it in certificates)
     if expired:
-        observed = f"it is good {_validity_text(expired[0])} only, and it is {now:%F}"
+        observed = f"it is valid {_validity_text(expired[0])} only, and today is {now:%F}"
         return fault(check, observed, remedy)
     if unnamed:
-        observed = f"it does not name {listed(unnamed)}, as the webhook is called"
+        observed = f"it does not contain {listed(unnamed)}, the name by which the webhook is called"
         return fault(check, observed, remedy)
     if any(_needs_renewal(it, now) for it in certificates):
-        observed = f"it ends on {ends:%F}, and should have been renewed"
+        observed = f"it expires on {ends:%F}, and should have been renewed"
         return warning(check, observed, remedy)
     if _certificate_source(facts) == _SELF_MANAGED and not _may_be_self_managed(facts):
         observed = (
-            f"{_secret_key(facts)} is made by others: the webhook, told "
-            f"{_SELF_MANAGED}, leaves it alone"
+            f"{_secret_key(facts)} was created by another tool, so the webhook with tls.source="
+            f"{_SELF_MANAGED} does not change it"
         )
-        return warning(check, observed, "that Secret deleted, or tls.source as it was")
-    kind = "made by the webhook" if served.is_self_managed else "made by others"
-    return ok(check, f"good until {ends:%F}, {kind}")
+        return warning(check, observed, "delete that Secret, or set tls.source back")
+    kind = "created by the webhook" if served.is_self_managed else "created by another tool"
+    return ok(check, f"valid until {ends:%F}, {kind}")
 
 
 def is_external_certificate(facts: InstallationFacts) -> bool:
@@ -178,7 +186,7 @@ def secret_name(facts: InstallationFacts) -> str:
 
 
 def _certificate_source(facts: InstallationFacts) -> str:
-    """Return the setting tls.source of the webhook; "" where it is not known."""
+    """Return the setting tls.source of the webhook; "" if not known."""
     return _webhook_value(facts, "TLS_SOURCE", _SELF_MANAGED)
 
 
@@ -188,7 +196,7 @@ def _webhook_value(facts: InstallationFacts, setting: str, default: str) -> str:
 
 
 def _trust_error(facts: InstallationFacts) -> str:
-    """Return why the API server did not trust the webhook in a dry run; "" where it did."""
+    """Return why the API server did not trust the webhook in a dry run; "" if it did."""
     for dry_run in (facts.jobset, facts.gang_pod):
         refused = None if isinstance(dry_run, Unread) else refused_by(facts, dry_run)
         if refused is not None and refused.trust_error:
@@ -203,7 +211,7 @@ def _secret_key(facts: InstallationFacts) -> str:
 def _missing_text(facts: InstallationFacts) -> str:
     if certificate_in_files(facts):
         return "the certificate is in files"
-    return f"there is no certificate in {_secret_key(facts)}"
+    return f"{_secret_key(facts)} has no certificate"
 
 
 def _served_certificate(facts: InstallationFacts) -> _ServedCertificate | None:
@@ -221,7 +229,7 @@ def _served_certificate(facts: InstallationFacts) -> _ServedCertificate | None:
 
 
 def _may_be_self_managed(facts: InstallationFacts) -> bool:
-    """Say whether the webhook takes the Secret for one that it wrote itself."""
+    """Say whether the webhook considers the Secret its own."""
     found = require(facts.secret) or {}
     notes = labels_of(found, "annotations")
     is_issued = any(it.startswith(CERT_MANAGER_PREFIX) for it in notes)
@@ -229,7 +237,7 @@ def _may_be_self_managed(facts: InstallationFacts) -> bool:
 
 
 def _untrusting_webhooks(hooks: Sequence[Obj], served: _ServedCertificate) -> list[str]:
-    """Return the webhooks whose authorities have not signed the certificate in the Secret."""
+    """Return the webhooks with CAs that did not sign the certificate in the Secret."""
     configured = [it for it in hooks if nested_field(it, "clientConfig", "caBundle")]
     return [it["name"] for it in configured if not _trusts(it, served)]
 
@@ -251,7 +259,7 @@ def _ca_bundle(hook: Obj) -> tuple[x509.Certificate, ...]:
 
 
 def _trusts(hook: Obj, served: _ServedCertificate) -> bool:
-    """Say whether a chain leads from the certificate to one of a webhook's authorities."""
+    """Say whether a chain leads from the certificate to one of a webhook's CAs."""
     trusted, certificate = _ca_bundle(hook), served.leaf
     for _ in range(len(served.chain) + 1):
         if certificate in trusted or any(_is_signed_by(certificate, it) for it in trusted):
@@ -277,12 +285,12 @@ def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) ->
 def _certificates_to_check(
     facts: InstallationFacts, served: _ServedCertificate
 ) -> Sequence[x509.Certificate]:
-    """Return the certificate, and the newest authority that signed it."""
+    """Return the certificate, and the newest CA that signed it."""
     bundles = [] if isinstance(facts.configurations, Unread) else installed_webhooks(facts)
     authorities = {
         it for _, hook in bundles for it in _ca_bundle(hook) if _is_signed_by(served.leaf, it)
     }
-    # of two authorities with one key the newer one counts: the older one is being replaced
+    # of two CAs with one key the newer one counts: the older one is being replaced
     newest = sorted(authorities, key=lambda it: it.not_valid_after_utc)[-1:]
     return served.leaf, *newest
 

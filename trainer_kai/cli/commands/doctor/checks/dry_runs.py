@@ -1,4 +1,4 @@
-"""Dry runs: a TrainJob's JobSet is injected, its pods are marked, other pods stay unchanged."""
+"""Dry runs: a TrainJob's JobSet is admitted, its pods get a PodGroup, other pods are unchanged."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -54,13 +54,15 @@ __all__ = [
 ]
 
 MODE_POLICY: Final = "policy"
-TRAINJOB_CHECK: Final = "a TrainJob"  # the main check
+TRAINJOB_CHECK: Final = "TrainJob dry run"  # the main check
 _MUTATE: Final = "/mutate/"
 _OUR_PREFIXES: Final = (KAI_PREFIX, TRAINER_KAI_PREFIX, POD_GROUP)
 _CHECK_POLICY: Final = (
-    "manifests/overlays/policy-only, applied again: TrainJobs are refused as this one is"
+    "apply manifests/overlays/policy-only again: all TrainJobs are refused like this one"
 )
-_CHECK_LOG: Final = "what it asks for, or what its log says: TrainJobs are refused as this one is"
+_CHECK_LOG: Final = (
+    "do what the message says, or check the log of the webhook: all TrainJobs are refused"
+)
 
 
 def check_jobset(facts: InstallationFacts) -> Iterator[CheckFinding]:
@@ -78,61 +80,67 @@ def check_jobset(facts: InstallationFacts) -> Iterator[CheckFinding]:
         )
         return
     missing = [
-        *(["the mark"] if labels_of(got, "annotations").get(ADMITTED) != ADMITTED_MARK else []),
+        *(
+            ["the mark of admission"]
+            if labels_of(got, "annotations").get(ADMITTED) != ADMITTED_MARK
+            else []
+        ),
         *(["a scheduler name"] if not nested_field(template, "spec", "schedulerName") else []),
         *(["a queue"] if not labels_of(got).get(QUEUE) else []),
-        *(["a group"] if GANG not in labels_of(template) else []),
+        *(["a PodGroup"] if GANG not in labels_of(template) else []),
     ]
     if missing:
-        remedy = "webhooks that are called there, and a process behind them that answers"
+        remedy = "check that the webhooks are called for this namespace, and that the webhook runs"
         yield fault(
-            check, f"its JobSet in {dry_run.namespace} is made without {listed(missing)}", remedy
+            check,
+            f"in {dry_run.namespace}: its JobSet is created without {listed(missing)}",
+            remedy,
         )
         return
     name, queue = nested_field(template, "spec", "schedulerName"), labels_of(got)[QUEUE]
     if name != facts.installation.scheduler_name:
-        remedy = f"--scheduler-name {name}, if that is what the site has chosen"
-        yield fault(check, f"it gets the scheduler name {name}", remedy)
+        remedy = f"set --scheduler-name {name}, if the cluster is configured so"
+        yield fault(check, f"its pods get the scheduler name {name}", remedy)
     else:
-        yield ok(check, f"dry in {dry_run.namespace}: queue {queue}, scheduler {name}")
+        yield ok(check, f"in {dry_run.namespace}: queue {queue}, scheduler {name}")
 
 
 def _policy_finding(facts: InstallationFacts, dry_run: DryRun, name: str) -> CheckFinding:
     """Check a JobSet that only gets its scheduler name: KAI finds its PodGroups and queue."""
     check, wanted = TRAINJOB_CHECK, facts.installation.scheduler_name
     if name == wanted:
-        return ok(check, f"dry in {dry_run.namespace}: scheduler {name}")
-    remedy = "a binding of the policy, in a namespace that takes part"
+        return ok(check, f"in {dry_run.namespace}: scheduler {name}")
+    remedy = "check the binding of the policy, and that the namespace takes part"
     return fault(
-        check, f"its JobSet in {dry_run.namespace} gets the scheduler {name or 'none'}", remedy
+        check, f"in {dry_run.namespace}: its JobSet gets the scheduler {name or 'none'}", remedy
     )
 
 
 def check_gang_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether a pod of a TrainJob is put into its PodGroup."""
-    check = "a pod of a gang"
+    """Say whether a pod of a TrainJob gets its PodGroup."""
+    check = "gang pod dry run"
     if has_policy_only(facts):
-        yield ok(check, "left to the KAI that is there")
+        yield ok(check, "not needed: KAI groups pods")
         return
     dry_run = require(facts.gang_pod)
     refused = refused_by(facts, dry_run)
     if refused is not None:
-        yield _refusal_finding(check, "pods of gangs", refused)
+        yield _refusal_finding(check, "pods of TrainJobs", refused)
         return
     group = labels_of(dry_run.got or {}, "annotations").get(POD_GROUP)
     if group:
-        yield ok(check, f"dry in {dry_run.namespace}: it joins its group")
+        yield ok(check, f"in {dry_run.namespace}: the pod gets its PodGroup")
     else:
-        remedy = "a webhook that answers: pods of gangs that are made meanwhile are in no group"
-        yield fault(check, f"dry in {dry_run.namespace}: it joins no group", remedy)
+        remedy = "check that the webhook runs; pods that are created meanwhile have no PodGroup"
+        yield fault(check, f"in {dry_run.namespace}: the pod gets no PodGroup", remedy)
 
 
 def check_foreign_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether a pod that is not ours stays unchanged."""
-    check, dry_run = "a pod of others", require(facts.foreign_pod)
+    """Say whether a pod that does not belong to a TrainJob is unchanged."""
+    check, dry_run = "other pod dry run", require(facts.foreign_pod)
     refused = refused_by(facts, dry_run)
     if refused is not None:
-        yield _refusal_finding(check, "pods that are not ours", refused)
+        yield _refusal_finding(check, "pods of other workloads", refused)
         return
     got = dry_run.got or {}
     name = nested_field(got, "spec", "schedulerName")
@@ -141,35 +149,35 @@ def check_foreign_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
     if name == facts.installation.scheduler_name:
         changed.append(f"its scheduler is {name}")
     if changed:
-        remedy = "no policy or webhook that writes this on pods that nobody gave to us"
-        yield fault(check, f"dry in {dry_run.namespace}: {listed(changed)}", remedy)
+        remedy = "find the policy or webhook that sets this on pods of other workloads"
+        yield fault(check, f"in {dry_run.namespace}: {listed(changed)}", remedy)
     else:
-        yield ok(check, f"dry in {dry_run.namespace}: it is let be")
+        yield ok(check, f"in {dry_run.namespace}: the pod is unchanged")
 
 
 def check_refusal(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether an invalid TrainJob is refused."""
-    check = "a wrong TrainJob"
+    check = "invalid TrainJob dry run"
     if has_policy_only(facts):
-        yield ok(check, "not judged: a policy refuses nothing")
+        yield ok(check, "not checked: the policy refuses no TrainJobs")
         return
     dry_run = require(facts.trainjob)
     refused = refused_by(facts, dry_run)
     if refused is not None and refused.by is RefusedBy.OURS and QUEUE in refused.message:
-        yield ok(check, f"dry in {dry_run.namespace}: it is refused")
+        yield ok(check, f"in {dry_run.namespace}: it is refused")
     elif refused is not None:
         yield _refusal_finding(check, "TrainJobs", refused)
     elif webhook_answered(facts) is not True:
-        raise CannotTell("it is taken, and no webhook of ours answers")
+        raise CannotTell("it is accepted, and no webhook of trainer-kai responds")
     else:
-        remedy = "validating webhooks that are called there, and trust the webhook"
+        remedy = "check that the validating webhooks are called here, and trust the webhook"
         yield fault(
-            check, f"dry in {dry_run.namespace}: one with a queue that cannot be is taken", remedy
+            check, f"in {dry_run.namespace}: a TrainJob with an invalid queue is accepted", remedy
         )
 
 
 def check_namespaces(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say which namespaces take part."""
+    """Say in which namespaces TrainJobs are handled."""
     check, hooks = "namespaces", namespace_selectors(facts)
     metas = require(facts.namespaces)
     enabled = [
@@ -178,14 +186,14 @@ def check_namespaces(facts: InstallationFacts) -> Iterator[CheckFinding]:
         if hooks and all(selects_namespace(webhook, it.labels) for webhook in hooks)
     ]
     labelled = [f"{it.name} ({it.labels[INJECT]})" for it in metas if INJECT in it.labels]
-    label = f"; {INJECT} stands on {listed(labelled)}" if labelled else ""
+    label = f"; {INJECT} is set on {listed(labelled)}" if labelled else ""
     if enabled:
         yield ok(check, f"{len(enabled)} of {len(metas)} take part{label}")
     elif hooks:
-        remedy = f"the label {INJECT}=enabled on a namespace whose TrainJobs are ours"
+        remedy = f"set the label {INJECT}=enabled on the namespaces to take part"
         yield warning(check, f"none of {len(metas)} takes part{label}", remedy)
     else:
-        raise CannotTell("there are no webhooks of ours")
+        raise CannotTell("the webhooks of trainer-kai are not installed")
 
 
 def refused_by(facts: InstallationFacts, dry_run: DryRun) -> DryRunRefusal | None:
@@ -199,7 +207,7 @@ def refused_by(facts: InstallationFacts, dry_run: DryRun) -> DryRunRefusal | Non
 
 
 def namespace_selectors(facts: InstallationFacts) -> list[Obj]:
-    """Return the objects whose selectors choose the namespaces: webhooks, or the policy."""
+    """Return the objects with the selectors of the namespaces: webhooks, or the policy."""
     if not has_policy_only(facts):
         return [
             webhook
@@ -212,7 +220,7 @@ def namespace_selectors(facts: InstallationFacts) -> list[Obj]:
 
 
 def webhook_answered(facts: InstallationFacts) -> bool | None:
-    """Say whether the webhook answered for a JobSet; None where it is not known."""
+    """Say whether the webhook responded for a JobSet; None if not known."""
     if isinstance(facts.jobset, Unread):
         return None
     refused = refused_by(facts, facts.jobset)
@@ -222,14 +230,14 @@ def webhook_answered(facts: InstallationFacts) -> bool | None:
 
 
 def assigned_queue(facts: InstallationFacts) -> str:
-    """Return the queue of a TrainJob that names none; "" where it is not known."""
+    """Return the queue of a TrainJob that names none; "" if not known."""
     return _read_jobset(facts, lambda got: labels_of(got).get(QUEUE, ""))
 
 
 def binding_mode(facts: InstallationFacts) -> str:
-    """Return who binds: the mode of the webhook, bundled or external; "" where it is not known.
+    """Return the mode of the webhook, bundled or external; "" if not known.
 
-    It is `policy` where a policy of the API server injects, and no process of ours is needed.
+    It is `policy` if a policy of the API server admits TrainJobs, and no process of ours is needed.
     """
     if has_policy_only(facts):
         return MODE_POLICY
@@ -243,12 +251,12 @@ def binding_mode(facts: InstallationFacts) -> str:
 
 
 def kai_binds(facts: InstallationFacts) -> bool:
-    """Say whether a KAI binds, and no scheduler of ours is needed."""
+    """Say whether a KAI binds pods, and no scheduler of ours is needed."""
     return binding_mode(facts) in {"external", MODE_POLICY}
 
 
 def has_policy_only(facts: InstallationFacts) -> bool:
-    """Say whether a policy injects in place of our webhooks."""
+    """Say whether a policy admits TrainJobs instead of our webhooks."""
     if isinstance(facts.policies, Unread) or isinstance(facts.configurations, Unread):
         return False
     names = {it.name for it in facts.manifests.configurations}
@@ -270,18 +278,18 @@ def _pod_template(jobset: Obj) -> Mapping[str, Any]:
 def _refusal_finding(check: str, objects: str, refused: DryRunRefusal) -> CheckFinding:
     webhook = refused.name
     if refused.by is RefusedBy.OURS:
-        return fault(check, f"our webhook {webhook} refuses it: {refused.message}", _CHECK_LOG)
+        return fault(check, f"the webhook {webhook} refuses it: {refused.message}", _CHECK_LOG)
     if refused.by is RefusedBy.OUR_POLICY:
-        return fault(check, f"our policy {webhook} refuses it: {refused.message}", _CHECK_POLICY)
+        return fault(check, f"the policy {webhook} refuses it: {refused.message}", _CHECK_POLICY)
     if refused.by is RefusedBy.OUR_OUTAGE:
-        remedy = "a webhook that runs, and that the API server reaches and trusts"
-        return fault(check, f"{webhook} does not answer: {refused.message}", remedy)
+        remedy = "check that the webhook runs, and that the API server can reach and trust it"
+        return fault(check, f"{webhook} does not respond: {refused.message}", remedy)
     if refused.by is RefusedBy.OTHER_OUTAGE:
-        remedy = f"that it answers: until then no {objects} are made"
+        remedy = f"check that it responds; until then no {objects} can be created"
         return fault(
-            check, f"the webhook {webhook} of others does not answer: {refused.message}", remedy
+            check,
+            f"the webhook {webhook} of another product does not respond: {refused.message}",
+            remedy,
         )
     refuser = f"the webhook {webhook}" if webhook else refused.by.value
-    return CheckFinding(
-        check, CheckState.UNKNOWN, f"cannot tell: refused by {refuser}: {refused.message}"
-    )
+    return CheckFinding(check, CheckState.UNKNOWN, f"refused by {refuser}: {refused.message}")

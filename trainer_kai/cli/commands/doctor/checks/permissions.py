@@ -23,15 +23,15 @@ from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedAccount, 
 
 __all__ = ["SCHEDULER", "check_permissions", "needed_permissions"]
 
-SCHEDULER: Final = "trainer-kai-scheduler"  # the name of account, Deployment and Lease
-_APPLY_ROLES: Final = "the roles and bindings of manifests/base/rbac, applied again"
-_ADD_NAMES: Final = "add to resourceNames in scheduler.yaml what kai.shards names"
+SCHEDULER: Final = "trainer-kai-scheduler"  # the name of the account, the Deployment and the Lease
+_APPLY_ROLES: Final = "apply the roles and bindings of manifests/base/rbac again"
+_ADD_NAMES: Final = "add the names in kai.shards to resourceNames in scheduler.yaml"
 
 
 def check_permissions(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say for each account which permissions it lacks."""
     for account in facts.manifests.accounts:
-        check = f"rights of {account.name.removeprefix('trainer-kai-')}"
+        check = f"permissions of {account.name.removeprefix('trainer-kai-')}"
         try:
             yield _account_finding(check, facts, account)
         except CannotTell as error:
@@ -41,7 +41,7 @@ def check_permissions(facts: InstallationFacts) -> Iterator[CheckFinding]:
 def needed_permissions(
     account: ExpectedAccount, facts: InstallationFacts
 ) -> tuple[Permission, ...]:
-    """Return what an account needs: the scheduler's settings name objects that it reads."""
+    """Return the permissions of an account; settings name further objects for the scheduler."""
     if account.name != SCHEDULER:
         return account.rights
     places = other_scheduler_objects(facts)
@@ -65,23 +65,23 @@ def _account_finding(
     name, where = account.name, f"{facts.installation.namespace}/{account.name}"
     if not require(facts.accounts[name]):
         if binding_mode(facts) == MODE_POLICY or (name == SCHEDULER and kai_binds(facts)):
-            return ok(check, "there is no such account, and none is needed")
-        return fault(check, f"there is no ServiceAccount {where}", _APPLY_ROLES)
+            return ok(check, "the account does not exist, and is not needed")
+        return fault(check, f"the ServiceAccount {where} does not exist", _APPLY_ROLES)
     permissions, unneeded = needed_permissions(account, facts), set(_unneeded(facts, account))
     denied = [it for it in require(facts.denied_permissions[name]) if it not in unneeded]
     if denied:
         unnamed = dict.fromkeys(it.name for it in denied if it not in account.rights)
-        add = f"; first {_ADD_NAMES}: {listed(unnamed)}" if any(unnamed) else ""
+        add = f"; before that, {_ADD_NAMES}: {listed(unnamed)}" if any(unnamed) else ""
         return fault(
             check,
             f"{where} may not {listed(map(_permission_text, denied), 3)}",
             _APPLY_ROLES + add,
         )
-    return ok(check, f"{where} has all {len(permissions) - len(unneeded)}")
+    return ok(check, f"{where} has all {len(permissions) - len(unneeded)} permissions")
 
 
 def _unneeded(facts: InstallationFacts, account: ExpectedAccount) -> Iterator[Permission]:
-    """Yield the permissions that only a webhook that makes its certificates needs."""
+    """Yield the permissions that only a webhook needs that creates its certificates."""
     if not is_external_certificate(facts):
         return
     for permission in account.rights:

@@ -61,7 +61,7 @@ _SHARED_SETTINGS: Final = {  # settings that must be the same for all processes,
     "QUEUE_ACCESS_UNANNOTATED": "open",
     "KUEUE": "false",
 }
-# Processes that lack a setting, or ignore it.
+# Processes that do not have a setting, or ignore it.
 _WITHOUT_SETTING: Final = {"QUEUE_ACCESS_UNANNOTATED": _PODGROUPER, "KUEUE": _PODGROUPER}
 _WARN_S: Final = 5.0
 _FAULT_S: Final = 60.0
@@ -83,26 +83,35 @@ def check_processes(facts: InstallationFacts) -> Iterator[CheckFinding]:
     ]
     images = {image for it in our_deployments for image in _images(it)}
     if not our_deployments:
-        yield ok(check, f"none in {facts.installation.namespace}: they run elsewhere, if at all")
+        yield ok(
+            check,
+            f"no Deployment in {facts.installation.namespace}; the processes may run elsewhere",
+        )
     elif unavailable:
-        remedy = "kubectl describe and kubectl logs of their pods say what is in the way"
+        remedy = "see `kubectl describe` and `kubectl logs` of their pods"
         yield fault(check, listed(unavailable), remedy)
     elif missing:
-        remedy = "the overlay, applied again, unless they run elsewhere"
-        yield warning(check, f"there is no Deployment {listed(missing)}", remedy)
+        remedy = "apply the overlay again, unless these processes run elsewhere"
+        yield warning(check, f"Deployment {listed(missing)} does not exist", remedy)
     elif unready:
-        yield warning(check, listed(unready), "all replicas: the next one to go is missed")
+        yield warning(
+            check,
+            listed(unready),
+            "check the missing replicas; a further failure stops the process",
+        )
     elif outdated:
-        remedy = "kubectl rollout status says what is in the way of the new pods"
-        yield warning(check, f"{listed(outdated)} runs in pods of an older version", remedy)
+        remedy = "see `kubectl rollout status`"
+        yield warning(check, f"{listed(outdated)} still has pods of an older version", remedy)
     elif len(images) > 1:
-        yield warning(check, f"they run {listed(sorted(images))}", "one image for all")
+        yield warning(
+            check, f"the Deployments use {listed(sorted(images))}", "use one image for all of them"
+        )
     else:
         yield ok(check, f"{len(our_deployments)} Deployments are ready")
 
 
 def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say who binds, and whether all processes have the same settings."""
+    """Say which scheduler binds pods, and whether all processes have the same settings."""
     check, mode = "mode", binding_mode(facts)
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
     settings_by_process = {
@@ -116,7 +125,9 @@ def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
         }
         if len(set(values.values()) - {UNKNOWN_VALUE}) > 1:
             described = listed(f"{value} to {process}" for process, value in sorted(values.items()))
-            yield fault(check, f"TRAINER_KAI_{name} is {described}", "the same for all of them")
+            yield fault(
+                check, f"TRAINER_KAI_{name} is {described}", "set the same value for all processes"
+            )
             return
     if not mode:
         raise CannotTell("no dry run was answered")
@@ -125,10 +136,10 @@ def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
         and not isinstance(facts.leases, Unread)
         and _has_live_lease(SCHEDULER, facts)
     ):
-        remedy = "the same mode for all processes, or no scheduler of ours"
-        yield fault(check, f"it is {mode}, and our scheduler leads", remedy)
+        remedy = "set the same mode for all processes, or stop the scheduler of trainer-kai"
+        yield fault(check, f"the mode is {mode}, but the scheduler of trainer-kai leads", remedy)
         return
-    process = "our scheduler binds" if mode == "bundled" else "the KAI that is there binds"
+    process = "trainer-kai's scheduler binds pods" if mode == "bundled" else "KAI binds pods"
     yield ok(check, f"{mode}: {process}")
 
 
@@ -137,7 +148,7 @@ def check_leases(facts: InstallationFacts) -> Iterator[CheckFinding]:
     for name in (_PODGROUPER, SCHEDULER):
         check = f"lease of {name.removeprefix('trainer-kai-')}"
         if binding_mode(facts) == MODE_POLICY or (name == SCHEDULER and kai_binds(facts)):
-            yield ok(check, "not needed: a KAI does that")
+            yield ok(check, "not needed: KAI does this")
             continue
         try:
             yield _lease_finding(check, name, facts)
@@ -147,16 +158,16 @@ def check_leases(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 def _lease_finding(check: str, name: str, facts: InstallationFacts) -> CheckFinding:
     lease = next((it for it in require(facts.leases) if it.metadata.name == name), None)
-    remedy = f"a {name.removeprefix('trainer-kai-')} that runs, and may write its Lease"
+    remedy = f"check that the {name.removeprefix('trainer-kai-')} runs, and may write its Lease"
     where = f"{facts.installation.namespace}/{name}"
     if lease is None:
-        return fault(check, f"there is no Lease {where}: none has ever led", remedy)
+        return fault(check, f"Lease {where} does not exist: no process has ever led", remedy)
     holder = lease.spec.holder_identity
     if not holder:
-        return fault(check, f"{where} is held by nobody", remedy)
+        return fault(check, f"Lease {where} has no holder", remedy)
     if not _is_alive(lease, facts):
         since = _age_text(lease, facts)
-        return fault(check, f"{holder} has not renewed {where} {since}", remedy)
+        return fault(check, f"{holder} has not renewed Lease {where} {since}", remedy)
     return ok(check, f"held by {holder}")
 
 
@@ -180,55 +191,61 @@ def check_other_schedulers(facts: InstallationFacts) -> Iterator[CheckFinding]:
         *(deployment_ready_message(it.metadata.key, it.status.ready_replicas) for it in ready),
     ]
     if active and beside_kai:
-        yield ok(check, f"the KAI that binds: {listed(active)}")
+        yield ok(check, f"KAI binds pods: {listed(active)}")
     elif active:
-        remedy = f"one scheduler of a name: {REMEDY}, or set mode external"
-        yield fault(check, f"{listed(active)}: ours is paused", remedy)
+        remedy = f"{REMEDY}, or set mode external"
+        yield fault(check, f"{listed(active)}, so trainer-kai's scheduler is paused", remedy)
     elif beside_kai:
         where = listed(map(str, other_scheduler_objects(facts).deployments))
-        remedy = f"a KAI that runs: a Deployment {where} that is ready"
-        yield warning(check, f"no other scheduler of the name {name} is found: who binds?", remedy)
+        remedy = f"start KAI; expected is a ready Deployment {where}"
+        yield warning(
+            check, f"no scheduler with the name {name} found, so no pods are bound", remedy
+        )
     else:
-        yield ok(check, f"there is no other of the name {name}")
+        yield ok(check, f"no other scheduler with the name {name}")
 
 
 def check_kueue(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether TrainJobs are managed by Kueue as well."""
     check, names = "Kueue", require(facts.kueue_trainjobs)
     if not names:
-        yield ok(check, "it has no TrainJob")
+        yield ok(check, "no TrainJob uses Kueue")
     elif webhook_setting(facts, "KUEUE", "false").lower() == "false":
-        observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}, which keeps nothing"
-        yield warning(check, observed, "setting kueue, if Kueue runs here; else no such label")
-    else:
-        remedy = (
-            f"one of the two: what carries {KUEUE_QUEUE} is admitted by Kueue and never evicted"
+        observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}, which has no effect"
+        yield warning(
+            check, observed, "if Kueue runs here, set the setting kueue; otherwise remove the label"
         )
-        yield warning(check, f"{listed(names, 3)} is in a queue of Kueue", f"{remedy} by us")
+    else:
+        remedy = f"choose one: TrainJobs with {KUEUE_QUEUE} are admitted by Kueue and never evicted"
+        yield warning(
+            check, f"{listed(names, 3)} is in a queue of Kueue", f"{remedy} by trainer-kai"
+        )
 
 
 def check_clocks(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether clocks agree: starts, graces and certificates depend on them."""
+    """Say whether clocks agree; start times, grace periods and certificates depend on them."""
     check, skew_s = "clocks", require(facts.skew_s)
     now = facts.now + timedelta(seconds=skew_s)
     ahead = {} if isinstance(facts.leases, Unread) else _clock_skews(facts, now)
     most_skewed = max(ahead, key=lambda it: abs(ahead[it]), default="")
-    remedy = "clocks that are set by NTP"
+    remedy = "synchronize the clocks, for instance by NTP"
     if most_skewed and abs(ahead[most_skewed]) > _WARN_S:
-        observed = f"that of {most_skewed} is {_skew_text(ahead[most_skewed])} the API server's"
+        observed = (
+            f"the clock of {most_skewed} is {_skew_text(ahead[most_skewed])} the API server's"
+        )
         yield (fault if abs(ahead[most_skewed]) > _FAULT_S else warning)(check, observed, remedy)
     elif abs(skew_s) > _WARN_S:
         yield warning(
-            check, f"that of this machine is {_skew_text(-skew_s)} the API server's", remedy
+            check, f"the clock of this machine is {_skew_text(-skew_s)} the API server's", remedy
         )
     else:
-        yield ok(check, "none is far off")
+        yield ok(check, "synchronized")
 
 
 def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = False) -> bool:
-    """Say whether a Lease has to be read again, to see whether it is renewed.
+    """Say whether a Lease looks expired, and has to be read again to see whether it is renewed.
 
-    That of another scheduler counts as long as our scheduler lets it count.
+    The Lease of another scheduler counts as long as our scheduler accepts it.
     """
     renewed = _parse_time(lease.spec.renew_time)
     if not lease.spec.holder_identity or renewed is None:
@@ -261,7 +278,7 @@ def _has_live_lease(name: str, facts: InstallationFacts) -> bool:
 def _clock_skews(facts: InstallationFacts, now: datetime) -> Mapping[str, float]:
     """Return how far the clocks of leaders are ahead, by Leases renewed between two reads.
 
-    An old date of another Lease says nothing about a clock.
+    An old date of another Lease is no evidence about a clock.
     """
     skews = {}
     for lease in require(facts.leases):

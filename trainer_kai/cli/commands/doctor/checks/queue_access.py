@@ -1,4 +1,4 @@
-"""Queues that are open to every namespace because no annotation says who may use them."""
+"""Queues that are open to all namespaces because no annotation controls their access."""
 
 from collections.abc import Iterator
 
@@ -20,11 +20,11 @@ __all__ = ["check_access"]
 
 
 def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say which queues take pods of every namespace because no annotation says who may use them."""
+    """Say which queues take pods of all namespaces because no annotation controls their access."""
     check, queues = "queue access", {it.metadata.name: it for it in require(facts.queues)}
     notes = {name: it.metadata.annotations.get(ACCESS) for name, it in queues.items()}
     mistyped = [
-        f"queue {name}: metadata.annotations[{ACCESS}] is {note!r}: it counts as closed"
+        f"queue {name}: metadata.annotations[{ACCESS}] is {note!r}, and counts as closed"
         for name, note in notes.items()
         if note not in (None, *QueueAccessMode)
     ]
@@ -40,15 +40,16 @@ def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
             f"{name} ({listed(namespaces_by_queue.get(name, ['no namespace']), 4)})"
             for name in without_annotation
         ]
-        remedy = (
-            f"{close_command(without_annotation[0])}, or the annotation {ACCESS}: open, for each"
-        )
+        close = close_command(without_annotation[0])
+        remedy = f"`{close}`, or set the annotation {ACCESS}: open, for each queue"
         yield warning(
-            check, f"open to every namespace, and not annotated: {listed(descriptions)}", remedy
+            check, f"open to all namespaces, because not annotated: {listed(descriptions)}", remedy
         )
     elif not mistyped:
         closed = sum(is_closed(queue_table.access(it), unannotated) for it in leaf_queues)
-        yield ok(check, f"{closed} of {len(leaf_queues)} are closed to namespaces without a grant")
+        yield ok(
+            check, f"{closed} of {len(leaf_queues)} queues are closed to namespaces without a grant"
+        )
 
 
 def _namespaces(facts: InstallationFacts) -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
+from scheduler.core.messages.prefilter import prefilter_problem
 from scheduler.state.queues.queue_table import QueueTable
 from trainer_kai.api.effective_values import effective_queue
 from trainer_kai.api.names import ACCESS, DEFAULT_QUEUE, QUEUE
@@ -34,7 +35,7 @@ _UNLIMITED: Final = Decimal(-1)
 
 
 def check_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether each queue has a root, and no parent less than its children are promised."""
+    """Say whether each queue has a root, and no parent has less than its children."""
     check, queues = "queues", {it.metadata.name: it for it in require(facts.queues)}
     warnings = QueueTable(queues).warnings
     rejected = [
@@ -45,39 +46,43 @@ def check_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
         it.message for it in warnings if it.still_counts and access_annotation not in it.message
     ]
     if not queues:
-        yield fault(check, "there is none", "at least one: manifests/base/queues has two")
+        yield fault(
+            check,
+            "no queues exist",
+            "create a queue with `trainer-kai queue create`, or apply manifests/base/queues",
+        )
         return
     if rejected:
         yield fault(
             check,
             listed(rejected, 2),
-            "parents that exist, and no circle: until then these take nobody",
+            "set existing parents without a cycle; until then these queues take no pods",
         )
     if corrected:
         yield warning(
             check,
             listed(corrected, 2),
-            "names that have a meaning, and values that count as they are written",
+            "correct the names and values",
         )
     parent_problems = [text for it in queues.values() for text in _parent_problems(it, queues)]
     own_problems = [text for it in queues.values() for text in _own_problems(it)]
     if parent_problems or own_problems:
-        remedy = "as much for a parent as for its children together, and no quota above a limit"
+        remedy = "raise the parent to the sum of its children, and no quota above its limit"
         yield warning(check, listed([*parent_problems, *own_problems], 2), remedy)
     elif not (rejected or corrected):
-        yield ok(check, f"{len(queues)}, each with a way to the top")
+        yield ok(check, f"{len(queues)} queues, all below a root")
 
 
 def check_default_queue(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether a TrainJob that names no queue gets one that takes it."""
+    """Say whether the default queue takes TrainJobs that name no queue."""
     check, queues = "default queue", {it.metadata.name: it for it in require(facts.queues)}
     name = _default_queue(facts)
     prefilter_failure = QueueTable(queues).prefilter_failure(name)
     if prefilter_failure is None:
-        yield ok(check, f"{name} takes who names none")
+        yield ok(check, f"{name} takes TrainJobs that name no queue")
     else:
-        remedy = f"a queue {name} without children, or another setting default_queue"
-        yield fault(check, prefilter_failure.message, remedy)
+        remedy = f"create a queue {name} without children, or change the setting default_queue"
+        yield fault(check, prefilter_problem(prefilter_failure), remedy)
 
 
 def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
@@ -95,32 +100,40 @@ def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
         if (prefilter_failure := queue_table.prefilter_failure(name)) is not None
     }
     if not failing:
-        yield ok(check, f"{len(by_name)} by groups and namespaces, which take them")
+        yield ok(
+            check, f"{len(by_name)} queues are named by PodGroups and namespaces, and take pods"
+        )
         return
     described = [
-        f"{prefilter_failure.message} (named by {listed(by_name[it], 2)})"
+        f"{prefilter_problem(prefilter_failure)} (named by {listed(by_name[it], 2)})"
         for it, prefilter_failure in failing.items()
     ]
     yield warning(
-        check, listed(described, 2), "such a queue, or another label: until then they wait"
+        check,
+        listed(described, 2),
+        "create such a queue, or change the label; until then they wait",
     )
 
 
 def check_priority_classes(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether KAI's priority classes are there, and that of our own pods."""
+    """Say whether KAI's priority classes exist, and the one of our own pods."""
     check, found = "priority classes", set(require(facts.priority_classes))
     missing_own = sorted(_own_classes(facts) - found)
     if missing_own:
-        remedy = "manifests/base/processes, applied again: without it no new pod of ours is made"
-        yield fault(check, f"there is no {listed(missing_own)}, which our Deployments name", remedy)
+        remedy = "apply manifests/base/processes again: without it no new pod of a process starts"
+        yield fault(
+            check, f"{listed(missing_own)} does not exist, but the Deployments name it", remedy
+        )
     missing = [it for it in facts.manifests.classes if it not in found]
     if missing:
-        remedy = "manifests/base/priorityclasses: without them all have one priority"
+        remedy = (
+            "apply manifests/base/priorityclasses: without them all workloads have one priority"
+        )
         if kai_binds(facts):
-            remedy = "KAI's own: without them all have one priority"
-        yield warning(check, f"there is no {listed(missing)}", remedy)
+            remedy = "install KAI's priority classes: without them all workloads have one priority"
+        yield warning(check, f"{listed(missing)} does not exist", remedy)
     elif not missing_own:
-        yield ok(check, f"{listed(facts.manifests.classes)} are there")
+        yield ok(check, f"{listed(facts.manifests.classes)} exist")
 
 
 def check_nodes(facts: InstallationFacts) -> Iterator[CheckFinding]:
@@ -129,7 +142,7 @@ def check_nodes(facts: InstallationFacts) -> Iterator[CheckFinding]:
     if with_gpus:
         yield ok(check, f"{with_gpus} of {number} have GPUs")
     else:
-        remedy = "nodes with GPUs, and a device plugin that says so: else no such pod runs"
+        remedy = "add nodes with GPUs and a device plugin; until then no GPU pod can run"
         yield warning(check, f"none of {number} has GPUs", remedy)
 
 
@@ -153,7 +166,9 @@ def _default_queue(facts: InstallationFacts) -> str:
     if configured != UNKNOWN_VALUE:
         return configured
     if has_own:
-        raise CannotTell(f"namespace {place} names a queue of its own; try another by --try-in")
+        raise CannotTell(
+            f"namespace {place} names a queue of its own; set another one with --try-in"
+        )
     return DEFAULT_QUEUE
 
 
@@ -175,15 +190,15 @@ def _parent_problems(parent: Queue, queues: dict[str, Queue]) -> Iterator[str]:
         shares = {it.metadata.name: _share(it, kind) for it in children}
         quota = sum(it.quota for it in shares.values() if it.quota > 0)
         if parent_share.quota >= 0 and quota > parent_share.quota:
-            yield f"the children of {name} own {quota} {kind}, and it {parent_share.quota}"
+            own = f"{name} itself has {parent_share.quota}"
+            yield f"the children of {name} have a {kind} quota of {quota}, but {own}"
         for child, share in shares.items():
             if share.quota == _UNLIMITED and parent_share.quota >= 0:
-                yield f"{child} owns {kind} without bound, and {name} above it {parent_share.quota}"
+                own = f"its parent {name} has {parent_share.quota}"
+                yield f"{child} has an unlimited {kind} quota, but {own}"
             if share.limit > parent_share.limit >= 0:
-                yield (
-                    f"{child} may have {share.limit} {kind}, and {name} above it "
-                    f"{parent_share.limit}"
-                )
+                own = f"its parent {name} has {parent_share.limit}"
+                yield f"{child} has a {kind} limit of {share.limit}, but {own}"
 
 
 def _own_problems(queue: Queue) -> Iterator[str]:
@@ -191,4 +206,4 @@ def _own_problems(queue: Queue) -> Iterator[str]:
     for kind in _KINDS:
         share = _share(queue, kind)
         if 0 <= share.limit < share.quota:
-            yield f"{name} owns {share.quota} {kind}, and may have {share.limit} only"
+            yield f"{name} has a {kind} quota of {share.quota}, above its limit of {share.limit}"

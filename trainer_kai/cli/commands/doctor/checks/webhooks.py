@@ -48,7 +48,7 @@ def check_configurations(facts: InstallationFacts) -> Iterator[CheckFinding]:
         if installed is None and any(name_of(it) == wanted.name for it in policies):
             check, observed = (
                 _check_name(wanted),
-                f"none: the policy {wanted.name} is in their place",
+                f"none: the policy {wanted.name} is used instead",
             )
             yield ok(check, observed)
         else:
@@ -65,7 +65,7 @@ def check_order(facts: InstallationFacts) -> Iterator[CheckFinding]:
     names = [name_of(it) for it in found]
     our_name = next((name for name in names if name in ours), None)
     if our_name is None:
-        yield ok(check, "nothing to compare: there is no configuration of ours")
+        yield ok(check, "not checked: the webhook configuration of trainer-kai does not exist")
         return
     others = {name_of(it): it for it in found if name_of(it) != our_name}
     called_after = [it for it in others if it > our_name and _defaults_jobsets(others[it])]
@@ -75,11 +75,11 @@ def check_order(facts: InstallationFacts) -> Iterator[CheckFinding]:
         if it < our_name and "kai" in it and _has_rule_for(others[it], "", "pods")
     ]
     if called_after:
-        remedy = f"a name before {our_name}: what JobSet fills in is looked at by ours"
+        remedy = f"rename it to a name before {our_name}, which needs what JobSet fills in"
         yield warning(check, f"{listed(called_after)} is called after {our_name}", remedy)
     if called_before:
         remedy = (
-            f"a name after {our_name}: its webhook looks at the scheduler name that ours writes"
+            f"rename it to a name after {our_name}, which sets the scheduler name that it checks"
         )
         yield warning(check, f"{listed(called_before)} is called before {our_name}", remedy)
     if not called_after and not called_before:
@@ -128,8 +128,8 @@ def _is_same(found: Obj, wanted: ExpectedConfiguration) -> bool:
 def _configuration_finding(wanted: ExpectedConfiguration, installed: Obj | None) -> CheckFinding:
     check = _check_name(wanted)
     if installed is None:
-        why = "nobody is injected" if wanted.kind == _MUTATING else "nothing is judged"
-        return fault(check, f"there is no {wanted.kind} {wanted.name}: {why}", APPLY)
+        why = "no TrainJob is admitted" if wanted.kind == _MUTATING else "no TrainJob is validated"
+        return fault(check, f"the {wanted.kind} {wanted.name} does not exist: {why}", APPLY)
     live = {it.get("name"): it for it in installed.get("webhooks") or ()}
     missing = [it.name for it in wanted.hooks if it.name not in live]
     if missing:
@@ -140,9 +140,9 @@ def _configuration_finding(wanted: ExpectedConfiguration, installed: Obj | None)
         return fault(check, f"{wanted.name}, {listed(wrong, 2)}", APPLY)
     other = [f"{it.name}: {why}" for it, hook in pairs for why in _differences(it, hook)]
     if other:
-        remedy = f"{APPLY}, unless that is what you want"
+        remedy = f"{APPLY}, unless this is intended"
         return warning(check, f"{wanted.name}, {listed(other, 2)}", remedy)
-    return ok(check, f"{wanted.name} has its {len(pairs)} webhooks, as the manifests say")
+    return ok(check, f"{wanted.name} has its {len(pairs)} webhooks, as in the manifests")
 
 
 def _check_name(wanted: ExpectedConfiguration) -> str:
@@ -153,14 +153,17 @@ def _problems(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
     """Yield why a webhook is not called for what it has to review, or blocks other workloads."""
     path = _called_path(hook)
     if path != wanted.path:
-        yield f"is called at {path or '/'} and not at {wanted.path}"
+        yield f"is called at {path or '/'} instead of {wanted.path}"
     missing_rules = _called_for(wanted.fields.get("rules")) - _called_for(hook.get("rules"))
     if missing_rules:
         yield f"is not called for {listed(sorted(missing_rules))}"
     if hook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
         yield f"sideEffects is {hook.get('sideEffects')}: dry runs are refused"
     if hook.get("failurePolicy") == "Fail":
-        yield from (f"{it}: without us others are refused" for it in _wider_selectors(wanted, hook))
+        yield from (
+            f"{it}: other workloads are refused while the webhook is down"
+            for it in _wider_selectors(wanted, hook)
+        )
 
 
 def _wider_selectors(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
@@ -168,25 +171,29 @@ def _wider_selectors(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
     live = _match_conditions(hook)
     expression = _without_whitespace(live.get(_OUR_CONDITION))
     if _OUR_CONDITION in wanted.conditions and (expression is None or expression == "true"):
-        yield f"match condition {_OUR_CONDITION} lets all through"
+        yield f"match condition {_OUR_CONDITION} matches everything"
     selector = wanted.fields.get("objectSelector")
     if selector is not None and not _is_as_narrow(hook.get("objectSelector"), selector):
         yield "objectSelector is wider"
 
 
 def _differences(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
-    """Yield the differences from the manifests that still work."""
+    """Yield differences from the manifests that still work."""
     policy = hook.get("failurePolicy")
     if policy != wanted.failure_policy and wanted.path.startswith("/mutate"):
-        yield f"failurePolicy is {policy} and not {wanted.failure_policy}"
+        yield f"failurePolicy is {policy} instead of {wanted.failure_policy}"
     live = _match_conditions(hook)
     for name, expression in wanted.conditions.items():
         if _without_whitespace(live.get(name)) != _without_whitespace(expression):
-            yield f"match condition {name} is {'another' if name in live else 'missing'}"
-    yield from (f"match condition {it} is not ours" for it in live if it not in wanted.conditions)
+            yield f"match condition {name} {'differs' if name in live else 'is missing'}"
+    yield from (
+        f"match condition {it} is not in the manifests"
+        for it in live
+        if it not in wanted.conditions
+    )
     for name, value in wanted.fields.items():
         if name not in {"rules", "sideEffects"} and not contains(hook.get(name), value):
-            yield f"{name} is another"
+            yield f"{name} differs"
 
 
 def _match_conditions(hook: Obj) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""What our manifests install, to compare a cluster with."""
+"""What the manifests install, to compare a cluster with."""

@@ -1,6 +1,6 @@
-"""What our manifests install, as data: `expected.json`, which `make tables` writes from them.
+"""What the manifests install, as data: `expected.json`, which `make tables` writes from them.
 
-A checkout is not needed to compare a cluster with them, and nothing is written down twice.
+So a cluster is compared with the manifests without a checkout.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _ACCOUNT_PREFIX: Final = "system:serviceaccount"
 
 
 class ExpectedDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """A CustomResourceDefinition: what is served, and which fields it must not drop."""
+    """A CustomResourceDefinition: its version, and the fields that it must not drop."""
 
     name: str
     version: str
@@ -83,7 +83,7 @@ class ExpectedAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpectedManifests(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the manifests install."""
+    """Everything that the manifests install."""
 
     namespace: str
     definitions: tuple[ExpectedDefinition, ...]
@@ -100,7 +100,7 @@ class ExpectedManifests(msgspec.Struct, frozen=True, kw_only=True):
 def expected_manifests(
     scheduler_name: str = SCHEDULER_NAME, namespace: str = ""
 ) -> ExpectedManifests:
-    """Return the manifests with the scheduler name and the namespace of a site."""
+    """Return the manifests for the scheduler name and the namespace of an installation."""
     manifests = msgspec.json.decode(PATH.read_bytes(), type=ExpectedManifests)
     return replace(
         manifests,

@@ -1,4 +1,4 @@
-"""Which fields a schema knows, as paths; the API server drops other fields."""
+"""The fields of a schema, as paths; the API server drops other fields."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

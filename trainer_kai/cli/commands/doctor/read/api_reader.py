@@ -1,4 +1,4 @@
-"""Reads and dry runs with the rights of the user; a refusal is a fact like any other."""
+"""Reads and dry runs with the permissions of the user; a refusal is a fact too."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable
@@ -38,7 +38,7 @@ async def read_fact(what: str, read: Awaitable[A]) -> Fact[A]:
     try:
         return await read
     except NotFound:
-        return Unread(f"there is no such thing here: {what}")
+        return Unread(f"it does not exist: {what}")
     except Forbidden:
         return Unread(f"you may not {what}")
     except (ApiError, ConfigError) as error:
@@ -62,7 +62,7 @@ class ApiReader:
             return Unread(f"you may not {what}" if isinstance(error, Forbidden) else str(error))
 
     async def get_existing(self, resource: Resource[T], keys: Iterable[Key]) -> Fact[list[T]]:
-        """Return the objects of these names, as far as they exist."""
+        """Return the objects with these names that exist."""
 
         async def found() -> list[T]:
             objects = await asyncio.gather(*(self._get_or_none(resource, key) for key in keys))
@@ -86,7 +86,7 @@ class ApiReader:
         )
 
     async def list_raw(self, resource: Resource[Any], namespace: str = "") -> Fact[list[Obj]]:
-        """Return all objects of a kind as they are written, with their kind."""
+        """Return all objects of a kind as the API server wrote them, with their kind."""
         return await read_fact(f"list {resource}", self._list_raw(resource, namespace))
 
     async def dry_run(self, resource: Resource[Any], body: Obj) -> Fact[DryRun]:

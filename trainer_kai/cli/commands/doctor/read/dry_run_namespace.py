@@ -9,7 +9,7 @@ __all__ = ["dry_run_namespace", "namespace_fault"]
 
 
 def dry_run_namespace(facts: InstallationFacts, context: str) -> str:
-    """Return a namespace that takes part, first that of the context; "" for none."""
+    """Return a namespace that takes part, preferably that of the context; "" for none."""
     if isinstance(facts.namespaces, Unread) or isinstance(facts.configurations, Unread):
         return context
     selectors = namespace_selectors(facts)
@@ -24,15 +24,15 @@ def dry_run_namespace(facts: InstallationFacts, context: str) -> str:
 
 
 def namespace_fault(facts: InstallationFacts, name: str) -> str:
-    """Return why dry runs are not possible in a named namespace; "" where they are."""
+    """Return why dry runs are not possible in a named namespace; "" if they are."""
     if isinstance(facts.namespaces, Unread):
         dry_run = facts.jobset
         refusal = None if isinstance(dry_run, Unread) else dry_run.refusal
         is_gone = refusal is not None and f'namespaces "{name}" not found' in refusal.message
-        return f"there is no namespace {name}" if is_gone else ""
+        return f"namespace {name} does not exist" if is_gone else ""
     by_namespace = {it.name: it for it in facts.namespaces}
     if name not in by_namespace:
-        return f"there is no namespace {name}; there are {listed(sorted(by_namespace), 10)}"
+        return f"namespace {name} does not exist; existing are {listed(sorted(by_namespace), 10)}"
     if by_namespace[name].deletion_timestamp:
-        return f"the namespace {name} is being deleted, and takes nothing new"
+        return f"namespace {name} is being deleted, and accepts no new objects"
     return ""

@@ -1,7 +1,7 @@
-"""The objects of the dry runs: a JobSet as Trainer makes it, a TrainJob to be refused, and pods.
+"""The objects of the dry runs: a JobSet as Trainer creates it, an invalid TrainJob, and pods.
 
 A dry run goes through all of admission and is not stored. The TrainJob of the JobSet does not
-exist; our webhook then uses what it knows of the namespace.
+exist; the webhook then uses what it knows of the namespace.
 """
 
 from typing import Any, Final
@@ -22,7 +22,7 @@ __all__ = ["NAME", "foreign_pod", "gang_pod", "is_for_scheduler", "jobset", "tra
 NAME: Final = "trainer-kai-doctor"
 _UID: Final = "00000000-0000-0000-0000-000000000000"
 _IMAGE: Final = "trainer-kai.invalid/doctor"  # never pulled
-_INVALID_QUEUE: Final = "No_Queue"  # a valid label value, but no valid name of a Queue
+_INVALID_QUEUE: Final = "No_Queue"  # a valid label value, but an invalid name of a Queue
 _SUFFIX: Final = "doctor"
 
 
@@ -45,7 +45,7 @@ def jobset(namespace: str) -> dict[str, Any]:
 
 
 def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
-    """Return a TrainJob whose queue cannot exist."""
+    """Return a TrainJob with an invalid queue."""
     runtime_ref = {
         "apiGroup": CLUSTER_RUNTIMES.group,
         "kind": CLUSTER_RUNTIMES.kind,

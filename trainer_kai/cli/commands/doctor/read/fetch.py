@@ -1,6 +1,6 @@
 """Fetch all facts that the checks need, concurrently and within a time limit.
 
-A read that is slow, fails or is forbidden blocks no other.
+A read that is slow, fails or is forbidden does not block others.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class DoctorOptions(NamedTuple):
 
 
 async def fetch_facts(client: Client, options: DoctorOptions) -> InstallationFacts:
-    """Return all facts that can be read; raise if no API server answers."""
+    """Return all facts that can be read; raise if no API server responds."""
     reader = ApiReader(client)
     installation = Installation(
         options.namespace, options.scheduler_name, client.rest_config.server
@@ -173,7 +173,7 @@ class _FactReader:
         self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def fetch_all(self, options: DoctorOptions) -> InstallationFacts:
-        """Send all reads and dry runs; a fact that is not answered in time is unread."""
+        """Send all reads and dry runs; a fact without a response in time is unread."""
         clock = self._reader.client.clock
         reads = {name: asyncio.create_task(it) for name, it in self._reads().items()}
         dry_runs = {
@@ -244,7 +244,7 @@ class _FactReader:
             )
             namespace = options.try_in or dry_run_namespace(found, context)
             if not namespace and name != "foreign_pod":
-                return Unread("no namespace takes part; --try-in names one to try it in")
+                return Unread("no namespace takes part; set one with --try-in")
             if name != "trainjob":
                 return await self._dry_run(name, namespace or context)
             runtimes: Fact[list[Obj]] = await reads["runtimes"]
@@ -255,7 +255,7 @@ class _FactReader:
                 it for it in runtimes if dry_run_objects.is_for_scheduler(it, scheduler)
             ]
             if not our_runtimes:
-                return Unread("not tried: no ClusterTrainingRuntime leaves pods to our scheduler")
+                return Unread("not tried: no ClusterTrainingRuntime is for this scheduler")
             return await self._dry_run(name, namespace, name_of(our_runtimes[0]))
 
         return {name: try_out(name) for name in _DRY_RUNS}
@@ -327,7 +327,7 @@ class _FactReader:
 def _result(task: "asyncio.Task[Any]") -> Any:
     if task.done() and not task.cancelled():
         return task.result()
-    return Unread(f"no answer within {_LIMIT_S:g} s")
+    return Unread(f"no response within {_LIMIT_S:g} s")
 
 
 def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> InstallationFacts:
@@ -368,7 +368,7 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
         priority_classes=_names(results["priority_classes"]),
         gpu_nodes=nodes if isinstance(nodes, Unread) else _count_gpu_nodes(nodes),
         kueue_trainjobs=_names(results["kueue_trainjobs"]),
-        skew_s=min(skews, key=abs) if skews else Unread("no dry run went through"),
+        skew_s=min(skews, key=abs) if skews else Unread("no dry run succeeded"),
     )
 
 
@@ -409,7 +409,7 @@ def _had_queue_field(runtime: Obj) -> bool:
 
 
 def _skew_s(dry_run: DryRun, before: datetime, after: datetime) -> float:
-    """Return how far the API server's clock is ahead: it dates objects, in whole seconds."""
+    """Return how far the API server's clock is ahead; its timestamps are in whole seconds."""
     text = str(nested_field(dry_run.got, "metadata", "creationTimestamp") or "")
     try:
         created = datetime.fromisoformat(text)

@@ -15,7 +15,7 @@ from trainer_kai.cli.commands.doctor.manifests.expected import expected_manifest
 
 _JOBSETS = "trainer-kai-jobsets"
 _ALL = f"trainer-kai-jobs, {_JOBSETS}, trainer-kai-podgrouper, trainer-kai-podgroups and 3 more"
-_OPEN = "others may write what our processes go by"
+_OPEN = "other accounts can write the fields that the processes rely on"
 Change = Callable[[Any, Any], None]
 
 
@@ -34,7 +34,7 @@ def test_one_is_missing() -> None:
     """Then it keeps nothing."""
     for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
         results = check_results(without(kind), "policies")
-        assert results == [("fault", f"there is no {kind} {_JOBSETS}: {_OPEN}")]
+        assert results == [("fault", f"{kind} {_JOBSETS} does not exist: {_OPEN}")]
 
 
 def narrow(policy: Any, _: Any) -> None:
@@ -81,22 +81,26 @@ def fill(policy: Any, binding: Any) -> None:
 
 # a change of the policy of JobSets, or its binding -> what is reported
 CHANGED: list[Case[Change, tuple[str, str]]] = [
-    Case("fewer namespaces", narrow, ("warning", f"{_JOBSETS}: matchConstraints is another")),
-    Case("an exception", excuse, ("warning", f"{_JOBSETS}: excludeResourceRules is not ours")),
-    Case("another rule", allow, ("warning", f"{_JOBSETS}: validations is another")),
-    Case("one more condition", add, ("warning", f"{_JOBSETS}: matchConditions is another")),
-    Case("another failure policy", ignore, ("warning", f"{_JOBSETS}: failurePolicy is another")),
+    Case("fewer namespaces", narrow, ("warning", f"{_JOBSETS}: matchConstraints differs")),
+    Case(
+        "an exception",
+        excuse,
+        ("warning", f"{_JOBSETS}: excludeResourceRules is not in the manifests"),
+    ),
+    Case("another rule", allow, ("warning", f"{_JOBSETS}: validations differs")),
+    Case("one more condition", add, ("warning", f"{_JOBSETS}: matchConditions differs")),
+    Case("another failure policy", ignore, ("warning", f"{_JOBSETS}: failurePolicy differs")),
     Case(
         "fewer namespaces in its binding",
         restrict,
-        ("warning", f"{_JOBSETS}: its binding's matchResources is not ours"),
+        ("warning", f"{_JOBSETS}: its binding's matchResources is not in the manifests"),
     ),
     Case(
         "it only warns",
         audit,
         ("fault", f"{_JOBSETS} is bound without the action Deny: {_OPEN}"),
     ),
-    Case("defaults", fill, ("ok", f"{_ALL} are bound, as the manifests say")),
+    Case("defaults", fill, ("ok", f"{_ALL} are bound, as in the manifests")),
 ]
 
 
@@ -120,7 +124,7 @@ def test_without_processes_there_are_none() -> None:
     facts = by_policy(healthy_installation())._replace(validating_policies=[])
 
     assert check_results(facts, "policies") == [
-        ("ok", "none: no process of ours is here whose words they would keep")
+        ("ok", "none, and none is needed: no process of trainer-kai runs here")
     ]
 
 
@@ -137,8 +141,8 @@ def test_elsewhere_other_accounts_write() -> None:
     assert check_results(moved, "policies")[0][0] == "ok"
     [(state, sentence)] = check_results(moved._replace(manifests=expected_manifests()), "policies")
     assert state == "fault"
-    assert "names system:serviceaccount:gangs:trainer-kai-scheduler in place of" in sentence
-    assert sentence.endswith("our processes are refused")
+    assert "names system:serviceaccount:gangs:trainer-kai-scheduler instead of" in sentence
+    assert sentence.endswith("the processes are refused")
 
 
 def test_pods_of_a_scheduler_of_another_name() -> None:

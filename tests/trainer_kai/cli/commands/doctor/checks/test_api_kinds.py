@@ -95,7 +95,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "no JobSet",
         ("JobSet", without("jobsets.jobset.x-k8s.io")),
-        ("fault", "there is no jobsets.jobset.x-k8s.io"),
+        ("fault", "jobsets.jobset.x-k8s.io does not exist"),
     ),
     Case(
         "a Trainer of another version",
@@ -120,7 +120,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "no definition of ours",
         ("definitions", without(POD_GROUPS)),
-        ("fault", f"there is no definition {POD_GROUPS}"),
+        ("fault", f"the CustomResourceDefinition {POD_GROUPS} does not exist"),
     ),
     Case(
         "a version that is not served",
@@ -130,35 +130,35 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "definitions of a KAI",
         ("definitions", changed(POD_GROUPS, schema=of_kai())),
-        ("ok", "of a KAI, complete"),
+        ("ok", "installed by KAI, complete"),
     ),
     Case(
         "of a KAI that lacks something",
         ("definitions", changed(POD_GROUPS, schema=of_kai("stalenessGracePeriod", "subGroups"))),
-        ("fault", "spec.stalenessGracePeriod, spec.subGroups is dropped when it is written"),
+        ("fault", "the API server drops spec.stalenessGracePeriod, spec.subGroups"),
     ),
     Case(
         "of a KAI that lacks something, and binds itself",
         ("definitions", external(changed(POD_GROUPS, schema=of_kai("subGroups")))),
-        ("warning", "spec.subGroups is dropped when it is written"),
+        ("warning", "the API server drops spec.subGroups"),
     ),
     Case(
         "the queue as a field",
-        ("queue of a runtime", with_field(**PATCHED)),
-        ("ok", f"{FIELD} is there"),
+        ("runtime queue field", with_field(**PATCHED)),
+        ("ok", f"{FIELD} is available"),
     ),
     Case(
         "in one of the two only",
-        ("queue of a runtime", with_field(**{RUNTIMES: PATCHED[RUNTIMES]})),
-        ("fault", f"{CLUSTER_RUNTIMES} lacks {FIELD}, the other one has it"),
+        ("runtime queue field", with_field(**{RUNTIMES: PATCHED[RUNTIMES]})),
+        ("fault", f"{CLUSTER_RUNTIMES} has no field {FIELD}, but the other definition has it"),
     ),
     Case(
         "gone with an upgrade of Trainer, and used",
         (
-            "queue of a runtime",
+            "runtime queue field",
             healthy_installation()._replace(runtimes_with_queue_field=["torch"]),
         ),
-        ("fault", f"{FIELD} is gone, and torch had it: their TrainJobs go elsewhere"),
+        ("fault", f"{FIELD} is gone, but torch used it: their TrainJobs get another queue"),
     ),
 ]
 
@@ -189,5 +189,5 @@ def test_rules_that_are_missing_are_reported() -> None:
 
     assert check_results(facts._replace(manifests=manifests), "definitions")[0] == (
         "warning",
-        "ours, but of another version: rules are missing",
+        "installed by trainer-kai, but in another version: validation rules are missing",
     )

@@ -76,17 +76,17 @@ TRUSTED: list[Case[InstallationFacts, tuple[str, str]]] = [
     Case(
         "a wrong authority, and nobody answers anyway",
         facts(jobset=UNREACHABLE, configurations=webhook_configurations(OTHER.authority)),
-        ("fault", f"the caBundle of {ALL} has not signed that of {NAME}"),
+        ("fault", f"the caBundle of {ALL} does not match the certificate in {NAME}"),
     ),
     Case(
         "one webhook of three has a wrong one",
         facts(configurations=webhook_configurations(change=one_wrong)),
-        ("fault", f"the caBundle of pod.trainer-kai.dev has not signed that of {NAME}"),
+        ("fault", f"the caBundle of pod.trainer-kai.dev does not match the certificate in {NAME}"),
     ),
     Case(
         "another Secret than that of the process",
         facts(secret=secret(OTHER)),
-        ("warning", f"the webhook shows another certificate than that of {NAME}"),
+        ("warning", f"the webhook uses another certificate than the one in {NAME}"),
     ),
     Case(
         "none, and no answer",
@@ -98,22 +98,22 @@ TRUSTED: list[Case[InstallationFacts, tuple[str, str]]] = [
         facts(
             configurations=webhook_configurations(OTHER.authority + certificate_files().authority)
         ),
-        ("ok", f"every caBundle has signed the certificate of {NAME}"),
+        ("ok", f"every caBundle matches the certificate in {NAME}"),
     ),
     Case(
         "the certificate itself is the authority",
         facts(configurations=webhook_configurations(certificate_files().certificate)),
-        ("ok", f"every caBundle has signed the certificate of {NAME}"),
+        ("ok", f"every caBundle matches the certificate in {NAME}"),
     ),
     Case(
         "nobody knows",
         facts(jobset=DENIED, secret=None),
-        ("unknown", f"cannot tell: there is no certificate in {NAME}, and no dry run was answered"),
+        ("unknown", f"{NAME} has no certificate, and no dry run was answered"),
     ),
     Case(
         "no certificate at all in the Secret",
         facts(secret={"data": {"tls.crt": "????"}}),
-        ("ok", "the webhook is answered; its certificate is kept elsewhere"),
+        ("ok", "the webhook responds; its certificate is stored elsewhere"),
     ),
 ]
 
@@ -121,7 +121,7 @@ TRUSTED: list[Case[InstallationFacts, tuple[str, str]]] = [
 @pytest.mark.parametrize("case", TRUSTED, ids=ids)
 def test_authorities(case: Case[InstallationFacts, tuple[str, str]]) -> None:
     """A dry run outranks what is read."""
-    assert check_results(case.given, "authority") == [case.want]
+    assert check_results(case.given, "CA bundle") == [case.want]
 
 
 DATED: list[Case[InstallationFacts, tuple[str, str]]] = [
@@ -131,12 +131,12 @@ DATED: list[Case[InstallationFacts, tuple[str, str]]] = [
             secret=secret(certificate_files(400)),
             configurations=webhook_configurations(certificate_files(400).authority),
         ),
-        ("fault", "it is good from 2025-03-27 to 2026-03-27 only, and it is 2026-05-01"),
+        ("fault", "it is valid from 2025-03-27 to 2026-03-27 only, and today is 2026-05-01"),
     ),
     Case(
         "it has not begun",
         facts(secret=secret(EARLY), configurations=webhook_configurations(EARLY.authority)),
-        ("fault", "it is good from 2026-05-03 to 2027-05-03 only, and it is 2026-05-01"),
+        ("fault", "it is valid from 2026-05-03 to 2027-05-03 only, and today is 2026-05-01"),
     ),
     Case(
         "it has begun by the clock of the API server",
@@ -145,7 +145,7 @@ DATED: list[Case[InstallationFacts, tuple[str, str]]] = [
             configurations=webhook_configurations(EARLY.authority),
             skew_s=3 * 86400.0,
         ),
-        ("ok", "good until 2027-05-03, made by the webhook"),
+        ("ok", "valid until 2027-05-03, created by the webhook"),
     ),
     Case(
         "it was forgotten",
@@ -153,7 +153,7 @@ DATED: list[Case[InstallationFacts, tuple[str, str]]] = [
             secret=secret(certificate_files(355)),
             configurations=webhook_configurations(certificate_files(355).authority),
         ),
-        ("warning", "it ends on 2026-05-11, and should have been renewed"),
+        ("warning", "it expires on 2026-05-11, and should have been renewed"),
     ),
     Case(
         "there is time to renew it",
@@ -161,34 +161,37 @@ DATED: list[Case[InstallationFacts, tuple[str, str]]] = [
             secret=secret(certificate_files(340)),
             configurations=webhook_configurations(certificate_files(340).authority),
         ),
-        ("ok", "good until 2026-05-26, made by the webhook"),
+        ("ok", "valid until 2026-05-26, created by the webhook"),
     ),
     Case(
         "it is for another name",
         facts(jobset=UNREACHABLE, secret=secret(make_certificates(("other.svc",), NOW))),
-        ("fault", f"it does not name {HOSTS[0]}, as the webhook is called"),
+        ("fault", f"it does not contain {HOSTS[0]}, the name by which the webhook is called"),
     ),
     Case(
         "there is none, and no answer",
         facts(jobset=UNREACHABLE, secret=None),
-        ("fault", f"there is none in {NAME}, and the webhook does not answer"),
+        ("fault", f"{NAME} has no certificate, and the webhook does not respond"),
     ),
     Case(
-        "it is made by others",
+        "it was made by others",
         facts(secret=secret(key=False), deployments=[]),
-        ("ok", "good until 2027-05-01, made by others"),
+        ("ok", "valid until 2027-05-01, created by another tool"),
     ),
     Case(
         "it is made by cert-manager, in a Secret that was ours",
         facts(deployments=with_source("cert-manager")),
-        ("ok", "good until 2027-05-01, made by others"),
+        ("ok", "valid until 2027-05-01, created by another tool"),
     ),
     Case(
         "it was made by others, and is to be ours",
         facts(secret=secret(key=False)),
         (
             "warning",
-            f"{NAME} is made by others: the webhook, told self-managed, leaves it alone",
+            (
+                f"{NAME} was created by another tool, so the webhook with tls.source=self-managed "
+                "does not change it"
+            ),
         ),
     ),
     Case(
@@ -196,13 +199,16 @@ DATED: list[Case[InstallationFacts, tuple[str, str]]] = [
         facts(secret=issued(), deployments=with_source("self-managed")),
         (
             "warning",
-            f"{NAME} is made by others: the webhook, told self-managed, leaves it alone",
+            (
+                f"{NAME} was created by another tool, so the webhook with tls.source=self-managed "
+                "does not change it"
+            ),
         ),
     ),
     Case(
         "it is in files, and an old one is left over",
         facts(secret=secret(certificate_files(400)), deployments=with_source("files")),
-        ("ok", "kept elsewhere; the webhook is answered"),
+        ("ok", "stored elsewhere; the webhook responds"),
     ),
     Case(
         "it is in files, and nobody answers",
@@ -211,12 +217,12 @@ DATED: list[Case[InstallationFacts, tuple[str, str]]] = [
             secret=secret(certificate_files(400)),
             deployments=with_source("files"),
         ),
-        ("unknown", "cannot tell: the certificate is in files"),
+        ("unknown", "the certificate is in files"),
     ),
     Case(
         "an old one is left over, and the API server trusts another",
         facts(secret=secret(certificate_files(400)), deployments=[]),
-        ("ok", "kept elsewhere; the webhook is answered"),
+        ("ok", "stored elsewhere; the webhook responds"),
     ),
 ]
 

@@ -67,121 +67,127 @@ def foreign(name: str = "default-scheduler", **fields: Any) -> InstallationFacts
 CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "we refuse it ourselves",
-        ("a TrainJob", jobset(refused_jobset(DENIED, 503))),
-        ("fault", f"our webhook {HOOK} refuses it: trainer-kai failed to decide"),
+        ("TrainJob dry run", jobset(refused_jobset(DENIED, 503))),
+        ("fault", f"the webhook {HOOK} refuses it: trainer-kai failed to decide"),
     ),
     Case(
         "we do not answer",
-        ("a TrainJob", jobset(refused_jobset(UNREACHABLE))),
-        ("fault", f"{HOOK} does not answer: failed to call webhook: refused"),
+        ("TrainJob dry run", jobset(refused_jobset(UNREACHABLE))),
+        ("fault", f"{HOOK} does not respond: failed to call webhook: refused"),
     ),
     Case(
         "our policy refuses it",
-        ("a TrainJob", jobset(refused_jobset(DENIED_BY_POLICY, 403))),
-        ("fault", "our policy kai-trainer refuses it: no such key"),
+        ("TrainJob dry run", jobset(refused_jobset(DENIED_BY_POLICY, 403))),
+        ("fault", "the policy kai-trainer refuses it: no such key"),
     ),
     Case(
         "nobody injects it",
-        ("a TrainJob", jobset(unchanged("jobset"))),
+        ("TrainJob dry run", jobset(unchanged("jobset"))),
         (
             "fault",
-            "its JobSet in default is made without the mark, a scheduler name, a queue, a group",
+            (
+                "in default: its JobSet is created without the mark of admission, a scheduler "
+                "name, a queue, a PodGroup"
+            ),
         ),
     ),
     Case(
         "another scheduler name",
-        ("a TrainJob", jobset(scheduled("mine"))),
-        ("fault", "it gets the scheduler name mine"),
+        ("TrainJob dry run", jobset(scheduled("mine"))),
+        ("fault", "its pods get the scheduler name mine"),
     ),
     Case(
         "a policy of the site",
         (
-            "a TrainJob",
+            "TrainJob dry run",
             jobset(refused_jobset('admission webhook "v.kyverno.svc" denied the request: no')),
         ),
-        ("unknown", "cannot tell: refused by the webhook v.kyverno.svc: no"),
+        ("unknown", "refused by the webhook v.kyverno.svc: no"),
     ),
     Case(
         "JobSet itself is away",
-        ("a TrainJob", jobset(refused_jobset('failed calling webhook "mjobset.kb.io": refused'))),
-        ("fault", "the webhook mjobset.kb.io of others does not answer: refused"),
+        (
+            "TrainJob dry run",
+            jobset(refused_jobset('failed calling webhook "mjobset.kb.io": refused')),
+        ),
+        ("fault", "the webhook mjobset.kb.io of another product does not respond: refused"),
     ),
     Case(
         "no right to try",
-        ("a TrainJob", jobset(refused_jobset(ROLES, 403))),
+        ("TrainJob dry run", jobset(refused_jobset(ROLES, 403))),
         (
             "unknown",
-            f"cannot tell: refused by the roles of the user: {ROLES}",
+            f"refused by the roles of the user: {ROLES}",
         ),
     ),
     Case(
         "what cannot work is refused",
-        ("a wrong TrainJob", healthy_installation()),
-        ("ok", "dry in default: it is refused"),
+        ("invalid TrainJob dry run", healthy_installation()),
+        ("ok", "in default: it is refused"),
     ),
     Case(
         "what cannot work is taken",
-        ("a wrong TrainJob", healthy_installation()._replace(trainjob=accepted_trainjob())),
-        ("fault", "dry in default: one with a queue that cannot be is taken"),
+        ("invalid TrainJob dry run", healthy_installation()._replace(trainjob=accepted_trainjob())),
+        ("fault", "in default: a TrainJob with an invalid queue is accepted"),
     ),
     Case(
         "and nobody answers anyway",
         (
-            "a wrong TrainJob",
+            "invalid TrainJob dry run",
             jobset(refused_jobset(UNREACHABLE))._replace(trainjob=accepted_trainjob()),
         ),
-        ("unknown", "cannot tell: it is taken, and no webhook of ours answers"),
+        ("unknown", "it is accepted, and no webhook of trainer-kai responds"),
     ),
     Case(
         "what cannot work is refused by others",
         (
-            "a wrong TrainJob",
+            "invalid TrainJob dry run",
             healthy_installation()._replace(trainjob=refused_jobset("exceeded quota", 403)),
         ),
-        ("unknown", "cannot tell: refused by the API server: exceeded quota"),
+        ("unknown", "refused by the API server: exceeded quota"),
     ),
     Case(
         "what cannot work is refused for another reason",
         (
-            "a wrong TrainJob",
+            "invalid TrainJob dry run",
             healthy_installation()._replace(trainjob=refused_jobset(UNDECIDED, 503)),
         ),
-        ("fault", "our webhook trainjob.trainer-kai.dev refuses it: trainer-kai failed to decide"),
+        ("fault", "the webhook trainjob.trainer-kai.dev refuses it: trainer-kai failed to decide"),
     ),
     Case(
         "a pod that joins nothing",
-        ("a pod of a gang", healthy_installation()._replace(gang_pod=unchanged("gang_pod"))),
-        ("fault", "dry in default: it joins no group"),
+        ("gang pod dry run", healthy_installation()._replace(gang_pod=unchanged("gang_pod"))),
+        ("fault", "in default: the pod gets no PodGroup"),
     ),
     Case(
         "a pod of others that is sent to us",
-        ("a pod of others", foreign("kai-scheduler")),
-        ("fault", "dry in default: its scheduler is kai-scheduler"),
+        ("other pod dry run", foreign("kai-scheduler")),
+        ("fault", "in default: its scheduler is kai-scheduler"),
     ),
     Case(
         "one that is sent to somebody else",
-        ("a pod of others", foreign("yunikorn")),
-        ("ok", "dry in default: it is let be"),
+        ("other pod dry run", foreign("yunikorn")),
+        ("ok", "in default: the pod is unchanged"),
     ),
     Case(
         "one that is labelled",
-        ("a pod of others", foreign(labels={"kai.scheduler/queue": "a", "app": "b"})),
-        ("fault", "dry in default: kai.scheduler/queue is set"),
+        ("other pod dry run", foreign(labels={"kai.scheduler/queue": "a", "app": "b"})),
+        ("fault", "in default: kai.scheduler/queue is set"),
     ),
     Case(
         "one that others change",
-        ("a pod of others", foreign(labels={"istio": "yes"})),
-        ("ok", "dry in default: it is let be"),
+        ("other pod dry run", foreign(labels={"istio": "yes"})),
+        ("ok", "in default: the pod is unchanged"),
     ),
     Case(
         "nobody takes part",
         ("namespaces", healthy_installation()._replace(namespaces=DISABLED)),
-        ("warning", "none of 1 takes part; trainer-kai.dev/inject stands on a (disabled)"),
+        ("warning", "none of 1 takes part; trainer-kai.dev/inject is set on a (disabled)"),
     ),
     Case(
         "there are no webhooks to take part in",
         ("namespaces", healthy_installation()._replace(configurations=[])),
-        ("unknown", "cannot tell: there are no webhooks of ours"),
+        ("unknown", "the webhooks of trainer-kai are not installed"),
     ),
 ]
 
@@ -201,8 +207,8 @@ def test_a_policy_that_does_not_reach_a_trainjob() -> None:
         configurations=[], policies=[policy], jobset=unchanged("jobset")
     )
 
-    assert check_results(facts, "a TrainJob") == [
-        ("fault", "its JobSet in default gets the scheduler none")
+    assert check_results(facts, "TrainJob dry run") == [
+        ("fault", "in default: its JobSet gets the scheduler none")
     ]
 
 

@@ -42,15 +42,15 @@ CASES: list[Case[InstallationFacts, tuple[str, str]]] = [
         denied(BIND, READ),
         ("fault", f"{SCHEDULER} may not create pods/binding, list {LEASES} kai-scheduler"),
     ),
-    Case("the account", NO_ACCOUNT, ("fault", f"there is no ServiceAccount {SCHEDULER}")),
-    Case("nobody may ask", FORBIDDEN, ("unknown", "cannot tell: you may not create reviews")),
+    Case("the account", NO_ACCOUNT, ("fault", f"the ServiceAccount {SCHEDULER} does not exist")),
+    Case("nobody may ask", FORBIDDEN, ("unknown", "you may not create reviews")),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_what_the_scheduler_lacks(case: Case[InstallationFacts, tuple[str, str]]) -> None:
     """Named as a rule names it."""
-    results = check_results(case.given, "rights")
+    results = check_results(case.given, "permissions")
 
     assert len(results) == 3
     assert results[1] == case.want

@@ -27,7 +27,7 @@ KAI = lease("kai-scheduler", "kai-0", namespace="kai")
 DEFAULT_SHARD = Meta(name="kai-scheduler-default", namespace="kai")
 READY = Deployment(metadata=DEFAULT_SHARD, status=DeploymentStatus(ready_replicas=1))
 UNREADY = Deployment(metadata=DEFAULT_SHARD)
-OURS = "ours is paused"
+OURS = "so trainer-kai's scheduler is paused"
 DIFFERING_SETTINGS = [deployment(GROUPER, TRAINER_KAI_MODE="external"), deployment(SCHEDULER)]
 EXTERNAL = DryRun(dry_run_objects.jobset("default"), injected_jobset(**{MODE_EXTERNAL: "true"}))
 
@@ -89,12 +89,12 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "an upgrade that does not get on",
         ("processes", facts(deployments=scaled(updated=1))),
-        ("warning", f"{WEBHOOK} runs in pods of an older version"),
+        ("warning", f"{WEBHOOK} still has pods of an older version"),
     ),
     Case(
         "one Deployment is missing",
         ("processes", facts(deployments=[deployment(GROUPER), deployment(WEBHOOK)])),
-        ("warning", f"there is no Deployment {SCHEDULER}"),
+        ("warning", f"Deployment {SCHEDULER} does not exist"),
     ),
     Case(
         "settings that differ",
@@ -112,27 +112,30 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "two that bind",
         ("mode", facts(jobset=EXTERNAL)),
-        ("fault", "it is external, and our scheduler leads"),
+        ("fault", "the mode is external, but the scheduler of trainer-kai leads"),
     ),
     Case(
         "a Lease that nobody has made",
         ("leases", with_leases(lease(SCHEDULER))),
-        ("fault", f"there is no Lease trainer-kai/{GROUPER}: none has ever led"),
+        ("fault", f"Lease trainer-kai/{GROUPER} does not exist: no process has ever led"),
     ),
     Case(
         "one that was given back",
         ("leases", with_leases(lease(GROUPER, holder=""))),
-        ("fault", f"trainer-kai/{GROUPER} is held by nobody"),
+        ("fault", f"Lease trainer-kai/{GROUPER} has no holder"),
     ),
     Case(
         "one that is not renewed",
         ("leases", with_leases(lease(GROUPER, ago_s=40))),
-        ("fault", f"one has not renewed trainer-kai/{GROUPER} for 40 s"),
+        ("fault", f"one has not renewed Lease trainer-kai/{GROUPER} for 40 s"),
     ),
     Case(
         "not for long",
         ("leases", with_leases(lease(GROUPER, ago_s=4000))),
-        ("fault", f"one has not renewed trainer-kai/{GROUPER} since 2026-05-01T10:53:20+00:00"),
+        (
+            "fault",
+            f"one has not renewed Lease trainer-kai/{GROUPER} since 2026-05-01T10:53:20+00:00",
+        ),
     ),
     Case(
         "by a clock that is behind",
@@ -142,20 +145,26 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "a KAI that lives",
         ("another scheduler", facts(other_scheduler_leases=[KAI])),
-        ("fault", "another scheduler holds Lease kai/kai-scheduler (holder kai-0): ours is paused"),
+        (
+            "fault",
+            (
+                "another scheduler holds Lease kai/kai-scheduler (holder kai-0), so "
+                "trainer-kai's scheduler is paused"
+            ),
+        ),
     ),
     Case(
         "a KAI of one replica",
         ("another scheduler", facts(other_scheduler_deployments=[READY])),
         (
             "fault",
-            f"another scheduler is ready as Deployment {READY.metadata.key} (replicas 1): {OURS}",
+            f"another scheduler is ready as Deployment {READY.metadata.key} (replicas 1), {OURS}",
         ),
     ),
     Case(
         "a KAI that is not ready",
         ("another scheduler", facts(other_scheduler_deployments=[UNREADY])),
-        ("ok", "there is no other of the name kai-scheduler"),
+        ("ok", "no other scheduler with the name kai-scheduler"),
     ),
     Case(
         "a KAI that is gone",
@@ -163,17 +172,17 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
             "another scheduler",
             facts(other_scheduler_leases=[lease("kai-scheduler", ago_s=60, namespace="kai")]),
         ),
-        ("ok", "there is no other of the name kai-scheduler"),
+        ("ok", "no other scheduler with the name kai-scheduler"),
     ),
     Case(
         "a KAI that is gone, and had claimed an hour",
         ("another scheduler", facts(other_scheduler_leases=[claiming_an_hour(ago_s=600)])),
-        ("ok", "there is no other of the name kai-scheduler"),
+        ("ok", "no other scheduler with the name kai-scheduler"),
     ),
     Case(
         "a KAI that claims an hour, and lives",
         ("another scheduler", facts(other_scheduler_leases=[claiming_an_hour(ago_s=50)])),
-        ("fault", f"another scheduler holds Lease kai/kai-scheduler (holder kai-0): {OURS}"),
+        ("fault", f"another scheduler holds Lease kai/kai-scheduler (holder kai-0), {OURS}"),
     ),
     Case(
         "one of ours that claims an hour",
@@ -183,7 +192,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "nobody binds",
         ("another scheduler", facts(jobset=EXTERNAL)),
-        ("warning", "no other scheduler of the name kai-scheduler is found: who binds?"),
+        ("warning", "no scheduler with the name kai-scheduler found, so no pods are bound"),
     ),
     Case(
         "TrainJobs of Kueue",
@@ -193,22 +202,22 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "TrainJobs with the label of a Kueue that does not run",
         ("Kueue", facts(kueue_trainjobs=["a/b"])),
-        ("warning", "a/b has the label kueue.x-k8s.io/queue-name, which keeps nothing"),
+        ("warning", "a/b has the label kueue.x-k8s.io/queue-name, which has no effect"),
     ),
     Case(
         "a clock that is far behind",
         ("clocks", with_leases(lease(GROUPER, ago_s=100), renewed=GROUPER)),
-        ("fault", "that of one is 100 s behind the API server's"),
+        ("fault", "the clock of one is 100 s behind the API server's"),
     ),
     Case(
         "a clock that is a little ahead",
         ("clocks", with_leases(lease(GROUPER, ago_s=-20), renewed=GROUPER)),
-        ("warning", "that of one is 20 s ahead of the API server's"),
+        ("warning", "the clock of one is 20 s ahead of the API server's"),
     ),
     Case(
         "our own clock",
         ("clocks", with_leases(lease(GROUPER, ago_s=-30), skew_s=30.0)),
-        ("warning", "that of this machine is 30 s behind the API server's"),
+        ("warning", "the clock of this machine is 30 s behind the API server's"),
     ),
 ]
 

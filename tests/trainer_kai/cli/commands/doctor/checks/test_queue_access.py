@@ -34,13 +34,13 @@ def with_setting(value: str, facts: InstallationFacts) -> InstallationFacts:
     return facts._replace(deployments=[deployment("trainer-kai-webhook", 2, **variables)])
 
 
-OPEN = "open to every namespace, and not annotated:"
+OPEN = "open to all namespaces, because not annotated:"
 PODGROUPS = tuple(PodGroupQueue(f"{it}/pg", "a") for it in ("red", "blue", "red"))
 CASES: list[Case[InstallationFacts, list[tuple[str, str]]]] = [
     Case(
         "all say it",
         having("open", "closed"),
-        [("ok", "1 of 2 are closed to namespaces without a grant")],
+        [("ok", "1 of 2 queues are closed to namespaces without a grant")],
     ),
     Case("one says nothing", having(None, "closed"), [("warning", f"{OPEN} a (no namespace)")]),
     Case(
@@ -51,18 +51,18 @@ CASES: list[Case[InstallationFacts, list[tuple[str, str]]]] = [
     Case(
         "those are closed here",
         with_setting("closed", having(None, "open")),
-        [("ok", "1 of 2 are closed to namespaces without a grant")],
+        [("ok", "1 of 2 queues are closed to namespaces without a grant")],
     ),
     Case(
         "a slip",
         having("Closed", "open"),
-        [("fault", f"queue a: metadata.annotations[{ACCESS}] is 'Closed': it counts as closed")],
+        [("fault", f"queue a: metadata.annotations[{ACCESS}] is 'Closed', and counts as closed")],
     ),
     Case(
         "a slip, and one that says nothing",
         having("", None),
         [
-            ("fault", f"queue a: metadata.annotations[{ACCESS}] is '': it counts as closed"),
+            ("fault", f"queue a: metadata.annotations[{ACCESS}] is '', and counts as closed"),
             ("warning", f"{OPEN} b (no namespace)"),
         ],
     ),
@@ -81,10 +81,13 @@ def test_what_would_be_right_is_reported() -> None:
 
     assert [it.remedy for it in found] == [
         "open or closed",
-        f"trainer-kai queue close b --from-usage, or the annotation {ACCESS}: open, for each",
+        (
+            f"`trainer-kai queue close b --from-usage`, or set the annotation {ACCESS}: open, for "
+            "each queue"
+        ),
     ]
 
 
 def test_a_mistyped_annotation_is_reported_by_one_check() -> None:
     """Not by that of the queues as well."""
-    assert check_results(having("what"), "queues") == [("ok", "2, each with a way to the top")]
+    assert check_results(having("what"), "queues") == [("ok", "2 queues, all below a root")]

@@ -17,8 +17,8 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts, PodGroupQueue
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 
-DELETED = "queue gone does not exist"
-NONE = "queue default-queue does not exist; there is none that can be named"
+DELETED = "Queue gone does not exist"
+NONE = "Queue default-queue does not exist, and no other queue takes PodGroups"
 
 
 def with_queues(*found: dict[str, Any]) -> InstallationFacts:
@@ -47,16 +47,16 @@ def classified(name: str) -> list[Any]:
 DEFAULT = queue("default-queue", -1)
 
 CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
-    Case("none", ("queues", with_queues()), ("fault", "there is none")),
+    Case("none", ("queues", with_queues()), ("fault", "no queues exist")),
     Case(
         "a circle",
         ("queues", with_queues(queue("a", parent="b"), queue("b", parent="a"))),
-        ("fault", "queue a is above itself: a → b → a, queue a is above itself: a → b → a"),
+        ("fault", "Queue a is its own ancestor: a → b → a, Queue a is its own ancestor: a → b → a"),
     ),
     Case(
         "no parent",
         ("queues", with_queues(queue("a", parent="b"))),
-        ("fault", "queue a has the parent b, which does not exist"),
+        ("fault", "Queue a has the parent queue b, which does not exist"),
     ),
     Case(
         "a value that counts otherwise",
@@ -72,27 +72,27 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
             "queues",
             with_queues(queue("a", 8), queue("b", 6, parent="a"), queue("c", 6, parent="a")),
         ),
-        ("warning", "the children of a own 12 gpu, and it 8"),
+        ("warning", "the children of a have a gpu quota of 12, but a itself has 8"),
     ),
     Case(
         "a child that owns without bound",
         ("queues", with_queues(queue("a", 8), queue("b", -1, parent="a"))),
-        ("warning", "b owns gpu without bound, and a above it 8"),
+        ("warning", "b has an unlimited gpu quota, but its parent a has 8"),
     ),
     Case(
         "a child that may have more",
         ("queues", with_queues(queue("a", 8, 8), queue("b", 8, 12, parent="a"))),
-        ("warning", "b may have 12 gpu, and a above it 8"),
+        ("warning", "b has a gpu limit of 12, but its parent a has 8"),
     ),
     Case(
         "a quota above its limit",
         ("queues", with_queues(queue("a", 8, 4))),
-        ("warning", "a owns 8 gpu, and may have 4 only"),
+        ("warning", "a has a gpu quota of 8, above its limit of 4"),
     ),
     Case(
         "as much as there is",
         ("queues", with_queues(queue("a", 8, 12), *(queue(it, 4, 12, parent="a") for it in "bc"))),
-        ("ok", "3, each with a way to the top"),
+        ("ok", "3 queues, all below a root"),
     ),
     Case(
         "no default queue", ("default queue", with_queues(queue("a", parent="a"))), ("fault", NONE)
@@ -100,24 +100,24 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "a default queue with children",
         ("default queue", with_queues(DEFAULT, queue("a", -1, parent="default-queue"))),
-        ("fault", "queue default-queue has children; name one below it: a"),
+        ("fault", "Queue default-queue has child queues, so it takes no PodGroups"),
     ),
     Case(
         "the queue of the namespace is not the default",
         ("default queue", with_own_queue("research", TRAINER_KAI_DEFAULT_QUEUE="nothing")),
-        ("fault", "queue nothing does not exist; there are default-queue, research"),
+        ("fault", "Queue nothing does not exist"),
     ),
     Case(
         "nor where the processes are told nothing",
         ("default queue", with_own_queue("research")),
-        ("ok", "default-queue takes who names none"),
+        ("ok", "default-queue takes TrainJobs that name no queue"),
     ),
     Case(
         "the queue of the namespace, and nobody shows the setting",
         ("default queue", with_own_queue("research")._replace(deployments=[])),
         (
             "unknown",
-            "cannot tell: namespace default names a queue of its own; try another by --try-in",
+            "namespace default names a queue of its own; set another one with --try-in",
         ),
     ),
     Case(
@@ -131,7 +131,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         ),
         (
             "warning",
-            f"{DELETED}; there is default-queue (named by PodGroup a/pg, namespace a)",
+            f"{DELETED} (named by PodGroup a/pg, namespace a)",
         ),
     ),
     Case(
@@ -140,12 +140,12 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
             "priority classes",
             healthy_installation()._replace(priority_classes=["build", "inference", "other"]),
         ),
-        ("warning", "there is no train, build-preemptible"),
+        ("warning", "train, build-preemptible does not exist"),
     ),
     Case(
         "not the class of our own pods",
         ("priority classes", healthy_installation()._replace(deployments=classified("mine"))),
-        ("fault", "there is no mine, which our Deployments name"),
+        ("fault", "mine does not exist, but the Deployments name it"),
     ),
     Case(
         "the class of our own pods, which is there",
@@ -156,7 +156,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
                 priority_classes=[*healthy_installation().manifests.classes, "mine"],
             ),
         ),
-        ("ok", "train, build-preemptible, build, inference are there"),
+        ("ok", "train, build-preemptible, build, inference exist"),
     ),
     Case(
         "no GPUs",

@@ -16,9 +16,9 @@ CREATE, UPDATE, POD = (f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobs
 
 GANG = {"key": "trainer-kai.dev/gang", "operator": "Exists"}
 NARROWER = {"matchExpressions": [GANG, {"key": "team", "operator": "Exists"}]}
-OTHER = "match condition not-bound is another"
-FAILS = "failurePolicy is Fail and not Ignore"
-BLOCKS = "without us others are refused"
+OTHER = "match condition not-bound differs"
+FAILS = "failurePolicy is Fail instead of Ignore"
+BLOCKS = "other workloads are refused while the webhook is down"
 
 
 def change(number: int, **fields: Any) -> Callable[[Any], None]:
@@ -75,7 +75,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
     Case(
         "one is called elsewhere",
         called_at("/mutate"),
-        ("fault", f"kai-trainer, {CREATE}: is called at /mutate and not at /mutate/jobset"),
+        ("fault", f"kai-trainer, {CREATE}: is called at /mutate instead of /mutate/jobset"),
     ),
     Case(
         "one is not asked",
@@ -83,14 +83,14 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         ("fault", f"kai-trainer, {CREATE}: is not called for CREATE of jobsets.jobset.x-k8s.io"),
     ),
     Case(
-        "dry runs are refused",
+        "dry runs are refused while the webhook is down",
         change(0, sideEffects="Some"),
         ("fault", f"kai-trainer, {CREATE}: sideEffects is Some: dry runs are refused"),
     ),
     Case(
         "what is made while we are away runs without us",
         change(0, failurePolicy="Ignore"),
-        ("warning", f"kai-trainer, {CREATE}: failurePolicy is Ignore and not Fail"),
+        ("warning", f"kai-trainer, {CREATE}: failurePolicy is Ignore instead of Fail"),
     ),
     Case(
         "pods wait for us",
@@ -102,7 +102,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         unconditional,
         (
             "fault",
-            f"kai-trainer, {CREATE}: match condition of-a-trainjob lets all through: {BLOCKS}",
+            f"kai-trainer, {CREATE}: match condition of-a-trainjob matches everything: {BLOCKS}",
         ),
     ),
     Case(
@@ -110,13 +110,13 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         unconditional_by_name,
         (
             "fault",
-            f"kai-trainer, {CREATE}: match condition of-a-trainjob lets all through: {BLOCKS}",
+            f"kai-trainer, {CREATE}: match condition of-a-trainjob matches everything: {BLOCKS}",
         ),
     ),
     Case(
         "every pod is asked about",
         change(2, objectSelector={}),
-        ("warning", f"kai-trainer, {POD}: objectSelector is another"),
+        ("warning", f"kai-trainer, {POD}: objectSelector differs"),
     ),
     Case(
         "every pod waits for us",
@@ -128,7 +128,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         change(2, objectSelector=NARROWER, failurePolicy="Fail"),
         (
             "warning",
-            f"kai-trainer, {POD}: {FAILS}, {POD}: objectSelector is another",
+            f"kai-trainer, {POD}: {FAILS}, {POD}: objectSelector differs",
         ),
     ),
     Case(
@@ -142,18 +142,18 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         ),
         (
             "warning",
-            f"kai-trainer, {POD}: {OTHER}, {POD}: match condition mine is not ours",
+            f"kai-trainer, {POD}: {OTHER}, {POD}: match condition mine is not in the manifests",
         ),
     ),
     Case(
         "another time-out",
         change(1, timeoutSeconds=30),
-        ("warning", f"kai-trainer, {UPDATE}: timeoutSeconds is another"),
+        ("warning", f"kai-trainer, {UPDATE}: timeoutSeconds differs"),
     ),
     Case(
         "what an API server fills in",
         filled,
-        ("ok", "kai-trainer has its 3 webhooks, as the manifests say"),
+        ("ok", "kai-trainer has its 3 webhooks, as in the manifests"),
     ),
 ]
 
@@ -169,10 +169,10 @@ def test_a_configuration(case: Case[Callable[[Any], None], tuple[str, str]]) -> 
 
 
 def test_none_at_all() -> None:
-    """Then no TrainJob is injected."""
+    """Then no TrainJob is admitted."""
     assert check_results(healthy_installation()._replace(configurations=[]), "webhooks")[0] == (
         "fault",
-        "there is no MutatingWebhookConfiguration kai-trainer: nobody is injected",
+        "the MutatingWebhookConfiguration kai-trainer does not exist: no TrainJob is admitted",
     )
 
 

@@ -55,17 +55,21 @@ def test_a_namespace_is_found(case: Case[InstallationFacts, str]) -> None:
 UNREAD = healthy_installation()._replace(namespaces=Unread("no"))
 UNUSABLE: list[Case[InstallationFacts, str]] = [
     Case("it is there", among("a"), ""),
-    Case("it is not", among("b", "c"), "there is no namespace a; there are b, c, kube-system"),
+    Case(
+        "it is not",
+        among("b", "c"),
+        "namespace a does not exist; existing are b, c, kube-system",
+    ),
     Case(
         "it is being deleted",
         among("b", more=DELETING),
-        "the namespace a is being deleted, and takes nothing new",
+        "namespace a is being deleted, and accepts no new objects",
     ),
     Case("nobody knows", UNREAD, ""),
     Case(
         "nobody may list them, and the API server says it",
         UNREAD._replace(jobset=refused_jobset('namespaces "a" not found', 404, "NotFound")),
-        "there is no namespace a",
+        "namespace a does not exist",
     ),
     Case("nobody may look", UNREAD._replace(jobset=Unread("no")), ""),
 ]

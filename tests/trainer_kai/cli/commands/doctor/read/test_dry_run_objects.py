@@ -22,10 +22,12 @@ def test_our_webhook_injects_what_is_tried(rules: GroupingRules) -> None:
         gang_pod=DryRun(pod, applied(pod, reviewed_pod(pod, rules))),
     )
 
-    assert check_results(facts, "a TrainJob") == [
-        ("ok", "dry in default: queue default-queue, scheduler kai-scheduler")
+    assert check_results(facts, "TrainJob dry run") == [
+        ("ok", "in default: queue default-queue, scheduler kai-scheduler")
     ]
-    assert check_results(facts, "a pod of a gang") == [("ok", "dry in default: it joins its group")]
+    assert check_results(facts, "gang pod dry run") == [
+        ("ok", "in default: the pod gets its PodGroup")
+    ]
     assert binding_mode(facts) == rules.mode
 
 

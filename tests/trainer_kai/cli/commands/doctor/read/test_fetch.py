@@ -175,9 +175,8 @@ def problems(facts: InstallationFacts) -> dict[str, str]:
 async def test_a_healthy_cluster_is_read_whole(wire: Wire) -> None:
     """Of the two pods only one can be served here, so the TrainJob's pod has no PodGroup."""
     assert problems(await fetched(wire)) == {
-        "a pod of a gang": "dry in default: it joins no group",
-        "a wrong TrainJob": "cannot tell: not tried: no ClusterTrainingRuntime leaves pods to our"
-        " scheduler",
+        "gang pod dry run": "in default: the pod gets no PodGroup",
+        "invalid TrainJob dry run": "not tried: no ClusterTrainingRuntime is for this scheduler",
     }
     assert (
         "/api/v1/namespaces/default/pods?fieldManager=trainer-kai-doctor&dryRun=All" in wire.asked
@@ -189,15 +188,15 @@ async def test_what_may_not_be_read_is_named_and_nothing_else_is_lost(wire: Wire
     wire.refusals = {SECRET: 403, NODES: 403, REVIEWS: 403}
 
     found = problems(await fetched(wire))
-    del found["a wrong TrainJob"]
+    del found["invalid TrainJob dry run"]
 
-    reviews = "cannot tell: you may not create subjectaccessreviews.authorization.k8s.io"
-    assert found["nodes"] == "cannot tell: you may not list nodes"
-    assert found["certificate"].startswith("cannot tell: you may not get secrets trainer-kai/")
-    assert found["rights of webhook"] == reviews
-    assert found.keys() - {"a pod of a gang"} == {
-        *("nodes", "authority", "certificate"),
-        *(f"rights of {it}" for it in ("webhook", "podgrouper", "scheduler")),
+    reviews = "you may not create subjectaccessreviews.authorization.k8s.io"
+    assert found["nodes"] == "you may not list nodes"
+    assert found["certificate"].startswith("you may not get secrets trainer-kai/")
+    assert found["permissions of webhook"] == reviews
+    assert found.keys() - {"gang pod dry run"} == {
+        *("nodes", "CA bundle", "certificate"),
+        *(f"permissions of {it}" for it in ("webhook", "podgrouper", "scheduler")),
     }
 
 
@@ -218,10 +217,10 @@ async def test_what_says_nothing_or_fails_holds_nobody_up(wire: Wire) -> None:
     found = problems(await fetched(wire))
 
     assert wire.clock.monotonic_s() < 40
-    assert found["certificate"].startswith("cannot tell: ")
-    assert found["nodes"].startswith("cannot tell: GET /api/v1/nodes: 500")
-    assert found.keys() - {"a wrong TrainJob"} == {
-        *("a pod of a gang", "authority", "certificate", "nodes")
+    assert found["certificate"].startswith("GET /api/v1/namespaces/trainer-kai/secrets")
+    assert found["nodes"].startswith("GET /api/v1/nodes: 500")
+    assert found.keys() - {"invalid TrainJob dry run"} == {
+        *("gang pod dry run", "CA bundle", "certificate", "nodes")
     }
 
 
@@ -239,7 +238,7 @@ async def test_what_an_account_may_not_is_read(wire: Wire) -> None:
 
     found = problems(await fetched(wire))
 
-    assert found["rights of scheduler"].endswith(
+    assert found["permissions of scheduler"].endswith(
         "may not list queues.scheduling.run.ai, patch queues/status.scheduling.run.ai, "
         "watch queues.scheduling.run.ai"
     )
@@ -254,14 +253,15 @@ async def test_a_shard_that_the_role_does_not_name_is_reported(wire: Wire) -> No
     wire.denied = {"kai-scheduler-a"}
 
     facts = await fetched(wire)
-    (found,) = (it for it in run_checks(facts) if it.check == "rights of scheduler")
+    (found,) = (it for it in run_checks(facts) if it.check == "permissions of scheduler")
 
     assert found.observed == (
         "trainer-kai/trainer-kai-scheduler may not get leases.coordination.k8s.io kai-scheduler-a,"
         " get deployments.apps kai-scheduler-a"
     )
     assert found.remedy.endswith(
-        "; first add to resourceNames in scheduler.yaml what kai.shards names: kai-scheduler-a"
+        "; before that, add the names in kai.shards to resourceNames in scheduler.yaml: "
+        "kai-scheduler-a"
     )
 
 
@@ -341,7 +341,7 @@ async def test_a_lease_that_looks_stale_is_read_again(wire: Wire) -> None:
     assert facts.renewed == {"trainer-kai/trainer-kai-scheduler"}
     found = problems(facts)
     assert found["lease of podgrouper"].endswith("for 104 s")
-    assert found["clocks"] == "that of one is 100 s behind the API server's"
+    assert found["clocks"] == "the clock of one is 100 s behind the API server's"
 
 
 async def test_another_scheduler_that_claims_long_is_read_again(wire: Wire) -> None:
@@ -418,7 +418,7 @@ async def test_no_runtime_of_another_scheduler_is_tried(wire: Wire, spec: dict[s
 
     wire.served[f"{path}/clustertrainingruntimes"] = {"items": [other]}
     unread = (await fetched(wire)).trainjob
-    assert unread == Unread("not tried: no ClusterTrainingRuntime leaves pods to our scheduler")
+    assert unread == Unread("not tried: no ClusterTrainingRuntime is for this scheduler")
 
 
 async def test_runtimes_that_had_the_queue_as_a_field_are_found(wire: Wire) -> None:
@@ -443,5 +443,5 @@ async def test_who_is_no_api_server_is_known_for_nothing(wire: Wire, body: Any) 
     if not isinstance(body, dict):
         read.append(facts.jobset)
     assert {type(it) for it in read} == {Unread}
-    assert not [it for it in read if "the answer makes no sense" not in str(it)]
+    assert not [it for it in read if "the response cannot be decoded" not in str(it)]
     assert CheckState.UNKNOWN in {it.state for it in run_checks(facts)}

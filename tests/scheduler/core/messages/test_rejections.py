@@ -1,26 +1,27 @@
-"""Why a PodGroup waits, in one sentence with numbers, and what would change it."""
+"""Why a PodGroup waits, in sentences with numbers, and what would help."""
 
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages import MAX_QUEUE_REQUEST, MAX_REQUEST, kai_condition, rejection_message
+from scheduler.core.messages.rejections import kai_condition, rejection_message
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.rejections import (
     FitErrorReason,
     FitErrors,
     IncompletePodSet,
     MissingPods,
-    PreFilterDetails,
+    PreFilterCause,
+    PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
     RejectionDetails,
+    StageProgress,
     UnschedulableReason,
 )
-from scheduler.core.model.resources import NONE, ResourceColumns, ResourceKind
+from scheduler.core.model.resources import MAX_REQUEST, NONE, ResourceColumns, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.state.nodes import node_table as amounts
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotNode, SnapshotQueue, signature
 
@@ -76,19 +77,13 @@ def members(*missing: IncompletePodSet) -> Rejection:
     return rejected(UnschedulableReason.PODS_MISSING, MissingPods(missing))
 
 
+NO_QUEUE: Final = PreFilterFailure(PreFilterCause.QUEUE_MISSING, ("red", "a, b"))
 SHORT: Final[dict[str, Any]] = {
     "insufficient": {GPU: 2, CPU: 1},
     "largest_free": {CPU: 250, MEMORY: GIB, POD: 3, GPU: 4000},
     "total_free": {CPU: 300, MEMORY: 9 * GIB, POD: 9, GPU: 6000},
 }
 TWO_LEFT: Final[dict[str, Any]] = {**SHORT, "placed": 1, "unplaced": 2}
-ASKS: Final = "it asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes"
-NEXT: Final = (
-    "pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its pods is "
-    "placed, of 4 nodes"
-)
-ADDED: Final = "a node that matches is added"
-AND_THEN: Final = ", as long as there is then room for 2 such pods (1 CPU, 16 GPU)"
 NO_MATCH, SCATTERED, NO_ROOM = (
     UnschedulableReason.NO_NODE_MATCHES,
     UnschedulableReason.FRAGMENTED,
@@ -98,37 +93,39 @@ NO_MATCH, SCATTERED, NO_ROOM = (
 # a rejection -> the sentence
 SENTENCES: list[Case[Rejection, str]] = [
     Case(
-        "what was known before is told as it is",
-        rejected(UnschedulableReason.QUEUE_MISSING, PreFilterDetails("there is no queue red")),
-        "there is no queue red",
+        "a pre-filter failure",
+        rejected(UnschedulableReason.QUEUE_MISSING, NO_QUEUE),
+        "Queue red does not exist. It can start when queue red is created, or when it names an "
+        "existing queue: a, b",
     ),
     Case(
         "members that are missing",
         members(IncompletePodSet("driver", 0, 1), IncompletePodSet("worker", 3, 4)),
-        "pods are missing: 0 of 1 exist in driver, 3 of 4 exist in worker. It waits until the "
-        "others exist",
+        "Pods are missing: 0 of 1 exist in sub-group driver; 3 of 4 exist in sub-group worker. It"
+        " can start when the missing pods exist",
     ),
     Case(
         "members that are gated",
         members(IncompletePodSet("default", 2, 2, gated=1)),
-        "pods are missing: 2 of 2 exist in default, 1 of them is gated (schedulingGates). It waits "
-        "until the gates are gone",
+        "Pods are missing: 2 of 2 exist, 1 of which has scheduling gates. It can start when the "
+        "scheduling gates are removed",
     ),
     Case(
         "some are missing and some are gated",
         members(IncompletePodSet("default", 3, 4, gated=2)),
-        "pods are missing: 3 of 4 exist in default, 2 of them are gated (schedulingGates). It "
-        "waits until the others exist and the gates are gone",
+        "Pods are missing: 3 of 4 exist, 2 of which have scheduling gates. It can start when the "
+        "missing pods exist and the scheduling gates are removed",
     ),
     Case(
-        "nobody in particular is missing",
+        "no sub-group in particular is missing",
         members(),
-        "pods are missing: no sub-group that is missing can be whole",
+        "Pods are missing: no sub-group that is incomplete can reach its minimum",
     ),
     Case(
         "no nodes at all",
         nodes(NO_MATCH, {}),
-        f"{ASKS} there is none. It can start when {ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it. It can "
+        "start when a node that matches is added",
     ),
     Case(
         "of several obstacles the last comes first: it is the nearest to a fit",
@@ -136,27 +133,31 @@ SENTENCES: list[Case[Rejection, str]] = [
             NO_MATCH,
             {FitErrorReason.TAINT: 1, FitErrorReason.CORDONED: 1, FitErrorReason.TOO_SMALL: 2},
         ),
-        f"{ASKS} 2 are too small even when empty, 1 has a taint that it does not tolerate, 1 is "
-        f"cordoned. It can start when it asks for less, it tolerates the taints of a node, or "
-        f"{ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 2 nodes "
+        "are too small even when empty, 1 node has a taint that the pod does not tolerate, 1 node"
+        " is cordoned. It can start when the pod requests less, the pod tolerates the taints of a"
+        " node, or a node that matches is added",
     ),
     Case(
         "taints are named, the most frequent first",
         nodes(NO_MATCH, {FitErrorReason.TAINT: 4}, taints={0: 1, 1: 4}),
-        f"{ASKS} 4 have taints it does not tolerate (taint-1, taint-0). It can start when it "
-        f"tolerates the taints of a node, or {ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "have taints that the pod does not tolerate (taint-1, taint-0). It can start when the pod"
+        " tolerates the taints of a node, or a node that matches is added",
     ),
     Case(
         "at most three of them",
         nodes(NO_MATCH, {FitErrorReason.TAINT: 4}, taints={0: 1, 1: 1, 2: 1, 3: 2}),
-        f"{ASKS} 4 have taints it does not tolerate (taint-3, taint-0, taint-1, …). It can start "
-        f"when it tolerates the taints of a node, or {ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "have taints that the pod does not tolerate (taint-3, taint-0, taint-1, …). It can start "
+        "when the pod tolerates the taints of a node, or a node that matches is added",
     ),
     Case(
         "labels are named as well",
         nodes(NO_MATCH, {FitErrorReason.SELECTOR: 4}, keys={"key-0": 1, "key-1": 4}),
-        f"{ASKS} 4 do not match what it selects (by key-1, key-0). It can start when it selects "
-        f"other nodes, or {ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "do not match the node selector, node affinity or volumes of the pod (key-1, key-0). It "
+        "can start when the pod selects other nodes, or a node that matches is added",
     ),
     Case(
         "what all are too small for",
@@ -166,8 +167,9 @@ SENTENCES: list[Case[Rejection, str]] = [
             too_small={GPU: 4, MEMORY: 4},
             largest_allocatable={GPU: 4000, MEMORY: GIB},
         ),
-        f"{ASKS} 4 are too small even when empty (the largest has 1 GiB memory, 4 GPU). It can "
-        f"start when it asks for less, or {ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "are too small even when empty (the largest has 1 GiB memory, 4 GPU). It can start when "
+        "the pod requests less, or a node that matches is added",
     ),
     Case(
         "what only some are too small for",
@@ -177,125 +179,147 @@ SENTENCES: list[Case[Rejection, str]] = [
             too_small={GPU: 2, MEMORY: 3},
             largest_allocatable={GPU: 0, MEMORY: GIB},
         ),
-        f"{ASKS} 3 are too small even when empty (3 with at most 1 GiB memory, 2 with at most 0 "
-        f"GPU). It can start when it asks for less, or {ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 3 nodes "
+        "are too small even when empty (3 with at most 1 GiB memory, 2 with at most 0 GPU). It "
+        "can start when the pod requests less, or a node that matches is added",
     ),
     Case(
-        "no pod can ask for less than one place",
+        "no pod can request less than one place",
         nodes(
             NO_MATCH,
             {FitErrorReason.TOO_SMALL: 1},
             too_small={POD: 1},
             largest_allocatable={POD: 0},
         ),
-        f"{ASKS} 1 is too small even when empty (it has 0 places for pods). It can start when "
-        f"{ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 1 node "
+        "is too small even when empty (it has 0 places for pods). It can start when a node that "
+        "matches is added",
     ),
     Case(
-        "who asks for nothing",
+        "a pod that requests nothing",
         nodes(NO_MATCH, {}, signature=1),
-        f"it asks for nothing. Of 4 nodes there is none. It can start when {ADDED}",
+        "A pod requests no resources, and none of the 4 nodes fits it. It can start when a node "
+        "that matches is added",
     ),
     Case(
-        "who asks for more than there are numbers",
+        "a request that is larger than any number",
         nodes(NO_MATCH, {FitErrorReason.TOO_SMALL: 4}, signature=2),
-        "it asks for more CPU than any node can have, more memory than any node can have. Of 4 "
-        f"nodes 4 are too small even when empty. It can start when it asks for less, or {ADDED}",
+        "A pod requests more CPU than any node can have, more memory than any node can have, and "
+        "none of the 4 nodes fits it: 4 nodes are too small even when empty. It can start when "
+        "the pod requests less, or a node that matches is added",
     ),
     Case(
         "how far a gang got",
         nodes(NO_MATCH, {FitErrorReason.PORT: 4}, placed=2, needed=5),
-        "2 of 5 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 2 of its "
-        "pods are placed, of 4 nodes 4 "
-        f"have its host port in use. It can start when the host port is free, or {ADDED}",
+        "2 of 5 pods fit; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4"
+        " nodes then fits it: 4 nodes have a host port of the pod in use. It can start when the "
+        "host port is free, or a node that matches is added",
     ),
     Case(
-        "what its own pods are in the way of does not go",
+        "nodes that only pods of the PodGroup exclude",
         nodes(NO_MATCH, {FitErrorReason.PORT: 4}, own_counts={FitErrorReason.PORT: 4}),
-        f"{ASKS} 4 have its host port in use (4 because of its own pods). It can start when "
-        f"{ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "have a host port of the pod in use (4 because of pods of the same PodGroup). It can "
+        "start when a node that matches is added",
     ),
     Case(
-        "what only some of its own pods are in the way of does",
+        "nodes that partly pods of the PodGroup exclude",
         nodes(NO_MATCH, {FitErrorReason.PORT: 4}, own_counts={FitErrorReason.PORT: 3}),
-        f"{ASKS} 4 have its host port in use (3 because of its own pods). It can start when the "
-        f"host port is free, or {ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "have a host port of the pod in use (3 because of pods of the same PodGroup). It can "
+        "start when the host port is free, or a node that matches is added",
     ),
     Case(
         "a claim in use is not free on a node that is added",
         nodes(NO_MATCH, {FitErrorReason.CLAIM: 4}),
-        f"{ASKS} 4 cannot give it a claim that is in use. It can start when the claim is free",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "cannot use a PersistentVolumeClaim that is in use elsewhere. It can start when the "
+        "PersistentVolumeClaim is no longer in use",
     ),
     Case(
-        "nothing would change that its pods share a claim of one pod",
+        "pods that share a claim for one pod never fit",
         nodes(
             NO_MATCH, {FitErrorReason.CLAIM: 4}, own_counts={FitErrorReason.CLAIM: 4}, signature=3
         ),
-        "it asks for 1 CPU, 1 GiB memory. Of 4 nodes 4 cannot give it a claim that is in use (4 "
-        "because of its own pods). It can never start: its own pods are in each other's way",
+        "A pod requests 1 CPU, 1 GiB memory, and none of the 4 nodes fits it: 4 nodes cannot use "
+        "a PersistentVolumeClaim that is in use elsewhere (4 because of pods of the same "
+        "PodGroup). It can never start as it is: pods of the PodGroup exclude each other",
     ),
     Case(
-        "they may share a claim of one node on a larger one",
+        "pods that share a claim for one node fit on a larger one",
         nodes(NO_MATCH, {FitErrorReason.CLAIM: 4}, own_counts={FitErrorReason.CLAIM: 4}),
-        f"{ASKS} 4 cannot give it a claim that is in use (4 because of its own pods). It can start "
-        f"when {ADDED}",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "cannot use a PersistentVolumeClaim that is in use elsewhere (4 because of pods of the "
+        "same PodGroup). It can start when a node that matches is added",
     ),
     Case(
         "no capacity: what most nodes lack first",
         nodes(NO_ROOM, {FitErrorReason.ROOM: 2, FitErrorReason.TAINT: 1}, **SHORT),
-        f"{ASKS} 2 lack room (at most 4 GPU, 0.25 CPU free on one), 1 has a taint that it does not "
-        "tolerate. Together they have 0.3 CPU, 6 GPU free: it can start when one of them has 0.5 "
-        "CPU, 8 GPU free",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 2 nodes "
+        "have too little free (at most 4 GPU, 0.25 CPU on one node), 1 node has a taint that the "
+        "pod does not tolerate. Together the nodes have 0.3 CPU, 6 GPU free. It can start when "
+        "one of the nodes has 0.5 CPU, 8 GPU free",
     ),
     Case(
         "several pods are left",
         nodes(NO_ROOM, {FitErrorReason.ROOM: 2}, **TWO_LEFT, needed=3, fitting=2),
-        f"1 of 3 {NEXT} 2 lack room (at most 4 GPU, 0.25 CPU free on one). "
-        "Together they then have 0.3 CPU, 6 GPU free: it can start when they then have room for 2 "
-        "such pods (1 CPU, 16 GPU)",
+        "1 of 3 pods fits; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the "
+        "4 nodes then has 8 GPU, 0.5 CPU free: 2 nodes have too little free (at most 4 GPU, 0.25 "
+        "CPU on one node). Together the nodes then have 0.3 CPU, 6 GPU free. It can start when "
+        "the nodes then have enough free for 2 such pods (1 CPU, 16 GPU)",
     ),
     Case(
         "one node has all that is free",
         nodes(NO_ROOM, {FitErrorReason.ROOM: 1}, **{**SHORT, "total_free": SHORT["largest_free"]}),
-        f"{ASKS} 1 lacks room (4 GPU, 0.25 CPU free). It can start when that node has 0.5 CPU, 8 "
-        "GPU free",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes has 8 GPU, 0.5 "
+        "CPU free: 1 node has too little free (4 GPU, 0.25 CPU). It can start when that node has "
+        "0.5 CPU, 8 GPU free",
     ),
     Case(
-        "too little even without the others",
+        "too little even without other pods",
         nodes(NO_ROOM, {FitErrorReason.ROOM: 2, FitErrorReason.CORDONED: 1}, **TWO_LEFT, needed=3),
-        f"1 of 3 {NEXT} 2 lack room (at most 4 GPU, 0.25 CPU free on one), 1 is "
-        "cordoned. Even with nobody else there, there is room for only 2 of 3 pods. It can start "
-        f"when a node is uncordoned, or {ADDED}{AND_THEN}",
+        "1 of 3 pods fits; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the "
+        "4 nodes then fits it: 2 nodes have too little free (at most 4 GPU, 0.25 CPU on one "
+        "node), 1 node is cordoned. If no other pods ran, only 2 of 3 pods would fit. It can "
+        "start when a node is uncordoned, or a node that matches is added, if enough is then free"
+        " for 2 such pods (1 CPU, 16 GPU)",
     ),
     Case(
-        "too little for those of one kind",
+        "too little for the pods of one signature",
         nodes(NO_ROOM, {FitErrorReason.ROOM: 4}, **TWO_LEFT, needed=9),
-        f"1 of 9 {NEXT} 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
-        f"nobody else there, there is room for only 1 of 2 such pods. It can start when {ADDED}"
-        f"{AND_THEN}",
+        "1 of 9 pods fits; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the "
+        "4 nodes then has 8 GPU, 0.5 CPU free: 4 nodes have too little free (at most 4 GPU, 0.25 "
+        "CPU on one node). If no other pods ran, only 1 of 2 pods like this one would fit. It can"
+        " start when a node that matches is added, if enough is then free for 2 such pods (1 CPU,"
+        " 16 GPU)",
     ),
     Case(
-        "none for those of one kind",
+        "none of the pods of one signature",
         nodes(NO_ROOM, {FitErrorReason.ROOM: 4}, **TWO_LEFT, needed=9, fitting=0),
-        f"1 of 9 {NEXT} 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
-        "nobody else there, there is no room for such a pod beside its own. It can start when "
-        f"{ADDED}{AND_THEN}",
+        "1 of 9 pods fits; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the "
+        "4 nodes then has 8 GPU, 0.5 CPU free: 4 nodes have too little free (at most 4 GPU, 0.25 "
+        "CPU on one node). If no other pods ran, no pod like this one would fit beside the other "
+        "pods of the PodGroup. It can start when a node that matches is added, if enough is then "
+        "free for 2 such pods (1 CPU, 16 GPU)",
     ),
     Case(
-        "many of them on nodes that are closed to it",
+        "many pods and no node that fits",
         nodes(NO_MATCH, {FitErrorReason.CORDONED: 4}, needed=3, placed=1, unplaced=2),
-        f"1 of 3 {NEXT} 4 are cordoned. It can start when a node is uncordoned, or "
-        f"{ADDED}, as long as there is then room for 2 such pods",
+        "1 of 3 pods fits; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the "
+        "4 nodes then fits it: 4 nodes are cordoned. It can start when a node is uncordoned, or a"
+        " node that matches is added, if enough is then free for 2 such pods",
     ),
     Case(
-        "in pieces",
+        "fragmented",
         nodes(
             SCATTERED,
             {FitErrorReason.ROOM: 2},
             **{**SHORT, "total_free": {**SHORT["total_free"], GPU: 8000}},
         ),
-        f"{ASKS} 2 lack room (at most 4 GPU, 0.25 CPU free on one). There is enough in all, but in "
-        "pieces: it can start when one of them has 0.5 CPU, 8 GPU free",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes has 8 GPU, 0.5 "
+        "CPU free: 2 nodes have too little free (at most 4 GPU, 0.25 CPU on one node). Enough is "
+        "free in total, but too little on each node. It can start when one of the nodes has 0.5 "
+        "CPU, 8 GPU free",
     ),
     Case(
         "places for pods have no unit of their own",
@@ -306,21 +330,17 @@ SENTENCES: list[Case[Rejection, str]] = [
             largest_free={POD: 0},
             total_free={POD: 0},
         ),
-        f"{ASKS} 4 lack room (at most 0 places for pods free on one). It can start when one of "
-        "them has 1 place for pods free",
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes has 1 place for "
+        "pods free: 4 nodes have too little free (at most 0 places for pods on one node). It can "
+        "start when one of the nodes has 1 place for pods free",
     ),
 ]
 
 
 @pytest.mark.parametrize("case", SENTENCES, ids=ids)
 def test_sentences(case: Case[Rejection, str]) -> None:
-    """Whole sentences: what is asked for, what there is, what would change it."""
+    """Whole sentences: what is requested, what there is, what would help."""
     assert rejection_message(snapshot(), case.given) == case.want
-
-
-def test_numbers_are_cut_off_where_the_state_does() -> None:
-    """The core cannot ask it."""
-    assert (MAX_REQUEST, MAX_QUEUE_REQUEST) == (amounts.MAX_AMOUNT, amounts.MAX_QUEUE_REQUEST)
 
 
 def test_one_node_is_one() -> None:
@@ -334,7 +354,8 @@ def test_one_node_is_one() -> None:
         replace(one.snapshot(), resources=resources), nodes(NO_MATCH, {FitErrorReason.TOO_SMALL: 1})
     )
     assert "8 GPU" not in report
-    assert "1000 nvidia.com/mig-1g.5gb. Of 1 node 1 is too small" in report
+    assert "0.5 CPU" not in report
+    assert "1000 nvidia.com/mig-1g.5gb, and the only node does not fit it: 1 node is too" in report
 
 
 def test_gpus_of_two_vendors_are_named_apart() -> None:
@@ -345,7 +366,7 @@ def test_gpus_of_two_vendors_are_named_apart() -> None:
         ("cpu", "memory", "amd.com/gpu", "nvidia.com/gpu"), (0, 1, 2, 2), (), 0, NONE, (2, 3)
     )
     report = rejection_message(replace(two.snapshot(), resources=resources), nodes(NO_MATCH, {}))
-    assert "0.001 amd.com/gpu, 1 nvidia.com/gpu. Of" in report
+    assert "0.001 amd.com/gpu, 1 nvidia.com/gpu, and the only node does not" in report
 
 
 @pytest.mark.parametrize("fit_error_reason", FitErrorReason)
@@ -357,7 +378,7 @@ def test_every_obstacle_has_words(fit_error_reason: FitErrorReason) -> None:
         for n in (1, 3)
     )
     phrases = [
-        rejection_message(snapshot(), it).split("Of 4 nodes ")[1].split(". It")[0]
+        rejection_message(snapshot(), it).partition(": ")[2].partition(". ")[0]
         for it in (one, several)
     ]
     assert phrases[0].startswith("1 ")
@@ -368,13 +389,10 @@ def test_every_obstacle_has_words(fit_error_reason: FitErrorReason) -> None:
 
 @pytest.mark.parametrize("reason", UnschedulableReason)
 def test_every_reason_has_a_title(reason: UnschedulableReason) -> None:
-    """A word as Kubernetes writes reasons, and a sentence even where nothing else is known."""
+    """A word as Kubernetes writes reasons."""
     assert reason.title.isalpha()
     assert reason.title[0].isupper()
     assert "_" not in reason.title
-    assert (
-        rejection_message(snapshot(), rejected(reason, PreFilterDetails("so it is"))) == "so it is"
-    )
 
 
 def test_titles() -> None:
@@ -395,17 +413,17 @@ FOR_KAI: list[Case[Rejection, tuple[str, str]]] = [
     Case(
         "a limit",
         quota(UnschedulableReason.EXCEEDS_LIMIT),
-        ("OverLimit", "queue team may have at most 8 GPU"),
+        ("OverLimit", "Queue team has a limit of 8 GPU"),
     ),
     Case(
         "a quota",
         quota(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA),
-        ("NonPreemptibleOverQuota", "what cannot be preempted"),
+        ("NonPreemptibleOverQuota", "Queue team has a quota of 8 GPU"),
     ),
     Case(
         "no queue",
-        rejected(UnschedulableReason.QUEUE_MISSING, PreFilterDetails("there is no queue red")),
-        ("QueueDoesNotExist", "there is no queue red"),
+        rejected(UnschedulableReason.QUEUE_MISSING, NO_QUEUE),
+        ("QueueDoesNotExist", "Queue red does not exist"),
     ),
     Case(
         "no nodes",
@@ -415,9 +433,13 @@ FOR_KAI: list[Case[Rejection, tuple[str, str]]] = [
     Case(
         "what KAI does not know has our name",
         rejected(
-            UnschedulableReason.WAITING_FOR_STAGE, PreFilterDetails("the data set comes first")
+            UnschedulableReason.WAITING_FOR_STAGE,
+            PreFilterFailure(
+                PreFilterCause.EARLIER_STAGE,
+                (StageProgress("data", is_complete=True, done=0, needed=2),),
+            ),
         ),
-        ("WaitingForStage", "the data set comes first"),
+        ("WaitingForStage", "0 of 2 pods of replicatedJob data have succeeded"),
     ),
 ]
 

@@ -1,12 +1,20 @@
-"""Why a PodGroup stays pending: the reason, its details, and why no victim was evicted for it."""
+"""Why a PodGroup stays pending: the reason, its details, and why no victim was evicted for it.
+
+A `Rejection` is the result of a plan for one PodGroup. Its details are one of: a
+`PreFilterFailure` (kube-scheduler's word), which is known before nodes are looked at;
+`MissingPods`; a `QueueBoundExceeded`, which a quota plugin returns as a `QuotaRefusal`; and
+`FitErrors` (KAI's word), by node. An `EvictionFailure` comes on top: why no victim was evicted. All
+are data; `scheduler.core.messages` has the sentences.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
+from trainer_kai.api.reasons import ReasonName
 
 __all__ = [
     "FAIR_SHARE_EXCEEDED",
@@ -19,13 +27,15 @@ __all__ = [
     "FitErrors",
     "IncompletePodSet",
     "MissingPods",
-    "PreFilterDetails",
+    "PreFilterCause",
     "PreFilterFailure",
     "QueueBoundExceeded",
+    "QueueLabel",
     "QueueOrderConflict",
     "ReclaimShortfall",
     "Rejection",
     "RejectionDetails",
+    "StageProgress",
     "UnschedulableReason",
 ]
 
@@ -50,15 +60,75 @@ class UnschedulableReason(IntEnum):
     @property
     def title(self) -> str:
         """Return its name as users read it."""
-        return self.name.title().replace("_", "")
+        return ReasonName[self.name].value
+
+
+class PreFilterCause(Enum):
+    """What a PreFilterFailure found; each cause has one reason, and a template for its message."""
+
+    # Misconfigured; the numbers only tell the causes of one reason apart.
+    INVALID_PODGROUP = UnschedulableReason.MISCONFIGURED, 1
+    PODGROUP_MISSING = UnschedulableReason.MISCONFIGURED, 2
+    IGNORED_PODS = UnschedulableReason.MISCONFIGURED, 3
+    PRIORITY_CLASS_REFUSED = UnschedulableReason.MISCONFIGURED, 4
+    INVALID_REQUESTS = UnschedulableReason.MISCONFIGURED, 5
+    POD_SPEC_LIMIT = UnschedulableReason.MISCONFIGURED, 6
+    PODGROUP_CONSTRAINT_LIMIT = UnschedulableReason.MISCONFIGURED, 7
+    NAMESPACE_CONSTRAINT_LIMIT = UnschedulableReason.MISCONFIGURED, 8
+    VOLUME_CLAIM_MISSING = UnschedulableReason.MISCONFIGURED, 9
+    VOLUME_CLAIM_TERMINATING = UnschedulableReason.MISCONFIGURED, 10
+    VOLUME_CLAIM_LOST = UnschedulableReason.MISCONFIGURED, 11
+    VOLUME_MISSING = UnschedulableReason.MISCONFIGURED, 12
+    QUEUE_NOT_NAMED = UnschedulableReason.MISCONFIGURED, 13
+    QUEUE_HAS_CHILDREN = UnschedulableReason.MISCONFIGURED, 14
+    QUEUE_CYCLE = UnschedulableReason.MISCONFIGURED, 15
+    QUEUE_CLOSED = UnschedulableReason.FORBIDDEN_QUEUE, 1
+    QUEUE_ACCESS_PENDING = UnschedulableReason.FORBIDDEN_QUEUE, 2
+    QUEUE_ACCESS_UNKNOWN = UnschedulableReason.FORBIDDEN_QUEUE, 3
+    QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 1
+    PARENT_QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 2
+    EARLIER_STAGE = UnschedulableReason.WAITING_FOR_STAGE, 1
+    SHARED_GPU = UnschedulableReason.NO_NODE_MATCHES, 1
+    RESOURCE_CLAIM = UnschedulableReason.NO_NODE_MATCHES, 2
+    VOLUME_CLAIM_NOT_CREATED = UnschedulableReason.NO_NODE_MATCHES, 3
+    VOLUME_CLAIM_UNBOUND = UnschedulableReason.NO_NODE_MATCHES, 4
+    NO_VOLUME_LEFT = UnschedulableReason.NO_NODE_MATCHES, 5
+    REQUIRED_TOPOLOGY = UnschedulableReason.TOPOLOGY_UNFIT, 1
+
+    def __init__(self, reason: UnschedulableReason, _number: int) -> None:
+        self.reason: Final = reason
+
+
+class StageProgress(NamedTuple):
+    """How far an earlier stage is that has to be complete, or ready."""
+
+    replicated_job: str
+    is_complete: bool  # else ready is enough
+    done: int  # pods that have succeeded or, if that is enough, are ready
+    needed: int
+
+
+class QueueLabel(NamedTuple):
+    """A queue label of a pod that names another queue than that of its PodGroup."""
+
+    label: str
+    queue: str
+    podgroup_queue: str
 
 
 class PreFilterFailure(NamedTuple):
-    """A reason that is known before a placement is attempted."""
+    """A reason that is known before a placement is attempted, whatever the nodes have free."""
 
-    reason: UnschedulableReason
-    message: str
+    cause: PreFilterCause
+    values: tuple[str | int | StageProgress, ...] = ()  # what the template of the cause names
     retry_on: ClusterEvent = ClusterEvent.ANY
+    pod: str = ""  # the pod that it is about, as messages name it; empty if it is the PodGroup
+    queue_label: QueueLabel | None = None  # why another queue than that of the PodGroup counts
+
+    @property
+    def reason(self) -> UnschedulableReason:
+        """Return the reason that is reported."""
+        return self.cause.reason
 
 
 class FitErrorReason(IntEnum):
@@ -119,12 +189,6 @@ class QueueBoundExceeded(NamedTuple):
     ] = ()  # PodGroups that cannot be evicted, where they exceed the quota
 
 
-class PreFilterDetails(NamedTuple):
-    """The message of a PreFilterFailure."""
-
-    message: str
-
-
 class IncompletePodSet(NamedTuple):
     """A PodSet that lacks members."""
 
@@ -140,7 +204,7 @@ class MissingPods(NamedTuple):
     podsets: tuple[IncompletePodSet, ...]
 
 
-RejectionDetails: TypeAlias = FitErrors | QueueBoundExceeded | PreFilterDetails | MissingPods
+RejectionDetails: TypeAlias = FitErrors | QueueBoundExceeded | PreFilterFailure | MissingPods
 
 
 class EarlierIneligibility(IntEnum):
@@ -189,7 +253,7 @@ class EvictionFailure(NamedTuple):
     is_delayed: bool = False  # there are victims, and its preemption delay is not over
     non_evictable: tuple[tuple[str, int], ...] = ()  # the reason, and how many PodGroups
     protected: int = 0  # PodGroups within their minimum runtime
-    first_unprotected: int = NONE  # of these, the one whose minimum runtime ends first
+    first_unprotected: int = NONE  # of these, the one with the minimum runtime that ends first
     protected_until: int = 0  # the end of it, in seconds since 1970
     budgets: tuple[int, ...] = ()  # that allow too few disruptions
     quota_only_queues: tuple[int, ...] = ()  # queues below which nothing is reclaimed beyond quotas

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.shell.report.messages import plan_report
+from scheduler.shell.report.plan_report import plan_report
 from scheduler.state.commands import commands_from_plan
 from tests.support.state.objects import encode_objects, group, node, pod, queue
 from trainer_kai.api.meta import Key
@@ -43,4 +43,6 @@ def test_a_required_topology_asks_for_no_node() -> None:
     report = plan_report(found, made, commands_from_plan(found, made)).podgroups[Key("ns", "g")]
 
     assert (report.title, report.kai_reason, report.pods) == ("TopologyUnfit", "TopologyUnfit", ())
-    assert report.message.startswith('required topology "rack" of topology "dc" is not supported')
+    assert report.message.startswith(
+        'The PodGroup requires level "rack" of topology "dc", which is'
+    )

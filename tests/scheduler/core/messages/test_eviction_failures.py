@@ -1,20 +1,21 @@
-"""Who may claim something and takes nothing, and what is said of it (rules 36 to 37a)."""
+"""Messages on PodGroups that may evict others and evict none (rules 36 to 37a)."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from scheduler.core.messages import kai_condition, rejection_message
+from scheduler.core.messages.rejections import kai_condition, rejection_message
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import UnschedulableReason
 from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
+from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.policies.registry import PolicySelection, build_policies
+from tests.scheduler.core.messages.eviction_failure_text import eviction_failure_text
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 
@@ -24,7 +25,7 @@ ONE = signature(gpu=1)
 
 
 def lent(*, queue: str = "b", **more: Any) -> Builder:
-    """Return a node of which A has all, and half of it belongs to B, of which somebody waits."""
+    """Return a node that A uses whole; B waits, and half of the node is within its quota."""
     builder = Builder([SnapshotNode(gpu=8)], [SnapshotQueue("a"), SnapshotQueue("b", quota=4)])
     for _ in range(8):
         builder.running_podgroup([0], ONE, queue="a")
@@ -33,19 +34,19 @@ def lent(*, queue: str = "b", **more: Any) -> Builder:
 
 
 def sentences(answer: Plan) -> str:
-    """Return who goes, and for whom."""
+    """Return the victims, and the PodGroups that they are evicted for."""
     return " ".join(f"{','.join(map(str, it.podgroups))}→{it.preemptor}" for it in answer.evictions)
 
 
 def sentence_of(
     snapshot: Snapshot, podgroup: int = 8, policies: Policies = POLICIES
 ) -> tuple[str, str]:
-    """Return the reason on a PodGroup, and what is said of it beyond its numbers."""
+    """Return the reason on a PodGroup, and why no victim is evicted for it."""
     (one,) = [it for it in plan(snapshot, policies).rejections if it.podgroup == podgroup]
-    return one.reason.title, rejection_message(snapshot, one).partition(" free. ")[2]
+    return one.reason.title, eviction_failure_text(snapshot, one)
 
 
-def test_who_is_patient_takes_nothing_yet() -> None:
+def test_a_preemption_delay_holds_evictions_back() -> None:
     """Not before the time that it gave others is over."""
     builder = lent(preemption_delay_until=100)
     assert sentences(plan(builder.snapshot(now=99), POLICIES)) == ""
@@ -53,21 +54,18 @@ def test_who_is_patient_takes_nothing_yet() -> None:
 
 
 def test_a_preemption_delay_is_reported() -> None:
-    """Until when, as users read times, and in whose words."""
+    """With the time at which it ends, and the delay as it is written."""
     snapshot = lent(preemption_delay_until=100, preemption_delay="90s").snapshot(now=99)
     (one,) = plan(snapshot, POLICIES).rejections
     assert one.retry_on == _ON_FREE_RESOURCES | ClusterEvent.TIME_PASSED
-    words = "It takes nothing from others before 1970-01-01T00:01:40Z"
-    assert sentence_of(snapshot) == (
-        "PreemptionDelay",
-        f"{words}, when its preemptionDelay of 90s is over",
-    )
+    text = "No pod is evicted for it before 1970-01-01T00:01:40Z, when its preemption delay"
+    assert sentence_of(snapshot) == ("PreemptionDelay", f"{text} of 90s ends")
     reason, message = kai_condition(snapshot, one)
     assert (reason, message) == ("PreemptionDelayNotElapsed", rejection_message(snapshot, one))
 
 
 def test_the_end_of_time_is_reported() -> None:
-    """Nobody can mean it, and nothing breaks."""
+    """A larger time has no name, and is cut."""
     assert (
         "before 9999-12-31T23:59:59Z"
         in sentence_of(lent(preemption_delay_until=2**60).snapshot())[1]
@@ -80,7 +78,7 @@ def test_a_preemption_delay_without_effect_is_not_reported() -> None:
 
 
 def test_a_preemption_delay_of_many_equal_ones_is_reported_of_each() -> None:
-    """Though only the first one is looked at; who is not patient goes on."""
+    """Though only the first is tried; a PodGroup without a delay is not affected."""
     builder = lent(preemption_delay_until=100)
     builder.uniform_podgroup(1, ONE, queue="b", preemption_delay_until=200)
     builder.uniform_podgroup(1, ONE, queue="b")
@@ -92,7 +90,7 @@ def test_a_preemption_delay_of_many_equal_ones_is_reported_of_each() -> None:
     }
 
 
-def test_patience_in_a_queue() -> None:
+def test_a_preemption_delay_in_one_queue() -> None:
     """In preempt as well; that it may not be over a limit is told as before, with the patience."""
     builder = Builder([SnapshotNode(gpu=8)], [SnapshotQueue("a", quota=8, limit=4)])
     for _ in range(4):
@@ -101,12 +99,14 @@ def test_patience_in_a_queue() -> None:
     (one,) = plan(builder.snapshot(), POLICIES).rejections
     assert one.reason == UnschedulableReason.PREEMPTION_DELAY
     text = rejection_message(builder.snapshot(), one)
-    assert text.startswith("queue a may have at most 4 GPU and has 4 GPU; 1 GPU more is needed. ")
-    assert text.endswith("Z, when its preemptionDelay is over")
+    assert text.startswith(
+        "Queue a has a limit of 4 GPU and uses 4 GPU; the PodGroup requests 1 GPU more. "
+    )
+    assert text.endswith("Z, when its preemption delay ends")
 
 
-def test_who_is_patient_may_use_what_others_left() -> None:
-    """It takes nothing from anybody then."""
+def test_free_resources_are_used_during_a_preemption_delay() -> None:
+    """No pod is evicted for it then."""
     builder = Builder([SnapshotNode(gpu=8)], [SnapshotQueue("a"), SnapshotQueue("b", quota=8)])
     builder.running_podgroup([0] * 8, ONE, queue="a")
     builder.uniform_podgroup(7, ONE, queue="b")
@@ -115,8 +115,8 @@ def test_who_is_patient_may_use_what_others_left() -> None:
     assert {it.podgroup for it in answer.allocations} == {1, 2}
 
 
-def test_who_has_lost_all_step_by_step_has_nothing() -> None:
-    """It needs nothing, and what it had is gone: nobody waits for time to take that."""
+def test_a_podgroup_without_pods_left_is_no_victim() -> None:
+    """It has no pods left to evict, so no PodGroup waits for its minimum runtime."""
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a", quota=-1)])
     builder.pod_on_node(0, builder.signature_row(ONE))
     podset = PodSet("default", 1, running=1, running_pods=(0,))
@@ -135,7 +135,7 @@ def eviction_failure(**more: Any) -> Builder:
         [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=4)],
     )
     builder.running_podgroup(
-        [0], ONE, queue="a", non_evictable_reason="Kueue suspends and resumes it"
+        [0], ONE, queue="a", non_evictable_reason="Kueue suspends and resumes the TrainJob"
     )
     builder.running_podgroup([0], ONE, queue="a", running_since=990)
     builder.running_podgroup([0], ONE, queue="a", running_since=980)
@@ -146,15 +146,17 @@ def eviction_failure(**more: Any) -> Builder:
 
 _ON_FREE_RESOURCES = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 _BUDGETS = DisruptionBudgets(("ns/pdb",), (0,), ((0,),), (NONE, NONE, NONE, 0, NONE))
-_SOME = "Others stay: "
-_NON_EVICTABLE = f"{_SOME}1 because Kueue suspends and resumes it"
-_FORBIDDEN = "priority or preemptibility forbids it"
-_YOUNG = "2 have not run for long enough: unit-2 may go from 1970-01-01T00:18:00Z on"
-_COVERED = "Too few pods may go by PodDisruptionBudget ns/pdb"
+_KUEUE = "Kueue suspends and resumes the TrainJob"
+_NON_EVICTABLE = f"1 PodGroup cannot be evicted because {_KUEUE}"
+_FORBIDDEN = "non-preemptible pods are not evicted"
+_YOUNG = (
+    "2 PodGroups are within the minimum runtime; unit-2 can be evicted from 1970-01-01T00:18:00Z on"
+)
+_COVERED = "PodDisruptionBudget ns/pdb allows too few evictions"
 
 
 def test_what_keeps_the_others_is_reported() -> None:
-    """Each by its own reason; and whoever waits hears of time and budgets."""
+    """Each by its own reason; time and budgets retry the PodGroup."""
     snapshot = eviction_failure().snapshot(now=1000, budgets=_BUDGETS)
     assert sentence_of(snapshot, 4, KEEPS) == (
         "NoCapacity",
@@ -167,13 +169,13 @@ def test_what_keeps_the_others_is_reported() -> None:
 
 
 def test_a_preemption_delay_is_reported_beside_it() -> None:
-    """Somebody could be taken, but for that."""
+    """A victim exists, but for the delay."""
     reason, text = sentence_of(eviction_failure(preemption_delay_until=1001).snapshot(now=1000), 4)
     assert reason == "PreemptionDelay"
-    assert text.startswith(f"{_NON_EVICTABLE}. {_YOUNG}. It takes nothing from others before ")
+    assert text.startswith(f"{_NON_EVICTABLE}. {_YOUNG}. No pod is evicted for it before ")
 
 
-def test_a_budget_that_lets_one_go_is_reported_to_who_needs_two() -> None:
+def test_a_budget_that_allows_one_of_two_evictions_is_reported() -> None:
     """It let too few go together."""
     builder = Builder([SnapshotNode(gpu=2)], [SnapshotQueue("a"), SnapshotQueue("b", quota=2)])
     builder.running_podgroup([0], ONE, queue="a")
@@ -185,11 +187,11 @@ def test_a_budget_that_lets_one_go_is_reported_to_who_needs_two() -> None:
     assert rejection_message(snapshot, one).endswith(f". {_COVERED}")
 
 
-def test_who_is_not_asked_keeps_nothing() -> None:
+def test_a_podgroup_of_higher_priority_is_not_reported() -> None:
     """In preempt a PodGroup that matters more stays for that, and no other reason is told."""
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a", quota=8)])
     builder.running_podgroup(
-        [0], ONE, priority=60, non_evictable_reason="Kueue suspends and resumes it"
+        [0], ONE, priority=60, non_evictable_reason="Kueue suspends and resumes the TrainJob"
     )
     builder.uniform_podgroup(1, ONE, priority=50)
     assert sentence_of(builder.snapshot(), 1)[1] == ""
@@ -198,7 +200,7 @@ def test_who_is_not_asked_keeps_nothing() -> None:
 
 
 def test_a_preemptor_has_no_failure() -> None:
-    """And of PodGroups that have nothing nobody says that they stay."""
+    """PodGroups without pods are not counted as non-evictable."""
     snapshot = eviction_failure().snapshot(now=1000)
     assert sentences(plan(snapshot, POLICIES)) == "3→4"
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a"), SnapshotQueue("b", quota=1)])
@@ -206,12 +208,13 @@ def test_a_preemptor_has_no_failure() -> None:
     for more in ({"non_evictable_reason": "x"}, {"is_preemptible": False}):
         builder.uniform_podgroup(1, ONE, queue="a", **more)
     builder.uniform_podgroup(1, ONE, queue="b")
-    assert sentence_of(builder.snapshot(), 3)[1] == f"{_SOME}1 because {_FORBIDDEN}"
+    assert sentence_of(builder.snapshot(), 3)[1] == (
+        f"1 PodGroup cannot be evicted because {_FORBIDDEN}"
+    )
 
 
-def test_who_cannot_be_preempted_is_reported() -> None:
-    """With those who stay for another reason; in preempt only who matters less."""
-    kueue = "1 because Kueue suspends and resumes it"
+def test_non_preemptible_podgroups_are_reported() -> None:
+    """Beside PodGroups with another reason; in preempt only those of lower priority."""
     for quota, podgroup, others in ((-1, 4, 2), (0, 5, 3)):
         builder = Builder(
             [SnapshotNode(gpu=4)], [SnapshotQueue("a", quota=quota), SnapshotQueue("b", quota=2)]
@@ -219,15 +222,18 @@ def test_who_cannot_be_preempted_is_reported() -> None:
         for priority in (40, 50, 60):
             builder.running_podgroup([0], ONE, queue="a", priority=priority, is_preemptible=False)
         builder.running_podgroup(
-            [0], ONE, queue="a", non_evictable_reason="Kueue suspends and resumes it"
+            [0], ONE, queue="a", non_evictable_reason="Kueue suspends and resumes the TrainJob"
         )
         builder.uniform_podgroup(1, ONE, queue="a", priority=60)
         builder.uniform_podgroup(1, ONE, queue="b")
         report = sentence_of(builder.snapshot(), podgroup)[1]
-        assert report == f"{_SOME}{kueue}; {others} because {_FORBIDDEN}"
+        assert report == (
+            f"{1 + others} PodGroups cannot be evicted: 1 because {_KUEUE}; {others} because "
+            f"{_FORBIDDEN}"
+        )
 
 
-def test_who_is_on_his_way_keeps_his_place() -> None:
+def test_a_podgroup_that_is_relocated_is_reported() -> None:
     """Nothing of him is there but his reserved places."""
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a"), SnapshotQueue("b", quota=1)])
     reserved_place = ReservedPlace(0, builder.signature_row(ONE), ReservationCause.MOVE)
@@ -245,12 +251,14 @@ def test_who_is_on_his_way_keeps_his_place() -> None:
 
 
 def test_a_rate_limit_is_reported() -> None:
-    """Nobody is looked at any more; while there is something left nobody is told."""
+    """No victim is tried any more; before the limit is reached there is no message."""
     snapshot = lent().snapshot()
     (one,) = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0)).rejections
-    assert rejection_message(snapshot, one).endswith("enough was taken from others within a minute")
+    assert rejection_message(snapshot, one).endswith(
+        "No pod is evicted for it for now: the eviction limit of one minute is reached"
+    )
     rest = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=1)).rejections
-    assert not [it for it in rest if "enough was taken" in rejection_message(snapshot, it)]
+    assert not [it for it in rest if "the eviction limit" in rejection_message(snapshot, it)]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +277,7 @@ def test_a_rate_limit_is_not_reported_if_nothing_could_be_reclaimed(
     snapshot = builder.snapshot()
     plan_result = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0))
     (one,) = plan_result.rejections
-    assert ("enough was taken" in rejection_message(snapshot, one)) is is_named
+    assert ("the eviction limit" in rejection_message(snapshot, one)) is is_named
     assert plan_result.stats.withheld == is_named
 
 
@@ -285,13 +293,16 @@ def beside(*, quota: int) -> Snapshot:
 
 def test_a_quota_only_goal_is_reported() -> None:
     """The queue above is named; what is owed to B it takes back all the same."""
-    words = "Below queue all nothing is taken back beyond quotas: its reclaim-goal is quota-only"
+    words = (
+        "Below queue all nothing is reclaimed beyond quotas: the reclaim-goal of queue all is "
+        "quota-only"
+    )
     assert sentence_of(beside(quota=0), 2) == ("NoCapacity", words)
     assert sentences(plan(beside(quota=1), POLICIES)) == "1→2"
 
 
 def test_a_goal_that_changes_nothing_is_not_reported() -> None:
-    """Nobody beside B has more than its share, or it is owed what it asks for, in vain."""
+    """No other queue is over its share, or B is within its quota, in vain."""
     queues = [SnapshotQueue("all", quota=4, is_quota_only=True), SnapshotQueue("a", "all", quota=2)]
     for quota in (0, 2):
         builder = Builder([SnapshotNode(gpu=2)], [*queues, SnapshotQueue("b", "all", quota=quota)])
@@ -312,35 +323,39 @@ def test_an_unlimited_queue_is_reported() -> None:
         builder.running_podgroup([0], ONE, queue="a")
     builder.running_podgroup([0], signature(), queue="idle")
     builder.uniform_podgroup(1, ONE, queue="b")
-    words = "Queue a owes nothing back: its quota has no bound"
+    words = "Queue a cannot be reclaimed from: its quota is unlimited (-1)"
     assert sentence_of(builder.snapshot(), 3) == ("NoCapacity", words)
 
 
-# what else is known of who stands before, which asks for eight of a node -> why it cannot have them
+# the PodGroup that is ahead, which requests eight GPUs of a node -> why it cannot get them
 FRONT: list[Case[dict[str, Any], str]] = [
     Case(
         "a quota",
         {"is_preemptible": False},
-        "a quota of its queues has no room for it",
+        "a quota of its queues does not allow it",
     ),
-    Case("due four", {}, "its queue would have more than its fair share"),
+    Case("due four", {}, "its queue would exceed its fair share"),
 ]
 
 
 @pytest.mark.parametrize("case", FRONT, ids=ids)
 def test_an_ineligible_earlier_podgroup_is_reported(case: Case[dict[str, Any], str]) -> None:
-    """To who is behind, for it may wait for ever."""
+    """On the PodGroup behind it, which may wait without end."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a", quota=4), SnapshotQueue("b", quota=4)])
     for queue in ("a", "a", "a", "b"):
         builder.running_podgroup([0, 0], ONE, queue=queue)
     builder.uniform_podgroup(1, signature(gpu=8), queue="b", **case.given)
     builder.uniform_podgroup(1, signature(gpu=2), queue="b")
     text = sentence_of(builder.snapshot(), 5)[1]
-    assert f" and cannot have it: {case.want}. It has its turn once that one starts, " in text
+    assert text == (
+        "unit-4, which requests 1 CPU, 1 GiB memory, 8 GPU, is ahead of it for resources that can "
+        f"be reclaimed, and cannot get them: {case.want}. It is next when that PodGroup starts, "
+        "requests less or is deleted"
+    )
 
 
 def test_what_only_the_pods_of_others_forbid_is_no_lack_of_room() -> None:
-    """Somebody has its port: with nobody else there it would have that, and all the room."""
+    """Another pod uses its port: without other pods it would have that, and all GPUs."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a", quota=4), SnapshotQueue("b", quota=4)])
     for queue in ("a", "a", "a", "b"):
         builder.running_podgroup([0, 0], ONE, queue=queue)
@@ -352,4 +367,7 @@ def test_what_only_the_pods_of_others_forbid_is_no_lack_of_room() -> None:
     ports = snapshot.nodes.ports.copy()
     ports[0, 0] = 1
     snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=ports))
-    assert sentence_of(snapshot, 5)[1].endswith("which asks for 1 CPU, 1 GiB memory, 8 GPU")
+    assert sentence_of(snapshot, 5)[1].endswith(
+        "which requests 1 CPU, 1 GiB memory, 8 GPU, is ahead of it for resources that can be "
+        "reclaimed"
+    )

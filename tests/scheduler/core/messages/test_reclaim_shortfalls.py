@@ -1,23 +1,25 @@
-"""What is said to who gets nothing where nobody in particular is kept from losing it."""
+"""Messages on PodGroups that reclaim nothing, where no victim in particular is protected."""
 
 from typing import Any, NamedTuple
 
 import pytest
 
-from scheduler.core.messages import rejection_message
+from scheduler.core.messages.rejections import rejection_message
 from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.podgroup import LabelRequirement, PodSet
+from scheduler.core.model.rejections import (
     EvictionFailure,
-    PreFilterDetails,
+    PreFilterCause,
+    PreFilterFailure,
     QueueOrderConflict,
     Rejection,
     UnschedulableReason,
 )
-from scheduler.core.model.podgroup import LabelRequirement, PodSet
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import DisruptionBudgets
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
+from tests.scheduler.core.messages.eviction_failure_text import eviction_failure_text
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 
@@ -61,7 +63,7 @@ def two_lenders() -> Builder:
     return builder
 
 
-def nobody_else() -> Builder:
+def only_one_queue() -> Builder:
     """Return a node of B alone."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b", quota=9)])
     builder.running_podgroup([0], ALL, queue="b")
@@ -70,7 +72,7 @@ def nobody_else() -> Builder:
 
 
 def more_important(gpus: int = 8, quota: int = 0) -> Builder:
-    """Return a node of A, to whom only two GPUs are due, but whose turns come before B's."""
+    """Return a node of A, which has a fair share of two GPUs, but is ahead of B."""
     queues = [SnapshotQueue("a", quota=2, weight=0, priority=200), SnapshotQueue("b", quota=quota)]
     builder = Builder([SnapshotNode(gpu=gpus)], queues)
     for _ in range(8):
@@ -125,82 +127,81 @@ CLAIMS: list[Case[Builder, str]] = [
     Case(
         "in two halves",
         halves(),
-        "Queue a has more than it may count on, but giving back no more than that would not make"
-        " the room",
+        "Queue a is over its fair share, but reclaiming no more than that would not free enough",
     ),
     Case(
         "too little in all",
         two_lenders(),
-        "Queues a, c have more than they may count on, but giving back no more than that would not"
-        " make the room",
+        "Queues a, c are over their fair shares, but reclaiming no more than that would not free "
+        "enough",
     ),
     Case(
         "all is theirs",
         halves(quota=16),
-        "It can take nothing back: no queue beside it has more than it may count on",
+        "Nothing can be reclaimed: no other queue is over its fair share",
     ),
-    Case("nobody to take from", nobody_else(), ""),
+    Case("no other queue", only_one_queue(), ""),
     Case(
         "the priority of a queue",
         more_important(),
-        "Nothing is taken from queue a, for its turn would come again before that of queue b: its"
-        " priority is larger, 200 against 100",
+        "Nothing is reclaimed from queue a, because it would be ahead of queue b again: queue a "
+        "has the higher priority (200, queue b has 100)",
     ),
     Case(
         "the next turn would be theirs",
         smaller_share(),
-        "Nothing is taken from queue a, for its turn would come again before that of queue b: it"
-        " would have the smaller part of what is due to it",
+        "Nothing is reclaimed from queue a, because it would be ahead of queue b again: queue a "
+        "would then use a smaller part of its fair share",
     ),
     Case(
         "not fair on a higher level",
         worse_off(),
-        "Queues b, a2 have more than they may count on, but who gave the room would be no better"
-        " off then than who claims it",
+        "Queues b, a2 are over their fair shares, but reclaiming enough would leave the queue that "
+        "loses resources no better off than the queue that gets them",
     ),
     Case(
-        "who stays beside it has nothing too much",
+        "a non-evictable queue within its share",
         halves_and_one_that_stays(quota=8),
-        "Queue a has more than it may count on, but giving back no more than that would not make"
-        " the room",
+        "Queue a is over its fair share, but reclaiming no more than that would not free enough",
     ),
     Case(
-        "who stays beside it has too much",
+        "a non-evictable queue over its share",
         halves_and_one_that_stays(quota=4),
-        "Others stay: 1 because priority or preemptibility forbids it",
+        "1 PodGroup cannot be evicted because non-preemptible pods are not evicted",
     ),
 ]
 
 
 @pytest.mark.parametrize("case", CLAIMS, ids=ids)
 def test_why_nothing_is_reclaimed(case: Case[Builder, str]) -> None:
-    """Where nobody has a reason of his own to keep what he has, the queues tell."""
+    """Where no victim in particular is protected, the queues explain it."""
     snapshot = case.given.snapshot()
     answer = plan(snapshot, build_policies(PolicySelection()))
     assert not answer.evictions
-    assert rejection_message(snapshot, answer.rejections[0]).partition(" free. ")[2] == case.want
+    assert eviction_failure_text(snapshot, answer.rejections[0]) == case.want
 
 
 def test_what_two_actions_found_is_reported_together() -> None:
-    """Nobody of its own queue may lose anything, and another queue would have back what it gave."""
+    """No victim in its own queue, and another queue would reclaim what it lost."""
     builder = more_important(gpus=9, quota=1)
     builder.running_podgroup([0], ONE, queue="b", is_preemptible=False, priority=10)
     snapshot = builder.snapshot()
     (one,) = plan(snapshot, build_policies(PolicySelection())).rejections
     report = rejection_message(snapshot, one)
-    assert "Others stay: 1 because priority or preemptibility forbids it" in report
-    assert "Nothing is taken from queue a" in report
+    assert "1 PodGroup cannot be evicted because non-preemptible pods are not evicted" in report
+    assert "Nothing is reclaimed from queue a" in report
 
 
+EQUAL_PARTS = "both use equal parts of their fair share, and queue b uses less or is older"
 TURNS: list[Case[int, str]] = [
-    Case("passed", 0, "the other one has more than its fair share of everything"),
-    Case("within", 1, "it would stay within its quota"),
-    Case("priority", 2, "its priority is larger, 300 against 100"),
-    Case("undue", 3, "nothing is due to the other one of something that it has or would have"),
-    Case("share with it", 4, "it would have the smaller part of what is due to it"),
-    Case("share without", 5, "it has the smaller part of what is due to it"),
-    Case("size", 6, "their parts are alike, and it is smaller or older"),
-    Case("age", 9, "their parts are alike, and it is smaller or older"),
+    Case("passed", 0, "queue a is over its fair share of every resource"),
+    Case("within", 1, "queue b would stay within its quota"),
+    Case("priority", 2, "queue b has the higher priority (300, queue a has 100)"),
+    Case("undue", 3, "queue a has no fair share of a resource that it uses or would use"),
+    Case("share with it", 4, "queue b would then use a smaller part of its fair share"),
+    Case("share without", 5, "queue b uses a smaller part of its fair share"),
+    Case("size", 6, EQUAL_PARTS),
+    Case("age", 9, EQUAL_PARTS),
 ]
 
 
@@ -210,48 +211,56 @@ def test_why_a_queue_would_have_it_back(case: Case[int, str]) -> None:
     builder = Builder(queues=[SnapshotQueue("a"), SnapshotQueue("b", priority=300)])
     builder.uniform_podgroup(1, ONE, queue="a")
     failure = EvictionFailure(order_conflict=QueueOrderConflict(1, 0, case.given))
-    details, retry_on = PreFilterDetails("it waits"), ClusterEvent.ANY
+    details = PreFilterFailure(PreFilterCause.IGNORED_PODS, ("it waits",))
     one = Rejection(
         0,
         UnschedulableReason.NO_CAPACITY,
         details,
         is_resolvable=True,
-        retry_on=retry_on,
+        retry_on=ClusterEvent.ANY,
         eviction_failure=failure,
     )
-    report = "Nothing is taken from queue b, for its turn would come again before that of queue a"
+    report = "Nothing is reclaimed from queue b, because it would be ahead of queue a again"
     assert rejection_message(builder.snapshot(), one) == f"it waits. {report}: {case.want}"
 
 
 class ConsolidationCase(NamedTuple):
-    """A gang that has room in pieces only, and whoever has the rest."""
+    """A gang for which free resources are fragmented, and the pods that use the rest."""
 
-    is_evictable: bool = True  # whoever has the rest
+    is_evictable: bool = True  # the pods that use the rest
     may_relocate: bool = True
     is_preemptor_fixed: bool = False
     is_partly_succeeded: bool = True
 
 
+_CANDIDATES = (
+    "only preemptible TrainJobs that Kueue does not manage can be relocated, in queues with the "
+    'annotation trainer-kai.dev/consolidation: "on"'
+)
 MOVES: list[Case[ConsolidationCase, str]] = [
-    Case("not offered", ConsolidationCase(may_relocate=False), "of a queue that offers it"),
+    Case("no queue allows it", ConsolidationCase(may_relocate=False), _CANDIDATES),
+    Case("none is evictable", ConsolidationCase(is_evictable=False), _CANDIDATES),
     Case(
-        "they keep what they have",
-        ConsolidationCase(is_evictable=False),
-        "only preemptible TrainJobs",
+        "the action is disabled",
+        ConsolidationCase(is_partly_succeeded=False),
+        "the action consolidation is disabled",
     ),
-    Case("the action is off", ConsolidationCase(is_partly_succeeded=False), "consolidation is off"),
-    Case("in vain", ConsolidationCase(), "no way was found with those who may be"),
     Case(
-        "not for this one",
+        "no solution",
+        ConsolidationCase(),
+        "no set of relocations was found that frees enough",
+    ),
+    Case(
+        "not for a non-preemptible PodGroup",
         ConsolidationCase(is_preemptor_fixed=True),
-        "only for who is preemptible",
+        "that is done only for a preemptible PodGroup",
     ),
 ]
 
 
 @pytest.mark.parametrize("case", MOVES, ids=ids)
 def test_why_nobody_is_moved(case: Case[ConsolidationCase, str]) -> None:
-    """Room in pieces could be brought together, if somebody may be moved."""
+    """A relocation could free enough on one node, if a PodGroup may be relocated."""
     one = case.given
     builder = Builder(
         [SnapshotNode(), SnapshotNode()],
@@ -269,10 +278,8 @@ def test_why_nobody_is_moved(case: Case[ConsolidationCase, str]) -> None:
         build_policies(PolicySelection(actions={"consolidation": one.is_partly_succeeded})),
     ).rejections
     assert it.reason.title == "Fragmented"
-    assert (
-        case.want
-        in rejection_message(snapshot, it).partition("Nobody is moved to bring it together")[2]
-    )
+    text = rejection_message(snapshot, it)
+    assert text.endswith(f". No PodGroup is relocated to free enough on one node: {case.want}")
 
 
 @pytest.mark.parametrize("requested", [2, 4])
@@ -292,21 +299,21 @@ def test_a_time_is_reported_only_where_it_could_help(requested: int) -> None:
     snapshot = builder.snapshot(now=1000, budgets=budgets)
     (one,) = plan(snapshot, build_policies(PolicySelection(disruption_budgets="always"))).rejections
     report = rejection_message(snapshot, one)
-    assert ("may go from" in report, "PodDisruptionBudget" in report) == (
+    assert ("can be evicted from" in report, "PodDisruptionBudget" in report) == (
         requested == 2,
         requested == 2,
     )
-    assert ("would not make the room" in report) == (requested == 4)
+    assert ("would not free enough" in report) == (requested == 4)
     awaited = ClusterEvent.TIME_PASSED | ClusterEvent.BUDGET_CHANGED
     assert one.retry_on & awaited == (awaited if requested == 2 else NO_EVENT)
 
 
 def test_whatever_keeps_them_is_reported_together() -> None:
-    """A budget covers half of the room, and the other half nobody may take."""
+    """A budget covers half of the GPUs, and the other half cannot be evicted."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b", quota=8)])
     builder.running_podgroup([0], HALF, queue="a")
     builder.running_podgroup(
-        [0], HALF, queue="a", non_evictable_reason="Kueue suspends and resumes it"
+        [0], HALF, queue="a", non_evictable_reason="Kueue suspends and resumes the TrainJob"
     )
     builder.uniform_podgroup(1, ALL, queue="b")
     budgets = DisruptionBudgets(("ns/pdb",), (0,), ((0,),), (0, NONE, NONE))
@@ -317,5 +324,7 @@ def test_whatever_keeps_them_is_reported_together() -> None:
             snapshot, build_policies(PolicySelection(disruption_budgets=configured))
         ).rejections
         report = rejection_message(snapshot, one)
-        assert "1 because Kueue suspends and resumes it" in report
-        assert ("Too few pods may go by PodDisruptionBudget ns/pdb" in report) == failure
+        assert (
+            "1 PodGroup cannot be evicted because Kueue suspends and resumes the TrainJob" in report
+        )
+        assert ("PodDisruptionBudget ns/pdb allows too few evictions" in report) == failure

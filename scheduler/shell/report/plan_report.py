@@ -7,9 +7,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client import Gauge
 
-from scheduler.core.messages import kai_condition, rejection_message
-from scheduler.core.model.failures import FitErrors, UnschedulableReason
+from scheduler.core.messages.evictions import nominated_message
+from scheduler.core.messages.rejections import kai_condition, no_pods_message, rejection_message
 from scheduler.core.model.podgroup import PodGroupInfo, podsets_of
+from scheduler.core.model.rejections import FitErrors, UnschedulableReason
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.state.cache.creation_failures import CreationFailure
@@ -17,7 +18,6 @@ from scheduler.state.commands import (
     Commands,
     PlannedEviction,
     UnschedulablePodGroup,
-    nominated_message,
 )
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.message_length import truncated_message
@@ -141,7 +141,8 @@ def _nominated_reports(
     for row, nominated in nodes.items():
         if nominated:
             key, podgroup = encoded.podgroup_keys[row], encoded.snapshot.podgroups[row]
-            text = nominated_message(len(nominated), len({*nominated}), evictions.get(key, ()))
+            titles = [one.title for one in evictions.get(key, ())]
+            text = nominated_message(len(nominated), len({*nominated}), titles)
             has_begun = any(podset.running for podset in podsets_of(podgroup.tree))
             message = truncated_message(text)
             reports[key] = PodGroupReport(
@@ -159,17 +160,15 @@ def _nominated_reports(
 def _creation_failure_reports(
     waiting: Mapping[Key, PodGroupReport], creation_failures: Mapping[Key, CreationFailure]
 ) -> Iterator[tuple[Key, PodGroupReport]]:
-    """Yield PodGroups of which pods cannot be created; no plan reports one without any pod."""
+    """Yield PodGroups with pods that cannot be created; no plan reports one without any pod."""
     for group, creation_failure in creation_failures.items():
         report = waiting.get(group)
         if report is not None and report.reason == UnschedulableReason.PODS_MISSING:
             message = truncated_message(f"{report.message}. {creation_failure.reason}")
             yield group, report._replace(message=message, kai_message=message)
         elif report is None and not creation_failure.existing and creation_failure.required:
-            message = truncated_message(
-                f"pods are missing: 0 of {creation_failure.required} exist. "
-                f"{creation_failure.reason}"
-            )
+            missing = no_pods_message(creation_failure.required)
+            message = truncated_message(f"{missing}. {creation_failure.reason}")
             reason = UnschedulableReason.PODS_MISSING
             yield (
                 group,

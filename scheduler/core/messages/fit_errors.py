@@ -1,0 +1,279 @@
+"""Messages about nodes: what a pod requests, why no node fits it, and what would help.
+
+Nodes are counted by the first reason that excludes them. The reason that is nearest to a fit is
+named first.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from scheduler.core.messages.amounts import (
+    first_listed,
+    joined_by_or,
+    resource_amount,
+    resource_request,
+)
+from scheduler.core.model.podgroup import SchedulingSignature
+from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
+from scheduler.core.model.resources import ResourceColumns
+from scheduler.core.model.snapshot import Snapshot
+
+__all__ = ["fit_errors_message", "kai_fit_errors_message"]
+
+N = TypeVar("N", int, str)
+_MAX_REMEDIES: Final = 2  # changes that are named
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+# Of one node, and of several.
+_FIT_ERRORS: Final = {
+    FitErrorReason.CORDONED: ("is cordoned", "are cordoned"),
+    FitErrorReason.NOT_READY: ("is not ready", "are not ready"),
+    FitErrorReason.PRESSURE: ("is under resource pressure", "are under resource pressure"),
+    FitErrorReason.NO_NETWORK: ("has no network", "have no network"),
+    FitErrorReason.TAINT: (
+        "has a taint that the pod does not tolerate",
+        "have taints that the pod does not tolerate",
+    ),
+    FitErrorReason.SELECTOR: (
+        "does not match the node selector, node affinity or volumes of the pod",
+        "do not match the node selector, node affinity or volumes of the pod",
+    ),
+    FitErrorReason.TOO_SMALL: ("is too small even when empty", "are too small even when empty"),
+    FitErrorReason.CLAIM: (
+        "cannot use a PersistentVolumeClaim that is in use elsewhere",
+        "cannot use a PersistentVolumeClaim that is in use elsewhere",
+    ),
+    FitErrorReason.PORT: (
+        "has a host port of the pod in use",
+        "have a host port of the pod in use",
+    ),
+    FitErrorReason.AFFINITY: (
+        "has no pod that the pod affinity requires",
+        "have no pod that the pod affinity requires",
+    ),
+    FitErrorReason.ANTI_AFFINITY: (
+        "has a pod that anti-affinity excludes",
+        "have pods that anti-affinity excludes",
+    ),
+    FitErrorReason.SPREAD: (
+        "would violate a topology spread constraint",
+        "would violate a topology spread constraint",
+    ),
+}
+_REMEDIES: Final = {
+    FitErrorReason.CORDONED: "a node is uncordoned",
+    FitErrorReason.NOT_READY: "a node becomes ready",
+    FitErrorReason.PRESSURE: "the resource pressure on a node ends",
+    FitErrorReason.NO_NETWORK: "a node gets its network",
+    FitErrorReason.TAINT: "the pod tolerates the taints of a node",
+    FitErrorReason.SELECTOR: "the pod selects other nodes",
+    FitErrorReason.TOO_SMALL: "the pod requests less",
+    FitErrorReason.CLAIM: "the PersistentVolumeClaim is no longer in use",
+    FitErrorReason.PORT: "the host port is free",
+    FitErrorReason.AFFINITY: "a pod that the pod affinity requires is there",
+    FitErrorReason.ANTI_AFFINITY: "the pods that anti-affinity excludes are gone",
+    FitErrorReason.SPREAD: "other pods even out the topology spread",
+}
+# As KAI writes them: tools read these.
+_KAI_FIT_ERRORS: Final = {
+    FitErrorReason.CORDONED: "are cordoned",
+    FitErrorReason.NOT_READY: "are not ready",
+    FitErrorReason.PRESSURE: "are under pressure",
+    FitErrorReason.NO_NETWORK: "have no network",
+    FitErrorReason.TAINT: "have taints it does not tolerate",
+    FitErrorReason.SELECTOR: "do not match what it selects",
+    FitErrorReason.TOO_SMALL: "are too small even when empty",
+    FitErrorReason.CLAIM: "cannot give it a claim that is in use",
+    FitErrorReason.PORT: "have its host port in use",
+    FitErrorReason.AFFINITY: "are not near the pods it wants",
+    FitErrorReason.ANTI_AFFINITY: "are near pods it must avoid",
+    FitErrorReason.SPREAD: "would make its spread uneven",
+}
+
+
+def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
+    """Return what the pod requests, how many nodes do not fit it and why, and what would help."""
+    resources, signature = snapshot.resources, snapshot.signatures[details.signature]
+    remedy = _remedy(resources, details, signature)
+    requests = f"{_subject(details)} requests {_requests(resources, signature)}"
+    nodes = len(snapshot.nodes.names)
+    if not nodes:
+        return f"{requests}, and there are no nodes. {remedy}"
+    then = " then" if details.placed else ""
+    fits = _unmet(resources, details, signature, is_one=nodes == 1)
+    none = "the only node does not" if nodes == 1 else f"none of the {nodes} nodes"
+    why = ", ".join(_node_reasons(snapshot, details))
+    return f"{requests}, and {none}{then} {fits}{why and f': {why}'}. {remedy}"
+
+
+def kai_fit_errors_message(resources: ResourceColumns, details: FitErrors) -> str:
+    """Return how many nodes do not fit, as KAI writes it."""
+    histogram = ", ".join(sorted(_kai_fit_errors(resources, details)))
+    return f"no nodes with enough resources were found: {histogram}."
+
+
+def _kai_fit_errors(resources: ResourceColumns, details: FitErrors) -> Iterator[str]:
+    for fit_error_reason, count in details.counts.items():
+        if fit_error_reason != FitErrorReason.ROOM:
+            yield f"{count} node(s) {_KAI_FIT_ERRORS[fit_error_reason]}"
+    for r, count in details.insufficient.items():
+        yield f"{count} node(s) didn't have enough resources: {resources.names[r]}"
+
+
+def _subject(details: FitErrors) -> str:
+    if details.needed == 1:
+        return "A pod"
+    fit = "fits" if details.placed == 1 else "fit"
+    return f"{details.placed} of {details.needed} pods {fit}; the next pod"
+
+
+def _requests(resources: ResourceColumns, signature: SchedulingSignature) -> str:
+    requested = [
+        resource_request(resources, r, n)
+        for r, n in enumerate(signature.request)
+        if n and r != resources.pods
+    ]
+    if signature.unknown_resources:
+        requested.append(first_listed(f"{n} {name}" for name, n in signature.unknown_resources))
+    return ", ".join(requested) or "no resources"
+
+
+def _unmet(
+    resources: ResourceColumns, details: FitErrors, signature: SchedulingSignature, *, is_one: bool
+) -> str:
+    """Return what no node does; where all have too little free, with the amounts."""
+    if {*details.counts} != {FitErrorReason.ROOM}:
+        return "fit it" if is_one else "fits it"
+    needs = ", ".join(
+        resource_amount(resources, r, signature.request[r]) for r in _by_count(details.insufficient)
+    )
+    return f"{'have' if is_one else 'has'} {needs} free"
+
+
+def _node_reasons(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
+    for fit_error_reason, count in sorted(details.counts.items(), reverse=True):
+        nodes = "1 node" if count == 1 else f"{count} nodes"
+        if fit_error_reason == FitErrorReason.ROOM:
+            yield f"{nodes} {_too_little_free(snapshot.resources, details, count)}"
+            continue
+        own = details.own_counts.get(fit_error_reason, 0)
+        because = f"{own} because of pods of the same PodGroup" if own else ""
+        named = because or _reason_names(snapshot, details, fit_error_reason, count)
+        yield f"{nodes} {_FIT_ERRORS[fit_error_reason][count > 1]}{named and f' ({named})'}"
+
+
+def _reason_names(
+    snapshot: Snapshot, details: FitErrors, fit_error_reason: FitErrorReason, count: int
+) -> str:
+    """Return the names of taints, labels or resources in the way, the most frequent first."""
+    if fit_error_reason == FitErrorReason.TAINT:
+        return first_listed(snapshot.nodes.taint_names[it] for it in _by_count(details.taints))
+    if fit_error_reason == FitErrorReason.SELECTOR:
+        return first_listed(_by_count(details.keys))
+    if fit_error_reason == FitErrorReason.TOO_SMALL:
+        unknown = first_listed(
+            name for name, _ in snapshot.signatures[details.signature].unknown_resources
+        )
+        named = [
+            _sizes(snapshot.resources, details, count),
+            f"no node has {unknown}" if unknown else "",
+        ]
+        return "; ".join(filter(None, named))
+    return ""
+
+
+def _sizes(resources: ResourceColumns, details: FitErrors, count: int) -> str:
+    """Return what nodes have of what they have too little of."""
+    small, order = details.too_small, _by_count(details.too_small)
+    most = {r: resource_amount(resources, r, details.largest_allocatable[r]) for r in order}
+    if any(small[r] < count for r in order):
+        return first_listed(f"{small[r]} with at most {most[r]}" for r in order)
+    subject = "it has" if count == 1 else "the largest has"
+    return f"{subject} {first_listed(most.values())}" if most else ""
+
+
+def _by_count(counts: Mapping[N, int]) -> list[N]:
+    return sorted(counts, key=lambda it: (-counts[it], it))
+
+
+def _too_little_free(resources: ResourceColumns, details: FitErrors, count: int) -> str:
+    free = ", ".join(
+        resource_amount(resources, r, details.largest_free[r])
+        for r in _by_count(details.insufficient)
+    )
+    if count == 1:
+        return f"has too little free ({free})"
+    return f"have too little free (at most {free} on one node)"
+
+
+def _remedy(resources: ResourceColumns, details: FitErrors, signature: SchedulingSignature) -> str:
+    if FitErrorReason.ROOM not in details.counts:
+        return _node_remedy(resources, details, signature)
+    insufficient = sorted(details.insufficient)
+    requested = {r: signature.request[r] * details.unplaced for r in insufficient}
+    if details.fitting < details.unplaced:
+        change = _node_remedy(resources, details, signature, requested)
+        return f"If no other pods ran, {_too_few(details)}. {change}"
+    change = f"It can start when {_needed_resources(resources, details, requested)}"
+    if details.reason == UnschedulableReason.FRAGMENTED:
+        return f"Enough is free in total, but too little on each node. {change}"
+    short = [
+        r for r in insufficient if details.largest_free[r] < details.total_free[r] < requested[r]
+    ]
+    if short:
+        free = ", ".join(resource_amount(resources, r, details.total_free[r]) for r in short)
+        then = "then " if details.placed else ""
+        return f"Together the nodes {then}have {free} free. {change}"
+    return change
+
+
+def _too_few(details: FitErrors) -> str:
+    if details.placed + details.unplaced == details.needed:
+        return f"only {details.placed + details.fitting} of {details.needed} pods would fit"
+    if not details.fitting:
+        return "no pod like this one would fit beside the other pods of the PodGroup"
+    return f"only {details.fitting} of {details.unplaced} pods like this one would fit"
+
+
+def _needed_resources(
+    resources: ResourceColumns, details: FitErrors, requested: dict[int, int]
+) -> str:
+    """Return what has to be free for the pods that are left."""
+    needs = ", ".join(resource_amount(resources, r, n) for r, n in requested.items())
+    is_one = details.counts[FitErrorReason.ROOM] == 1
+    then = "then " if details.placed else ""
+    if details.unplaced == 1:
+        return f"{'that node' if is_one else 'one of the nodes'} {then}has {needs} free"
+    subject = f"that node {then}has" if is_one else f"the nodes {then}have"
+    return f"{subject} enough free for {details.unplaced} such pods ({needs})"
+
+
+def _node_remedy(
+    resources: ResourceColumns,
+    details: FitErrors,
+    signature: SchedulingSignature,
+    requested: Mapping[int, int] = _NOTHING,
+) -> str:
+    """Return what could make a node fit, the nearest first; of each node one reason is known.
+
+    One more node may not be enough for many pods, or while other pods use it.
+    """
+    counts, own = details.counts, details.own_counts
+    foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
+    if {*details.too_small} == {
+        resources.pods
+    } and not signature.unknown_resources:  # each pod needs a place
+        foreign.remove(FitErrorReason.TOO_SMALL)
+    changes = [_REMEDIES[it] for it in sorted(foreign, reverse=True)[:_MAX_REMEDIES]]
+    if FitErrorReason.CLAIM not in foreign and not (
+        signature.rwop_claims and FitErrorReason.CLAIM in counts
+    ):
+        changes.append("a node that matches is added")
+    if not changes:
+        return "It can never start as it is: pods of the PodGroup exclude each other"
+    if details.unplaced == 1:
+        return f"It can start when {joined_by_or(changes)}"
+    is_as_it_is = FitErrorReason.TOO_SMALL not in foreign  # else it may request less
+    needs = ", ".join(resource_amount(resources, r, n) for r, n in requested.items() if is_as_it_is)
+    enough = f"enough is then free for {details.unplaced} such pods{needs and f' ({needs})'}"
+    return f"It can start when {joined_by_or(changes)}, if {enough}"

@@ -1,0 +1,15 @@
+"""The part of a message that says why no victim is evicted."""
+
+from dataclasses import replace
+
+from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.model.rejections import NO_EVICTION_FAILURE, Rejection
+from scheduler.core.model.snapshot import Snapshot
+
+__all__ = ["eviction_failure_text"]
+
+
+def eviction_failure_text(snapshot: Snapshot, rejection: Rejection) -> str:
+    """Return the sentences that follow those of the reason itself."""
+    alone = rejection_message(snapshot, replace(rejection, eviction_failure=NO_EVICTION_FAILURE))
+    return rejection_message(snapshot, rejection).removeprefix(alone).removeprefix(". ")

@@ -1,0 +1,182 @@
+"""Why a PodGroup waits that would exceed a limit or a quota, and what would help."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.model.cluster_events import ClusterEvent
+from scheduler.core.model.rejections import (
+    EarlierPodGroup,
+    EvictionFailure,
+    PreFilterCause,
+    PreFilterFailure,
+    QueueBoundExceeded,
+    Rejection,
+    UnschedulableReason,
+)
+from scheduler.core.model.resources import ResourceKind
+from tests.support.case import Case, ids
+from tests.support.snapshot.builder import GIB, Builder, SnapshotQueue, signature
+
+BUILD: Final = Builder(queues=[SnapshotQueue("department"), SnapshotQueue("team")])
+
+
+def bounds(
+    reason: UnschedulableReason, *passed: tuple[int, ResourceKind, int, int, int]
+) -> Rejection:
+    """Return a rejection by bounds: queue, kind, bound, allocated, requested."""
+    first, *others = (QueueBoundExceeded(*one) for one in passed)
+    details = first._replace(others=tuple(others))
+    return Rejection(0, reason, details, is_resolvable=False, retry_on=ClusterEvent.ANY)
+
+
+def bound(reason: UnschedulableReason, kind: ResourceKind, *amounts: Any) -> Rejection:
+    """Return a rejection by one bound of the team's queue."""
+    return bounds(reason, (1, kind, *amounts))
+
+
+def rejected(*amounts: int, releasing: int) -> Rejection:
+    """Return a rejection by the limit of the team's queue, beside its terminating pods."""
+    found = bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.GPU, *amounts)
+    assert isinstance(found.details, QueueBoundExceeded)
+    return replace(found, details=found.details._replace(releasing=releasing))
+
+
+# a rejection -> the sentence
+SENTENCES: list[Case[Rejection, str]] = [
+    Case(
+        "a limit in GPUs",
+        bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.GPU, 8000, 6000, 3000),
+        "Queue team has a limit of 8 GPU and uses 6 GPU; the PodGroup requests 3 GPU more. It can"
+        " start when pods of queue team release 1 GPU or its limit is raised to 9 GPU",
+    ),
+    Case(
+        "a limit that terminating pods still use",
+        rejected(8000, 1000, 3000, releasing=6000),
+        "Queue team has a limit of 8 GPU and uses 1 GPU, and its terminating pods use 6 GPU; the "
+        "PodGroup requests 3 GPU more. It can start when terminating pods of queue team release 2"
+        " GPU or its limit is raised to 10 GPU",
+    ),
+    Case(
+        "a limit in memory",
+        bound(
+            UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, 3 * GIB, 2 * GIB, 5 * GIB // 2
+        ),
+        "Queue team has a limit of 3 GiB memory and uses 2 GiB memory; the PodGroup requests 2.5 "
+        "GiB memory more. It can start when pods of queue team release 1.5 GiB memory or its "
+        "limit is raised to 4.5 GiB memory",
+    ),
+    Case(
+        "memory of which there is little",
+        bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, 2**20, 2**20, 2**10),
+        "Queue team has a limit of 1 MiB memory and uses 1 MiB memory; the PodGroup requests "
+        "0.001 MiB memory more. It can start when pods of queue team release 0.001 MiB memory or "
+        "its limit is raised to 1.001 MiB memory",
+    ),
+    Case(
+        "what has to be released is rounded up",
+        bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, GIB, GIB, GIB + 1),
+        "Queue team has a limit of 1 GiB memory and uses 1 GiB memory; the PodGroup requests "
+        "1.001 GiB memory more. It can never start unless the limit of queue team is raised to "
+        "1.001 GiB memory (2.001 GiB memory while the queue uses 1 GiB memory), or the PodGroup "
+        "requests less",
+    ),
+    Case(
+        "as much as the limit is possible",
+        bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.GPU, 2000, 1000, 2000),
+        "Queue team has a limit of 2 GPU and uses 1 GPU; the PodGroup requests 2 GPU more. It can"
+        " start when pods of queue team release 1 GPU or its limit is raised to 3 GPU",
+    ),
+    Case(
+        "more than the limit is not",
+        bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.GPU, 2000, 0, 3000),
+        "Queue team has a limit of 2 GPU and uses 0 GPU; the PodGroup requests 3 GPU more. It can"
+        " never start unless the limit of queue team is raised to 3 GPU, or the PodGroup requests"
+        " less",
+    ),
+    Case(
+        "an amount that was cut is marked",
+        bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, GIB, 0, 2**45),
+        "Queue team has a limit of 1 GiB memory and uses 0 GiB memory; the PodGroup requests at "
+        "least 32768 GiB memory more. It can never start unless the limit of queue team is raised"
+        " to at least 32768 GiB memory, or the PodGroup requests less",
+    ),
+    Case(
+        "two limits",
+        bounds(
+            UnschedulableReason.EXCEEDS_LIMIT,
+            (1, ResourceKind.GPU, 8000, 6000, 3000),
+            (0, ResourceKind.GPU, 16000, 15000, 3000),
+        ),
+        "Queue team has a limit of 8 GPU and uses 6 GPU, queue department has a limit of 16 GPU "
+        "and uses 15 GPU; the PodGroup requests 3 GPU more. It can start when pods of queue team "
+        "release 1 GPU or its limit is raised to 9 GPU, and pods of queue department release 2 "
+        "GPU or its limit is raised to 18 GPU",
+    ),
+    Case(
+        "limits of two resources, one of which can never do",
+        bounds(
+            UnschedulableReason.EXCEEDS_LIMIT,
+            (1, ResourceKind.CPU, 8000, 6000, 3000),
+            (0, ResourceKind.GPU, 2000, 0, 3000),
+        ),
+        "Queue team has a limit of 8 CPU and uses 6 CPU, queue department has a limit of 2 GPU "
+        "and uses 0 GPU; the PodGroup requests 3 CPU, 3 GPU more. It can never start unless the "
+        "limit of queue department is raised to 3 GPU, or the PodGroup requests less",
+    ),
+    Case(
+        "of many limits the first are listed",
+        bounds(UnschedulableReason.EXCEEDS_LIMIT, *[(0, ResourceKind.GPU, 2000, 0, 3000)] * 4),
+        "Queue department has a limit of 2 GPU and uses 0 GPU, queue department has a limit of 2 "
+        "GPU and uses 0 GPU, queue department has a limit of 2 GPU and uses 0 GPU, …; the "
+        "PodGroup requests 3 GPU more. It can never start unless the limit of queue department is"
+        " raised to 3 GPU, and the limit of queue department is raised to 3 GPU, and the limit of"
+        " queue department is raised to 3 GPU, …, or the PodGroup requests less",
+    ),
+    Case(
+        "a quota in CPU",
+        bound(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, ResourceKind.CPU, 1000, 100, 901),
+        "Queue team has a quota of 1 CPU, of which its non-preemptible pods use 0.1 CPU; the "
+        "PodGroup requests 0.901 CPU more. It can start when non-preemptible pods of queue team "
+        "release 0.001 CPU or its quota is raised to 1.001 CPU, or the PodGroup becomes "
+        "preemptible",
+    ),
+    Case(
+        "more than the quota",
+        bound(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, ResourceKind.GPU, 2000, 0, 3000),
+        "Queue team has a quota of 2 GPU, of which its non-preemptible pods use 0 GPU; the "
+        "PodGroup requests 3 GPU more. It can never start unless the quota of queue team is "
+        "raised to 3 GPU, the PodGroup requests less, or the PodGroup becomes preemptible",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SENTENCES, ids=ids)
+def test_sentences(case: Case[Rejection, str]) -> None:
+    """Whole sentences: what there is, what is requested, what would help."""
+    assert rejection_message(BUILD.snapshot(), case.given) == case.want
+
+
+def test_the_earlier_podgroup_is_reported() -> None:
+    """By its name, with all that it requests."""
+    build = Builder(queues=[SnapshotQueue("team")])
+    for _ in range(2):
+        build.uniform_podgroup(1, signature(gpu=1))
+    one = Rejection(
+        1,
+        UnschedulableReason.MISCONFIGURED,
+        PreFilterFailure(PreFilterCause.IGNORED_PODS, ("it waits",)),
+        is_resolvable=False,
+        retry_on=ClusterEvent.ANY,
+    )
+    earlier_podgroup = replace(
+        one,
+        eviction_failure=EvictionFailure(earlier_podgroup=EarlierPodGroup(0, (0, 2 * GIB, 3000))),
+    )
+    assert rejection_message(build.snapshot(), one) == "it waits"
+    assert rejection_message(build.snapshot(), earlier_podgroup) == (
+        "it waits. unit-0, which requests 2 GiB memory, 3 GPU, is ahead of it for resources that "
+        "can be reclaimed"
+    )
