@@ -7,7 +7,7 @@ far, what each pending PodGroup takes next, and why PodGroups were rejected.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.eviction.failures import EvictionFailures
 from scheduler.core.eviction.victim_order import LostWork, Victims
@@ -64,6 +64,9 @@ __all__ = [
 
 _NONE_ASSIGNED: Final = AssignedTasks()
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
+
+
+_FailedSignatures: TypeAlias = dict[tuple[NominationAccess, SignatureRuns], FitErrors | None]
 
 
 class PlacementAttempt(NamedTuple):
@@ -224,9 +227,7 @@ class Session:
         self._victims: Victims | None = None
         # Signatures that did not fit since the last allocation, by what is reserved that
         # the PodGroup may use; with fit errors if they are final.
-        self._failed_signatures: Final[
-            dict[tuple[NominationAccess, SignatureRuns], FitErrors | None]
-        ] = {}
+        self._failed_signatures: Final[_FailedSignatures] = {}
         # By signatures: the fit errors if one of them fits on no empty node.
         self._unplaceable: Final[dict[SignatureRuns, FitErrors | None]] = {}
 

@@ -66,7 +66,7 @@ async def test_an_event_repeats_for_another_reason_and_before_it_expires(
         free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
         none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
         spec = {"resources": {"cpu": free, "memory": free, "gpu": none}}
-        harness.api.put({**queue(), "spec": spec})
+        harness.api.put({**queue(), "spec": spec}, node("a", gpu=8))
         await harness.advance(3)
         assert harness.pod_events()[-1][1]["message"].startswith("ExceedsLimit: ")
 

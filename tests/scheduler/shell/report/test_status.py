@@ -335,7 +335,7 @@ async def test_a_pod_without_a_podgroup_shows_why_it_waits(harness: SchedulerHar
     none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
     spec = {"resources": {"cpu": free, "memory": free, "gpu": none}}
     harness.api.put(
-        {**queue(), "spec": spec}, node("a", gpu=1), pod("alone", asks={"nvidia.com/gpu": "2"})
+        {**queue(), "spec": spec}, node("a", gpu=2), pod("alone", asks={"nvidia.com/gpu": "2"})
     )
     async with harness.leading():
         await harness.advance(3)
@@ -348,7 +348,7 @@ async def test_a_pod_without_a_podgroup_shows_why_it_waits(harness: SchedulerHar
         assert condition["message"].startswith("ExceedsLimit: ")
         assert write_count(harness, "patch pods/status alone") == 1
 
-        harness.api.put(queue())
+        harness.api.put(node("a", gpu=1), queue())
         await harness.advance(3)
         (condition,) = pod_conditions(harness, "alone")
         assert condition["reason"] == "Unschedulable"
