@@ -333,7 +333,7 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     ),
     "queues in a circle": (
         queue_cycle,
-        {"queues": ("fault", "is above itself")},
+        {"queues": ("fault", "is its own ancestor")},
     ),
     "a parent is missing": (
         a_queue_without_parent,
