@@ -100,7 +100,9 @@ async def test_a_relocated_trainjob_continues_elsewhere(
         assert failures(seen.state, "small") == (0, 0)
         assert has_no_annotation("small", "trainer-kai.dev/evicted-by")(seen.state)
         events = await events_of(cluster, damaged_namespace, "small")
-        assert "/small moves, and a place elsewhere is kept for it" in events["Evicted"]
+        assert (
+            "/small is relocated, and resources elsewhere are reserved for it" in events["Evicted"]
+        )
         events = await events_of(cluster, damaged_namespace, "claim")
         assert "small (consolidation)" in events["Evicting"]
     times = [(suspensions(history, it), resumptions(history, it)) for it in ("small", "large")]

@@ -201,8 +201,9 @@ class Suspender:
             self._tracked[key] = self._tracked_trainjob(job)[0]._replace(
                 since_s=now_s, eviction=eviction
             )
-            pods = "1 pod" if len(eviction.pods) == 1 else f"{len(eviction.pods)} pods"
-            message = f"{eviction.reason}. Suspended until {pods} have terminated, then resumed"
+            pods = len(eviction.pods)
+            until = f"its {pods} evicted pods have" if pods > 1 else "its evicted pod has"
+            message = f"{eviction.reason}. Suspended until {until} terminated, then resumed"
             self._post(owner, "Evicted", message)
         return reason
 
