@@ -6,6 +6,7 @@ far, what each pending PodGroup takes next, and why PodGroups were rejected.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -254,7 +255,7 @@ class Session:
             self._record(row, placed)
             return True
         if is_final and placed is not None:
-            self.rejections[row] = self._without_false_promise(placed)
+            self.rejections[row] = self._with_node_reason_first(placed)
         return False
 
     def place_elastic(self, row: int) -> None:
@@ -372,10 +373,10 @@ class Session:
         self.nominated_capacity.restore()
         return placed
 
-    def _without_false_promise(self, rejection: Rejection) -> Rejection:
-        """Reject for want of nodes, and not for a bound, a pod that fits on no empty node.
+    def _with_node_reason_first(self, rejection: Rejection) -> Rejection:
+        """Put the nodes before the bound of a queue if a pod fits on no empty node.
 
-        No pods that a queue releases would let it start, nor a higher limit.
+        No resources that the queue releases would let it start, nor a higher limit alone.
         """
         attempt = self.attempts[rejection.podgroup]
         is_bound = isinstance(rejection.details, QueueBoundExceeded)
@@ -384,7 +385,13 @@ class Session:
         if attempt.signatures not in self._unplaceable:
             self._unplaceable[attempt.signatures] = self._errors_of_empty_nodes(attempt.signatures)
         details = self._unplaceable[attempt.signatures]
-        return rejection if details is None else _fit_rejection(rejection.podgroup, details)
+        if details is None:
+            return rejection
+        return replace(
+            _fit_rejection(rejection.podgroup, details),
+            retry_on=_ON_FREE_RESOURCES | rejection.retry_on,
+            queue_rejection=rejection,
+        )
 
     def _errors_of_empty_nodes(self, signatures: SignatureRuns) -> FitErrors | None:
         """Return the fit errors of the first signature that fits on no empty node."""

@@ -4,7 +4,7 @@ from scheduler.core.messages.amounts import amount_of_kind, at_least, first_list
 from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = ["queue_bound_message"]
+__all__ = ["exceeded_bounds", "queue_bound_message"]
 
 
 def queue_bound_message(
@@ -15,7 +15,6 @@ def queue_bound_message(
         return _unevictable_over_quota(snapshot, details)
     is_limit = reason != UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA
     names, bounds = snapshot.queues.names, (details, *details.others)
-    uses = first_listed(_usage(names, it, is_limit=is_limit) for it in bounds)
     never = [it for it in bounds if it.requested > it.bound]
     when = "It can never start unless" if never else "It can start when"
     change = first_listed(
@@ -25,7 +24,18 @@ def queue_bound_message(
         *["the PodGroup requests less"] * bool(never),
         *["the PodGroup becomes preemptible"] * (not is_limit),
     ]
-    return f"{_capitalized(uses)}; {_request(bounds)}. {when} {joined_by_or([change, *ways])}"
+    exceeded = exceeded_bounds(snapshot, reason, details)
+    return f"{exceeded}. {when} {joined_by_or([change, *ways])}"
+
+
+def exceeded_bounds(
+    snapshot: Snapshot, reason: UnschedulableReason, details: QueueBoundExceeded
+) -> str:
+    """Return which limits or quotas would be exceeded, and by how much."""
+    is_limit = reason != UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA
+    bounds = (details, *details.others)
+    uses = first_listed(_usage(snapshot.queues.names, it, is_limit=is_limit) for it in bounds)
+    return f"{_capitalized(uses)}; {_request(bounds)}"
 
 
 def _request(bounds: tuple[QueueBoundExceeded, ...]) -> str:

@@ -11,7 +11,7 @@ from scheduler.core.messages.eviction_failures import (
 )
 from scheduler.core.messages.fit_errors import fit_errors_message, kai_fit_errors_message
 from scheduler.core.messages.prefilter import prefilter_message
-from scheduler.core.messages.queue_bounds import queue_bound_message
+from scheduler.core.messages.queue_bounds import exceeded_bounds, queue_bound_message
 from scheduler.core.model.rejections import (
     FitErrors,
     IncompletePodSet,
@@ -29,7 +29,12 @@ _FLAT: Final = "default"  # the PodSet of a PodGroup without sub-groups
 
 def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
     """Return the message of the reason, and the sentences on why no victims were evicted."""
-    sentences = [_details(snapshot, rejection), *eviction_failure_sentences(snapshot, rejection)]
+    sentences = [_details(snapshot, rejection)]
+    if rejection.queue_rejection is not None:
+        bound, reason = rejection.queue_rejection.details, rejection.queue_rejection.reason
+        if isinstance(bound, QueueBoundExceeded):
+            sentences.append(f"Also: {exceeded_bounds(snapshot, reason, bound)}")
+    sentences += eviction_failure_sentences(snapshot, rejection)
     earlier_podgroup = rejection.eviction_failure.earlier_podgroup
     if earlier_podgroup is not None:
         sentences.append(earlier_podgroup_message(snapshot, earlier_podgroup))

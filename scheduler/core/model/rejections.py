@@ -286,3 +286,6 @@ class Rejection:
     is_resolvable: bool  # by evicting other pods
     retry_on: ClusterEvent
     eviction_failure: EvictionFailure = NO_EVICTION_FAILURE
+    # That of the queue, where a pod fits no node and a limit or quota is exceeded as well: another
+    # node alone would not help.
+    queue_rejection: "Rejection | None" = None

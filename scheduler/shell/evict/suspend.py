@@ -427,7 +427,7 @@ class Suspender:
     def _unused_gpus(self, tracked: _TrackedTrainJob) -> Mapping[Key, int]:
         """Return the GPUs of evicted pods that did not terminate, by their recording PodGroup."""
         eviction = tracked.eviction
-        if eviction is None or not tracked.is_given_up:
+        if eviction is None or not eviction.pods or not tracked.is_given_up:
             return {}
         pods = self._cache.cluster.pods
         found = [(pods.get(it), uid) for it, uid in zip(eviction.pods, eviction.uids, strict=True)]

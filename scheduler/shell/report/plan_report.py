@@ -190,8 +190,9 @@ def _podgroup_report(
     podgroup = encoded.snapshot.podgroups[rejection.podgroup]
     podsets = [*podsets_of(podgroup.tree)]
     is_delayed = unschedulable.reason == UnschedulableReason.PREEMPTION_DELAY
-    is_capacity_reason = unschedulable.reason in _CAPACITY_REASONS or (
-        is_delayed and isinstance(rejection.details, FitErrors)
+    is_capacity_reason = rejection.queue_rejection is None and (
+        unschedulable.reason in _CAPACITY_REASONS
+        or (is_delayed and isinstance(rejection.details, FitErrors))
     )
     rows = (row for podset in podsets for row in podset.pending) if is_capacity_reason else ()
     return PodGroupReport(

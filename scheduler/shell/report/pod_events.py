@@ -95,6 +95,9 @@ class PodEvents:
         for pod in pods:
             if pod not in posted.pods:
                 await self._wait_for_turn()
+                current = self._reports.get(group)
+                if current is None or current.title != report.title:
+                    return None  # `update` has queued the new reason
                 self._post(pod, report)
         return Requeue.after(posted.at_s + _REPEAT_S - now_s)
 

@@ -241,7 +241,7 @@ class ClusterCache:
         return self.is_leading and self.lost_places.note(key, before)
 
     def _note_incomplete(self, group: Key | None) -> None:
-        if group is not None:
+        if group is not None and self.is_leading:  # `note_all` covers the start of leading
             self.incomplete.note(group)
 
     def _waits_for_members(self, key: Key, pod: Pod | None) -> bool:

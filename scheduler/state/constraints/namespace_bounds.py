@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.pods.pod_class import PodClass, SharedSpec
@@ -193,7 +194,9 @@ def bound_failure(namespace: str, classes: Iterable[PodClass]) -> PreFilterFailu
         else PreFilterCause.NAMESPACE_CONSTRAINT_LIMIT
     )
     return PreFilterFailure(
-        cause, (namespace, MOST_TERMS_PER_NAMESPACE, own.terms, own.ports, _FIELDS)
+        cause,
+        (namespace, MOST_TERMS_PER_NAMESPACE, own.terms, own.ports, _FIELDS),
+        ClusterEvent.ANY | ClusterEvent.RESOURCES_FREED,  # an older pod that ends makes room
     )
 
 

@@ -35,6 +35,27 @@ def test_a_preemption_delay_marks_pods_for_autoscalers(limit: int, marked: int) 
     assert (report.title, len(report.pods)) == ("PreemptionDelay", marked)
 
 
+def test_a_pod_that_fits_no_node_marks_no_pods_while_its_queue_is_full() -> None:
+    """An autoscaler would add a node, and the limit would keep the pod off it."""
+    gpu = {"quota": 2, "limit": 2, "overQuotaWeight": 1}
+    encoded = encode_objects(
+        queue(resources={"cpu": _FREE, "memory": _FREE, "gpu": gpu}),
+        *(
+            node("a", gpu=2),
+            group("g"),
+            pod("g0", "g", asks={"nvidia.com/gpu": "4"}),
+            pod("l0", node="a"),
+        ),
+    )
+    made = plan(encoded.snapshot, build_policies(PolicySelection()))
+    report = plan_report(encoded, made, commands_from_plan(encoded, made)).podgroups[Key("ns", "g")]
+
+    assert (report.title, report.pods) == ("NoNodeMatches", ())
+    assert report.message.endswith(
+        ". Also: Queue team has a limit of 2 GPU and uses 1 GPU; the PodGroup requests 4 GPU more"
+    )
+
+
 def test_a_required_topology_asks_for_no_node() -> None:
     """No node would help as long as it is not supported; the group says so."""
     near = {"topology": "dc", "requiredTopologyLevel": "rack"}
