@@ -110,7 +110,7 @@ def test_when_the_next_grace_ends() -> None:
 
 
 def test_it_is_asked_for_by_its_name() -> None:
-    """Without the action nobody is evicted for nobody."""
+    """Without the action nobody is evicted for no PodGroup."""
     snapshot = short(cluster()).snapshot()
 
     off = build_policies(PolicySelection(actions={"stalegangeviction": False}))
@@ -125,12 +125,12 @@ BROKEN: list[Case[tuple[Builder, Evictions], str]] = [
     Case(
         "who is not stale",
         (short(cluster(), stale_at=1), lambda it: it),
-        "unit-0 is evicted for nobody",
+        "unit-0 is evicted for no PodGroup",
     ),
     Case(
         "in part",
         (short(cluster()), lambda it: replace(it, is_whole=False)),
-        "unit-0 is evicted for nobody",
+        "unit-0 is evicted for no PodGroup",
     ),
     Case(
         "who comes to its end",
