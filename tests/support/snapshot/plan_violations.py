@@ -150,7 +150,7 @@ def _is_stale(snapshot: Snapshot, one: Eviction) -> bool:
 
 
 def _below_minimum(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """A PodGroup that does not lose all its pods keeps its minimum."""
+    """Nothing of a minimum is evicted unless all of the PodGroup is."""
     lost: dict[int, set[int]] = {}
     for it in plan.evictions:
         for row in it.podgroups if not it.is_whole else ():
