@@ -75,7 +75,7 @@ def import_chain(expression: str) -> tuple[str, str]:
 
 
 def exempted_imports(contract: Mapping[str, Any]) -> set[str]:
-    """Return the modules whose every import *contract* overlooks."""
+    """Return the modules of which *contract* overlooks every import."""
     arrows = map(import_chain, contract["ignore_imports"])
     return {importer for importer, imported in arrows if imported == "**"}
 

@@ -25,7 +25,7 @@ MAX_FILE_LINES: Final = 600
 MAX_BODY_LINES: Final = 40
 MAX_ENTRIES: Final = 9  # of a folder of the product, beside __init__.py and README.md
 
-# Folders whose entries are all of one sort: a kind of object, a command, a check.
+# Folders with entries of one sort only: a kind of object, a command, a check.
 _ONE_SORT: Final = frozenset(
     {"trainer_kai/api", "trainer_kai/cli/commands", "trainer_kai/cli/commands/doctor/checks"}
 )
@@ -44,7 +44,7 @@ _REGISTRY: Final = re.compile(
     re.VERBOSE,
 )
 
-# Somebody's folders. Containers may have a home as well: what Trainer mounts there is not a trace.
+# Folders of a user. Containers may have a home as well: what Trainer mounts there is not a trace.
 _HOME: Final = re.compile(
     r"(?<![\w.~$}*-])/(?:home/(?!mpiuser\b)\w+|Users/\w+|root(?!/\.ssh)|work)/"
 )

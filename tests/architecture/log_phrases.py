@@ -16,7 +16,7 @@ _RESERVED_KEYS: Final = frozenset(
 
 
 def phrase_faults(text: str) -> list[str]:
-    """Name each call of a logger whose event is no fixed lower-case phrase with key-values."""
+    """Name each call of a logger with an event other than a fixed phrase with key-values."""
     tree = ast.parse(text)
     loggers = _loggers(tree)
     return [

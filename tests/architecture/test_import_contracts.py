@@ -132,7 +132,7 @@ REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
         "a front door reads a file": ("trainer_kai/__init__.py: import pathlib",),
         "a front door starts a thread": ("webhook/__init__.py: import threading",),
         "a front door takes the time": ("scheduler/__init__.py: import time",),
-        "a rule uses a library nobody judged": ("trainer_kai/policy/new.py: import unheard.of",),
+        "a rule uses an unlisted library": ("trainer_kai/policy/new.py: import unheard.of",),
         "a new module of the webhook waits": ("webhook/rules/new.py: import asyncio",),
         "a new folder of the webhook waits": (
             "webhook/rules/new/__init__.py:",
@@ -319,7 +319,7 @@ def test_the_shell_is_the_same_list_wherever_it_is_named() -> None:
 
 
 def test_of_foreign_libraries_the_core_gets_numpy_alone() -> None:
-    """What is let through for everybody must be kept out of the core by name."""
+    """What is let through for all modules must be kept out of the core by name."""
     overlooked = CONTRACTS.by_id["pure-imports-values-only"]["ignore_imports"]
     let_through = {imported for star, imported in map(import_chain, overlooked) if star == "**"}
     foreign = let_through - sys.stdlib_module_names - set(CONTRACTS.roots)

@@ -252,7 +252,7 @@ def test_no_file_leads_to_one_machine() -> None:
 
 
 def test_every_folder_has_its_readme() -> None:
-    """A room without a README is a room whose rules nobody can know."""
+    """The rules of a folder without a README are unknown."""
     assert without_readme(FOLDERS, PATHS.keys()) == []
 
 

@@ -24,7 +24,7 @@ def test_a_table_is_put_between_its_marks(case: Case[str, str]) -> None:
 
 @pytest.mark.parametrize("text", ["", TEXT.replace("a:end", "b:end"), TEXT + TEXT])
 def test_marks_that_are_not_there_once_are_an_error(text: str) -> None:
-    """Otherwise a table could get lost without anybody noticing."""
+    """Otherwise a table could get lost unnoticed."""
     with pytest.raises(ValueError, match="marks of the table a"):
         with_tables(text, {"a": "new"})
 

@@ -167,7 +167,7 @@ def faults(case: SchedulerCase, document: Obj) -> list[str]:
 
 
 def _cycle_faults(case: SchedulerCase, expect: Obj, cycle: Obj) -> Iterator[str]:
-    """Say what of one cycle is not as expected; whoever is evicted is always looked at."""
+    """Say what of one cycle is not as expected; evictions are always compared."""
     if "binds" in expect:
         yield from _differences("binds", expect["binds"], _nodes(cycle["binds"]))
     if "boundOf" in expect:

@@ -41,7 +41,7 @@ def bound(pod: str, node: str, namespace: str = "default") -> dict[str, str]:
 
 
 def evicted(pod: str) -> dict[str, str]:
-    """Write who is evicted."""
+    """Write the evicted pods."""
     return {"namespace": "default", "pod": pod, "reason": "", "action": "reclaim"}
 
 
@@ -156,7 +156,7 @@ ANSWERS: list[table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]]] = [
         ["says: g does not say '2': '12, 2.5 and 1.2'"],
     ),
     table.Case(
-        "who is not refused says nothing",
+        "a PodGroup without a reason has no message",
         ({"says": {"g": ["2"]}}, answer({})),
         ["says: g does not say '2': ''"],
     ),
@@ -281,7 +281,7 @@ def test_an_expectation_of_what_is_not_there_is_found() -> None:
     ],
 )
 def test_a_case_that_is_none(tmp_path: Path, head: str, fault: str) -> None:
-    """A key that nobody reads would expect nothing."""
+    """A key that is not read would expect nothing."""
     (tmp_path / "x.yaml").write_text(f"{head}\n---\nkind: Node\n")
 
     with pytest.raises(ValueError, match=fault):

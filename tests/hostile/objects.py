@@ -19,7 +19,7 @@ __all__ = [
 Obj: TypeAlias = dict[str, Any]
 
 GPU: Final = "nvidia.com/gpu"
-TENANT: Final = "tenant"  # the namespace in which somebody has the role `edit`, and no other
+TENANT: Final = "tenant"  # the namespace in which a user has the role `edit`, and no other
 TENANT_QUEUE: Final = "tenant"
 VICTIMS: Final = ("red", "blue")  # namespaces, and queues of the same names
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})

@@ -65,7 +65,7 @@ async def test_what_nothing_depends_on_may_change_meanwhile() -> None:
 
 
 def _scheduler_harness() -> SchedulerHarness:
-    """Return a scheduler whose binds take a while, and queues of which the tenant may use one."""
+    """Return a scheduler with slow binds, and queues of which the tenant may use one."""
     api = FakeCluster()
     api.may_use[TENANT] = True
     api.put(node("a"), queue(TENANT, meta=_CLOSED), queue(_RED, meta=_CLOSED))

@@ -1,4 +1,4 @@
-"""C1: whose Leases and Deployments make our scheduler hold still, and for how long."""
+"""C1: which Leases and Deployments make our scheduler hold still, and for how long."""
 
 import json
 from collections.abc import AsyncIterator

@@ -26,7 +26,7 @@ def _borrowing_pods(namespace: str, grace: int = _GRACE) -> list[dict[str, Any]]
 
 
 def _tenant() -> list[dict[str, Any]]:
-    """Return a queue at its limit whose user deleted all that ran, and twice as much that waits."""
+    """Return a queue at its limit with only terminating pods, and twice as much that waits."""
     waits = (pod(TENANT, f"new{n:02}", 1) for n in range(16))
     return [queue(TENANT, 0, limit=8), *_borrowing_pods(TENANT), *waits]
 

@@ -16,7 +16,7 @@ def _victims() -> list[Obj]:
 
 
 def _running(group: str, sub_group: str = "") -> list[Obj]:
-    """Return eight pods of the tenant, whose queue has a quota of nothing, on one node."""
+    """Return eight pods of the tenant, in a queue with a quota of 0, on one node."""
     pods = [pod(TENANT, f"t{number}", 1, group, "n0") for number in range(8)]
     for it in pods if sub_group else ():
         it["metadata"]["labels"]["kai.scheduler/subgroup-name"] = sub_group

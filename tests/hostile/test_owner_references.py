@@ -40,7 +40,7 @@ def _owner(live: ClusterCache) -> OwningTrainJob | None:
 
 
 def test_the_trainjob_is_suspended() -> None:
-    """That is what evicts it, where nobody changed anything."""
+    """That is what evicts it, where no user changed anything."""
     assert _owner(_live(_TRUE | {"uid": "j", "controller": True})) == OwningTrainJob(
         Key(TENANT, "job"), "j"
     )

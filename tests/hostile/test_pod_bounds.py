@@ -330,7 +330,7 @@ def test_a_pod_above_a_bound_that_runs_gives_back_what_is_due(simulate: Simulate
 
 
 def test_a_port_of_a_pod_above_a_bound_that_runs_is_taken(simulate: SimulateFixture) -> None:
-    """Whoever asks for it goes to another node."""
+    """A pod that requests it goes to another node."""
 
     def takes(it: Obj, _: int) -> None:
         ports = [{"containerPort": n, "hostPort": n} for n in range(1, 4001)]

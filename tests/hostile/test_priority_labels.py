@@ -145,7 +145,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=ids)
-def test_a_label_that_chooses_too_much_evicts_nobody(
+def test_a_label_that_chooses_too_much_evicts_no_pod(
     case: Case[tuple[str, tuple[Obj, ...]], str], simulate: SimulateFixture
 ) -> None:
     """The PodGroup is told what it may choose; a pod without a PodGroup likewise."""

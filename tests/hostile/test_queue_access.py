@@ -1,7 +1,7 @@
 """H6: a namespace without a grant cannot spend the quota of a closed queue.
 
 A tenant writes labels, TrainJobs and pods of its namespace, and so names any queue. A queue that is
-closed asks who may use it: of the tenant's pods none starts or counts there, and its owner's do.
+closed restricts its users: no pod of the tenant starts or counts there, and its owner's do.
 """
 
 from typing import Any, Final, TypeAlias

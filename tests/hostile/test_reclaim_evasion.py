@@ -138,7 +138,7 @@ def test_what_cannot_be_evicted_is_the_last_that_is_borrowed(simulate: SimulateF
     )
 
 
-def test_who_shares_a_parent_with_it_keeps_what_is_theirs(simulate: SimulateFixture) -> None:
+def test_a_sibling_queue_keeps_what_is_its_own(simulate: SimulateFixture) -> None:
     """Below one queue: what the tenant cannot give back is not counted against its neighbours."""
     queues = [queue("team", 8), queue("red", 8, parent="team"), queue(TENANT, 0, parent="team")]
     wants = pod_group("red", "job", 8)

@@ -39,10 +39,10 @@ REQUESTS: list[Case[SnapshotRequest, int]] = [
 
 @pytest.mark.parametrize("path", ["/snapshot", "/metrics"])
 @pytest.mark.parametrize("case", REQUESTS, ids=ids)
-async def test_what_is_in_the_cluster_is_for_who_may_read_it(
+async def test_the_snapshot_is_for_users_that_may_read_the_cluster(
     case: Case[SnapshotRequest, int], path: str
 ) -> None:
-    """The API server says whose token it is and what that user may get, and no address counts."""
+    """The API server names the user of a token and what it may get, and no address counts."""
     headers, answers = case.given
     wire = ScriptedTransport(*answers)
 

@@ -21,7 +21,7 @@ _EXTREMES = ("1", "1Ei", "9999999999999999999", "1e30", "7Pi")
 
 
 def extreme(random: Random) -> list[dict[str, Any]]:
-    """Return a cluster in which some of those who wait ask for more than can be counted."""
+    """Return a cluster in which some waiting pods request more than can be counted."""
     objects = random_cluster(random)
     waiting = [it for it in objects if it["kind"] == "Pod" and "nodeName" not in it["spec"]]
     for pod in random.sample(waiting, min(len(waiting), 3)):

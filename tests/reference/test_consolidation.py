@@ -43,7 +43,7 @@ def scattered(random: Random) -> list[dict[str, Any]]:
 
 
 def _gang(random: Random, name: str, pods: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
-    """Return a group and its pods; now and then a pod without one, or what nobody may preempt."""
+    """Return a PodGroup and its pods; now and then a pod without one, or non-preemptible."""
     if random.random() < 0.1:
         labels = {"kai.scheduler/queue": "q"}
         return [pod(name, gpu=gpu, at=at, labels=labels) for gpu, at in pods[:1]]
@@ -61,7 +61,7 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
 def test_reference_and_product_move_alike(block: range) -> None:
-    """Of scattered clusters, in which somebody is moved now and then."""
+    """Of scattered clusters, in which a PodGroup is relocated now and then."""
     moving = looked_at = 0
     for seed in block:
         objects = scattered(Random(seed))
@@ -80,7 +80,7 @@ def test_reference_and_product_move_alike(block: range) -> None:
 @pytest.mark.parametrize("nominations", ["drop", "keep"])
 @pytest.mark.parametrize("actions", [("allocate", *_THEN), ()], ids=["alone", "with all others"])
 def test_it_ends(block: range, nominations: Any, actions: tuple[str, ...]) -> None:
-    """Nobody is moved to and fro: who was moved has his place, and then nothing changes.
+    """No PodGroup is moved to and fro: a relocated one has its place, and then nothing changes.
 
     Each of up to three that wait may first take what another got by moves a plan earlier.
     """

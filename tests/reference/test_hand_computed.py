@@ -15,7 +15,7 @@ Obj: TypeAlias = dict[str, Any]
 
 
 class Division(NamedTuple):
-    """An amount, and who shares it."""
+    """An amount, and the queues that share it."""
 
     total: int
     resource_shares: list[ResourceShare]
@@ -87,7 +87,7 @@ DIVISIONS = [
         ([1, 6, 5], 0),
     ),
     Case(
-        "who is content forgets",
+        "a queue that gets all it requests remembers no fraction",
         Division(5, [resource_share(0, 1, 1), resource_share(0, 1, 3)]),
         ([1, 3], 1),
     ),
@@ -152,7 +152,7 @@ PLACEMENTS = [
         {"binds": {"p": "b"}},
     ),
     Case(
-        "all or nothing, and who fits goes on",
+        "all or nothing, and a PodGroup that fits starts",
         [
             *(queue(), node("a", 3), group("g", 4), group("h")),
             *[pod(f"p{i}", "g") for i in range(4)],
@@ -212,7 +212,7 @@ PLACEMENTS = [
         {"unschedulable": {"g": "NoNodeMatches"}},
     ),
     Case(
-        "who shuns others goes elsewhere, and so does who is shunned",
+        "anti-affinity holds for both pods",
         [
             *(queue(), node("a"), node("b", 3), group("g", 0)),
             pod("r", at="a", labels={"app": "x"}, scheduler="other"),
@@ -266,7 +266,7 @@ PLACEMENTS = [
         {"binds": {"s": "a"}, "unschedulable": {"pg-p-uid-p": "NoCapacity"}},
     ),
     Case(
-        "who names no queue is in the default queue",
+        "a pod without a queue is in the default queue",
         [queue("default-queue"), node("a"), pod("p"), below("s", "gone")],
         {"binds": {"p": "a"}, "unschedulable": {"pg-s-uid-s": "QueueMissing"}},
     ),
@@ -313,7 +313,7 @@ PLACEMENTS = [
         {"binds": {"y0": "a"}, "unschedulable": {"g": "PodsMissing"}},
     ),
     Case(
-        "room is kept for who comes later",
+        "a place is reserved for an expected pod",
         [
             *(queue(), node("a", 2), node("b", 2), pod("p", "g", podset="n")),
             annotated(
@@ -323,7 +323,7 @@ PLACEMENTS = [
         {"binds": {"p": "b"}, "reservations": {("g", "l-0", "a"): 1}},
     ),
     Case(
-        "without room for who comes later nobody begins",
+        "without a place for an expected pod no pod starts",
         [
             *(queue(), node("a", 2), pod("p", "g", podset="n")),
             annotated(

@@ -22,7 +22,7 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
 def test_reference_and_product_keep_promises_alike(block: range) -> None:
-    """Of clusters in which most of those who wait were promised something."""
+    """Of clusters in which most waiting PodGroups are nominated."""
     kept = looked_at = 0
     for seed in block:
         objects = nominated_cluster(Random(seed))
@@ -46,7 +46,7 @@ def test_they_keep_promises_alike_where_they_did_not() -> None:
 @pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
 def test_capacity_freed_for_a_claimant_goes_to_no_other_queue(block: range, victims: str) -> None:
-    """He is bound or promised something in the next plan, or somebody before him got something."""
+    """It is bound or nominated in the next plan, or a PodGroup ahead of it got pods placed."""
     options = SimulationOptions(cycles=6, nominations="keep", victims=victims)
     waited = 0
     for seed in block:

@@ -30,7 +30,7 @@ def play(objects: Sequence[dict[str, Any]], victims: str = "kai") -> Mapping[str
 @pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
 @pytest.mark.parametrize("timed", [False, True], ids=["any-time", "timed"])
 def test_reference_and_product_take_alike(block: range, timed: bool) -> None:
-    """Of crowded clusters, in which somebody loses something now and then."""
+    """Of crowded clusters, in which a PodGroup loses pods now and then."""
     evicting = looked_at = 0
     for seed in block:
         objects = random_cluster(Random(seed), crowded=True, timed=timed)
@@ -47,14 +47,14 @@ def test_reference_and_product_take_alike(block: range, timed: bool) -> None:
 
 @pytest.mark.parametrize("seed", [3110000, 3281815, 3400067])
 def test_they_take_alike_where_they_did_not(seed: int) -> None:
-    """What somebody asks for, or how he stands, who lost something in the same plan."""
+    """What a PodGroup that lost pods in the same plan requests, or where it is in the order."""
     assert difference(random_cluster(Random(seed), crowded=True), play, _THEN) == ""
 
 
 @pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
 def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
-    """Whoever would lose something first, and however far queues get."""
+    """Which PodGroup would lose pods first, and however far queues get."""
 
     def chosen(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
         return play(objects, victims)
@@ -103,7 +103,7 @@ def test_they_take_alike_whatever_keeps_it(block: range, budgets: str) -> None:
 @pytest.mark.parametrize("goal", ["fair-share", "quota-only"])
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
 def test_it_ends_whatever_is_chosen(block: range, goal: str, victims: str) -> None:
-    """Whoever loses something first, and however far queues get."""
+    """Whichever PodGroup loses pods first, and however far queues get."""
     options = SimulationOptions(cycles=10, victims=victims)
     for seed in block:
         objects = borrowed_cluster(Random(seed))
@@ -129,7 +129,7 @@ def test_it_ends_whatever_keeps_it(block: range, budgets: str) -> None:
 @pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
 @pytest.mark.parametrize("nominations", ["drop", "keep"])
 def test_it_ends(block: range, nominations: Any) -> None:
-    """Nobody is evicted to and fro: after a few cycles nothing moves any more."""
+    """No pod is evicted to and fro: after a few cycles nothing changes any more."""
     for seed in block:
         assert late(seed, nominations) == [([], [])] * 3, f"seed {seed}"
 
@@ -142,7 +142,7 @@ def test_it_ends_where_it_did_not(seed: int, nominations: Any) -> None:
 
 
 def late(seed: int, nominations: Any) -> list[tuple[Any, Any]]:
-    """Return who is evicted and bound in the last of some cycles."""
+    """Return which pods are evicted and bound in the last of some cycles."""
     options = SimulationOptions(cycles=10, nominations=nominations)
     document = simulate(random_cluster(Random(seed), crowded=True), options)
     return [(cycle["evictions"], cycle["binds"]) for cycle in document["cycles"][7:]]

@@ -46,7 +46,7 @@ def test_victims_are_whole_and_evictable() -> None:
 
 
 def test_only_lower_priority_is_preempted() -> None:
-    """In the claimant's own queue, and nobody of its priority or more."""
+    """In the preemptor's own queue, and no PodGroup of its priority or a larger one."""
     seen = 0
     for seed, snapshot, answer in plans():
         for it in answer.evictions:
@@ -93,7 +93,7 @@ def test_the_order_of_objects_means_nothing_to_victims() -> None:
 
 
 def victim(snapshot: Snapshot, one: Eviction) -> int:
-    """Return whose pods go."""
+    """Return the PodGroups that lose pods."""
     return snapshot.podgroups[one.podgroups[0]].queue
 
 

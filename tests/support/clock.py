@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 __all__ = ["VirtualClock"]
 
-_BUSY_ROUNDS: Final = 10_000  # nobody needs as many turns without ever waiting
+_BUSY_ROUNDS: Final = 10_000  # no task needs as many turns without ever waiting
 
 
 class VirtualClock:
@@ -42,7 +42,7 @@ class VirtualClock:
         await woken
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass: wake who is due, one after the other, and let each do all it can."""
+        """Let time pass: wake each task that is due, and let it do all it can before the next."""
         if seconds < 0:
             message = "time does not run backwards"
             raise ValueError(message)
@@ -50,7 +50,7 @@ class VirtualClock:
         await _quiet()
         while self._sleepers and self._sleepers[0][0] <= until:
             due, _, woken = heapq.heappop(self._sleepers)
-            if woken.done():  # who waited was cancelled meanwhile
+            if woken.done():  # the waiting task was cancelled meanwhile
                 continue
             self._passed_ns = due
             woken.set_result(None)

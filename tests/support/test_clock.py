@@ -1,4 +1,4 @@
-"""The virtual clock: order, exact moments, and who it leaves waiting."""
+"""The virtual clock: order, exact moments, and which tasks it leaves waiting."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -12,11 +12,11 @@ from tests.support.clock import VirtualClock
 SLEEPS: list[Case[list[list[float]], list[tuple[float, int]]]] = [
     Case("one wakes when due", [[3]], [(3, 0)]),
     Case("the last moment is part of the time", [[10]], [(10, 0)]),
-    Case("who is due later goes on waiting", [[10.001]], []),
-    Case("who is due first wakes first", [[3], [1], [2]], [(1, 1), (2, 2), (3, 0)]),
+    Case("a task that is due later keeps waiting", [[10.001]], []),
+    Case("the task that is due first wakes first", [[3], [1], [2]], [(1, 1), (2, 2), (3, 0)]),
     Case("of two due at once the first asleep wakes first", [[2], [2]], [(2, 0), (2, 1)]),
     Case(
-        "who falls asleep again is woken again, in between",
+        "a task that sleeps again is woken again, in between",
         [[1, 2], [2]],
         [(1, 0), (2, 1), (3, 0)],
     ),
@@ -45,7 +45,7 @@ async def test_advance(case: Case[list[list[float]], list[tuple[float, int]]]) -
         task.cancel()
 
 
-async def test_who_was_woken_does_all_it_can_before_the_next() -> None:
+async def test_a_woken_task_does_all_it_can_before_the_next() -> None:
     """What a waking sets off among other tasks is over before the next sleeper wakes."""
     clock = VirtualClock()
     seen: list[str] = []
@@ -72,7 +72,7 @@ async def test_who_was_woken_does_all_it_can_before_the_next() -> None:
     assert seen == ["rung at 1", "late"]
 
 
-async def test_who_was_cancelled_is_no_longer_waiting() -> None:
+async def test_a_cancelled_task_is_no_longer_waiting() -> None:
     """A cancelled sleeper is neither woken nor counted."""
     clock = VirtualClock()
     tasks = [asyncio.create_task(clock.sleep(seconds)) for seconds in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""A running work queue whose reconciler is the test's, in virtual time."""
+"""A running work queue with the reconciler of a test, in virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

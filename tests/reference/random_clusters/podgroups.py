@@ -91,7 +91,7 @@ def _podset(lot: Sampler, subgroups: list[Obj], counts: dict[str, int], name: st
 
 
 def _anticipate(lot: Sampler, group: Obj, counts: dict[str, int]) -> None:
-    """Add PodSets whose pods come later; some of them may be there."""
+    """Add PodSets with expected pods; some of these may exist."""
     random, prefix = lot.random, f"{_letter(lot)}-replica-"
     replicas, count = random.randint(1, 2), random.randint(1, 3)
     later: Obj = {"subGroupPrefix": prefix, "replicas": replicas, "count": count}

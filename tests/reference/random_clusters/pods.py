@@ -29,7 +29,7 @@ class Sampler:
         self.free: dict[str, Amounts] = {}
         self.is_spacious = (
             random.random() < 0.5 and not crowded
-        )  # then who is next matters more than where
+        )  # then the order matters more than the node
         self.limit_chance = random.choice((0.0, 0.0, 0.2, 0.5))  # of queues that have limits
         self._hours = random.choice((("00:00:00",), ("00:00:00", "00:00:01", "00:10:00")))
 

@@ -184,7 +184,7 @@ def _find_victims(
     asks: list[reclaimable.Requested],
     some: tuple[list[EvictionUnit], bool],
 ) -> list[PodInfo] | None:
-    """Return pods whose eviction gives a PodGroup its room, by eviction units; or None."""
+    """Return pods that make a PodGroup fit when they are evicted, by eviction units; or None."""
     found, keeps = some
     known, asked = queue_shares(cluster), asks[0]
     line = by_victim_policy(cluster, in_victim_order(cluster, found), asked)

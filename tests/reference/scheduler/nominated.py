@@ -55,7 +55,7 @@ class NominatedCapacity:
         self._reserve_all(parts)
 
     def may_take_from(self, podgroup: PodGroupInfo) -> list[PodGroupInfo]:
-        """Return the PodGroups whose capacity one may take: it could preempt them at once."""
+        """Return the PodGroups that one could preempt at once: it may take their capacity."""
         return [
             one
             for one in self.places_by_podgroup

@@ -28,7 +28,7 @@ NominationRank: TypeAlias = Callable[[QueueInfo, PodGroupInfo], int]
 def next_podgroup(
     cluster: ClusterInfo, podgroups: list[PodGroupInfo], early: NominationRank | None = None
 ) -> PodGroupInfo:
-    """Return the PodGroup whose turn it is; before all else counts how *early* queues are."""
+    """Return the PodGroup that comes next; before all else counts how *early* queues are."""
     tops = [queue for queue in cluster.queues.values() if not queue.parent]
     found = _best_below_all(cluster, tops, podgroups, early)
     assert found is not None

@@ -1,4 +1,4 @@
-"""The one question: who gets which room now, and why the others wait."""
+"""The one question: which PodGroup gets which nodes now, and why the others wait."""
 
 from typing import Final, NamedTuple
 
@@ -62,7 +62,7 @@ class Scene(NamedTuple):
 
     nodes: list[SnapshotNode]
     podgroups: list[PodGroupCase]
-    queues: list[SnapshotQueue] = [SnapshotQueue("team", quota=UNBOUND)]  # noqa: RUF012 - nobody adds to it
+    queues: list[SnapshotQueue] = [SnapshotQueue("team", quota=UNBOUND)]  # noqa: RUF012 - nothing adds to it
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot."""
@@ -124,7 +124,9 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["1: 0 0 0 0 0 0 0 0!", "0 NoCapacity"],
     ),
     Case(
-        "nobody can take it", Scene(EIGHT, [PodGroupCase(1, signature(gpu=9))]), ["0 NoNodeMatches"]
+        "no node can take it",
+        Scene(EIGHT, [PodGroupCase(1, signature(gpu=9))]),
+        ["0 NoNodeMatches"],
     ),
     Case(
         "in pieces",
@@ -138,17 +140,17 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["1: 0!", "0 NoCapacity"],
     ),
     Case(
-        "who is below its minimum before who wants more",
+        "a PodGroup below its minimum before one that wants more",
         Scene(EIGHT, [PodGroupCase(3, minimum=1), PodGroupCase(2, minimum=1)]),
         ["0: 0!", "1: 0!", "0: 0", "1: 0", "0: 0"],
     ),
     Case(
-        "who has something does not start",
+        "a PodGroup that has something does not start",
         Scene(EIGHT, [PodGroupCase(1, minimum=2, running=1)]),
         ["0: 0"],
     ),
     Case(
-        "who wants more and finds nothing waits, though it runs",
+        "a running PodGroup that wants more and finds nothing waits",
         Scene([SnapshotNode(gpu=1)], [PodGroupCase(2, minimum=1)]),
         ["0: 0!", "0 NoCapacity"],
     ),
@@ -186,7 +188,7 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["0 ExceedsLimit"],
     ),
     Case(
-        "who cannot be preempted stays within the quota",
+        "a non-preemptible PodGroup stays within the quota",
         Scene(
             EIGHT,
             [PodGroupCase(2, is_preemptible=False), PodGroupCase(1, is_preemptible=False)],
@@ -194,14 +196,18 @@ PLANS: list[Case[Scene, list[str]]] = [
         ),
         ["1: 0!", "0 NonPreemptibleOverQuota"],
     ),
-    Case("who can be may have more", Scene(EIGHT, [PodGroupCase(2)], bound(quota=1)), ["0: 0 0!"]),
+    Case(
+        "a preemptible one may exceed it",
+        Scene(EIGHT, [PodGroupCase(2)], bound(quota=1)),
+        ["0: 0 0!"],
+    ),
     Case(
         "only what is fixed counts against the quota",
         Scene(EIGHT, [PodGroupCase(1, is_preemptible=False)], bound(quota=1, allocated=3)),
         ["0: 0!"],
     ),
     Case(
-        "who can be preempted takes nothing of the quota from who cannot",
+        "preemptible usage leaves the quota to non-preemptible PodGroups",
         Scene(EIGHT, [PodGroupCase(1), PodGroupCase(1, is_preemptible=False)], bound(quota=1)),
         ["0: 0!", "1: 0!"],
     ),
@@ -232,7 +238,7 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["0 QueueMissing"],
     ),
     Case(
-        "a bar of who wants nothing is not told",
+        "a failure of a PodGroup that wants nothing is not reported",
         Scene(EIGHT, [PodGroupCase(0, prefilter_failure=PREFILTER_FAILED)]),
         [],
     ),
@@ -268,7 +274,7 @@ PLANS: list[Case[Scene, list[str]]] = [
     ),
     Case("what is being released is waited for", Scene(SOON, [PodGroupCase(2)]), ["0: ~0 ~0"]),
     Case(
-        "who could start does, and more of it waits",
+        "a PodGroup that can start does, and more of it waits",
         Scene(SOON, [PodGroupCase(2, minimum=1)]),
         ["0: 0!", "0: ~0"],
     ),
@@ -278,7 +284,7 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["0: ~0 ~0", "1 NoCapacity"],
     ),
     Case(
-        "who waits for room counts against the limit",
+        "a nominated pod counts against the limit",
         Scene([SnapshotNode(releasing_gpu=8)], [PodGroupCase(2), PodGroupCase(1)], bound(limit=2)),
         ["0: ~0 ~0", "1 ExceedsLimit"],
     ),
@@ -288,7 +294,7 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["0: 0!"],
     ),
     Case(
-        "who takes its reserved place has it already",
+        "a pod on its reserved place has it already",
         Scene([FULL], [PodGroupCase(1, reserved_places=((0, GPU),))], bound(limit=1, allocated=1)),
         ["0: 0!"],
     ),
@@ -302,7 +308,7 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["0 ExceedsLimit"],
     ),
     Case(
-        "no room for others is none for who has a reserved place no longer",
+        "without free resources a released place is not got again",
         Scene(
             [FULL], [PodGroupCase(1), PodGroupCase(1, reserved_places=((0, GPU),)), PodGroupCase(1)]
         ),
@@ -317,7 +323,7 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["1: 0!", "2: 0!", "0 NoCapacity"],
     ),
     Case(
-        "who could not be near others can be, once they are there",
+        "a pod can be near others once they are there",
         Scene(
             [SnapshotNode(labels=(0,))],
             [
@@ -350,7 +356,7 @@ def test_incomplete_podsets_are_reported() -> None:
 
 
 def test_what_can_never_join_is_reported() -> None:
-    """One of two sub-groups starts; of the other a pod waits that nobody will join."""
+    """One of two sub-groups starts; of the other a pod waits that no other will join."""
     build = Builder(nodes=EIGHT)
     first, second = (
         PodSet("a", 1, build.waiting_pods(1, GPU)),

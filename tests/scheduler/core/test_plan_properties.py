@@ -43,8 +43,8 @@ def test_a_plan_keeps_what_must_hold(snapshot: Snapshot, packs: bool) -> None:
 
 @many
 @given(snapshots())
-def test_nobody_is_sent_where_it_cannot_run(snapshot: Snapshot) -> None:
-    """Labels, taints, faults and size hold for all, whoever has a reserved place there."""
+def test_no_pod_is_sent_where_it_cannot_run(snapshot: Snapshot) -> None:
+    """Labels, taints, faults and size hold for all, whatever is reserved there."""
     for allocation in plan(snapshot, POLICIES).allocations:
         for pod, node in (*allocation.binds, *allocation.nominations):
             assert _can_take(snapshot, node, snapshot.signatures[snapshot.pods.signature[pod]])
@@ -70,7 +70,7 @@ def _can_take(snapshot: Snapshot, node: int, one: SchedulingSignature) -> bool:
 
 @many
 @given(snapshots())
-def test_everybody_who_waits_hears_something(snapshot: Snapshot) -> None:
+def test_each_waiting_podgroup_gets_a_reason(snapshot: Snapshot) -> None:
     """Each pod that waits is placed, or its PodGroup is told why not."""
     got = plan(snapshot, POLICIES)
     placed = {pod for it in got.allocations for pod, _ in (*it.binds, *it.nominations)}
@@ -103,7 +103,7 @@ def test_the_same_snapshot_has_the_same_plan(snapshot: Snapshot) -> None:
 @some
 @given(snapshots())
 def test_a_plan_leaves_no_garbage(snapshot: Snapshot) -> None:
-    """All of it goes when it is done with; to look through it would hold up everybody."""
+    """All of it goes when it is done with; to look through it would hold up all."""
     plan(snapshot, POLICIES)
     gc.disable()
     gc.freeze()  # only what the second plan makes is looked through
@@ -120,8 +120,8 @@ def test_a_plan_leaves_no_garbage(snapshot: Snapshot) -> None:
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) -> None:
     """A second plan on what came of the first one decides nothing, but to take back what it lent.
 
-    Nobody loses in a plan what it was given there: of what is lent for want of room in one place,
-    somebody may be owed some, and have room with it.
+    No queue loses in a plan what it was given there: of what is over quota for want of one node,
+    a queue may have a right to some, and fit with it.
     """
     first = plan(snapshot, POLICIES)
     then = after_plan(snapshot, first)

@@ -50,7 +50,7 @@ def test_what_failed_may_fit_for_others_later() -> None:
 
 
 def test_reasons_are_true_of_the_end() -> None:
-    """Who failed while there was enough in pieces is told that nothing is left."""
+    """A PodGroup that failed as Fragmented gets NoCapacity when nothing is left."""
     build = Builder([SnapshotNode(gpu=8, used_gpu=4), SnapshotNode(gpu=8, used_gpu=4)])
     for gpus in (5, 4, 4, 5):
         build.uniform_podgroup(1, signature(gpu=gpus))
@@ -86,8 +86,8 @@ def test_a_podgroup_that_grows_after_a_failure_has_no_reason() -> None:
     assert plan_result.rejections == ()
 
 
-def test_reserved_places_alone_are_taken_by_nobody() -> None:
-    """Nothing would hold them; who has a pod there takes them."""
+def test_no_podgroup_takes_reserved_places_alone() -> None:
+    """Nothing would hold them; a PodGroup with a pod there takes them."""
     build = Builder([SnapshotNode()])
     row = build.signature_row(signature(gpu=1))
     later = PodSet("b", 2, expected=2, expected_signature=row)

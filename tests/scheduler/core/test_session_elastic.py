@@ -38,7 +38,7 @@ ONES: list[Case[tuple[int, int, int], tuple[int, str]]] = [
     Case("it lacks one", (1, 1, 2), (1, "")),
     Case("it lacks two, and three wait", (1, 3, 3), (2, "ForbiddenQueue")),
     Case("it needs none", (1, 1, 0), (0, "ForbiddenQueue")),
-    Case("nobody waits", (2, 0, 2), (0, "")),
+    Case("no pod waits", (2, 0, 2), (0, "")),
 ]
 
 
@@ -61,7 +61,7 @@ def test_it_is_reported_what_keeps_it_from_being_whole() -> None:
 
 
 def two_podsets(minimum: int, reserved_places: tuple[ReservedPlace, ...]) -> Plan:
-    """Plan for a PodGroup whose first PodSet runs, and a pod of whose second one waits."""
+    """Plan for a PodGroup with a first PodSet that runs, and a waiting pod of the second one."""
     builder = Builder([SnapshotNode(gpu=8)])
     row = builder.signature_row(ONE)
     builder.pod_on_node(0, row)

@@ -45,7 +45,7 @@ def test_durations(case: Case[str, int | str]) -> None:
 
 
 def test_each_action_has_its_own() -> None:
-    """And nothing is promised unless somebody says so."""
+    """And there is no minimum runtime unless it is configured."""
     assert build_policies(PolicySelection()).min_runtime == MinRuntime(
         0, 0, from_victim_queue=False
     )
@@ -57,7 +57,7 @@ def test_each_action_has_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "from_victim_queue"), [("lca", False), ("queue", True), ("x", False)]
 )
-def test_who_is_asked(text: str, from_victim_queue: bool) -> None:
+def test_which_queue_counts(text: str, from_victim_queue: bool) -> None:
     """KAI's choice is where the ways part."""
     choice = chosen(reclaimResolveMethod=text)
     found = build_policies(choice).min_runtime
@@ -69,7 +69,7 @@ def test_who_is_asked(text: str, from_victim_queue: bool) -> None:
 
 
 def test_it_may_be_off() -> None:
-    """Then nobody's word counts."""
+    """Then no queue's setting counts."""
     assert (
         build_policies(
             PolicySelection(plugins={"minruntime": PluginSelection(enabled=False)})

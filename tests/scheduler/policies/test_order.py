@@ -1,4 +1,4 @@
-"""Within a queue, who is more important goes first."""
+"""Within a queue, the PodGroup with the larger priority comes first."""
 
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
 from scheduler.policies.order import elastic, priority
@@ -14,6 +14,6 @@ def unit(important: int) -> PodGroupInfo:
     return PodGroupInfo("it", 0, important, is_preemptible=True, tree=PodSet("a", 1))
 
 
-def test_who_lacks_something_comes_first() -> None:
-    """Then who has just what it needs, however important it is."""
+def test_a_podgroup_below_its_minimum_comes_first() -> None:
+    """Then a PodGroup at its minimum, whatever its priority."""
     assert elastic(unit(1), -1) < elastic(unit(9), 0) < elastic(unit(99), 1)

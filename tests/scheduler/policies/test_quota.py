@@ -53,7 +53,7 @@ BOUNDS: list[Case[Given, list[Bound]]] = [
         [],
     ),
     Case(
-        "who gives something back may",
+        "a PodGroup that releases something may",
         Given(team=(0, 0, 0), has=(5, 5, 5), asked=(-1, 0, -1)),
         [],
     ),
@@ -81,7 +81,7 @@ def unit(*, is_preemptible: bool) -> PodGroupInfo:
 
 @pytest.mark.parametrize("case", BOUNDS, ids=ids)
 def test_bounds(case: Case[Given, list[Bound]]) -> None:
-    """A limit is for all, a quota for who cannot be preempted."""
+    """A limit is for all PodGroups, a quota for non-preemptible ones."""
     passed = tuple(QueueBoundExceeded(*bound) for bound in case.want)
     details = passed[0]._replace(others=passed[1:]) if passed else None
     requested = case.given.asked
@@ -98,7 +98,7 @@ def test_bounds(case: Case[Given, list[Bound]]) -> None:
 
 
 def test_a_quota_counts_what_is_fixed_and_a_limit_everything() -> None:
-    """What can be preempted is in nobody's way."""
+    """A preemptible PodGroup is in no other's way."""
     got = usage(Given(team=(1, 1, 1)), "quota")
     got.allocated[1][:] = [9, 9, 9]
     assert within_quota(got, unit(is_preemptible=False), (1, 1, 1)) is None

@@ -95,7 +95,7 @@ def test_faults(case: Case[PolicySelection, list[str]]) -> None:
     assert all(text.startswith(want) for text, want in zip(report, case.want, strict=True))
 
 
-def test_what_nobody_chose_is_as_kai_has_it() -> None:
+def test_what_is_not_configured_is_as_in_kai() -> None:
     """Weights far apart: each step decides only where those before it say the same."""
     got = build_policies(PolicySelection())
     weights = [weight for weight, _ in got.scores]
@@ -163,8 +163,8 @@ def test_what_is_off_is_left_out(case: Case[tuple[str, ...], tuple[int, int, int
     assert counted(build_policies(without(*case.given))) == case.want
 
 
-def test_on_is_what_nobody_turned_off() -> None:
-    """Whoever only gives arguments does not turn a plugin off."""
+def test_plugins_are_on_unless_turned_off() -> None:
+    """A plugin with arguments only is not turned off."""
     both = PolicySelection(
         plugins={"priority": PluginSelection(True), "elastic": PluginSelection()}
     )

@@ -49,7 +49,7 @@ LIKED: list[Case[tuple[int, int, int], tuple[float, float]]] = [
     Case("less than nothing is nothing", (-8, 8, 8), (1, 0)),
     Case("packing looks at the room, spreading at the part", (4, 4, 16), (0.75, 1)),
     Case("a node that has nothing of it", (0, 0, 8), (1, 0)),
-    Case("nobody has anything of it", (0, 0, 0), (1, 0)),
+    Case("no node has any of it", (0, 0, 0), (1, 0)),
 ]
 
 
@@ -69,7 +69,7 @@ def test_each_kind_has_its_own(gpu: int, want: float) -> None:
 
 
 @pytest.mark.parametrize(("gpu", "want"), [(0, [0, 1]), (0.5, [0, 0]), (8, [0, 0])])
-def test_nodes_without_gpus_are_liked_by_who_needs_none(gpu: float, want: list[int]) -> None:
+def test_pods_without_gpus_prefer_nodes_without_gpus(gpu: float, want: list[int]) -> None:
     """Pods with GPUs have no opinion."""
     has = np.array([True, False])
     seats = NodeFeatures(

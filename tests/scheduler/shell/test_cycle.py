@@ -209,7 +209,7 @@ async def test_places_are_reserved_before_anything_relies_on_them(
         assert _reservation(harness) == ""
 
 
-async def test_nothing_is_bound_whose_places_cannot_be_reserved(harness: SchedulerHarness) -> None:
+async def test_nothing_is_bound_if_its_places_cannot_be_reserved(harness: SchedulerHarness) -> None:
     """Without its reserved places the PodGroup could be stuck half way."""
     harness.api.refuse_with = lambda what: 503 if what == "patch podgroups s" else None
     harness.api.put(node("a", gpu=2), *staged())

@@ -31,7 +31,7 @@ def test_a_plan_has_all_actions_by_default() -> None:
     assert build_policies(policy_selection(PolicySettings())).actions == ACTIONS
 
 
-def test_a_site_may_take_nothing_from_anybody() -> None:
+def test_a_configuration_may_evict_no_pod() -> None:
     """The site names the actions."""
     assert build_policies(policy_selection(PolicySettings(actions="allocate"))).actions == (
         "allocate",
@@ -70,7 +70,7 @@ def test_placement_of_each_kind(placement: str, *, likes_room: bool) -> None:
     assert score(signature(), full) > score(signature(), empty)
 
 
-def test_who_loses_first() -> None:
+def test_which_victims_come_first() -> None:
     """As KAI has it, unless a site says otherwise."""
     settings = PolicySettings.model_validate({"victims": "least-work-lost"})
 

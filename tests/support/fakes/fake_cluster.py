@@ -78,8 +78,8 @@ class FakeCluster:
         self.refuse_with: Callable[[str], RefusedRequest | None] = lambda _: None
         self.delay_s: Callable[[str], float] = lambda _: 0.0  # before it does what is asked
         self.holds_back_events = False
-        self.may_use: Final[dict[str, bool]] = {}  # by queue; nobody else
-        self.access_reviews: Final[list[Fields]] = []  # who may use what
+        self.may_use: Final[dict[str, bool]] = {}  # by queue; not listed is forbidden
+        self.access_reviews: Final[list[Fields]] = []  # the users and queues that were asked for
         self.keeps_deleted_pods = False  # a pod that is deleted is going, and stays
         self._objects: Final[dict[tuple[str, str], Fields]] = {}
         self._pending_events: Final[list[tuple[str, str, Fields | None]]] = []
@@ -121,7 +121,7 @@ class FakeCluster:
         found: Fields = next(it.body for it in self.writes if it.what == what)
         return found
 
-    # Who hears of it
+    # What receives the changes
 
     def deliver_to(self, live: ClusterCache, cycle: Cycle | None = None) -> None:
         """Tell everything, and all news from now on."""

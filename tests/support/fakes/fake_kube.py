@@ -31,11 +31,11 @@ class _Stream:
 
 
 class FakeKube:
-    """The objects of one kind, and everybody who follows them."""
+    """The objects of one kind, and all watches of them."""
 
     def __init__(self, piece_bytes: int = 1 << 16) -> None:
         self.requests: list[Request] = []
-        self.is_behind = False  # whoever wants to follow is told to list, and the other way round
+        self.is_behind = False  # every watch is then refused with 410: list again
         self._piece_bytes = piece_bytes
         self._objects: dict[str, dict[str, Any]] = {}
         self._version = 0
@@ -93,7 +93,7 @@ class FakeKube:
         self._send("BOOKMARK", line)
 
     def compact(self) -> None:
-        """Compact the history: who continues from before now is told that it expired."""
+        """Compact the history: a watch from before now is answered that it expired."""
         self._oldest = self._version
         self._lists.clear()
 
@@ -196,7 +196,7 @@ class FakeKube:
             return None
         status = self._refusals.pop(0)
         if status == 0:
-            raise unavailable(request, "nobody answers", was_sent=False)
+            raise unavailable(request, "no answer", was_sent=False)
         return _error_answer(status)
 
 

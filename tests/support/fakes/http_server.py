@@ -69,7 +69,7 @@ class ServerConnection:
         await asyncio.gather(pass_on(self._reader, writer), pass_on(reader, self._writer))
 
     async def note_end(self) -> None:
-        """Take note of the end, whoever makes it."""
+        """Take note of the end, on whichever side it comes from."""
         with suppress(OSError):
             await self._writer.wait_closed()
         self.is_closed.set()

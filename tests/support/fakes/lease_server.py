@@ -1,6 +1,6 @@
 """A Lease without an API server: compared versions, and a network for each process that fails.
 
-Requests that were sent are carried out even when nobody waits for the answer any more.
+Requests that were sent are carried out even when the client no longer waits for the answer.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class LeaseServer:
             self._write(self.record)
 
     def delete(self) -> None:
-        """Take it away under whoever holds it."""
+        """Take it away from its holder."""
         self.record = None
 
     def _write(self, record: LeaseRecord) -> LeaseRecord:

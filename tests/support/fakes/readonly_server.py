@@ -54,7 +54,7 @@ class ReadOnlyApiServer:
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Refuse: nobody follows anything here."""
+        """Refuse: nothing is watched here."""
         raise NotImplementedError
 
     async def close(self) -> None:

@@ -101,7 +101,7 @@ def _relocated_places(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int
 
 
 def _wrong_evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Nobody is evicted twice, in part, for nobody, or who may not be."""
+    """No PodGroup is evicted twice, in part, for no reclaimer, or if it cannot be evicted."""
     gone = Counter(pod for it in plan.evictions for pod in it.pods)
     awaiting = {it.podgroup for it in plan.allocations if it.nominations or it.reservations} | {
         NONE
@@ -115,7 +115,7 @@ def _wrong_evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     owning_jobsets = {it.owning_jobset for it in snapshot.podgroups if it.owning_jobset}
     for it in plan.evictions:
         if it.preemptor not in awaiting:
-            yield f"{snapshot.podgroups[it.podgroups[0]].name} is evicted for nobody"
+            yield f"{snapshot.podgroups[it.podgroups[0]].name} is evicted for no PodGroup"
         whole = {row for row in it.podgroups if it.is_whole}
         whole |= {
             row for row in it.podgroups if snapshot.podgroups[row].owning_jobset in owning_jobsets
@@ -126,12 +126,12 @@ def _wrong_evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 
 def _protected_evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Nobody loses anything who may not; for nobody only those do who are stale."""
+    """Only PodGroups that may be evicted lose pods; without a reclaimer only stale ones do."""
     given = {it.podgroup for it in plan.allocations}
     started = {it.podgroup for it in plan.allocations if it.binds or it.nominations}
     for it in plan.evictions:
         if it.preemptor == NONE and not (it.is_whole and _is_stale(snapshot, it)):
-            yield f"{snapshot.podgroups[it.podgroups[0]].name} is evicted for nobody"
+            yield f"{snapshot.podgroups[it.podgroups[0]].name} is evicted for no PodGroup"
         for row in {int(snapshot.pods.podgroup[pod]) for pod in it.pods}:
             podgroup = snapshot.podgroups[row]
             may_go = (
@@ -150,7 +150,7 @@ def _is_stale(snapshot: Snapshot, one: Eviction) -> bool:
 
 
 def _below_minimum(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Who does not lose all loses nothing of what it needs."""
+    """Nothing of a minimum is evicted unless all of the PodGroup is."""
     lost: dict[int, set[int]] = {}
     for it in plan.evictions:
         for row in it.podgroups if not it.is_whole else ():
@@ -291,7 +291,7 @@ def _count_placed(
 
 
 def _over_limit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """No queue passes a limit, and what cannot be preempted no quota; who had more may keep it."""
+    """No queue exceeds a limit, and no non-preemptible usage a quota; what was above may stay."""
     usage, before = Usage(snapshot.queues), Usage(snapshot.queues)
     for row, shape, number in _charged(snapshot, plan):
         podgroup = snapshot.podgroups[row]
@@ -309,7 +309,7 @@ def _over_limit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 
 def _over_limit_on_nodes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """No queue has more on nodes than its limit, with those who go; who had more binds nothing."""
+    """No queue has more on nodes than its limit, with terminating pods; above it binds nothing."""
     queues = snapshot.queues
     if not queues.releasing and not plan.evictions:
         return  # there is no more on nodes than is allocated

@@ -74,7 +74,7 @@ PLAIN: Final = SnapshotOptions(False, False, False, PLAIN_SIGNATURES)
 
 
 def no_pod_affinity(nodes: int, **more: Any) -> PodRelations:
-    """Return neighbours of which nobody is there yet: one selector, one term, two claims."""
+    """Return neighbours without any pod yet: one selector, one term, two volume claims."""
     none = np.zeros((1, nodes), dtype=np.int32)
     table: dict[str, Any] = {
         "selector_counts": none,

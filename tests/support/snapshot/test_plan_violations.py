@@ -97,14 +97,14 @@ BROKEN: list[Case[tuple[PodGroupAllocation, ...], list[str]]] = [
         [CAPACITY.format(0), IDLE.format(0)],
     ),
     Case("what is not idle yet", (binds(PODGROUP, 0, 1),), [IDLE.format(1)]),
-    Case("who waits needs nothing idle", (nominates(PODGROUP, 0, 1),), []),
+    Case("a nominated pod needs nothing idle", (nominates(PODGROUP, 0, 1),), []),
     Case("too many wait", (nominates(PODGROUP, 1, 1),), [CAPACITY.format(1)]),
     Case(
         "an overcommitted node gets no worse",
         (binds(SUBGROUPS, 2),),
         [CAPACITY.format(2), IDLE.format(2)],
     ),
-    Case("who takes its slots adds nothing", (binds(RESERVED_PLACES, 2, 2),), []),
+    Case("a pod on its reserved place adds nothing", (binds(RESERVED_PLACES, 2, 2),), []),
     Case("half a gang", (binds(PODGROUP, 0),), ["unit-0 is bound in part"]),
     Case(
         "half of it waits",
@@ -146,8 +146,8 @@ BOUNDS: list[Case[tuple[dict[str, int], tuple[PodGroupAllocation, ...]], list[st
         ({"limit": 2, "allocated": 1}, (binds(PODGROUP, 0, 0),)),
         [LIMIT],
     ),
-    Case("who waits counts", ({"limit": 1}, (nominates(PODGROUP, 0, 0),)), [LIMIT]),
-    Case("who was above stays there", ({"limit": 1, "allocated": 9}, ()), []),
+    Case("a nominated pod counts", ({"limit": 1}, (nominates(PODGROUP, 0, 0),)), [LIMIT]),
+    Case("a queue that was above its limit may stay there", ({"limit": 1, "allocated": 9}, ()), []),
     Case("reservations count", ({"limit": 2}, (reserves(binds(EXPECTED, 0, 0), 1),)), [LIMIT]),
     Case("slots are given up", ({"limit": 2, "allocated": 2}, (binds(RESERVED_PLACES, 2, 2),)), []),
     Case("up to the quota", ({"quota": 2}, (binds(NON_PREEMPTIBLE, 0, 0),)), []),
@@ -183,7 +183,7 @@ def test_a_parent_has_bounds_too() -> None:
 
 
 def test_what_goes_is_on_nodes_until_it_is_gone() -> None:
-    """Nothing is bound beside it past a limit; who waits is not there yet."""
+    """Nothing is bound beside it past a limit; a nominated pod is not there yet."""
     build = Builder(nodes=NODES, queues=[SnapshotQueue("all", limit=2, quota=UNBOUND)])
     build.terminating.append(ReleasingAmount(0, 1, (0, 0, 1000)))
     build.uniform_podgroup(2, ONE)
@@ -195,7 +195,7 @@ def test_what_goes_is_on_nodes_until_it_is_gone() -> None:
 
 
 def crowded() -> Snapshot:
-    """Return who waits, and who run: one whole, one with a pod on top, one of two children."""
+    """Return a waiting PodGroup and running ones: at its minimum, with a surplus pod, nested."""
     build = Builder(nodes=[SnapshotNode(gpu=9)], queues=[SnapshotQueue("all", quota=UNBOUND)])
     build.uniform_podgroup(1, ONE)
     build.running_podgroup([0, 0], ONE)
@@ -218,7 +218,7 @@ def evicts(podgroup: int, *pods: int, is_whole: bool = False) -> Eviction:
 
 NEEDED: Final = "unit-{} loses what it needs"
 
-# who goes -> what that breaks
+# what is evicted -> what that breaks
 EVICTED: list[Case[tuple[Eviction, ...], list[str]]] = [
     Case("all of a unit", (evicts(1, 1, 2, is_whole=True),), []),
     Case("a part of what it needs", (evicts(1, 2),), [NEEDED.format(1)]),
@@ -242,14 +242,17 @@ def test_what_is_taken(case: Case[tuple[Eviction, ...], list[str]]) -> None:
 @pytest.mark.parametrize(
     ("given", "want"),
     [
-        ((), ["unit-1 is evicted for nobody"]),
-        ((PodGroupAllocation(0, binds=(PodPlacement(0, 0),)),), ["unit-1 is evicted for nobody"]),
+        ((), ["unit-1 is evicted for no PodGroup"]),
+        (
+            (PodGroupAllocation(0, binds=(PodPlacement(0, 0),)),),
+            ["unit-1 is evicted for no PodGroup"],
+        ),
         ((PodGroupAllocation(0, nominations=(PodPlacement(0, 0),)),), []),
     ],
-    ids=["nobody", "who need not wait", "who waits for it"],
+    ids=["no PodGroup", "a PodGroup that need not wait", "a PodGroup that waits for it"],
 )
 def test_a_victim_needs_a_claimant(given: tuple[PodGroupAllocation, ...], want: list[str]) -> None:
-    """For who is given something that is to be released."""
+    """For a PodGroup that is nominated to what is released."""
     made = replace(plan(*given), evictions=(evicts(1, 1, 2, is_whole=True),))
     assert list(plan_violations(crowded(), made)) == want
 

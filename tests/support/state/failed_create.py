@@ -1,4 +1,4 @@
-"""A JobSet whose Job cannot create its three pods, and its events."""
+"""A JobSet with a Job that cannot create its three pods, and its events."""
 
 from typing import Any, Final
 

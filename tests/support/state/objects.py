@@ -100,7 +100,7 @@ def group(name: str, *, meta: Fields | None = None, **spec: Any) -> Fields:
 
 
 def gang(name: str, count: int) -> list[Fields]:
-    """Return a group, all of whose pods are needed, and these: one GPU each."""
+    """Return a PodGroup that needs all its pods, and these: one GPU each."""
     pods = [pod(f"{name}{i}", name) for i in range(count)]
     return [group(name, minMember=count), *pods]
 

@@ -287,7 +287,7 @@ _CONSTRAINTS: Final[list[Fields]] = [
     {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "d"}}]},
     {"volumes": [{"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
     {"schedulerName": "other"},
-    {"schedulingGates": [{"name": "somebody"}]},
+    {"schedulingGates": [{"name": "example"}]},
     {"asks": {"new": "1", "cpu": "2"}},
     {"asks": {"cpu": "wrong"}},
     {"asks": {"cpu": "-1"}},

@@ -1,6 +1,6 @@
 """Transitions of a small cluster: the objects before, and the changes.
 
-Each turn is one that a state would get wrong if it did not know whom a change concerns.
+Each turn is one that a state would get wrong if it did not know which objects a change concerns.
 """
 
 import json
@@ -99,17 +99,17 @@ _POD_TRANSITIONS: Final = [
     Transition("a pod is another", [pod("p")], [pod("p", meta={"uid": "z"})]),
     Transition("a pod changes its group", [group("g"), pod("p")], [pod("p", "g")]),
     Transition(
-        "who is alone changes its queue",
+        "a pod without a PodGroup changes its queue",
         [pod("p")],
         [pod("p", labels={"kai.scheduler/queue": "r"})],
     ),
     Transition(
-        "who was the first goes",
+        "the first pod is deleted",
         [group("g"), *(pod(n, "g", asks={"cpu": "-1"}) for n in "xy")],
         [deleted(pod("x"))],
     ),
     Transition(
-        "who goes makes room for another",
+        "a deleted pod makes room for another",
         [pod("x", node="a")],
         [deleted(pod("x")), pod("y", schedulerName="z")],
     ),
@@ -156,7 +156,7 @@ _POD_TRANSITIONS: Final = [
         [pod("l", "g", "l-replica-0", node="b")],
     ),
     Transition(
-        "who holds slots has nothing any more",
+        "a PodGroup with reserved places has no pods any more",
         [_PODGROUP_WITH_RESERVATION, _RUNNING_POD],
         [deleted(pod("n"))],
     ),
@@ -201,18 +201,21 @@ _NODE_TRANSITIONS: Final = [
         [node("b", spec={"taints": [{"key": "k", "effect": "NoExecute"}]})],
     ),
     Transition(
-        "who is going is overdue", [group("g"), pod("p", "g", node="a", meta=_TERMINATING)], [], 90
+        "a terminating pod is overdue",
+        [group("g"), pod("p", "g", node="a", meta=_TERMINATING)],
+        [],
+        90,
     ),
     Transition(
-        "who is overdue is not, by another clock", [pod("p", node="a", meta=_TERMINATING)], [], -90
+        "an overdue pod is not, by another clock", [pod("p", node="a", meta=_TERMINATING)], [], -90
     ),
     Transition(
-        "somebody speaks of others",
+        "a pod has terms about others",
         [pod("p", node="a", labels={"app": "a"})],
         [pod("q", affinity=_affinity())],
     ),
     Transition(
-        "who spoke of others is gone",
+        "the pod with terms about others is deleted",
         [pod("p", node="a", labels={"app": "a"}), pod("q", affinity=_affinity())],
         [deleted(pod("q"))],
     ),
@@ -227,12 +230,12 @@ _NODE_TRANSITIONS: Final = [
         [make_object("Namespace", "ns", {"labels": {"team": "t"}})],
     ),
     Transition(
-        "somebody asks for an index",
+        "a pod requests an index",
         [pod(n, labels={_INDEX: n}) for n in "01"],
         [pod("q", affinity=_affinity(labelSelector={"matchLabels": {_INDEX: "1"}}))],
     ),
     Transition(
-        "nobody asks for an index any more",
+        "no pod requests an index any more",
         [
             *(pod(n, labels={_INDEX: n}) for n in "01"),
             pod("q", affinity=_affinity(labelSelector={"matchLabels": {_INDEX: "1"}})),
@@ -282,7 +285,7 @@ _NODE_TRANSITIONS: Final = [
         [_claim("ReadWriteOnce", "v")],
     ),
     Transition(
-        "who was awaited is no longer",
+        "an expected pod is expected no longer",
         [
             group(
                 "g",
@@ -295,7 +298,7 @@ _NODE_TRANSITIONS: Final = [
         [group("g", subGroups=_SUBGROUPS)],
     ),
     Transition(
-        "who comes later is written anew",
+        "the expected pods are written anew",
         [
             group(
                 "g",
@@ -310,12 +313,12 @@ _NODE_TRANSITIONS: Final = [
         "a node has a smaller share", [pod("p", node="a")], [node("a", gpu=2, labels={"zone": "x"})]
     ),
     Transition(
-        "another has the number of who went",
+        "another pod has the number of a deleted one",
         [pod("p"), pod("r", labels={"app": "a"}), pod("q", affinity=_affinity())],
         [deleted(pod("r")), pod("s", labels={"app": "b"}, asks={"cpu": "3"})],
     ),
     Transition(
-        "another asks less than who went",
+        "another pod requests less than the deleted one",
         [pod("p", asks={"cpu": "3"})],
         [deleted(pod("p")), pod("q", asks={"cpu": "1"})],
     ),
@@ -330,12 +333,12 @@ _NODE_TRANSITIONS: Final = [
         [pod("p", "g")],
     ),
     Transition(
-        "another waits where somebody was promised a node",
+        "another waits where a pod was nominated",
         [pod("p", status={"nominatedNodeName": "b"})],
         [deleted(pod("p")), pod("q", asks={"cpu": "3"})],
     ),
     Transition(
-        "nobody is left who was promised a node",
+        "no nominated pod is left",
         [pod("p", status={"nominatedNodeName": "b"})],
         [deleted(pod("p")), deleted(node("b"))],
     ),
@@ -392,12 +395,12 @@ _OF_MOVED: list[ObjectChange] = [
 ]
 
 _RELOCATION_TRANSITIONS: Final = [
-    Transition("somebody moves", _OF_MOVED, [_MOVED]),
-    Transition("who moves is awaited no longer", [*_OF_MOVED, _MOVED], [pod("p")], 61),
+    Transition("a PodGroup is relocated", _OF_MOVED, [_MOVED]),
+    Transition("a relocated PodGroup is awaited no longer", [*_OF_MOVED, _MOVED], [pod("p")], 61),
     Transition("nor is the rest of it", [*_OF_MOVED, _MOVED], [pod("p")], 121),
-    Transition("who moves is given up", [*_OF_MOVED, _MOVED], [deleted(_OF_MOVED[1])]),
+    Transition("a relocated PodGroup is given up", [*_OF_MOVED, _MOVED], [deleted(_OF_MOVED[1])]),
     Transition(
-        "its user suspends who moves",
+        "its user suspends a relocated TrainJob",
         [*_OF_MOVED, _MOVED],
         [
             group(
@@ -431,9 +434,7 @@ _MISPLACED_TRANSITIONS: Final = [
     Transition("a group is made again", _OVERDUE, [group("pg-j-u")]),
     Transition("a group is not made again: its JobSet goes", _OVERDUE, [deleted(_OVERDUE[0])]),
     Transition("nor if its TrainJob goes", _OVERDUE, [deleted(_OVERDUE[1])]),
-    Transition(
-        "a TrainJob comes whose group is missing", [_OVERDUE[0], _OVERDUE[2]], [_OVERDUE[1]]
-    ),
+    Transition("a TrainJob without its PodGroup comes", [_OVERDUE[0], _OVERDUE[2]], [_OVERDUE[1]]),
     Transition(
         "a pod that runs names a sub-group that its group does not have",
         _MISPLACED[:1],

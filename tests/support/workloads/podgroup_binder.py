@@ -101,7 +101,7 @@ def is_stage_over(after: Obj, pods: Iterable[_PodFacts], own: Iterable[_PodFacts
 def _bindable_of_tree(
     group: Obj, own: list[_PodFacts], pods: list[_PodFacts]
 ) -> Callable[[_PodFacts], bool]:
-    """Return who may be bound: those that come later as they come, the others all or none."""
+    """Return the pods that may be bound: expected pods as they come, the others all or none."""
     spec = group["spec"]
     output = json.loads((group["metadata"].get("annotations") or {}).get(_ANTICIPATED) or "{}")
     later = {

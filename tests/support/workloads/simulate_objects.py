@@ -127,7 +127,7 @@ def trainjob(name: str, runtime: str, nodes: int = 2, queue: str = "team-a") -> 
 
 
 def staged_trainjob(nodes: int = 3) -> list[Fields]:
-    """Return a TrainJob whose launcher is made later, and its runtime."""
+    """Return a TrainJob with a launcher that is created later, and its runtime."""
 
     def job(name: str, **more: Any) -> Fields:
         limits = {"limits": {"nvidia.com/gpu": 1}}

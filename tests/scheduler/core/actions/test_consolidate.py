@@ -1,4 +1,4 @@
-"""Who is moved for whom, and to where: the action consolidation."""
+"""Which PodGroup is relocated for which, and to where: the action consolidation."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,7 @@ def scattered(*sizes: SchedulingSignature, **more: Any) -> Builder:
 
 
 def described(answer: Plan) -> str:
-    """Return who is moved for whom, and to which nodes."""
+    """Return which PodGroup is relocated for which, and to which nodes."""
     reserved_places = {
         it.podgroup: [f"{n}x{node}" for _, node, n, _ in it.reservations]
         for it in answer.relocations
@@ -90,7 +90,7 @@ def elastic() -> Builder:
 
 
 def jobset(**more: Any) -> Builder:
-    """Return a JobSet of two PodGroups, each on a node of its own, and who needs a node."""
+    """Return a JobSet of two PodGroups, each on a node of its own, and one that needs a node."""
     builder = cluster()
     builder.running_podgroup([0], ONE, owning_jobset="j")
     builder.running_podgroup([1], ONE, owning_jobset="j", **more)
@@ -98,7 +98,7 @@ def jobset(**more: Any) -> Builder:
 
 
 def two_podsets(*, mixed: bool = False, older: bool = False) -> Builder:
-    """Return a PodGroup of two PodSets that ask for different things, and who needs its node."""
+    """Return a PodGroup of two PodSets with different requests, and one that needs its node."""
     builder = cluster()
     small, large = builder.signature_row(ONE), builder.signature_row(TWO)
     builder.pod_on_node(0, small)
@@ -117,7 +117,7 @@ def two_podsets(*, mixed: bool = False, older: bool = False) -> Builder:
 
 
 def pair(**more: Any) -> Builder:
-    """Return one job that could be moved, another that cannot, and who needs a node."""
+    """Return one job that could be moved, another that cannot, and a PodGroup that needs a node."""
     builder = cluster()
     builder.running_podgroup([0], ONE, **more)
     builder.running_podgroup([1], ONE, is_preemptible=False)
@@ -162,7 +162,7 @@ def lacking() -> Builder:
 
 
 def pinned() -> Builder:
-    """Return two jobs, the newer of which has no other node, and who needs a node."""
+    """Return two jobs, the newer without another node, and a PodGroup that needs a node."""
     builder = Builder([SnapshotNode(gpu=4, labels=(0,)), SnapshotNode(gpu=4, labels=(1,))])
     builder.running_podgroup([0], ONE)
     builder.running_podgroup(
@@ -172,7 +172,7 @@ def pinned() -> Builder:
 
 
 def two_queues() -> Builder:
-    """Return a queue with all it is due, whose job is moved for another one's."""
+    """Return a queue at its share, and one of its jobs that is moved for another queue's."""
     builder = cluster(SnapshotQueue("a", quota=4), SnapshotQueue("b", quota=0))
     builder.running_podgroup([0], TWO, queue="a")
     builder.running_podgroup([1], TWO, queue="a", is_preemptible=False)
@@ -195,29 +195,29 @@ PLANS: list[Case[Builder, str]] = [
     Case("PodSet by PodSet", two_podsets(), "0→1x1+1x1:2"),
     Case("not with mixed leaves", two_podsets(mixed=True), ""),
     Case("not PodSet by PodSet, beside an older attempt", two_podsets(older=True), ""),
-    Case("who has a place elsewhere", pinned(), "0→1x1:2"),
-    Case("who may be preempted", pair(), "0→1x1:2"),
-    Case("not who may not be", pair(is_preemptible=False), ""),
-    Case("not who stays", changed(non_evictable_reason="x"), ""),
-    Case("not who is short", changed(tree=PodSet("default", 2, running=1)), ""),
-    Case("not who is not to be moved", changed(may_relocate=False), ""),
-    Case("not who can hold nothing", changed(can_reserve=False), ""),
-    Case("not who holds something", changed(tree=RESERVED_PLACE), ""),
-    Case("not who has something in its way", changed(prefilter_failure=PREFILTER_FAILURE), ""),
-    Case("not who will not come back", changed(has_running=False), ""),
+    Case("a PodGroup that fits elsewhere", pinned(), "0→1x1:2"),
+    Case("a preemptible one", pair(), "0→1x1:2"),
+    Case("not a non-preemptible one", pair(is_preemptible=False), ""),
+    Case("not one that cannot be evicted", changed(non_evictable_reason="x"), ""),
+    Case("not one below its minimum", changed(tree=PodSet("default", 2, running=1)), ""),
+    Case("not one that may not be relocated", changed(may_relocate=False), ""),
+    Case("not one that cannot reserve", changed(can_reserve=False), ""),
+    Case("not one with a reserved place", changed(tree=RESERVED_PLACE), ""),
+    Case("not one with a failure of its own", changed(prefilter_failure=PREFILTER_FAILURE), ""),
+    Case("not one that will not come back", changed(has_running=False), ""),
     Case("not beside an older attempt", with_older(), ""),
     Case("there must be room in sum", waiting(scattered(FOUR, ONE)), ""),
-    Case("nobody fits where the preemptor lies", waiting(scattered(TWO, TWO, TWO)), ""),
-    Case("who cannot be preempted moves nobody", waiting(scattered(), is_preemptible=False), ""),
-    Case("nobody is moved for himself", lacking(), ""),
+    Case("no victim fits beside the preemptor", waiting(scattered(TWO, TWO, TWO)), ""),
+    Case("a non-preemptible one relocates none", waiting(scattered(), is_preemptible=False), ""),
+    Case("none is relocated for itself", lacking(), ""),
     Case("sixteen are looked at", crowd(16), " ".join(f"{i}→1x1:17" for i in range(15, -1, -1))),
     Case("and no more", crowd(17), ""),
 ]
 
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
-def test_who_is_moved(case: Case[Builder, str]) -> None:
-    """Who, for whom, and to where; and nothing about it is wrong."""
+def test_which_podgroup_is_relocated(case: Case[Builder, str]) -> None:
+    """Which one, for which, and to where; and nothing about it is wrong."""
     snapshot = case.given.snapshot()
 
     answer = plan(snapshot, POLICIES)
@@ -229,7 +229,7 @@ def test_who_is_moved(case: Case[Builder, str]) -> None:
 
 
 def labelled(snapshot: Snapshot) -> Snapshot:
-    """Return the same with one selector, of whose pods one is on the first node."""
+    """Return the same with one selector, with one of its pods on the first node."""
     counts = np.zeros((1, len(snapshot.nodes.names)), dtype=np.int32)
     counts[0, 0] = 1
     none = np.zeros((0, len(snapshot.nodes.names)), dtype=np.int32)
@@ -252,7 +252,7 @@ SPREAD = SpreadConstraint(
         pytest.param(replace(ONE, shared_devices=1), id="with a part of a device"),
     ],
 )
-def test_who_minds_his_neighbours_stays(one: SchedulingSignature) -> None:
+def test_a_pod_with_terms_about_others_is_not_relocated(one: SchedulingSignature) -> None:
     """Others may have gone elsewhere by the time it comes back."""
     builder = cluster()
     builder.running_podgroup([0], one)
@@ -261,7 +261,7 @@ def test_who_minds_his_neighbours_stays(one: SchedulingSignature) -> None:
     assert described(plan(labelled(waiting(builder).snapshot()), POLICIES)) == ""
 
 
-def test_nobody_is_moved_away_from_who_wants_to_be_near() -> None:
+def test_no_podgroup_is_relocated_away_from_a_pod_with_affinity() -> None:
     """The one that is chosen by the preemptor's affinity stays, and the other is moved."""
     builder = cluster()
     builder.running_podgroup([0], replace(ONE, matched_selectors=(0,)))
@@ -273,7 +273,7 @@ def test_nobody_is_moved_away_from_who_wants_to_be_near() -> None:
     assert described(plan(snapshot, POLICIES)) == "1→1x0:2"
 
 
-def test_the_claimant_does_not_grow_into_the_room_of_who_moves() -> None:
+def test_the_preemptor_does_not_grow_into_the_relocated_resources() -> None:
     """What it could have beyond what it needs comes after all places that are promised."""
     builder = cluster()
     builder.running_podgroup([0], ONE)
@@ -299,7 +299,7 @@ def test_how_many_are_looked_at_is_a_setting() -> None:
     assert [relocated(0), relocated(16), relocated(17), relocated(-1)] == [0, 0, 17, 17]
 
 
-def test_who_is_moved_loses_nothing_else() -> None:
+def test_a_relocated_podgroup_loses_nothing_else() -> None:
     """Nor does it claim anything: it is on its way."""
     queues = SnapshotQueue("a", quota=0), SnapshotQueue("b", quota=8)
     builder = cluster(*queues)
@@ -318,7 +318,7 @@ def test_who_is_moved_loses_nothing_else() -> None:
 
 
 def test_several_get_room_one_after_the_other() -> None:
-    """Each by others who move; nobody moves twice."""
+    """Each by relocating others; none is relocated twice."""
     builder = cluster(nodes=4)
     for node in range(4):
         builder.running_podgroup([node], TWO)
@@ -332,7 +332,7 @@ def test_several_get_room_one_after_the_other() -> None:
 
 
 def test_a_queue_at_its_limit_gets_nothing_by_relocating_others() -> None:
-    """Nobody has less by it."""
+    """No queue has less by it."""
     builder = cluster(SnapshotQueue("a", quota=-1), SnapshotQueue("b", quota=-1, limit=3))
     builder.running_podgroup([0], ONE, queue="a")
     builder.running_podgroup([1], ONE, queue="a")
@@ -346,7 +346,7 @@ def test_a_queue_at_its_limit_gets_nothing_by_relocating_others() -> None:
 
 
 def test_equals_are_not_tried_again() -> None:
-    """A claim that failed fails for equal PodGroups as long as nobody was placed."""
+    """A claim that failed fails for equal PodGroups as long as no pod was placed."""
     builder = scattered(TWO, ONE, TWO)
     for _ in range(5):
         waiting(builder)
@@ -355,7 +355,7 @@ def test_equals_are_not_tried_again() -> None:
 
 
 def test_no_gpus_may_be_taken() -> None:
-    """Who is moved is evicted as well."""
+    """A relocated PodGroup is evicted as well."""
     snapshot = waiting(scattered()).snapshot()
 
     assert described(plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0))) == ""
@@ -365,7 +365,11 @@ def test_no_gpus_may_be_taken() -> None:
 BROKEN: list[Case[Any, str]] = [
     Case("without a place", lambda _: (), "unit-1 is moved, and not to a place for each"),
     Case("two places", lambda it: (*it, *it), "unit-1 is moved, and not to a place for each"),
-    Case("who stays", lambda it: (*it, Relocation(0, ())), "unit-0 is moved, and not to a place"),
+    Case(
+        "a PodGroup without places",
+        lambda it: (*it, Relocation(0, ())),
+        "unit-0 is moved, and not to a place",
+    ),
     Case(
         "to where there is no room",
         lambda _: (Relocation(1, (Reservation("default", 1, 1, ReservationCause.MOVE),)),),
@@ -376,7 +380,7 @@ BROKEN: list[Case[Any, str]] = [
 
 @pytest.mark.parametrize("case", BROKEN, ids=ids)
 def test_what_is_broken_is_reported(case: Case[Any, str]) -> None:
-    """Whoever is moved, and nobody else, has a place for each pod, where there is room."""
+    """A relocated PodGroup, and no other, has a place for each pod, where it fits."""
     snapshot = waiting(scattered()).snapshot()
     answer = plan(snapshot, POLICIES)
 

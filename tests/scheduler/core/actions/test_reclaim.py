@@ -1,4 +1,4 @@
-"""Who loses what to whom: reclaim and preempt on small snapshots."""
+"""Which PodGroup loses pods to which: reclaim and preempt on small snapshots."""
 
 from dataclasses import replace
 from typing import Any
@@ -53,7 +53,7 @@ def waiting(builder: Builder, *gangs: tuple[int, Any], queue: str = "b", **more:
 
 
 def described(answer: Plan) -> str:
-    """Return who goes, for whom, and by what."""
+    """Return what is evicted, for which PodGroup, and by which action."""
     return " ".join(
         f"{','.join(map(str, it.podgroups))}:{len(it.pods)}→{it.preemptor}"
         for it in answer.evictions
@@ -114,7 +114,7 @@ def large_and_small() -> Builder:
 
 
 def apart() -> Builder:
-    """Return two nodes: who would lose first is on one, who makes room for four on the other."""
+    """Return two nodes: the first victim is on one, the one that frees four on the other."""
     builder = cluster(A, B, nodes=2, gpu=4)
     builder.running_podgroup([0], FOUR, queue="a")
     for _ in range(4):
@@ -131,7 +131,7 @@ def mixed() -> Builder:
 
 
 def sums() -> Builder:
-    """Return a department that would be at its share if a job went that gives nobody room.
+    """Return a department at its share only if a job is evicted that frees nothing useful.
 
     Its sister has one GPU more than its share, and the rest of a node that the job has not.
     """
@@ -152,7 +152,7 @@ def sums() -> Builder:
 
 
 def just_over() -> Builder:
-    """Return a node with two large jobs of A, whose quota is a little less."""
+    """Return a node with two large jobs of A, with a quota that is a little less."""
     builder = cluster(SnapshotQueue("a", quota=7), SnapshotQueue("b", quota=4))
     for _ in range(2):
         builder.running_podgroup([0], FOUR, queue="a")
@@ -174,9 +174,11 @@ PLANS: list[Case[Builder, str]] = [
     ),
     Case("not for what fits nowhere", waiting(borrowed(), (1, signature(gpu=9))), ""),
     Case("not for what all together do not leave", waiting(borrowed(), (2, signature(gpu=5))), ""),
-    Case("not from who cannot be preempted", waiting(borrowed(is_preemptible=False), (1, ONE)), ""),
+    Case("not from a non-preemptible one", waiting(borrowed(is_preemptible=False), (1, ONE)), ""),
     Case(
-        "not from who stays", waiting(borrowed(non_evictable_reason="for a reason"), (1, ONE)), ""
+        "not from one that cannot be evicted",
+        waiting(borrowed(non_evictable_reason="for a reason"), (1, ONE)),
+        "",
     ),
     Case(
         "not beyond what is due",
@@ -184,13 +186,13 @@ PLANS: list[Case[Builder, str]] = [
         "7:1→8 6:1→8 5:1→8 4:1→8 3:1→8",
     ),
     Case(
-        "who borrows too gets a fair share",
+        "a queue over quota too gets a fair share",
         waiting(borrowed(8, SnapshotQueue("b")), (1, FOUR)),
         "7:1→8 6:1→8 5:1→8 4:1→8",
     ),
     Case("and no more", waiting(borrowed(8, SnapshotQueue("b")), (5, ONE)), ""),
     Case(
-        "who could not be preempted borrows nothing",
+        "a non-preemptible one stays within the quota",
         waiting(borrowed(8, SnapshotQueue("b", quota=2)), (3, ONE), is_preemptible=False),
         "",
     ),
@@ -209,10 +211,10 @@ PLANS: list[Case[Builder, str]] = [
         waiting(large_and_small(), (1, TWO)),
         "4:1→5 3:1→5",
     ),
-    Case("nobody only to make it fair", waiting(sums(), (1, EIGHT), queue="s"), "0:1→5"),
+    Case("none only to make it fair", waiting(sums(), (1, EIGHT), queue="s"), "0:1→5"),
     Case("the last may be as large as it is", waiting(just_over(), (1, FOUR)), "1:1→2"),
     Case("for different pods as many as they need", mixed(), "7:1→8 6:1→8 5:1→8"),
-    Case("whoever can be spared is", waiting(apart(), (1, FOUR)), "4:1→5 3:1→5 2:1→5 1:1→5"),
+    Case("each that can be spared is", waiting(apart(), (1, FOUR)), "4:1→5 3:1→5 2:1→5 1:1→5"),
     Case(
         "smaller priorities go",
         waiting(ranked(50, 50, 50, 50), (1, TWO), queue="a", priority=60),
@@ -227,7 +229,7 @@ PLANS: list[Case[Builder, str]] = [
         "an equal one stays", waiting(ranked(60, 60, 60, 60), (1, TWO), queue="a", priority=60), ""
     ),
     Case(
-        "and who cannot be preempted",
+        "and a non-preemptible one",
         waiting(ranked(20, 20, 20, 20, is_preemptible=False), (1, TWO), queue="a", priority=60),
         "",
     ),
@@ -240,8 +242,8 @@ PLANS: list[Case[Builder, str]] = [
 
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
-def test_who_goes(case: Case[Builder, str]) -> None:
-    """Nobody without the placement that it makes possible."""
+def test_which_pods_are_evicted(case: Case[Builder, str]) -> None:
+    """No pod without the placement that its eviction makes possible."""
     snapshot = case.given.snapshot()
     answer = plan(snapshot, POLICIES)
     assert described(answer) == case.want
@@ -288,7 +290,7 @@ def test_a_placement_that_could_be_is_made() -> None:
 
 
 def test_equal_reclaimers_with_other_reserved_places_are_others() -> None:
-    """The reserved place of one is where nobody goes, and that of the other where somebody does."""
+    """One reserved place is on a node without evictions, the other on a node with one."""
     builder = cluster(A, SnapshotQueue("b", quota=16), nodes=2)
     builder.running_podgroup([0], signature(gpu=7), queue="a", is_preemptible=False)
     builder.running_podgroup([1], signature(gpu=5), queue="a", is_preemptible=False)
@@ -310,7 +312,7 @@ def with_idle(snapshot: Snapshot, idle: Any) -> Snapshot:
     return replace(snapshot, nodes=replace(snapshot.nodes, idle=idle))
 
 
-def test_who_has_grown_is_not_before_others_any_more() -> None:
+def test_a_podgroup_that_has_grown_is_not_ahead_any_more() -> None:
     """It got what it needs; what it wants on top comes after them."""
     builder = cluster(SnapshotQueue("a", quota=4), SnapshotQueue("b", quota=4))
     for _ in range(8):
@@ -322,7 +324,7 @@ def test_who_has_grown_is_not_before_others_any_more() -> None:
 
 
 def beside_two(ahead: SchedulingSignature = EIGHT, number: int = 1, limit: int = NONE) -> Builder:
-    """Return a node of A and B, who are due the same; of B some wait, and one behind them."""
+    """Return a node of A and B with equal shares; of B some wait, and one behind them."""
     builder = Builder(
         [SnapshotNode(labels=(0,))],
         [SnapshotQueue("a", quota=4), SnapshotQueue("b", quota=4, limit=limit)],
@@ -333,7 +335,7 @@ def beside_two(ahead: SchedulingSignature = EIGHT, number: int = 1, limit: int =
 
 
 def test_the_earlier_podgroup_is_reported() -> None:
-    """What is given back would be for others than B, if not for who asks for more than is due."""
+    """Other queues than B would get it, but for a PodGroup that requests more than its share."""
     answer = plan(beside_two().snapshot(), POLICIES)
     assert described(answer) == ""
     earlier_podgroup = EarlierPodGroup(4, (1000, 2**30, 8000), EarlierIneligibility.SHARE)
@@ -355,13 +357,13 @@ ELSEWHERE = (((LabelRequirement(0, frozenset({1})),),),)
     ],
     ids=["it selects no node", "more than a node", "more than there are", "more than a limit"],
 )
-def test_who_could_never_have_the_room_is_not_before_others(builder: Builder) -> None:
+def test_a_podgroup_that_could_not_fit_is_not_ahead(builder: Builder) -> None:
     """One mistake does not keep a team from what is due to it."""
     assert described(plan(builder.snapshot(), POLICIES)) == "2:1→5"
 
 
 def test_after_so_many_trials_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody might be spared who was not tried."""
+    """A PodGroup that was not tried might be spared."""
     builder = cluster(A, SnapshotQueue("b", quota=80), nodes=10)
     for i in range(80):
         builder.running_podgroup([i // 8], ONE, queue="a")
@@ -386,12 +388,12 @@ def gpus_taken(snapshot: Snapshot, limit: int) -> int:
 
 @pytest.mark.parametrize(("limit", "want"), [(0, 0), (1, 3), (3, 3), (4, 6), (9, 6)])
 def test_a_limit_ends_it(limit: int, want: int) -> None:
-    """Who begins below it goes on to the end; nobody begins at it."""
+    """A search that begins below it goes on to the end; none begins at it."""
     assert gpus_taken(waiting(borrowed(), (3, ONE), (3, ONE)).snapshot(), limit) == want
 
 
 def test_actions_can_be_left_out() -> None:
-    """Then nobody goes."""
+    """Then no pod is evicted."""
     snapshot = waiting(borrowed(), (1, ONE)).snapshot()
     for action in ("reclaim", "preempt"):
         rest = build_policies(PolicySelection(actions={action: False}))
@@ -399,7 +401,7 @@ def test_actions_can_be_left_out() -> None:
 
 
 def test_equal_claims_are_made_once() -> None:
-    """A hundred that fail are one search: half of each node is of somebody who stays."""
+    """A hundred that fail are one search: half of each node cannot be evicted."""
     builder = cluster(A, SnapshotQueue("b", quota=16), nodes=2)
     for node in (0, 1):
         builder.running_podgroup([node], FOUR, queue="a", is_preemptible=False)

@@ -1,4 +1,4 @@
-"""Who is evicted because it is short for too long: the action stalegangeviction."""
+"""Which PodGroups are stale and evicted: the action stalegangeviction."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,35 +45,39 @@ def jobset(**more: Any) -> Builder:
 
 
 def claimed() -> Builder:
-    """Return a short PodGroup of a queue that has borrowed, and who takes the room back."""
+    """Return a stale PodGroup of a queue over its quota, and its reclaimer."""
     builder = short(cluster(SnapshotQueue("a"), SnapshotQueue("b", quota=8)), 8, queue="a")
     builder.uniform_podgroup(1, EIGHT, queue="b")
     return builder
 
 
 def described(answer: Plan) -> str:
-    """Return who goes: PodGroups and pods, and for whom."""
+    """Return what is evicted: PodGroups and pods, and for which PodGroup."""
     return " ".join(f"{it.podgroups}:{len(it.pods)}:{it.preemptor}" for it in answer.evictions)
 
 
 GOES = f"(0,):2:{NONE}"
 
 PLANS: list[Case[Builder, str]] = [
-    Case("all that it has goes, for nobody", short(cluster()), GOES),
+    Case("all that it has is evicted, for no PodGroup", short(cluster()), GOES),
     Case("not before its time", short(cluster(), stale_at=1), ""),
     Case("nor ever, if it has none", short(cluster(), stale_at=None), ""),
-    Case("who may not be preempted goes as well", short(cluster(), is_preemptible=False), GOES),
-    Case("who gets what it lacks stays", short(cluster(), waiting=1), ""),
-    Case("who finds no room for it goes", short(cluster(), 8, waiting=1), f"(0,):8:{NONE}"),
+    Case("a non-preemptible one is evicted as well", short(cluster(), is_preemptible=False), GOES),
+    Case("one that gets what it lacks keeps running", short(cluster(), waiting=1), ""),
+    Case(
+        "one that finds no place for it is evicted",
+        short(cluster(), 8, waiting=1),
+        f"(0,):8:{NONE}",
+    ),
     Case("a JobSet goes whole", jobset(), f"(0, 1):3:{NONE}"),
     Case("but not if it comes to its end", jobset(non_evictable_reason="ends"), ""),
-    Case("who has lost all is not evicted again", claimed(), "(0,):8:1"),
+    Case("one that has lost all is not evicted again", claimed(), "(0,):8:1"),
 ]
 
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
-def test_who_goes(case: Case[Builder, str]) -> None:
-    """Whoever is stale by now, with all it has."""
+def test_which_podgroups_are_evicted(case: Case[Builder, str]) -> None:
+    """Each PodGroup that is stale by now, with all it has."""
     snapshot = case.given.snapshot()
 
     answer = plan(snapshot, POLICIES)
@@ -83,7 +87,7 @@ def test_who_goes(case: Case[Builder, str]) -> None:
 
 
 def test_a_podgroup_without_a_queue_is_left_alone() -> None:
-    """Nobody knows whose it is."""
+    """Its queue is unknown."""
     snapshot = short(cluster()).snapshot()
     podgroups = tuple(replace(podgroup, queue=NONE) for podgroup in snapshot.podgroups)
 
@@ -110,7 +114,7 @@ def test_when_the_next_grace_ends() -> None:
 
 
 def test_it_is_asked_for_by_its_name() -> None:
-    """Without the action nobody is evicted for nobody."""
+    """Without the action no pod is evicted for no PodGroup."""
     snapshot = short(cluster()).snapshot()
 
     off = build_policies(PolicySelection(actions={"stalegangeviction": False}))
@@ -123,17 +127,17 @@ Evictions = Callable[[Eviction], Eviction]
 
 BROKEN: list[Case[tuple[Builder, Evictions], str]] = [
     Case(
-        "who is not stale",
+        "one that is not stale",
         (short(cluster(), stale_at=1), lambda it: it),
-        "unit-0 is evicted for nobody",
+        "unit-0 is evicted for no PodGroup",
     ),
     Case(
         "in part",
         (short(cluster()), lambda it: replace(it, is_whole=False)),
-        "unit-0 is evicted for nobody",
+        "unit-0 is evicted for no PodGroup",
     ),
     Case(
-        "who comes to its end",
+        "one with succeeded pods",
         (short(cluster(), non_evictable_reason="x"), lambda it: it),
         "may not lose",
     ),
@@ -142,7 +146,7 @@ BROKEN: list[Case[tuple[Builder, Evictions], str]] = [
 
 @pytest.mark.parametrize("case", BROKEN, ids=ids)
 def test_what_is_broken_is_reported(case: Case[tuple[Builder, Evictions], str]) -> None:
-    """For nobody only those go who are stale, whole."""
+    """Without a reclaimer only stale PodGroups are evicted, whole."""
     builder, change = case.given
     snapshot: Snapshot = builder.snapshot()
     plan_result = plan(snapshot, replace(POLICIES, actions=()))
@@ -153,8 +157,8 @@ def test_what_is_broken_is_reported(case: Case[tuple[Builder, Evictions], str]) 
     assert any(case.want in it for it in found)
 
 
-def test_a_budget_does_not_hold_who_is_stale() -> None:
-    """It is of no use to anybody as it is."""
+def test_a_budget_does_not_protect_a_stale_podgroup() -> None:
+    """It is of no use as it is."""
     snapshot = short(cluster()).snapshot(
         budgets=DisruptionBudgets(("ns/b",), (0,), ((0,),), (0, 0))
     )

@@ -43,7 +43,7 @@ def covered(
 
 
 def described(answer: Plan) -> str:
-    """Return who loses how many pods, and to whom."""
+    """Return which PodGroup loses how many pods, and to which."""
     return " ".join(
         f"{','.join(map(str, it.podgroups))}:{len(it.pods)}→{it.preemptor}"
         for it in answer.evictions
@@ -62,10 +62,10 @@ def lent(*waiting: int, count: int = 4) -> Builder:
     return builder
 
 
-# gangs that wait, what budgets allow, which of four pods they cover -> who goes
+# gangs that wait, what budgets allow, which of four pods they cover -> victims
 TAKEN: list[Case[tuple[list[int], list[int], Mapping[int, Sequence[int]]], str]] = [
-    Case("nobody is covered", ([1], [0], {}), "3:1→4"),
-    Case("who is covered stays", ([1], [0], {3: [0], 2: [0]}), "1:1→4"),
+    Case("no pod is covered", ([1], [0], {}), "3:1→4"),
+    Case("a covered pod is not evicted", ([1], [0], {3: [0], 2: [0]}), "1:1→4"),
     Case("as many as may", ([2], [1], {3: [0], 2: [0]}), "3:1→4 1:1→4"),
     Case("too few may", ([2], [1], ALL_FOUR), ""),
     Case("jointly for all claims", ([1, 1], [1], ALL_FOUR), "3:1→4"),
@@ -75,7 +75,7 @@ TAKEN: list[Case[tuple[list[int], list[int], Mapping[int, Sequence[int]]], str]]
 
 
 @pytest.mark.parametrize("case", TAKEN, ids=ids)
-def test_who_may_go(
+def test_which_pods_may_be_evicted(
     case: Case[tuple[list[int], list[int], Mapping[int, Sequence[int]]], str],
 ) -> None:
     """The others go instead, if that is enough."""
@@ -102,7 +102,7 @@ def test_step_by_step(allowed: int, want: str) -> None:
     assert described(covered(builder, [allowed], ALL_FOUR)) == want
 
 
-# gangs that wait, what budgets allow, which of four pods they cover -> who goes, past which budgets
+# gangs that wait, what budgets allow, which of four pods they cover -> victims, exceeded budgets
 LENT: list[Case[tuple[list[int], list[int], Mapping[int, Sequence[int]]], str]] = [
     Case("what no budget covers goes first", ([1], [0], {3: [0], 2: [0]}), "1:1→4"),
     Case("then what one keeps", ([3], [0], {3: [0], 2: [0]}), "1:1→4 0:1→4 3:1→4!0"),
@@ -128,8 +128,8 @@ def test_what_is_lent_comes_back(
     assert " ".join(one + more for one, more in found) == case.want
 
 
-def test_who_violates_a_budget_is_reported() -> None:
-    """By whoever checks plans."""
+def test_a_violation_of_a_budget_is_reported() -> None:
+    """By the check of plans."""
     snapshot: Snapshot = lent(1).snapshot()
     answer = plan(snapshot, BEST_EFFORT)
     strict = replace(snapshot, budgets=DisruptionBudgets(("ns/b",), (0,), ((0,),), (0,) * 5))

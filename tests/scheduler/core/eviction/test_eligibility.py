@@ -1,4 +1,4 @@
-"""Who keeps what it needs because it has not run for long (rule 36a)."""
+"""Which PodGroups keep their minimum because of a minimum runtime (rule 36a)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,12 +23,12 @@ def policies(**arguments: str) -> Any:
 
 
 def described(answer: Plan) -> str:
-    """Return who loses how many pods."""
+    """Return which PodGroup loses how many pods."""
     return " ".join(f"{','.join(map(str, it.podgroups))}:{len(it.pods)}" for it in answer.evictions)
 
 
 def lost(builder: Builder, configured: Any = None) -> str:
-    """Return who loses how many pods in a plan."""
+    """Return which PodGroup loses how many pods in a plan."""
     return described(plan(builder.snapshot(now=NOW), configured or policies()))
 
 
@@ -41,11 +41,11 @@ def lent(queue: SnapshotQueue, *, running_since: int, is_pipelined: int = 1) -> 
     return builder
 
 
-# since when all of A run, and for how long they may -> who loses something
+# since when all of A run, and their minimum runtime -> which PodGroup loses pods
 RUNS = [
     Case("for long enough", (900, 100), "7:1"),
     Case("a second too short", (901, 100), ""),
-    Case("nobody knows since when", (0, 100), "7:1"),
+    Case("the start is unknown", (0, 100), "7:1"),
     Case("nothing is promised", (1000, 0), "7:1"),
     Case("nothing is said", (1000, -1), "7:1"),
 ]
@@ -88,7 +88,7 @@ def test_preempt(seconds: int, want: str) -> None:
 
 
 def test_what_comes_on_top_goes_anyway() -> None:
-    """An elastic PodGroup keeps its minimum, and nobody gets what that would have to go for."""
+    """An elastic PodGroup keeps its minimum, and no PodGroup gets room from that."""
     builder = Builder(
         [SnapshotNode()],
         [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
@@ -112,16 +112,16 @@ def test_one_of_a_jobset_keeps_all() -> None:
 
 
 TREE: Mapping[str, str] = {"x": "", "y": "x", "a": "y", "z": "x", "b": "z", "c": "y", "d": ""}
-HAS_QUOTA = {"b": "xzb", "c": "xyc", "d": "d"}  # who has the quota that the PodGroup claims
+HAS_QUOTA = {"b": "xzb", "c": "xyc", "d": "d"}  # the queues with the requested quota
 _HOUR = {"defaultReclaimMinRuntime": "1h"}
 _AT_LEAF = {"reclaimResolveMethod": "queue"}
 
-# who says how many seconds, who claims, what a site has chosen -> whether A keeps what it has
+# seconds by queue, the reclaimer's queue, the settings -> whether A keeps what it has
 CONFIGURED: list[Case[tuple[dict[str, int], str, dict[str, str]], bool]] = [
-    Case("nobody", ({}, "b", {}), False),
-    Case("nobody, to a sister", ({}, "c", {}), False),
-    Case("nobody, to another top", ({}, "d", {}), False),
-    Case("nobody, and the site does", ({}, "b", _HOUR), True),
+    Case("none", ({}, "b", {}), False),
+    Case("none, to a sibling queue", ({}, "c", {}), False),
+    Case("none, to another top queue", ({}, "d", {}), False),
+    Case("none, and the setting does", ({}, "b", _HOUR), True),
     Case("the queue itself, of another branch", ({"a": 100}, "b", {}), False),
     Case("the queue itself is asked", ({"a": 100}, "b", _AT_LEAF), True),
     Case("the queue itself, of a sister", ({"a": 100}, "c", {}), True),
@@ -134,12 +134,12 @@ CONFIGURED: list[Case[tuple[dict[str, int], str, dict[str, str]], bool]] = [
     Case("another top, and only below it is said", ({"y": 100, "a": 100}, "d", {}), False),
     Case("the leaf queue says none, the site an hour", ({"a": 0}, "b", _HOUR | _AT_LEAF), False),
     Case("from the leaf queue up", ({"x": 100}, "b", _AT_LEAF), True),
-    Case("who claims is not asked", ({"b": 100, "z": 100}, "b", {}), False),
+    Case("the reclaimer's queue does not count", ({"b": 100, "z": 100}, "b", {}), False),
 ]
 
 
 @pytest.mark.parametrize("case", CONFIGURED, ids=ids)
-def test_who_is_asked(case: Case[tuple[dict[str, int], str, dict[str, str]], bool]) -> None:
+def test_which_queue_counts(case: Case[tuple[dict[str, int], str, dict[str, str]], bool]) -> None:
     """From just below the common ancestor up, or from the leaf queue up; then the site."""
     dump, reclaimers, configured = case.given
     queues = [

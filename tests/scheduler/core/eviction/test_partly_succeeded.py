@@ -30,7 +30,7 @@ def built(*runs: dict[str, Any], is_pipelined: int = 1, **more: Any) -> Builder:
 
 
 def described(builder: Builder, **more: Any) -> str:
-    """Return who loses something in turn, with the budgets that let fewer go."""
+    """Return which PodGroups lose pods, in order, with the budgets that allow fewer."""
     snapshot = builder.snapshot(**more)
     answer = plan(snapshot, build_policies(PolicySelection()))
     assert [*plan_violations(snapshot, answer)] == []
@@ -39,7 +39,7 @@ def described(builder: Builder, **more: Any) -> str:
     )
 
 
-# PodGroups that run, how many pods wait -> who goes
+# PodGroups that run, how many pods wait -> what is evicted
 LAST: list[Case[tuple[list[dict[str, Any]], int], str]] = [
     Case("another one is enough", ([{}, _DONE], 1), "0"),
     Case("though it would come last", ([{}, {}, _DONE], 1), "1"),
@@ -68,7 +68,7 @@ def test_they_go_last(case: Case[tuple[list[dict[str, Any]], int], str], action:
     assert described(built(*runs, is_pipelined=is_pipelined, **more)) == case.want
 
 
-# which PodGroups run, which pods a budget covers that lets none go, how many wait -> who goes
+# which PodGroups run, which pods a budget of 0 covers, how many wait -> what is evicted
 ORDER: list[Case[tuple[list[dict[str, Any]], set[int], int], str]] = [
     Case("before what a budget keeps", ([{}, _DONE, {}], {0, 2}, 1), "1"),
     Case("behind it, if a budget keeps them too", ([_DONE, {}], {0, 1}, 1), "1!"),
@@ -110,8 +110,8 @@ def test_they_are_not_moved_nor_stale() -> None:
     assert described(builder) == "1"
 
 
-def test_who_lacks_pods_stays_with_what_is_partly_done() -> None:
-    """A JobSet is left alone, one of whose PodGroups lacks pods for too long."""
+def test_a_stale_podgroup_stays_with_a_partly_succeeded_one() -> None:
+    """A JobSet is left alone, although one of its PodGroups lacks pods for too long."""
     for is_done in (True, False):
         builder = Builder([SnapshotNode(gpu=2)], [SnapshotQueue("a", quota=2)])
         builder.pod_on_node(0, builder.signature_row(ONE))

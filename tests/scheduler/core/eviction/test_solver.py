@@ -1,4 +1,4 @@
-"""Whom to take: against all sets there are, as long as those can be counted."""
+"""Which victims to choose: against all sets there are, as long as those can be counted."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from tests.support.size import examples
 
 
 class Candidate(NamedTuple):
-    """Somebody who may be taken: what he has of each node, and the queue that loses it."""
+    """A possible victim: what it has of each node, and the queue that loses it."""
 
     queue: int
     amount: dict[int, int]
@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
 
 @dataclass
 class FakeScenario:
-    """Nodes, queues that may lose while they have too much, and seats that somebody needs."""
+    """Nodes, queues that may lose while they have too much, and seats that are needed."""
 
     candidates: Sequence[Candidate]
     surplus: list[int]  # of each queue
@@ -63,9 +63,9 @@ class FakeScenario:
         return sum(room // self.size for room in self.room) >= self.per_candidate
 
     def is_valid(self) -> bool:
-        """Be asked only of who may be taken and is needed: else it would be told in vain."""
-        assert self._is_allowed(), "somebody is gone who may not be"
-        assert not any(self._is_spare(one) for one in self.evicted), "somebody is gone in vain"
+        """Be asked only of victims that are allowed and needed: else it would be asked in vain."""
+        assert self._is_allowed(), "a candidate is evicted that may not be"
+        assert not any(self._is_spare(one) for one in self.evicted), "evicted in vain"
         return self.is_balanced()
 
     def is_balanced(self) -> bool:
@@ -120,7 +120,7 @@ def leave_room(scenario: FakeScenario, ranks: Sequence[int]) -> bool:
 
 
 def all_solutions(scenario: FakeScenario) -> Iterator[tuple[int, ...]]:
-    """Yield every set that does, and of which everybody is needed for there to be room."""
+    """Yield every set that is enough, and of which no candidate can be spared."""
     count = len(scenario.candidates)
     for number in range(1, count + 1):
         for ranks in combinations(range(count), number):
@@ -159,7 +159,7 @@ def test_of_eight_it_is_the_first_of_all_sets(scenario: FakeScenario) -> None:
 @given(SCENARIOS, st.integers(0, 40))
 @settings(max_examples=examples(200))
 def test_with_any_limit_it_does(scenario: FakeScenario, limit: int) -> None:
-    """What is found is enough, and nobody of it can be spared."""
+    """What is found is enough, and none of it can be spared."""
     do = sorted(all_solutions(scenario))
     choice = solve(len(scenario.candidates), scenario, scenario.fits, limit)
     assert choice.tried <= limit
@@ -168,19 +168,17 @@ def test_with_any_limit_it_does(scenario: FakeScenario, limit: int) -> None:
         assert choice.ranks == (do[0] if do else None)
 
 
-# who may be taken, for a seat of four -> who is
+# the candidates, for a seat of four -> the victims
 CHOSEN: list[Case[list[Candidate], tuple[int, ...] | None]] = [
-    Case("nobody", [], None),
-    Case("the first who is enough", [Candidate(0, {0: 4}), Candidate(0, {1: 4})], (0,)),
-    Case("not who only makes it less", [Candidate(0, {1: 3}), Candidate(0, {0: 4})], (1,)),
+    Case("none", [], None),
+    Case("the first that is enough", [Candidate(0, {0: 4}), Candidate(0, {1: 4})], (0,)),
+    Case("not one that only makes it less", [Candidate(0, {1: 3}), Candidate(0, {0: 4})], (1,)),
     Case(
-        "two who lie on one node",
+        "two on one node",
         [Candidate(0, {0: 2}), Candidate(0, {1: 2}), Candidate(0, {0: 2})],
         (0, 2),
     ),
-    Case(
-        "nobody of whom not enough is to be had", [Candidate(0, {0: 2}), Candidate(1, {1: 2})], None
-    ),
+    Case("none where not enough is to be had", [Candidate(0, {0: 2}), Candidate(1, {1: 2})], None),
     Case(
         "the first as one of two, before one alone",
         [Candidate(0, {0: 2}), Candidate(0, {1: 4}), Candidate(0, {0: 2})],
@@ -195,7 +193,7 @@ CHOSEN: list[Case[list[Candidate], tuple[int, ...] | None]] = [
 
 
 @pytest.mark.parametrize("case", CHOSEN, ids=ids)
-def test_who_is_chosen(case: Case[list[Candidate], tuple[int, ...] | None]) -> None:
+def test_which_candidates_are_chosen(case: Case[list[Candidate], tuple[int, ...] | None]) -> None:
     """The first set: smaller ranks before fewer."""
     scenario = FakeScenario(case.given, [100, 1], per_candidate=1, size=4)
     assert solve(len(case.given), scenario, scenario.fits).ranks == case.want
@@ -204,7 +202,7 @@ def test_who_is_chosen(case: Case[list[Candidate], tuple[int, ...] | None]) -> N
 def test_of_thousands_few_sets_are_tried() -> None:
     """Each node is swept once for each of its eight, and only the first one is given up.
 
-    No more than those eight might be taken: that the others are is only to see who is in the way.
+    No more than those eight might be taken: that the others are is only to see which is in the way.
     """
     candidates = [Candidate(0, {node: 1}) for _ in range(8) for node in range(500)]
     scenario = FakeScenario(candidates, [8, 0], per_candidate=1, size=8, nodes=500)
@@ -216,14 +214,14 @@ def test_of_thousands_few_sets_are_tried() -> None:
 
 
 def test_where_there_is_never_room_nothing_is_tried() -> None:
-    """Everybody together leaves too little: that is proof enough."""
+    """All together free too little: that is proof enough."""
     scenario = FakeScenario([Candidate(0, {0: 1})] * 100, [1000, 0], per_candidate=1, size=101)
     assert solve(100, scenario, scenario.fits) == (None, 0, False)
     assert scenario.asked == 8  # of 1, 2, 4 and so on, and of all
 
 
 def test_nothing_is_asked_twice() -> None:
-    """One who is enough is one question; of two in one queue the first, and both."""
+    """One that is enough is one question; of two in one queue the first, and both."""
     one = FakeScenario([Candidate(0, {0: 4})], [9, 0], per_candidate=1, size=4)
     assert (solve(1, one, one.fits).ranks, one.asked) == ((0,), 1)
     two = FakeScenario(

@@ -1,4 +1,4 @@
-"""Whoever can be spared is, without asking for each."""
+"""Each victim that can be spared is, without asking for each."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ MANY = st.lists(
 
 
 def one_by_one(scenario: FakeScenario) -> tuple[int, ...] | None:
-    """Take in order until there is room; spare whoever can be, the last ones first."""
+    """Take in order until there is room; spare what can be spared, the last ones first."""
     taken: list[int] = []
     for rank in range(len(scenario.candidates)):
         scenario.evict(rank)
@@ -47,10 +47,10 @@ def one_by_one(scenario: FakeScenario) -> tuple[int, ...] | None:
 
 @given(MANY, st.integers(1, 6), st.integers(1, 5))
 @settings(max_examples=examples(100))
-def test_it_leaves_whom_sparing_one_by_one_leaves(
+def test_it_leaves_what_sparing_one_by_one_leaves(
     candidates: list[Candidate], seats: int, size: int
 ) -> None:
-    """Everybody may go; no set is looked at by itself."""
+    """All may be evicted; no set is checked by itself."""
     scenarios = [FakeScenario(candidates, [1000, 0], seats, size) for _ in range(2)]
     first, other = scenarios
     assert solve(len(candidates), first, first.fits, 0).ranks == one_by_one(other)

@@ -1,4 +1,4 @@
-"""Who would lose something first, against looking at everybody each time."""
+"""Which victim comes first, against comparing all of them each time."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def victim_order(rows: list[QueueCase], parent: list[int], units: list[EvictionU
 
 
 def eviction_units(*queues: int) -> list[EvictionUnit]:
-    """Return somebody of each of these queues, the oldest first."""
+    """Return a PodGroup of each of these queues, the oldest first."""
     return [EvictionUnit(queue, (0, row), ONE) for row, queue in enumerate(queues)]
 
 
@@ -40,7 +40,7 @@ FAR, NEAR, BELOW = QueueCase((9, 9, 9)), QueueCase((6, 6, 6)), QueueCase((2, 2, 
 LINES: list[Case[tuple[list[QueueCase], list[int], list[int]], list[int]]] = [
     Case("the newest first", ([FAR], [NONE], [0, 0, 0]), [2, 1, 0]),
     Case("the queue that has most of its share", ([NEAR, FAR], [NONE, NONE], [0, 1]), [1, 0]),
-    Case("who is below it last", ([BELOW, NEAR], [NONE, NONE], [0, 0, 1]), [2, 1, 0]),
+    Case("one below it last", ([BELOW, NEAR], [NONE, NONE], [0, 0, 1]), [2, 1, 0]),
     Case(
         "all come down together",
         ([FAR, FAR], [NONE, NONE], [0, 0, 1, 1]),
@@ -57,7 +57,7 @@ LINES: list[Case[tuple[list[QueueCase], list[int], list[int]], list[int]]] = [
         [1, 0],
     ),
     Case(
-        "who is not above its quota after who is",
+        "a queue within its quota after one above it",
         ([FAR._replace(quota=(9, 9, 9)), NEAR._replace(quota=(5, 9, 9))], [NONE, NONE], [0, 1]),
         [1, 0],
     ),
@@ -65,15 +65,15 @@ LINES: list[Case[tuple[list[QueueCase], list[int], list[int]], list[int]]] = [
 
 
 @pytest.mark.parametrize("case", LINES, ids=ids)
-def test_who_loses_first(
+def test_which_queue_loses_first(
     case: Case[tuple[list[QueueCase], list[int], list[int]], list[int]],
 ) -> None:
-    """Whoever would have the last turn."""
+    """The queue that would be last in the order."""
     rows, parent, queues = case.given
     assert victim_order(rows, parent, eviction_units(*queues)) == case.want
 
 
-def test_what_somebody_would_lose_counts() -> None:
+def test_what_a_queue_would_lose_counts() -> None:
     """A queue that a large loss would bring down comes after one that keeps more."""
     large = EvictionUnit(0, (0, 0), (4, 4, 4))
     small = EvictionUnit(1, (0, 1), ONE)
@@ -126,7 +126,7 @@ def clusters(draw: Any) -> tuple[list[QueueCase], list[int], list[EvictionUnit]]
 
 
 def by_looking(rows: list[QueueCase], parent: list[int], units: list[EvictionUnit]) -> list[int]:
-    """Return the line that comes of looking at everybody each time."""
+    """Return the order that comes of comparing all each time."""
     queues = queues_of(rows, parent)
     usage = Usage(queues)
     keys = QueueOrder(
@@ -178,7 +178,7 @@ def of_priorities(*priorities: int, by_priority: bool) -> tuple[VictimOrder, lis
 
 @pytest.mark.parametrize("by_priority", [True, False], ids=["first by priority", "by age only"])
 @given(st.lists(st.integers(0, 4)), st.integers(0, 5), st.booleans())
-def test_who_has_smaller_priority(
+def test_victims_of_a_smaller_priority(
     by_priority: bool, priorities: list[int], most: int, odd_only: bool
 ) -> None:
     """They are those of the line that have, in its order, though one is no more."""
@@ -186,10 +186,10 @@ def test_who_has_smaller_priority(
     if priorities:
         found.drop(len(priorities) // 2)
     is_eligible = (lambda row: row % 2 == 1) if odd_only else None
-    everybody = found.across_queues(
+    all_victims = found.across_queues(
         Usage(queues_of([QueueCase((0, 0, 0))], [NONE])), [0], is_eligible
     )[0]
-    needed_pods = [row for row in everybody if units[row].priority < most]
+    needed_pods = [row for row in all_victims if units[row].priority < most]
     rows, count = found.below_priority(0, most, is_eligible)
     assert ([*rows], count) == (needed_pods, len(needed_pods))
 

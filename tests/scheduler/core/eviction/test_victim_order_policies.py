@@ -1,4 +1,4 @@
-"""Who of those that may lose something does, as a site has chosen it (rule 33a)."""
+"""Which of the possible victims come first, as the configuration says (rule 33a)."""
 
 from collections.abc import Callable
 
@@ -47,7 +47,7 @@ def elastic(*, minimum: int = 2, reclaimers: int = 4) -> Builder:
 
 
 def ranked() -> Builder:
-    """Return a queue taken by two jobs that matter less than who waits."""
+    """Return a queue with two jobs of a smaller priority than the PodGroup that waits."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a", quota=8)])
     for running_since in (900, 100):
         builder.running_podgroup([0], FOUR, queue="a", running_since=running_since)
@@ -65,7 +65,7 @@ def cores() -> Builder:
 
 
 def lost(builder: Builder, victims: str) -> str:
-    """Return who loses how many pods in a plan that breaks nothing."""
+    """Return which PodGroup loses how many pods in a plan that breaks nothing."""
     snapshot = builder.snapshot(now=NOW)
     answer = plan(snapshot, build_policies(PolicySelection(victim_order=victims)))
     assert not list(plan_violations(snapshot, answer))
@@ -73,13 +73,15 @@ def lost(builder: Builder, victims: str) -> str:
     return " ".join(sorted(report))
 
 
-# what there is -> who goes as KAI has it, and who loses the least work
+# what there is -> the victims in KAI's order, and with the least work lost
 WORK: list[Case[Callable[[], Builder], tuple[str, str]]] = [
     Case(
-        "who began last", lambda: lent(4, 4, reclaimers=4, running_since=(900, 100)), ("1:1", "0:1")
+        "the one that started last",
+        lambda: lent(4, 4, reclaimers=4, running_since=(900, 100)),
+        ("1:1", "0:1"),
     ),
     Case(
-        "who saved its work last",
+        "the one with the last checkpoint",
         lambda: lent(4, 4, reclaimers=4, running_since=(100, 500), checkpoint_at=(900, 600)),
         ("1:1", "0:1"),
     ),
@@ -94,12 +96,12 @@ WORK: list[Case[Callable[[], Builder], tuple[str, str]]] = [
         ("1:1", "0:1"),
     ),
     Case(
-        "who has fewer GPUs",
+        "the one with fewer GPUs",
         lambda: lent(2, 6, reclaimers=2, running_since=(100, 100)),
         ("1:1", "0:1"),
     ),
     Case(
-        "of those that nobody knows nothing is lost",
+        "an unknown start counts as no work",
         lambda: lent(4, 4, reclaimers=4, running_since=(0, 999)),
         ("1:1", "0:1"),
     ),
@@ -112,12 +114,12 @@ WORK: list[Case[Callable[[], Builder], tuple[str, str]]] = [
     Case("in one queue too", ranked, ("1:1", "0:1")),
     Case("steps before all", elastic, ("0:1 0:1 0:1 0:1", "0:1 0:1 0:1 0:1")),
     Case(
-        "who is not needed is spared",
+        "one that is not needed is spared",
         lambda: lent(2, 2, 4, reclaimers=4, running_since=(990, 980, 700)),
         ("2:1", "0:1 1:1"),
     ),
     Case(
-        "who is first in line goes, though others would lose less together",
+        "the first in order is evicted, though others would lose less together",
         lambda: lent(2, 6, 8, reclaimers=8, nodes=2, running_since=(999, 100, 900)),
         ("2:1", "0:1 1:1"),
     ),
@@ -130,7 +132,7 @@ def test_the_least_work_goes_first(case: Case[Callable[[], Builder], tuple[str, 
     assert (lost(case.given(), "kai"), lost(case.given(), "least-work-lost")) == case.want
 
 
-# what there is -> who goes as KAI has it, and who gives most
+# what there is -> the victims in KAI's order, and with the fewest units
 MOST: list[Case[Callable[[], Builder], tuple[str, str]]] = [
     Case("one large one", lambda: lent(4, 1, 1, 1, 1, reclaimers=4), ("1:1 2:1 3:1 4:1", "0:1")),
     Case("more than is asked for is no more", lambda: lent(6, 2, reclaimers=2), ("1:1", "1:1")),
@@ -141,7 +143,7 @@ MOST: list[Case[Callable[[], Builder], tuple[str, str]]] = [
 
 
 @pytest.mark.parametrize("case", MOST, ids=ids)
-def test_who_gives_the_most_goes_first(case: Case[Callable[[], Builder], tuple[str, str]]) -> None:
+def test_the_largest_victim_comes_first(case: Case[Callable[[], Builder], tuple[str, str]]) -> None:
     """As much as is asked for is enough."""
     assert (lost(case.given(), "kai"), lost(case.given(), "fewest-units")) == case.want
 

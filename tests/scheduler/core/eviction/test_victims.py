@@ -14,7 +14,7 @@ ONE = signature(gpu=1)
 
 
 def eviction_units_of(builder: Builder, protected: frozenset[int] = frozenset()) -> list[str]:
-    """Return the eviction units: whose, whole or not, its pods as letters, and its GPUs."""
+    """Return the eviction units: PodGroup, whole or not, its pods as letters, and its GPUs."""
     found = VictimPool(
         builder.snapshot(), protected, lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
     )
@@ -116,8 +116,8 @@ EVICTION_UNITS: list[Case[Builder, list[str]]] = [
     Case("unless one of them stays", two(non_evictable_reason="for a reason"), []),
     Case("or cannot be preempted", two(is_preemptible=False), []),
     Case("or is of another queue", two(queue="b"), []),
-    Case("who cannot be preempted has none", one(is_preemptible=False), []),
-    Case("who stays has none", one(non_evictable_reason="for a reason"), []),
+    Case("a non-preemptible one has none", one(is_preemptible=False), []),
+    Case("one that cannot be evicted has none", one(non_evictable_reason="for a reason"), []),
     Case("a reserved place is lost with all", with_reserved_place(), ["0 all a+ 2"]),
     Case("no PodGroup keeps reserved places alone", beside_reserved_places(), ["0 all a++ 3"]),
     Case("all children are needed", nested(2), ["0 all ab 2"]),
@@ -145,11 +145,11 @@ FIRST_REQUESTS: list[Case[Builder, list[list[int]]]] = [
     Case("a gang for all", one(3), [[3]]),
     Case("for what it needs, and then for one at a time", one(3, minimum=1), [[1], [1], [1]]),
     Case("PodGroups of a JobSet each for itself", two(), [[1, 1]]),
-    Case("who has nothing for nothing", one_of_two(), [[1]]),
+    Case("one without pods for nothing", one_of_two(), [[1]]),
     Case("of a JobSet for what it needs", one(3, minimum=1, owning_jobset="x"), [[1]]),
     Case("for what it holds", with_reserved_place(), [[2]]),
     Case("for one child of two", beside_reserved_places(), [[1]]),
-    Case("who lacks something for what it cannot spare", lacking(), [[1], [1]]),
+    Case("one below its minimum for all it has", lacking(), [[1], [1]]),
     Case("a child for what it could not spare", nested(1, there=2), [[1], [1], [1], [1]]),
 ]
 
@@ -164,7 +164,7 @@ def test_what_would_be_asked_for_first(case: Case[Builder, list[list[int]]]) -> 
     ] == case.want
 
 
-def test_who_is_spared_has_none() -> None:
+def test_a_protected_podgroup_has_none() -> None:
     """And no other PodGroup of its JobSet."""
     assert eviction_units_of(two(), frozenset({1})) == []
 
@@ -180,7 +180,7 @@ def test_what_is_lost_is_gone() -> None:
     assert found.remove_podgroup(0) == []
 
 
-def test_who_loses_a_child_loses_what_it_could_spare() -> None:
+def test_a_child_is_evicted_with_its_surplus_pods() -> None:
     """In whatever order, and no more than that."""
     found, other = (
         VictimPool(
@@ -202,7 +202,7 @@ def test_who_loses_a_child_loses_what_it_could_spare() -> None:
     assert [it.pod for it in other.victims[0]] == [0, 1]
 
 
-def test_who_loses_a_child_loses_what_is_inside_its_children() -> None:
+def test_a_child_is_evicted_with_its_own_children() -> None:
     """And so on: here the pod of m on top, that of n, and then one of these."""
     builder = Builder([SnapshotNode()])
     row = builder.signature_row(ONE)
@@ -223,7 +223,7 @@ def test_who_loses_a_child_loses_what_is_inside_its_children() -> None:
     assert sorted(found.remove_unit(1)) == [1, 2, 3, 4]
 
 
-def test_who_is_given_something_keeps_all() -> None:
+def test_a_podgroup_that_is_given_something_keeps_all() -> None:
     """All its eviction units are no more."""
     found = VictimPool(
         one(2, minimum=1).snapshot(), (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)

@@ -71,7 +71,7 @@ TASKS: list[Case[SubGroupTree, list[str]]] = [
     Case("later pods alone are never beyond the minimum", some("", 0, later=4), []),
     Case("too few with later ones are nothing", some("a", 3, later=1), []),
     Case(
-        "reserved places that nobody has come for count",
+        "reserved places without a pod count",
         some("", 2, reserved_places=2, later=2),
         [],
     ),
@@ -81,7 +81,7 @@ TASKS: list[Case[SubGroupTree, list[str]]] = [
         ["+"],
     ),
     Case(
-        "who comes for a reserved place is placed with the rest",
+        "a pod for a reserved place is placed with the rest",
         some("ab", 2, reserved_places=2),
         ["ab"],
     ),
@@ -94,10 +94,12 @@ TASKS: list[Case[SubGroupTree, list[str]]] = [
     Case("a group without pods gives nothing", group(0, some("", 0)), []),
     Case("all children are taken together", group(2, some("ab", 2), some("c", 1)), ["ab c"]),
     Case("k of n: the first by name", group(1, some("cd", 2), some("ab", 2)), ["ab", "cd"]),
-    Case("k of n: who cannot be is passed over", group(1, some("a", 2), some("bc", 2)), ["bc"]),
+    Case(
+        "k of n: one that cannot be is passed over", group(1, some("a", 2), some("bc", 2)), ["bc"]
+    ),
     Case("k of n: too few that can be is nothing", group(2, some("a", 2), some("bc", 2)), []),
     Case(
-        "k of n: who is satisfied counts",
+        "k of n: one that is satisfied counts",
         group(2, some("ab", 2), some("cd", 2), some("", 1, running=1)),
         ["ab", "cd"],
     ),
@@ -107,7 +109,7 @@ TASKS: list[Case[SubGroupTree, list[str]]] = [
         ["ab", "cd"],
     ),
     Case(
-        "who is not satisfied comes before who has more",
+        "an unsatisfied one comes before one that has more",
         group(1, some("a", 1, running=1), some("bc", 2)),
         ["bc", "a"],
     ),
@@ -178,7 +180,7 @@ MIN_AVAILABLE_STATES: list[Case[SubGroupTree, tuple[bool, bool, int]]] = [
     Case("below for good", some("", 2, running=1), (False, False, -1)),
     Case("at it", some("a", 1, running=1), (True, True, 0)),
     Case("above", some("", 1, running=2), (True, True, 1)),
-    Case("with who succeeded", some("", 2, running=1, succeeded=2), (True, True, 1)),
+    Case("with succeeded pods", some("", 2, running=1, succeeded=2), (True, True, 1)),
     Case(
         "reserved places are as good as pods",
         some("", 2, reserved_places=2, later=2),
@@ -208,7 +210,7 @@ MIN_AVAILABLE_STATES: list[Case[SubGroupTree, tuple[bool, bool, int]]] = [
         (True, True, 1),
     ),
     Case(
-        "who is in one that is below can be spared",
+        "a pod of an unsatisfied one can be spared",
         group(0, some("", 3, running=2)),
         (True, True, 1),
     ),

@@ -83,7 +83,7 @@ def size(tree: SubGroupTree) -> int:
 
 
 def place(tree: SubGroupTree) -> tuple[bool, bool, float, str]:
-    """Return the place among siblings of who takes next (rule 9); who loses next is the last."""
+    """Return the place among siblings of the next to grow (rule 9); the next to shrink is last."""
     if not is_satisfied(tree):
         return False, False, 0.0, tree.name
     members = size(tree)

@@ -259,7 +259,7 @@ MOVES: list[Case[ConsolidationCase, str]] = [
 
 
 @pytest.mark.parametrize("case", MOVES, ids=ids)
-def test_why_nobody_is_moved(case: Case[ConsolidationCase, str]) -> None:
+def test_why_no_podgroup_is_relocated(case: Case[ConsolidationCase, str]) -> None:
     """A relocation could free enough on one node, if a PodGroup may be relocated."""
     one = case.given
     builder = Builder(

@@ -7,14 +7,14 @@ from scheduler.core.model.usage import Usage
 from tests.scheduler.core.queues.test_order import QueueCase, queues_of
 from tests.support.case import Case, ids
 
-# department, two teams, and somebody else
+# department, two teams, and another queue
 PARENT = (NONE, 0, 0, NONE)
 
 # the queue charged -> the queues that have more
 CHARGED: list[Case[int, list[int]]] = [
     Case("a team and its department", 1, [0, 1]),
     Case("the other team", 2, [0, 2]),
-    Case("who has nobody above", 3, [3]),
+    Case("a queue at the top", 3, [3]),
 ]
 
 

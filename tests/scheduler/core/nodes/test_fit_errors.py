@@ -260,12 +260,12 @@ HOPES: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], tuple[int
     Case("several", ([SnapshotNode(used_gpu=4), FULL], [FOUR] * 4), (3, 3)),
     Case("more than all nodes have", ([SnapshotNode(used_gpu=4)], [FOUR] * 3), (2, 1)),
     Case("in pieces even when empty", ([FULL, FULL], [FIVE] * 3), (3, 2)),
-    Case("nobody else is there", ([SnapshotNode()], [FOUR] * 3), (1, 0)),
+    Case("no other pod is there", ([SnapshotNode()], [FOUR] * 3), (1, 0)),
     Case("others of the gang are in the way", ([SnapshotNode()], [ONE, BIG]), (1, 0)),
     Case("nodes that do not match are no seats", ([FULL, SnapshotNode(gpu=1)], [BIG]), (1, 1)),
     Case("what is still to come differs", ([FULL], [ONE, FOUR]), (1, 8)),
     Case("the same but for a promise", ([FULL], [ONE, signature(gpu=1, nominated_node=0)]), (2, 8)),
-    Case("the last one, whom others move", (ZONES, [HERMIT] * 2), (1, 8)),
+    Case("the last one, which others move", (ZONES, [HERMIT] * 2), (1, 8)),
     Case("not the last one", (ZONES, [HERMIT] * 3), (2, 8)),
     Case("more than a node has in all", ([SnapshotNode(used_gpu=9)], [BIG]), (1, 1)),
 ]
@@ -303,7 +303,7 @@ OWN: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], dict[FitErr
 def test_nodes_that_only_its_own_pods_closed(
     case: Case[tuple[list[SnapshotNode], list[SchedulingSignature]], dict[FitErrorReason, int]],
 ) -> None:
-    """They are in nobody else's hand."""
+    """No other PodGroup holds them."""
     nodes, pods = case.given
     assert dict(numbers_of(nodes, *pods).own_counts) == case.want
 

@@ -83,7 +83,7 @@ def several() -> Builder:
 
 
 def gone() -> Builder:
-    """Let one be promised a node that somebody else has, while another one is free."""
+    """Nominate one to a node that another PodGroup has, while a second node is free."""
     builder = cluster(5)
     builder.uniform_podgroup(1, EIGHT, queue="b")
     builder.uniform_podgroup(1, replace(EIGHT, nominated_node=2), queue="a")
@@ -100,7 +100,7 @@ def uneven(nodes: int) -> Builder:
 
 
 def coveted() -> Builder:
-    """Let one of each queue be promised a node; before that of A somebody waits who wants both."""
+    """Nominate one of each queue to a node; ahead of that of A one waits that wants both."""
     builder = uneven(5)
     builder.uniform_podgroup(1, BESIDE, queue="b")
     builder.uniform_podgroup(2, EIGHT, queue="a", priority=60)
@@ -131,22 +131,22 @@ def between() -> Builder:
             [2],
         ),
         Case("with a nominated node it comes before", two(cluster(5)), [3]),
-        Case("also before one who is due as much", two(cluster(4)), [3]),
+        Case("also before one with an equal share", two(cluster(4)), [3]),
         Case("of one queue, too", two(cluster(5), "a"), [3]),
         Case("but not before a larger priority", two(cluster(5), "a", priority=60), [2]),
-        Case("who is before him in his queue goes first", beside(60), [4, 3]),
-        Case("and nobody else of it", beside(50), [3, 2]),
+        Case("one ahead of it in its queue comes first", beside(60), [4, 3]),
+        Case("and no other of it", beside(50), [3, 2]),
         Case("but not with a node nominated for another queue", coveted(), [2, 4]),
         Case("a gang with half of its nodes nominated waits its turn", half(), [2]),
         Case("elastic pods have nominated nodes as well", both(), [3, 3]),
         Case("so do several of one queue, in turn", several(), [4, 3]),
-        Case("nobody of it is late while one of them waits", between(), [3, 4, 5]),
+        Case("none of it is late while one of them waits", between(), [3, 4, 5]),
         Case("another node will do where that is taken", gone(), [3]),
     ],
     ids=ids,
 )
-def test_who_goes_first(case: Case[Builder, list[int]]) -> None:
-    """Whoever gets a node, in order."""
+def test_which_podgroup_comes_first(case: Case[Builder, list[int]]) -> None:
+    """The PodGroups that get a node, in order."""
     snapshot = case.given.snapshot()
 
     plan_result = plan(snapshot, replace(POLICIES, actions=("allocate",)))

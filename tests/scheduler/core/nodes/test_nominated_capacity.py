@@ -58,7 +58,7 @@ def across(*, can: bool = True) -> Builder:
 
 
 def after_another(like: SchedulingSignature, number: int) -> Builder:
-    """Let PodGroup 0 find no room before PodGroup 3, in whose queue PodGroup 4 is nominated.
+    """Let PodGroup 0 not fit ahead of PodGroup 3, with PodGroup 4 of its queue nominated.
 
     PodGroup 1 wants more than its queue may count on, so that PodGroup 2 is not next.
     """
@@ -133,14 +133,14 @@ def reserved_places() -> Builder:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("nobody of another queue sees it", across(), [(1, [1]), (2, [2]), (3, [0])]),
-        Case("it is for everybody whose owner had his turn in vain", across(can=False), [(0, [0])]),
-        Case("who comes before in the same queue may have it", own(1), [(0, [0])]),
+        Case("none of another queue sees it", across(), [(1, [1]), (2, [2]), (3, [0])]),
+        Case("it is for all after its owner failed", across(can=False), [(0, [0])]),
+        Case("one ahead in the same queue may have it", own(1), [(0, [0])]),
         Case("but not where there is other room", own(2), [(0, [1]), (1, [0])]),
         Case(
             "nor if he may not preempt yet", before(he={"preemption_delay_until": 10}), [(1, [0])]
         ),
-        Case("nor from whom he may not", before(other={"is_preemptible": False}), [(1, [0])]),
+        Case("nor from one that it may not", before(other={"is_preemptible": False}), [(1, [0])]),
         Case("a limit is held as well", taken_beside(limit=8), [(2, [0]), (1, [1])]),
         Case("so is a quota", taken_beside(can=False), [(3, [0]), (1, [1])]),
         Case("and what is beyond the next attempt", more_of_it(), [(2, [0]), (1, [1]), (1, [1])]),
@@ -158,8 +158,8 @@ def reserved_places() -> Builder:
     ],
     ids=ids,
 )
-def test_who_gets_which_node(case: Case[Builder, Got]) -> None:
-    """Whoever gets something, in order."""
+def test_which_podgroup_gets_which_node(case: Case[Builder, Got]) -> None:
+    """The PodGroups that get something, in order."""
     snapshot = case.given.snapshot()
 
     plan_result = plan(snapshot, POLICIES)

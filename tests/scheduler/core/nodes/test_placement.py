@@ -48,7 +48,7 @@ class PodSetCase(NamedTuple):
 def snapshot_of(
     nodes: list[SnapshotNode], podsets: list[PodSetCase], minimum: int | None = None
 ) -> Snapshot:
-    """Return a snapshot of one PodGroup, whose pods are numbered in the order of its PodSets."""
+    """Return a snapshot of one PodGroup, with pods numbered in the order of its PodSets."""
     build = Builder(nodes=nodes)
     for one in SIGNATURES:
         build.signature_row(one)
@@ -117,12 +117,16 @@ PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
         "sub-groups by name", (TWO, [PodSetCase((PAIR,), 1), PodSetCase((GPU, GPU), 2)]), ["0 1 1"]
     ),
     Case(
-        "who finds no room is told",
+        "a pod that does not fit gets a reason",
         (TWO, [PodSetCase((GPU,), 1), PodSetCase((PAIR, PAIR), 2)]),
         ["no room for 1 after 2"],
     ),
     Case("if one has to wait, all wait", (SOON, [PodSetCase((GPU,) * 3, 3)]), ["~0 ~1 ~1"]),
-    Case("nobody waits for who is more", (SOON, [PodSetCase((GPU,) * 3, 2)]), ["0 1", "~1"]),
+    Case(
+        "a pod does not wait for one beyond the minimum",
+        (SOON, [PodSetCase((GPU,) * 3, 2)]),
+        ["0 1", "~1"],
+    ),
     Case(
         "what is more waits as well, while what is needed does",
         (ONE_SOON, [PodSetCase((GPU, GPU, CPU), 2)]),
@@ -148,7 +152,7 @@ PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
         ["no room for 0 after 4"],
     ),
     Case(
-        "who comes for a reserved place takes it",
+        "a pod that comes for a reserved place takes it",
         (
             [SnapshotNode(gpu=4, used_gpu=3), SnapshotNode(gpu=4, used_gpu=1)],
             [PodSetCase((GPU, GPU), 2, reserved_places=(1,))],
@@ -200,8 +204,8 @@ def test_another_group_that_is_enough_does_not_wait() -> None:
     assert play(given)[0] == ["~0", "0 +0"]
 
 
-def test_who_waits_takes_nothing_that_is_idle() -> None:
-    """A gang that has to wait leaves what is idle to those who can start at once."""
+def test_a_nominated_gang_takes_nothing_that_is_idle() -> None:
+    """A gang that has to wait leaves what is idle to pods that can start at once."""
     _, statement = play(snapshot_of(SOON, [PodSetCase((GPU,) * 3, 3)]))
     assert (statement.idle[:, 3].tolist(), statement.free[:, 3].tolist()) == ([1000, 1000], [0, 0])
 
@@ -234,7 +238,7 @@ def test_a_pod_knows_its_signature() -> None:
 
 
 def test_reservations_name_podset_node_and_cause() -> None:
-    """So that whoever carries them out needs no plan of its own."""
+    """So that the shell that carries them out needs no plan of its own."""
     given = snapshot_of(TWO, [PodSetCase((GPU,), 2, expected=1), PodSetCase((GPU,), 2, expected=1)])
     placed = Placer(Statement(given), POLICIES).place(
         0, tasks_to_allocate(given.podgroups[0].tree), AssignedTasks()

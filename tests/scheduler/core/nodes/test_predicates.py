@@ -53,14 +53,18 @@ def selects(*entries: tuple[tuple[LabelRequirement, ...], ...]) -> SchedulingSig
 # nodes, a signature -> the nodes that can take the pod when they are empty
 STATIC_CASES: list[Case[tuple[list[SnapshotNode], SchedulingSignature], list[int]]] = [
     Case("a node with a fault takes nothing", (FAULTS, signature()), [0]),
-    Case("a taint keeps out who does not tolerate it", (TAINTED, signature()), [0]),
-    Case("who tolerates it may go", (TAINTED, signature(tolerated_taints=frozenset({1}))), [0, 1]),
+    Case("a taint keeps out a pod that does not tolerate it", (TAINTED, signature()), [0]),
+    Case(
+        "a pod that tolerates it fits",
+        (TAINTED, signature(tolerated_taints=frozenset({1}))),
+        [0, 1],
+    ),
     Case(
         "all taints must be tolerated",
         (TAINTED, signature(tolerated_taints=frozenset({0, 1}))),
         [0, 1, 2, 3],
     ),
-    Case("who selects nothing may go anywhere", (LABELLED, signature()), [0, 1, 2, 3]),
+    Case("a pod without a selector fits anywhere", (LABELLED, signature()), [0, 1, 2, 3]),
     Case("a value", (LABELLED, selects(((wants(ZONE, A),),))), [0, 1]),
     Case("one of several values", (LABELLED, selects(((wants(DISK, A, B),),))), [0, 1, 3]),
     Case("a label that may lack", (LABELLED, selects(((wants(ZONE, NONE, B),),))), [2, 3]),
@@ -135,7 +139,7 @@ def test_rules_are_asked_in_the_order_of_obstacles() -> None:
 
 
 class Given(NamedTuple):
-    """Where others are, and who asks."""
+    """Where others are, and the pod to place."""
 
     signature: SchedulingSignature
     nodes: list[SnapshotNode] = LABELLED
@@ -169,11 +173,13 @@ IN_USE: Final = {"claim_node": (1, 2), "claim_users": (1, 1)}
 LOOSE: Final = even(honours_affinity=False)
 ZONES: Final = [SnapshotNode(labels=(zone,), taints=(zone == C,)) for zone in (A, A, B, C)]
 
-# the others, and who asks -> the nodes that the others leave open
+# the others, and the pod to place -> the nodes that the others leave open
 DYNAMIC_CASES: list[Case[Given, list[int]]] = [
     Case("a claim in use is only there", Given(signature(rwo_claims=(0,)), more=IN_USE), [1]),
     Case(
-        "a claim that nobody uses may go anywhere", Given(signature(rwo_claims=(0,))), [0, 1, 2, 3]
+        "a volume claim that no pod uses fits anywhere",
+        Given(signature(rwo_claims=(0,))),
+        [0, 1, 2, 3],
     ),
     Case("claims in use at two places", Given(signature(rwo_claims=(0, 1)), more=IN_USE), []),
     Case("a claim of one pod, in use", Given(signature(rwop_claims=(0,)), more=IN_USE), []),
@@ -190,7 +196,7 @@ DYNAMIC_CASES: list[Case[Given, list[int]]] = [
         Given(near(TERM, AffinityTerm(0, DISK)), counts=(1, 0, 0, 0)),
         [0],
     ),
-    Case("nobody to be near to", Given(near(TERM)), []),
+    Case("no pod to be near to", Given(near(TERM)), []),
     Case(
         "the first of its kind may go wherever there is a zone",
         Given(near(TERM, is_first=True)),
@@ -202,24 +208,24 @@ DYNAMIC_CASES: list[Case[Given, list[int]]] = [
         [0, 1],
     ),
     Case(
-        "once there is one, nobody is the first",
+        "once there is one, no pod is the first",
         Given(near(TERM, is_first=True), counts=(0, 0, 1, 0)),
         [2],
     ),
     Case(
-        "friends on a node without a zone are near nobody",
+        "friends on a node without a zone are near no pod",
         Given(near(TERM, is_first=True), counts=(0, 0, 0, 5)),
         [0, 1, 2],
     ),
     Case(
-        "who keeps away from others",
+        "a pod that keeps away from others",
         Given(
             signature(anti_affinity=(0,)), counts=(1, 0, 0, 0), anti_affinity_counts=(0, 0, 1, 0)
         ),
         [2, 3],
     ),
     Case(
-        "whom others keep away",
+        "a pod that others keep away",
         Given(
             signature(existing_anti_affinity=(0,)),
             counts=(1, 0, 0, 0),
@@ -237,7 +243,7 @@ DYNAMIC_CASES: list[Case[Given, list[int]]] = [
         [3],
     ),
     Case(
-        "a foe without a zone bars nobody",
+        "a foe without a zone bars no pod",
         Given(signature(anti_affinity=(0,)), counts=(0, 0, 0, 1)),
         [0, 1, 2, 3],
     ),
@@ -257,7 +263,7 @@ DYNAMIC_CASES: list[Case[Given, list[int]]] = [
         [0, 1, 2],
     ),
     Case(
-        "who does not count itself",
+        "a pod that does not count itself",
         Given(signature(spread_constraints=(even(counts_itself=False),)), counts=(1, 0, 0, 0)),
         [0, 1, 2],
     ),
@@ -344,7 +350,7 @@ def test_what_depends_on_others(case: Case[Given, list[int]]) -> None:
     assert not has_no_relations(case.given.signature)
 
 
-def test_who_cares_for_nobody_is_not_asked() -> None:
+def test_a_pod_without_terms_is_not_checked() -> None:
     """Matching a selector, or taking a port, is the concern of others."""
     one = signature(gpu=1, matched_selectors=(0,), host_ports=(0,))
     assert has_no_relations(one)
@@ -391,10 +397,10 @@ AFTER: list[Case[tuple[SchedulingSignature, SchedulingSignature], list[int]]] = 
 def test_what_is_placed_counts_at_once(
     case: Case[tuple[SchedulingSignature, SchedulingSignature], list[int]],
 ) -> None:
-    """The next pod of the same plan sees who was placed before it."""
+    """The next pod of the same plan sees the pods that were placed before it."""
     assert _first_then_second(*case.given) == case.want
 
 
-def test_a_cluster_without_nodes_takes_nobody() -> None:
+def test_a_cluster_without_nodes_takes_no_pod() -> None:
     """And nothing breaks."""
     assert fits_empty_node(Builder().snapshot(), signature(gpu=1)).tolist() == []

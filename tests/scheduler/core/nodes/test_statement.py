@@ -74,13 +74,17 @@ CHANGES: list[Case[Callable[[Statement], None], list[list[int]]]] = [
     Case("nothing", lambda _: None, [[4, 1], [4, 2]]),
     Case("what is idle is taken", lambda it: it.allocate(0, PLAIN, on_idle=True), [[3, 1], [3, 2]]),
     Case(
-        "who waits takes nothing idle",
+        "a nominated pod takes nothing idle",
         lambda it: it.allocate(1, PLAIN, on_idle=False),
         [[4, 1], [4, 1]],
     ),
-    Case("who goes leaves its room", lambda it: it.deallocate(1, PLAIN), [[4, 2], [4, 3]]),
     Case(
-        "who has to wait after all gives back what is idle, not the room",
+        "an evicted pod releases its resources",
+        lambda it: it.deallocate(1, PLAIN),
+        [[4, 2], [4, 3]],
+    ),
+    Case(
+        "a bind turned into a nomination releases what is idle only",
         _waits_after_all,
         [[4, 1], [3, 2]],
     ),
@@ -112,7 +116,7 @@ def test_every_resource_is_taken() -> None:
 
 
 def test_neighbours_are_counted() -> None:
-    """Who lies where, who keeps away from whom, ports."""
+    """Which pods are where, which keep away from which, ports."""
     statement = Statement(snapshot())
     statement.allocate(1, SOCIAL, on_idle=True)
     statement.allocate(1, SOCIAL, on_idle=False)
@@ -184,7 +188,7 @@ def _of(build: Builder, *signatures: Any) -> Snapshot:
 
 
 def test_a_snapshot_stays_as_it_is() -> None:
-    """The statement works on its own copy, and nobody can write into a snapshot."""
+    """The statement works on its own copy, and a snapshot cannot be written to."""
     given_ = snapshot()
     before = state(Statement(given_))
     statement = Statement(given_)

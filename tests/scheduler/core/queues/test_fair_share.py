@@ -57,7 +57,7 @@ DIVISIONS: dict[str, tuple[float, list[QueueCase], list[float]]] = {
         [2, 4],
     ),
     "priority": (6, [QueueCase(2, 2, 6, priority=1), QueueCase(2, 2, 6, priority=2)], [2, 4]),
-    "who wants a fraction": (
+    "a queue that wants a fraction": (
         10,
         [QueueCase(0, 1, 4.3), QueueCase(0, 1, 9), QueueCase(0, 1, 9)],
         [4, 3, 3],
@@ -72,7 +72,7 @@ DIVISIONS: dict[str, tuple[float, list[QueueCase], list[float]]] = {
         [QueueCase(0, 1, 1), QueueCase(0, 1, 9), QueueCase(0, 1, 9)],
         [1, 6, 5],
     ),
-    "who wants exactly what is offered leaves nothing": (
+    "a queue that wants exactly what is offered leaves nothing": (
         12e9,
         [QueueCase(1e9, 2, 8e9), QueueCase(0, 3, 5e9), QueueCase(1e9, 1, 4e9)],
         [4333333333, 5e9, 2666666667],
@@ -194,7 +194,7 @@ def test_gpus_are_given_whole_and_the_rest_as_it_comes() -> None:
     assert fair_shares[:, 0].tolist() == [1501, 1500]
 
 
-def test_who_gets_all_that_it_wants_gets_exactly_that() -> None:
+def test_a_queue_that_gets_all_it_wants_gets_exactly_that() -> None:
     """Also of parts of a GPU, of which a float times 1000 is sometimes a little less."""
     queues = tree([NONE], [0], [0], [1])
     for thousandths in range(10, 10_000, 10):

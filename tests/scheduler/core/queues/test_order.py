@@ -1,4 +1,4 @@
-"""Who is next: the steps that decide between queues, and turns against sorting all of it anew."""
+"""Which queue is next: the steps that decide, and turns against sorting all of it anew."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
@@ -59,7 +59,7 @@ def at_share(has: Amounts) -> tuple[QueueCase, QueueCase]:
     return QueueCase(has, quota=(9, 9, 9)), QueueCase((3, 4, 4))
 
 
-# two queues -> the step that decides, and who is first; all later steps would say the opposite
+# two queues -> the step that decides, and which is first; all later steps say the opposite
 DECIDED: list[Case[tuple[QueueCase, QueueCase], tuple[str, int]]] = [
     Case(
         "over its share in all three is last",
@@ -85,7 +85,7 @@ DECIDED: list[Case[tuple[QueueCase, QueueCase], tuple[str, int]]] = [
         ("c", 1),
     ),
     Case(
-        "who would have what it may not is last",
+        "a queue that would have what it may not is last",
         (
             QueueCase(has=(0, 0, 0), fair_share=(4, 4, 0)),
             QueueCase(has=(3, 3, 3), requested=(2, 2, 2)),
@@ -93,7 +93,7 @@ DECIDED: list[Case[tuple[QueueCase, QueueCase], tuple[str, int]]] = [
         ("d", 1),
     ),
     Case(
-        "who has what it may not is last",
+        "a queue that has what it may not is last",
         (
             QueueCase(has=(0, 0, 1), requested=(1, 1, 0), fair_share=(4, 4, 0)),
             QueueCase(has=(3, 3, 3), requested=(2, 2, 2)),
@@ -101,7 +101,7 @@ DECIDED: list[Case[tuple[QueueCase, QueueCase], tuple[str, int]]] = [
         ("d", 1),
     ),
     Case(
-        "who has nothing of it and wants nothing may have nothing of it",
+        "a queue that has and wants nothing of it may have a share of 0",
         (
             QueueCase(has=(0, 0, 0), requested=(1, 1, 0), fair_share=(4, 4, 0)),
             QueueCase(has=(3, 3, 3)),
@@ -159,7 +159,7 @@ DECIDED: list[Case[tuple[QueueCase, QueueCase], tuple[str, int]]] = [
 
 @pytest.mark.parametrize("case", DECIDED, ids=ids)
 def test_each_step_decides(case: Case[tuple[QueueCase, QueueCase], tuple[str, int]]) -> None:
-    """The first step at which two queues differ says who is first."""
+    """The first step at which two queues differ says which is first."""
     first, second = keys_of(list(case.given))
     place = next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
     assert (STEPS[place], int(second < first)) == case.want
@@ -278,14 +278,14 @@ ONE: Final = (1, 1, 1)
 
 # parents of the queues, PodGroups -> the order of the PodGroups
 TURNS: list[Case[tuple[list[int], list[PodGroupCase]], list[int]]] = [
-    Case("nobody", ([NONE], []), []),
+    Case("none", ([NONE], []), []),
     Case(
         "of one queue the smaller key",
         ([NONE], [PodGroupCase(0, 2, [ONE]), PodGroupCase(0, 1, [ONE])]),
         [1, 0],
     ),
     Case(
-        "queues take turns: who got something moves back",
+        "queues take turns: one that got something moves back",
         ([NONE, NONE], [PodGroupCase(0, 0, [ONE] * 3), PodGroupCase(1, 0, [ONE] * 3)]),
         [0, 1, 0, 1, 0, 1],
     ),
@@ -295,7 +295,7 @@ TURNS: list[Case[tuple[list[int], list[PodGroupCase]], list[int]]] = [
         [1, 0],
     ),
     Case(
-        "who is put back competes with its neighbours",
+        "one that is put back competes with its neighbours",
         (
             [NONE],
             [PodGroupCase(0, 0, [ONE, ONE]), PodGroupCase(0, 0, [ONE]), PodGroupCase(0, 1, [ONE])],
@@ -324,7 +324,7 @@ def test_jobs_order(case: Case[tuple[list[int], list[PodGroupCase]], list[int]])
     assert played(*case.given) == case.want
 
 
-def test_who_is_not_put_back_is_gone() -> None:
+def test_a_queue_that_is_not_put_back_is_removed() -> None:
     """A PodGroup that failed lets the next one try, and its queue keeps its place."""
     game = Played(
         [QueueCase((0, 0, 0))] * 2,
@@ -341,8 +341,8 @@ def test_who_is_not_put_back_is_gone() -> None:
     assert jobs_order.pop() is None
 
 
-def test_who_lost_something_moves_up() -> None:
-    """And his department with him, whoever has had his turn last."""
+def test_a_queue_that_lost_something_moves_up() -> None:
+    """And its department with it, whichever queue was served last."""
     rows = [QueueCase((4, 4, 4)), QueueCase((3, 3, 3)), QueueCase((4, 4, 4)), QueueCase((3, 3, 3))]
     podgroups = [PodGroupCase(2, 0, [ONE]), PodGroupCase(3, 0, [ONE]), PodGroupCase(3, 1, [ONE])]
     game = Played(rows, [NONE, NONE, 0, 1], podgroups)

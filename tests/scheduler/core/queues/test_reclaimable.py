@@ -1,4 +1,4 @@
-"""Who may take from whom: each rule by itself, and all of them against plain loops."""
+"""Which queue may reclaim from which: each rule by itself, and all against plain loops."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -124,7 +124,7 @@ RECLAIMERS: list[Case[tuple[list[QueueCase], Reclaimer], bool]] = [
 
 
 @pytest.mark.parametrize("case", RECLAIMERS, ids=ids)
-def test_who_has_a_claim(case: Case[tuple[list[QueueCase], Reclaimer], bool]) -> None:
+def test_which_podgroup_may_reclaim(case: Case[tuple[list[QueueCase], Reclaimer], bool]) -> None:
     """Its queue would have no more than is due to it."""
     queues, reclaimer = case.given
     assert reclaimable_of(rows_of(queues), reclaimer).may_reclaim is case.want
@@ -183,8 +183,8 @@ VICTIM_QUEUES: list[Case[tuple[QueueCase, QueueCase, int], bool]] = [
 
 
 @pytest.mark.parametrize("case", VICTIM_QUEUES, ids=ids)
-def test_who_comes_into_question(case: Case[tuple[QueueCase, QueueCase, int], bool]) -> None:
-    """Whoever has more than it may count on; what that is depends on the preemptor."""
+def test_which_queues_may_lose(case: Case[tuple[QueueCase, QueueCase, int], bool]) -> None:
+    """Each queue with more than it may keep; what that is depends on the reclaimer."""
     victim_queue, reclaimer_queue, number = case.given
     assert (
         reclaimable_of(rows_of([victim_queue, reclaimer_queue]), gpus(1, number)).may_reclaim_from(
@@ -194,13 +194,13 @@ def test_who_comes_into_question(case: Case[tuple[QueueCase, QueueCase, int], bo
     )
 
 
-# who of those above says quota-only, and what is asked for -> whether the other queue may lose
+# the ancestor with quota-only, and what is requested -> whether the other queue may lose
 GOALS: list[Case[tuple[str, int], bool]] = [
-    Case("nobody says so: it gets as far as its share", ("", 3), want=True),
-    Case("who is above both says so: no further than its quota", ("above", 3), want=False),
+    Case("none: it gets as far as its share", ("", 3), want=True),
+    Case("the parent of both: no further than its quota", ("above", 3), want=False),
     Case("as far as that", ("above", 2), want=True),
-    Case("who is further up", ("top", 3), want=True),
-    Case("who is beside what is above both", ("beside", 3), want=True),
+    Case("one further up", ("top", 3), want=True),
+    Case("one beside the parent of both", ("beside", 3), want=True),
     Case("itself", ("mine", 3), want=True),
 ]
 
@@ -228,7 +228,7 @@ def test_how_far_it_gets(case: Case[tuple[str, int], bool]) -> None:
 
 
 def test_between_departments_their_own_goals_do_not_count() -> None:
-    """They are at the top, where there is nobody to say so."""
+    """They are at the top, where no parent can say so."""
     victim_queue, reclaimer_queue = (
         QueueCase(above=2, has=5, fair_share=4),
         QueueCase(above=3, fair_share=4),
@@ -239,8 +239,8 @@ def test_between_departments_their_own_goals_do_not_count() -> None:
     assert reclaimable_of(rows, gpus(1, 3), [True] * 4).may_reclaim_from(0)
 
 
-def test_only_what_is_asked_for_makes_somebody_come_into_question() -> None:
-    """A queue above its quota of CPUs has nothing that helps who wants GPUs."""
+def test_only_a_requested_resource_makes_a_queue_a_candidate() -> None:
+    """A queue above its quota of CPUs has nothing that helps a request for GPUs."""
     everything = (UNBOUND,) * 3
     victim_queue: Row = (NONE, (2, UNBOUND, 2), everything, (9, 9, 9), (3, 0, 1), (0, 0, 0))
     reclaimer_queue: Row = (NONE, everything, everything, (9, 9, 9), (0, 0, 0), (0, 0, 0))
@@ -280,14 +280,14 @@ EVICTED: list[Case[ReclaimCase, tuple[list[bool], bool]]] = [
         ([False], True),
     ),
     Case(
-        "from above its quota who is owed",
+        "from above its quota for a queue within its own",
         ReclaimCase(
             [QueueCase(has=4, fair_share=4, quota=2), QueueCase(fair_share=2, quota=2)], 2, [(0, 2)]
         ),
         ([True], True),
     ),
     Case(
-        "not who would not stay within its own",
+        "not for one that would exceed its own",
         ReclaimCase(
             [QueueCase(has=4, fair_share=4, quota=2), QueueCase(fair_share=2, quota=1)], 2, [(0, 2)]
         ),
@@ -326,7 +326,7 @@ EVICTED: list[Case[ReclaimCase, tuple[list[bool], bool]]] = [
         ([True], True),
     ),
     Case(
-        "fair: still better off than whoever takes",
+        "fair: still better off than the reclaimer",
         ReclaimCase(
             [
                 QueueCase(has=8, fair_share=4),
@@ -352,7 +352,7 @@ EVICTED: list[Case[ReclaimCase, tuple[list[bool], bool]]] = [
         ([True], False),
     ),
     Case(
-        "who is due nothing cannot be worse off",
+        "a queue with a share of 0 cannot be worse off",
         ReclaimCase(
             [QueueCase(has=6), QueueCase(has=4, fair_share=4), QueueCase(1, fair_share=4)],
             1,
@@ -361,7 +361,7 @@ EVICTED: list[Case[ReclaimCase, tuple[list[bool], bool]]] = [
         ([True], True),
     ),
     Case(
-        "nor is anybody who is due something better off than who is due nothing",
+        "nor is a queue with a share better off than one with none",
         ReclaimCase(
             [QueueCase(has=90, fair_share=4), QueueCase(has=4), QueueCase(1, fair_share=4)],
             1,

@@ -1,4 +1,4 @@
-"""What goes of queues at their limits, and who may wait for it (rule 20a)."""
+"""Terminating pods of queues at their limits, and which pods may wait for them (rule 20a)."""
 
 from typing import Any, Final
 
@@ -75,7 +75,7 @@ def test_room_that_is_waited_for_is_not_waited_for_twice() -> None:
     assert described(answer(build)) == {0: "(0)", 1: "(1)", 2: "ExceedsLimit"}
 
 
-def test_who_may_not_wait_leaves_everything_as_it_was() -> None:
+def test_a_podgroup_that_may_not_wait_changes_nothing() -> None:
     """What it would have covered is there for the next one, and so is the room."""
     build = builder(full(1), SnapshotNode(gpu=2), limit=2)
     build.uniform_podgroup(2, ONE)
@@ -83,7 +83,7 @@ def test_who_may_not_wait_leaves_everything_as_it_was() -> None:
     assert described(answer(build)) == {0: "ExceedsLimit", 1: "1"}
 
 
-def test_who_was_nominated_to_another_node_keeps_it() -> None:
+def test_a_pod_nominated_to_another_node_keeps_it() -> None:
     """It is bound when the pods are gone; without a nominated node it has to start over then."""
     for nominated, want in ((1, "(1)"), (-1, "ExceedsLimit")):
         build = builder(full(), SnapshotNode(gpu=4))
@@ -91,7 +91,7 @@ def test_who_was_nominated_to_another_node_keeps_it() -> None:
         assert described(answer(build)) == {0: want}
 
 
-def test_a_reserved_place_keeps_nobody_from_waiting_with_it() -> None:
+def test_a_reserved_place_keeps_no_pod_from_waiting_with_it() -> None:
     """Nominated pods cover what they request, whatever their reserved place is charged with."""
     build = builder(SnapshotNode(gpu=4, used_gpu=1, releasing_gpu=4), limit=4, allocated=1)
     nodes = PodSet("nodes", 3, build.waiting_pods(3, signature(gpu=1, nominated_node=0)))
@@ -108,7 +108,7 @@ def test_a_reserved_place_keeps_nobody_from_waiting_with_it() -> None:
 
 
 def test_what_is_taken_in_a_plan_is_there_until_it_is_gone() -> None:
-    """Whoever comes after waits for it as well, though there be room elsewhere."""
+    """The next pod waits for it as well, though it would fit elsewhere."""
     build = builder(SnapshotNode(gpu=4), SnapshotNode(gpu=4), limit=4)
     build.running_podgroup([0, 0, 0, 0], ONE, priority=20)
     build.uniform_podgroup(1, signature(gpu=2), priority=70)
@@ -117,7 +117,7 @@ def test_what_is_taken_in_a_plan_is_there_until_it_is_gone() -> None:
     assert described(found) == {1: "(1)"}
 
 
-def test_without_limits_nobody_asks() -> None:
+def test_without_limits_nothing_is_checked() -> None:
     """Nor where a site has switched them off."""
     build = builder(full(), SnapshotNode(gpu=4), limit=-1)
     build.uniform_podgroup(1, FOUR)

@@ -187,7 +187,7 @@ def evicted_gangs(harness: SchedulerHarness) -> set[str]:
     return {it.split()[-1][:3] for it in harness.api.written() if it.startswith("delete pods")}
 
 
-async def test_a_trainjob_whose_jobset_goes_on_is_let_alone(harness: SchedulerHarness) -> None:
+async def test_a_trainjob_with_a_running_jobset_is_let_alone(harness: SchedulerHarness) -> None:
     """Its user has suspended it, its JobSet does not follow: no preemptor waits for its room."""
     objects = trainjob("t", "a")
     objects[0]["spec"]["suspend"] = True

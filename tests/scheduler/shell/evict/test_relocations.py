@@ -124,7 +124,7 @@ async def test_a_place_that_is_lost_meanwhile_becomes_another(harness: Scheduler
     assert second == first.replace(f'"{target}":2', '"spare":2')
 
 
-async def test_no_trainjob_moves_whose_place_cannot_be_written(harness: SchedulerHarness) -> None:
+async def test_no_trainjob_moves_if_its_place_cannot_be_written(harness: SchedulerHarness) -> None:
     """It is tried again; no TrainJob was suspended before."""
     refusals = [422, 422]
     harness.api.refuse_with = lambda what: (

@@ -85,7 +85,7 @@ async def test_no_grace_counts_before_the_missing_pods_exist(
 
 
 async def test_a_grace_begins_anew_when_a_missing_pod_was_away(harness: SchedulerHarness) -> None:
-    """The grace of a PodGroup whose pods are being replaced again and again does not end."""
+    """The grace period of a PodGroup does not end while its pods are replaced again and again."""
     harness.api.put(*gang())
     async with harness.leading():
         await harness.advance(_GRACE_S - 5)

@@ -154,7 +154,7 @@ UNRECORDED: list[Case[dict[str, Any], bool]] = [
 async def test_a_copy_alone_resumes_what_our_manager_suspended(
     case: Case[dict[str, Any], bool],
 ) -> None:
-    """A user who suspends under our manager's name gets the TrainJob resumed, and nothing else."""
+    """A user that suspends under our manager's name gets the TrainJob resumed, and nothing else."""
     applied = await patches_after_lead(case.given, recorded=False)
 
     assert [it.get("spec", {}) for it in applied] == ([{}] if case.want else [])

@@ -1,4 +1,4 @@
-"""What is reported on PodGroups whose pods cannot be created."""
+"""What is reported on PodGroups when their pods cannot be created."""
 
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.fakes.fake_cluster import Fields

@@ -283,7 +283,7 @@ async def test_what_the_one_before_marked_is_taken_back(harness: SchedulerHarnes
 async def test_returned_resources_are_reported_although_nothing_waits(
     harness: SchedulerHarness,
 ) -> None:
-    """The status of a queue whose pods have finished is zero within moments."""
+    """The status of a queue is zero within moments after its pods have finished."""
     harness.api.put(node("a"), *gang_objects())
     async with harness.leading():
         await harness.advance(5)

@@ -82,7 +82,7 @@ def test_a_suspension_ends_it() -> None:
 
 
 def test_a_failure_without_new_events_is_forgotten() -> None:
-    """As is one without a PodGroup, and one whose event is gone."""
+    """As is one without a PodGroup, and one without its event."""
     harness = CreationFailureHarness(jobset(), podgroup_object())
     harness.put_event(failed_create_event(1))
     harness.put_event(failed_create_event(1, "other-n-0", name="f"))

@@ -21,7 +21,7 @@ def replicated(name: str, replicas: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def job(name: str, succeeded: int = 0, **more: Any) -> dict[str, Any]:
-    """Return a Job whose name is its uid."""
+    """Return a Job with its uid as its name."""
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": name.partition("-")[0]}
     return {
         "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels},
@@ -56,7 +56,7 @@ CASES: list[Case[tuple[Any, ...], list[str]]] = [
     ),
     Case("the stage before is over", (_STAGES, [job("a-0", 4), job("b-0", 1)]), ["b-0"]),
     Case("the stage after has not begun", (_STAGES, [job("a-0", 4)]), []),
-    Case("who started together runs again together", (_TOGETHER, [job("a-0", 4)]), ["a-0"]),
+    Case("Jobs that started together run again together", (_TOGETHER, [job("a-0", 4)]), ["a-0"]),
     Case("it runs in rounds", ([replicated("a")], [job("a-0", 5, completions=8)]), []),
     Case("it is of no PodGroup", ([replicated("a")], [job("other-0", 1)]), []),
 ]

@@ -54,8 +54,8 @@ MATCHES = [
     Case("Exists", _term(_expression("Exists")), 3),
     Case("DoesNotExist", _term(_expression("DoesNotExist")), 1),
     Case("another operator", _term(_expression("Gt", "1")), 0),
-    Case("everybody", _term({}), 4),
-    Case("nobody", _term(), 0),
+    Case("all pods", _term({}), 4),
+    Case("no pod", _term(), 0),
     Case("namespaces", _term({}, namespaces=["blue", "red"]), 2),
     Case("namespaces by label", _term({}, namespaceSelector=_COLOR), 1),
     Case("and by name", _term({}, namespaceSelector=_COLOR, namespaces=["red"]), 2),
@@ -92,7 +92,7 @@ TERMS = [
         "one of all namespaces", ({}, {"matchLabels": {"app": "a"}}, {"namespaceSelector": {}}), 1
     ),
     Case("of no common namespace", ({}, {}, {"namespaces": ["blue", "red"]}), 0),
-    Case("nobody in one", ({}, None, {}), 0),
+    Case("no pod in one", ({}, None, {}), 0),
 ]
 
 
@@ -203,7 +203,7 @@ SPREADS = [
         (SpreadConstraint(0, 0, 2, 1, False, True, False),),
     ),
     Case(
-        "of nobody",
+        "of no pod",
         _spread(labelSelector=None),
         (SpreadConstraint(0, 0, 2, 1, False, True, False),),
     ),

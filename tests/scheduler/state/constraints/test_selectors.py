@@ -23,7 +23,7 @@ MATCHES = [
     Case("none", {}, ([3, 4], [])),
     Case("a value", {"app": "a"}, ([0, 2], [])),
     Case("another value", {"app": "b", "team": "x"}, ([0, 2, 4, 6], [0, 2, 4])),
-    Case("a value that nobody names", {"app": "c", "team": "y"}, ([2, 4], [])),
+    Case("a value that no selector names", {"app": "c", "team": "y"}, ([2, 4], [])),
 ]
 
 
@@ -45,7 +45,7 @@ MANY: list[Case[Any, None]] = [
     Case("a label", lambda i: (f"k{i}", "In", (f"v{i}",)), None),
     Case("one of several labels", lambda i: ("k", "In", (f"v{i}", f"w{i}")), None),
     Case("a key", lambda i: (f"k{i}", "Exists", ()), None),
-    Case("nobody", lambda _: ("k", "In", ()), None),
+    Case("no pod", lambda _: ("k", "In", ()), None),
 ]
 
 

@@ -168,11 +168,11 @@ def test_the_claims_of_a_running_pod_are_not_checked() -> None:
 # access modes of a claim, pods that use it → rows, of one node, of one pod, node and users
 SHARED = [
     Case("one node", (["ReadWriteOnce"], ["", "b"]), ((0,), (), (1,), (1,))),
-    Case("nobody is there yet", (["ReadWriteOnce"], ["", ""]), ((0,), (), (-1,), (0,))),
+    Case("no pod is there yet", (["ReadWriteOnce"], ["", ""]), ((0,), (), (-1,), (0,))),
     Case("one pod", (["ReadWriteOncePod"], ["", "b"]), ((), (0,), (1,), (1,))),
     Case("many nodes", (["ReadWriteMany"], ["", "b"]), ((), (), (), ())),
     Case("many that read", (["ReadWriteOnce", "ReadOnlyMany"], ["", "b"]), ((), (), (), ())),
-    Case("nobody else", (["ReadWriteOnce"], [""]), ((), (), (), ())),
+    Case("no other pod", (["ReadWriteOnce"], [""]), ((), (), (), ())),
     Case("two that run", (["ReadWriteOnce"], ["", "b", "b"]), ((0,), (), (1,), (2,))),
 ]
 

@@ -58,7 +58,7 @@ SELECTIONS = [
     Case("a label that no node has", {"nodeSelector": {"rack": "1"}}, ""),
     Case("In", _affinity(_term("zone", "In", "y", "z")), "b"),
     Case("NotIn, which one without it passes", _affinity(_term("zone", "NotIn", "x")), "bc"),
-    Case("NotIn what nobody has", _affinity(_term("zone", "NotIn", "z")), "abcd"),
+    Case("NotIn a value that no node has", _affinity(_term("zone", "NotIn", "z")), "abcd"),
     Case("Exists", _affinity(_term("zone", "Exists")), "abd"),
     Case("DoesNotExist", _affinity(_term("zone", "DoesNotExist")), "c"),
     Case("Gt, of numbers only", _affinity(_term("size", "Gt", "4")), "ab"),
@@ -97,7 +97,7 @@ SELECTIONS = [
     ),
     Case("an empty term is no node", _affinity({}), ""),
     Case("no terms are no node", _affinity(), ""),
-    Case("a name", _affinity(_field("metadata.name", "In", "b", "nobody")), "b"),
+    Case("a name", _affinity(_field("metadata.name", "In", "b", "missing")), "b"),
     Case("not a name", _affinity(_field("metadata.name", "NotIn", "b")), "acd"),
     Case("another field", _affinity(_field("metadata.uid", "In", "b")), ""),
     Case("another operator on a name", _affinity(_field("metadata.name", "Exists")), ""),
@@ -154,7 +154,7 @@ def test_what_all_nodes_satisfy_is_not_asked() -> None:
     assert signature_of(encoded, "p").node_affinity == ()
 
 
-def test_a_label_whose_value_no_node_has_is_still_asked_for() -> None:
+def test_a_label_value_that_no_node_has_is_still_required() -> None:
     """So that a message can name it: no node has the requested value."""
     encoded = encode_objects(*_NODES, pod("p", **_affinity(_term("zone", "In", "z"))))
 

@@ -19,7 +19,7 @@ FAULTS = [
     Case("all is well", ({}, {"Ready": "True", "DiskPressure": "False"}), NodeFault.NONE),
     Case("cordoned", ({"unschedulable": True}, {"Ready": "False"}), NodeFault.CORDONED),
     Case("not ready", ({}, {"Ready": "False", "PIDPressure": "True"}), NodeFault.NOT_READY),
-    Case("nobody knows", ({}, {"Ready": "Unknown"}), NodeFault.NOT_READY),
+    Case("unknown", ({}, {"Ready": "Unknown"}), NodeFault.NOT_READY),
     Case("pressure", ({}, {"Ready": "True", "PIDPressure": "True"}), NodeFault.PRESSURE),
     Case("perhaps pressure", ({}, {"MemoryPressure": "Unknown"}), NodeFault.PRESSURE),
     Case("no network", ({}, {"NetworkUnavailable": "True"}), NodeFault.NO_NETWORK),

@@ -169,7 +169,7 @@ def test_it_is_brought_up_to_date() -> None:
 
 
 def test_each_podset_is_awaited_until_its_own_deadline() -> None:
-    """The places of the PodSet whose time is over are released first, then those of the other."""
+    """The places of the PodSet that expires first are released first, then those of the other."""
     state, reserved = ClusterState(StateOptions(now=NOW)), list[int]()
     podsets = {
         f"{name}-replica-0": {
@@ -230,7 +230,7 @@ def test_the_annotation_of_a_relocation() -> None:
 
 
 def test_what_cannot_be_read_is_not_written() -> None:
-    """How much a pod needs whose request is invalid is unknown."""
+    """How much a pod with an invalid request needs is unknown."""
     cluster = cluster_cache(relocating_podgroup(), *pods(1, node="n", asks={"cpu": "much"}))
     place = NamedPlace(PODSET, "x", ReservationCause.MOVE)
     one = PlannedEviction(

@@ -258,7 +258,7 @@ def test_expected_pods_have_affinity_ports_and_claims() -> None:
     ]
     assert (
         len(signature.matched_selectors) == 2
-    )  # of the one who keeps apart, and of the one who spreads
+    )  # of the pod with anti-affinity, and of the one with spread
     assert (len(signature.anti_affinity), signature.anti_affinity) == (
         1,
         signature.existing_anti_affinity,

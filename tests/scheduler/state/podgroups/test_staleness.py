@@ -54,8 +54,8 @@ CASES: list[Case[tuple[list[Fields], int], int | None]] = [
         (incomplete(stalenessGracePeriod="1500ms"), 60),
         STALE_SINCE_CASES + 2,
     ),
-    Case("at once", (incomplete(note="who knows", stalenessGracePeriod="0s"), 60), 0),
-    Case("not yet, with an invalid annotation", (incomplete(note="who knows"), 60), None),
+    Case("at once", (incomplete(note="no time", stalenessGracePeriod="0s"), 60), 0),
+    Case("not yet, with an invalid annotation", (incomplete(note="no time"), 60), None),
     Case(
         "not, with a pod that is going",
         (incomplete(pod("x", "g", node="n", meta=TERMINATING)), 60),

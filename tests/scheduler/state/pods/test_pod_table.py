@@ -23,7 +23,7 @@ from trainer_kai.api.meta import Key
 
 _TERMINATING = {"deletionTimestamp": "2026-01-05T07:58:00Z"}
 _STUCK = {"deletionTimestamp": "2026-01-05T07:57:59Z"}
-_GATED = [{"name": "somebody"}]
+_GATED = [{"name": "example"}]
 
 # a pod of a PodGroup → its state as a row, and how many are pending, running, succeeded
 STATES = [
