@@ -1,8 +1,8 @@
 """Show the main job on a local real chain: `make demo`.
 
 Two teams own four nodes, and a third borrows them while they are idle. What fits starts, whole;
-what does not is told why until another ends, and who borrowed makes room; a DeepSpeed job has its
-launcher's place kept. It ends by itself, with everything Complete. With
+what does not is told why until another ends, and the third team is evicted; a place is reserved for
+the launcher of a DeepSpeed job. It ends by itself, with everything Complete. With
 `--hold` the chain then stays until Ctrl-C, or until the process is terminated.
 """
 
@@ -170,9 +170,9 @@ def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
         print(f"demo: {message}", file=sys.stderr)
         return False
     console.print(
-        f"\nAll {len(rows)} TrainJobs are Complete after {took_s:.1f} s. Nobody wrote a scheduler "
-        "name or a group: admission and the podgrouper did. moe is what KAI v0.17 never starts: "
-        "its one group would wait for a launcher that comes only when the workers are Ready.",
+        f"\nAll {len(rows)} TrainJobs are Complete after {took_s:.1f} s. No TrainJob names a "
+        "scheduler or a PodGroup: the webhook and the podgrouper added them. KAI v0.17 never "
+        "starts moe: its PodGroup waits for a launcher that is created when the workers are Ready.",
         highlight=False,
     )
     return True
@@ -181,7 +181,7 @@ def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
 async def _hold(
     cluster: Cluster, console: Console, processes: Sequence[ProductProcess]
 ) -> NoReturn:
-    """Leave everything up, with somebody who waits, until we are to end."""
+    """Leave everything up, with a TrainJob that waits, until we are to end."""
     await _submit(cluster, console, [LATE])
     snapshot = processes[-1].ready_url.replace("/readyz", "/snapshot")
     words = _TO_TRY.format(

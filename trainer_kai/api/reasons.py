@@ -16,7 +16,8 @@ __all__ = ["REASONS", "SCHEDULER_REASONS", "ReasonName", "ReasonText"]
 class ReasonName(StrEnum):
     """The name of a reason why a PodGroup waits, or why its TrainJob does not run."""
 
-    # The scheduler finds these: of several reasons it reports the first in this order.
+    # The scheduler finds these: of several reasons it reports the first in this order,
+    # except that NO_NODE_MATCHES outranks a bound of a queue if a pod fits on no empty node.
     MISCONFIGURED = "Misconfigured"
     FORBIDDEN_QUEUE = "ForbiddenQueue"
     QUEUE_MISSING = "QueueMissing"

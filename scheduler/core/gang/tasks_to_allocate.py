@@ -69,7 +69,7 @@ _NONE_ASSIGNED = AssignedTasks()
 class ElasticTasks:
     """What a PodGroup takes after its first tasks, as `tasks_to_allocate` but without sorting.
 
-    Of a SubGroupSet's children only the one whose pods were placed changes its rank, and one that
+    Of a SubGroupSet's children only the child with newly placed pods changes its rank, and one that
     had no tasks never will: pending pods become fewer, and what is satisfied stays so.
     """
 

@@ -52,7 +52,7 @@ def test_a_pod_that_fits_no_node_marks_no_pods_while_its_queue_is_full() -> None
 
     assert (report.title, report.pods) == ("NoNodeMatches", ())
     assert report.message.endswith(
-        ". Also: Queue team has a limit of 2 GPU and uses 1 GPU; the PodGroup requests 4 GPU more"
+        ". Also: Queue q has a limit of 2 GPU and uses 1 GPU; the PodGroup requests 4 GPU more"
     )
 
 
