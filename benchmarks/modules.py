@@ -23,7 +23,7 @@ from tests.support.state.objects import encode_objects, gang, group, node, pod, 
 __all__ = ["main"]
 
 _SCHEDULER: Final = "scheduler."
-_LIMITS: Final = {"one pod, from its watch event to its bind": 70, "one reclaim decision": 30}
+_LIMITS: Final = {"one pod, from its watch event to its bind": 75, "one reclaim decision": 30}
 
 
 async def main() -> None:
