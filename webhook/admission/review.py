@@ -171,10 +171,14 @@ def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
 
 
 def _one_line(text: str, characters: int) -> str:
-    """Fold a text into one line, and cut it between words: warnings are sent in HTTP headers."""
+    """Fold a text into one line, and cut it to the limit: warnings are sent in HTTP headers.
+
+    It is cut between words where that keeps half of the limit or more; a word may be very long.
+    """
     text = text[: 4 * characters]  # first of all: it may be as long as a body
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     if len(line) <= characters:
         return line
-    whole_words = line[: characters - 1].rpartition(" ")[0]  # one word may be as long as a line
-    return f"{whole_words or line[: characters - 2]} …"
+    whole_words = line[: characters - 1].rpartition(" ")[0]
+    is_enough = 2 * len(whole_words) >= characters
+    return f"{whole_words if is_enough else line[: characters - 2]} …"

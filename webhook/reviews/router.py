@@ -174,7 +174,8 @@ class ReviewRouter:
 def _internal_error(route: Route, request: AdmissionRequest) -> AdmissionResponse:
     """Answer a review after an internal error."""
     kind = request.kind.kind
-    message = f"{_INTERNAL_ERROR}: this {kind} was not validated. {_INTERNAL_REMEDY}"
+    handled = "changed" if kind in {"JobSet", "Pod"} else "validated"
+    message = f"{_INTERNAL_ERROR}: this {kind} was not {handled}. {_INTERNAL_REMEDY}"
     if route.fails_closed() and request.operation == "CREATE":
         return AdmissionResponse(denial=AdmissionDenial(SERVICE_UNAVAILABLE, message))
     return AdmissionResponse(warnings=(message,))

@@ -72,6 +72,7 @@ _LABELS: Final[FieldPath] = ("metadata", "labels")
 _ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _TRUE: Final = "true"
 _QUEUE_PATH: Final = f"metadata.labels[{QUEUE}]"
+_MAX_NAMED_QUEUES: Final = 3
 
 
 class JobSetContext(NamedTuple):
@@ -305,7 +306,9 @@ def _write_queue(
         if not given or is_outranked:
             patch.set((*pod_template_path(number), *_LABELS, QUEUE), choice.queue)
     if choice.others:
-        names = ", ".join(choice.others)
+        more = len(choice.others) - _MAX_NAMED_QUEUES
+        names = ", ".join(choice.others[:_MAX_NAMED_QUEUES])
+        names += f" and {more} more" if more > 0 else ""
         yield (
             f"{_QUEUE_PATH}: the PodGroups use queue {choice.queue}, from {choice.source.value}; "
             f"labels of pod templates name other queues: {names}. Remove those labels"

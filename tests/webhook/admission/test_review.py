@@ -91,6 +91,11 @@ ANSWERS = [
         {"uid": "u-1", "allowed": True, "warnings": ["é" * 254 + " …"]},
     ),
     Case(
+        "with a very long word after a short one",
+        AdmissionResponse(warnings=("ab " + "é" * 300,)),
+        {"uid": "u-1", "allowed": True, "warnings": ["ab " + "é" * 251 + " …"]},
+    ),
+    Case(
         "refused",
         AdmissionResponse(denial=AdmissionDenial(422, "two\nlines")),
         {

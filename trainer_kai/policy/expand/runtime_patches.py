@@ -24,6 +24,7 @@ __all__ = ["apply_runtime_patches", "runtime_patch_faults"]
 
 N = TypeVar("N", Container, SchedulingGate, Volume)
 
+_MAX_NAMED: Final = 5
 _POD_FIELDS: Final = frozenset(
     {
         "affinity",
@@ -58,6 +59,7 @@ def apply_runtime_patches(
 def runtime_patch_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> Iterator[FieldError]:
     """Yield names that the template's *spec* lacks, and fields that a patch cannot set."""
     known = {job.name: job for job in spec.replicated_jobs}
+    remedy = ""  # built once, and only for a fault: a template may have many names
     for i, patch in enumerate(patches):
         over = patch.training_runtime_spec.template.spec
         path = f"spec.runtimePatches[{i}].trainingRuntimeSpec.template.spec"
@@ -70,9 +72,9 @@ def runtime_patch_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> I
                 base = known[job.name].template.spec.template.spec
                 yield from _pod_faults(base, job, f"{at}.template.spec.template.spec")
             else:
-                names = ", ".join(known) or "none"
+                remedy = remedy or _names_remedy(known)
                 message = f"the runtime has no replicatedJob {job.name!r}, so the JobSet is refused"
-                yield FieldError(f"{at}.name", f"{message}. Name one of the runtime: {names}")
+                yield FieldError(f"{at}.name", f"{message}. {remedy}")
 
 
 def _pod_faults(base: PodSpec, job: ReplicatedJob, path: str) -> Iterator[FieldError]:
@@ -83,16 +85,24 @@ def _pod_faults(base: PodSpec, job: ReplicatedJob, path: str) -> Iterator[FieldE
         ("containers", base.containers, over.containers),
     ):
         names = {container.name for container in has}
-        known = ", ".join(sorted(names)) or "none"
+        remedy = ""
         for k, container in enumerate(patch):
             at = f"{path}.{field}[{k}]"
             yield from _unpatchable(container, {"name"}, at)
             if container.name not in names:
+                remedy = remedy or _names_remedy(sorted(names))
                 message = (
                     f"replicatedJob {job.name!r} of the runtime has no container "
                     f"{container.name!r} in {field}, so it is added without an image"
                 )
-                yield FieldError(f"{at}.name", f"{message}. Name one of the runtime: {known}")
+                yield FieldError(f"{at}.name", f"{message}. {remedy}")
+
+
+def _names_remedy(known: Iterable[str]) -> str:
+    names = list(known)
+    more = len(names) - _MAX_NAMED
+    listed = ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"Name one of the runtime: {listed or 'none'}"
 
 
 def _unpatchable(

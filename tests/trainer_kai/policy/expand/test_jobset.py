@@ -202,6 +202,18 @@ def test_names_that_the_runtime_does_not_have() -> None:
     )
 
 
+def test_faults_of_a_large_template_name_few_containers() -> None:
+    """A list of all names in each fault would grow with the square of the names."""
+    runtime = runtime_of(replicated("node", *({"name": f"c{i:03}"} for i in range(600))))
+    change = pod_patch(containers=[{"name": f"x{i}"} for i in range(550)])
+
+    faults = expanded({"spec": {"runtimePatches": [change]}}, runtime).faults
+
+    assert len(faults) == 550
+    assert max(len(str(fault)) for fault in faults) < 400
+    assert faults[0].message.endswith("runtime: c000, c001, c002, c003, c004 and 595 more")
+
+
 NODES = "spec.trainer.numNodes: "
 LABELLED = f"with the label {STEP}=trainer"
 UNLABELLED = f"{NODES}has no effect: the runtime has no replicatedJob {LABELLED}"

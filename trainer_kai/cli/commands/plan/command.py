@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trainer_kai.api.jobset import JobSet
@@ -206,24 +207,34 @@ async def _fetch_missing(
     """Read what no file has from the cluster; raise for all runtimes that are missing."""
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
 
+    async with AsyncExitStack() as stack:
+        try:
+            connection = command_client(kubeconfig=args.kubeconfig, context=args.context)
+            client = await stack.enter_async_context(connection)
+            faults = await _fetch_runtimes(client, plan_input, missing)
+        except (ApiError, ConfigError) as error:
+            if not missing:
+                raise
+            names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_runtime_key, missing)}))
+            remedy = f"add the file of {names} with another -f, or give access to a cluster"
+            raise ConfigError([FieldError("-f", f"{remedy}: {error}")]) from error
+        if faults:
+            raise ConfigError(faults)
+        await _fetch_lint_objects(client, plan_input)
+
+
+async def _fetch_runtimes(
+    client: "Client", plan_input: _PlanInput, missing: Iterable[TrainJob]
+) -> list[FieldError]:
+    """Read runtimes from the cluster; return those that do not exist, as faults."""
     faults = []
-    try:
-        async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
-            for kind, key in dict.fromkeys(map(_runtime_key, missing)):
-                try:
-                    plan_input.runtimes[kind, key] = await _fetch_runtime(client, kind, key)
-                except NotFound:
-                    message = "is neither in the files nor in the cluster"
-                    faults.append(FieldError(f"{kind} {key}", message))
-            await _fetch_lint_objects(client, plan_input)
-    except (ApiError, ConfigError) as error:
-        if not missing:
-            raise
-        names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_runtime_key, missing)}))
-        message = f"add the file of {names} with another -f, or give access to a cluster: {error}"
-        raise ConfigError([FieldError("-f", message)]) from error
-    if faults:
-        raise ConfigError(faults)
+    for kind, key in dict.fromkeys(map(_runtime_key, missing)):
+        try:
+            plan_input.runtimes[kind, key] = await _fetch_runtime(client, kind, key)
+        except NotFound:
+            message = "is neither in the files nor in the cluster"
+            faults.append(FieldError(f"{kind} {key}", message))
+    return faults
 
 
 async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
@@ -242,6 +253,10 @@ async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
             continue  # the cluster does not have the kind
         except Forbidden:
             message = "not compared with the cluster, because you may not list them"
+            print(f"trainer-kai: {resource}: {message}", file=sys.stderr)
+            continue
+        except ApiError as error:
+            message = f"not compared with the cluster: {error}"
             print(f"trainer-kai: {resource}: {message}", file=sys.stderr)
             continue
         plan_input.lint_objects[resource.kind] = {it.metadata.name: it for it in objects}

@@ -281,7 +281,10 @@ def _lease_problem(leases: Iterable[Lease], now: datetime) -> str:
     """Return that no scheduler leads, by its Lease; "" if one may lead."""
     lease = next(iter(leases), None)
     if lease is None:
-        return f"No scheduler has run in this cluster: Lease {SCHEDULER_LEASE} does not exist"
+        namespace = SCHEDULER_LEASE.namespace
+        return (
+            f"No scheduler has run in namespace {namespace}: Lease {SCHEDULER_LEASE} does not exist"
+        )
     name, spec = str(lease.metadata.key), lease.spec
     if not spec.holder_identity:
         return f"No scheduler is active: Lease {name} has no holder since {spec.renew_time}"

@@ -12,6 +12,7 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from trainer_kai.api.message_length import truncated_message
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import (
     ADMITTED,
@@ -357,13 +358,14 @@ def _eviction_notes(
 
 def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
     """Return when, by which rule and why a PodGroup was evicted, and what that cost."""
+    at, message = (truncated_message(" ".join(it.split())) for it in (last.at, last.message))
     rule = f" (action {last.action}, rule {last.rule})" if last.rule else ""
     queue = f" of queue {last.queue}" if last.queue else ""
     gpus = f"{last.gpus:g} GPU{queue}" if last.gpus else f"no GPU{queue}"
     lost = f", lost {last.lost_gpu_seconds} GPU-seconds of work" if last.lost_gpu_seconds else ""
     times = "once" if last.evictions == 1 else f"{last.evictions} times"
     return (
-        f"PodGroup {group.metadata.name} was evicted at {last.at}{rule}: {last.message}. It used"
+        f"PodGroup {group.metadata.name} was evicted at {at}{rule}: {message}. It used"
         f" {gpus}{lost}, and was evicted {times} so far"
     )
 

@@ -13,10 +13,13 @@ from tests.support.fakes.readonly_server import ReadOnlyApiServer
 from tests.support.repository import ROOT
 from tests.support.terminal import Terminal
 from tests.support.workloads.simulate_objects import node, queue
+from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, NODES, QUEUES
 from trainer_kai.kube import client as kube_client
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import ApiResponse
 
 NAME = "torch-distributed"
 RUNTIME = ROOT / "tests" / "fixtures" / "runtimes" / f"{NAME}.yaml"
@@ -98,3 +101,32 @@ def test_a_kind_that_may_not_be_listed_is_reported(
         f"trainer-kai: {kind}: not compared with the cluster, because you may not list them"
         for kind in ("nodes", "queues.scheduling.run.ai")
     ]
+
+
+def test_a_failed_list_is_reported(
+    terminal: Terminal, server: ReadOnlyApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime was found, so the plan is printed; no other file is needed."""
+    send = server.send
+
+    async def failing(request: Request, timeout_s: float) -> ApiResponse:
+        if request.path.endswith("/nodes"):
+            return ApiResponse(400, b'{"kind": "Status", "code": 400, "message": "broken"}')
+        return await send(request, timeout_s)
+
+    monkeypatch.setattr(server, "send", failing)
+    code, text, err = terminal.run("-f", terminal.write("job.yaml", trainjob()))
+
+    assert (code, text.startswith("TrainJob default/job")) == (0, True)
+    assert err.startswith("trainer-kai: nodes: not compared with the cluster: ")
+    assert "broken" in err
+
+
+def test_a_missing_runtime_is_reported_first(terminal: Terminal, server: ReadOnlyApiServer) -> None:
+    """Nothing else is read for a plan that cannot be made."""
+    server.remove(CLUSTER_RUNTIMES, Key("", NAME))
+    code, _, err = terminal.run("-f", terminal.write("job.yaml", trainjob()))
+
+    assert code == 2
+    assert "is neither in the files nor in the cluster" in err
+    assert len(server.requests) == 1

@@ -415,8 +415,8 @@ CASES: Final[list[Case[Change, Expected]]] = [
         (
             WAITS,
             (
-                "NoScheduler: No scheduler has run in this cluster: Lease trainer-kai/trainer-kai-"
-                f"scheduler does not exist. {CHECK}"
+                "NoScheduler: No scheduler has run in namespace trainer-kai: Lease trainer-kai/"
+                f"trainer-kai-scheduler does not exist. {CHECK}"
             ),
         ),
     ),

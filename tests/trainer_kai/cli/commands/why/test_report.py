@@ -417,6 +417,20 @@ async def test_a_recorded_eviction_is_always_reported(*, is_running: bool) -> No
     )
 
 
+async def test_a_recorded_eviction_is_cut() -> None:
+    """The annotation may have been written by another client."""
+    cluster = TrainJobCluster()
+    record = {"at": _THEN, "message": "a\nb" + "c" * 5000}
+    cluster.groups[""]["metadata"]["annotations"] = {
+        "trainer-kai.dev/last-eviction": json.dumps(record)
+    }
+    cluster.condition(*NO_ROOM_REASONS)
+
+    (note,) = (await cluster.why()).notes
+    assert ": a bccc" in note
+    assert len(note) < 1500
+
+
 @pytest.mark.parametrize(("reason", "nominated"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
 async def test_a_withdrawn_nomination_does_not_count(reason: str, nominated: int) -> None:
     """It stays on the pods until they get another; the reason says whether it still counts."""
