@@ -240,6 +240,7 @@ async def test_a_mistake_of_ours_stops_only_what_is_being_made() -> None:
             existing = await served.review(JOBSETS, updated())
 
         assert (created["allowed"], created["status"]["code"]) == (False, 503)
+        assert "this JobSet was not changed. " in created["status"]["message"]
         assert existing["allowed"]
         assert "patch" not in existing
         assert served.count("admission_reviews_total", kind="jobset", outcome="failed") == 2

@@ -52,6 +52,7 @@ def labelled(queue: str, **parts: Any) -> Obj:
 
 
 WHOLE = {"node": (KAI, "default-queue", "Main")}
+MANY = [job(f"j{i}", labels={QUEUE: f"q{i}"}) for i in range(20)]
 QUEUES = [
     Case("nothing is named", JobSetCase(jobset()), WrittenFields("default-queue", MARKED, WHOLE)),
     Case(
@@ -364,6 +365,11 @@ WARNINGS = [
                 "pod template; "
             )
         ],
+    ),
+    Case(
+        "pod templates that name many queues",
+        JobSetCase(managed(jobset(labelled("p"), *MANY))),
+        ["name other queues: q0, q1, q2 and 17 more. Remove those labels"],
     ),
     Case(
         "wishes that cannot be meant, each once",
