@@ -1,8 +1,8 @@
 """Show the main job on a local real chain: `make demo`.
 
 Two teams own four nodes, and a third borrows them while they are idle. What fits starts, whole;
-what does not is told why until another ends, and the third team is evicted; a place is reserved for
-the launcher of a DeepSpeed job. It ends by itself, with everything Complete. With
+a TrainJob that does not fit waits, and shows why; the third team is evicted; a place is reserved
+for the launcher of a DeepSpeed job. It ends by itself, with everything Complete. With
 `--hold` the chain then stays until Ctrl-C, or until the process is terminated.
 """
 

@@ -45,7 +45,7 @@ _JSON_PATCH: Final = "application/json-patch+json"
 
 @asynccontextmanager
 async def no_configuration(doctor_installation: DoctorInstallation) -> AsyncIterator[None]:
-    """Let nobody ask the webhook."""
+    """Leave the API server without a webhook of ours to ask."""
     async with doctor_installation.without(MUTATING_WEBHOOKS, None, WEBHOOK_CONFIGURATION):
         yield
     await doctor_installation.until_injected()
@@ -133,7 +133,7 @@ async def queue_cycle(doctor_installation: DoctorInstallation) -> AsyncIterator[
 @asynccontextmanager
 async def a_queue_without_parent(doctor_installation: DoctorInstallation) -> AsyncIterator[None]:
     """Give a queue a parent that does not exist."""
-    async with doctor_installation.with_objects(QUEUES, queue("orphan", parent="nobody")):
+    async with doctor_installation.with_objects(QUEUES, queue("orphan", parent="missing")):
         yield
 
 
@@ -337,7 +337,7 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     ),
     "a parent is missing": (
         a_queue_without_parent,
-        {"queues": ("fault", "Queue orphan has the parent queue nobody, which does not exist")},
+        {"queues": ("fault", "Queue orphan has the parent queue missing, which does not exist")},
     ),
     "children above their parent": (
         children_above_their_parent,

@@ -56,7 +56,7 @@ class OwningTrainJob(NamedTuple):
 
 
 class PlannedEviction(NamedTuple):
-    """Pods that are evicted at once: all of a TrainJob, or those that one PodGroup loses."""
+    """Pods that are evicted at once: all pods of a TrainJob, or the victims of one PodGroup."""
 
     groups: tuple[Key, ...]
     pods: tuple[Key, ...]

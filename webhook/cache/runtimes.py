@@ -92,7 +92,7 @@ class RuntimeSummary(NamedTuple):
     other_schedulers: tuple[str, ...] = ()  # schedulers that its policies choose
     jobset_metadata: TemplateMeta = TemplateMeta()
     jobs: tuple[ReplicatedJob, ...] = ()
-    left_out_jobs: int = 0  # replicatedJobs beyond those that are planned
+    left_out_jobs: int = 0  # replicatedJobs that are not planned
 
 
 class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):

@@ -56,7 +56,7 @@ def _attemptable(session: Session) -> Iterator[int]:
 
 
 def _attempt_each(session: Session, rows: list[int]) -> list[int]:
-    """Attempt each PodGroup, and again while it is placed; return those that failed."""
+    """Attempt each PodGroup, and again while it is placed; return the failed PodGroups."""
     failed = []
     first = len(session.allocations)
     nominated = session.nominated_podgroups

@@ -263,8 +263,8 @@ def preempt_for_each(
 def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) -> Iterator[int]:
     """Yield the pending PodGroups that evictions could help, in order.
 
-    Not those that wait for what their own queues are releasing: that is over soon. Once the
-    limit of evictions is reached, the rest that *may_preempt* is noted as rate limited.
+    A PodGroup that waits for resources its own queues are releasing is left out: that is over soon.
+    Once the limit of evictions is reached, the rest that *may_preempt* is noted as rate limited.
     """
     podgroups, attempts, evictions = (
         session.snapshot.podgroups,

@@ -4,7 +4,7 @@ Candidates have ranks; of two sets the one with the smaller ranks, in order, is 
 valid if each candidate of it may be evicted when those before it are, if it leaves enough
 resources free, and if all checks hold. A victim can be spared if enough is free without it.
 
-Allowed candidates are evicted in order until enough is free; then those that can be spared are
+Allowed candidates are evicted in order until enough is free; then the spare candidates are
 restored, the last ones first. What is left is most often the first valid set. If a candidate was
 passed over, the same is tried with all: if there never is enough then, no set is valid. At last
 sets are checked one by one for an earlier one: all of up to eight candidates, and of more as many.

@@ -9,8 +9,8 @@ __all__ = ["NO_EVENT", "ClusterEvent"]
 class ClusterEvent(Flag):
     """What has happened. A rejection names the events on which its PodGroup is retried.
 
-    `ANY` and `TIME_PASSED` retry every PodGroup that waits; the other events retry only those that
-    await them, so that a busy cluster is not planned anew for each of its events.
+    `ANY` and `TIME_PASSED` retry every PodGroup that waits; another event retries only
+    PodGroups that await it, so that a busy cluster is not planned anew for each of its events.
     """
 
     RESOURCES_FREED = auto()  # a pod on a node terminates, has ended or was deleted

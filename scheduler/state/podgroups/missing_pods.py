@@ -1,4 +1,4 @@
-"""Pods that a PodGroup misses: those expected later, and those that a running PodGroup lost."""
+"""Pods that a PodGroup misses: expected pods, and pods that a running PodGroup lost."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -33,7 +33,7 @@ class QueueTotals:
     def __init__(
         self, queue_count: int, pod_table: PodTable, pod_counts: Ints, queue_requests: Ints
     ) -> None:
-        """Charge running and pending pods, and those that are stuck while they terminate.
+        """Charge running and pending pods, and terminating pods that are stuck.
 
         *pod_counts* are [pod class, state]; there are *queue_count* queues.
         """

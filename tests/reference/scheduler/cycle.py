@@ -79,7 +79,7 @@ def _allocate_round(
     outcome: CycleResult,
     held: NominatedCapacity,
 ) -> list[PodGroupInfo]:
-    """Attempt PodGroups until none is left; return those that failed, with their reasons noted."""
+    """Attempt PodGroups until none is left; return the failed ones, with their reasons noted."""
     playing, failed = list(podgroups), []
     are_promised = any(is_nominated(cluster, podgroup) for podgroup in podgroups)
     early = partial(nomination_rank, cluster, playing) if are_promised else None

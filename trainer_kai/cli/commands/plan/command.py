@@ -226,7 +226,7 @@ async def _fetch_missing(
 async def _fetch_runtimes(
     client: "Client", plan_input: _PlanInput, missing: Iterable[TrainJob]
 ) -> list[FieldError]:
-    """Read runtimes from the cluster; return those that do not exist, as faults."""
+    """Read runtimes from the cluster; return the missing ones as faults."""
     faults = []
     for kind, key in dict.fromkeys(map(_runtime_key, missing)):
         try:
