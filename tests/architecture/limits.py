@@ -26,9 +26,7 @@ MAX_BODY_LINES: Final = 40
 MAX_ENTRIES: Final = 9  # of a folder of the product, beside __init__.py and README.md
 
 # Folders with entries of one sort only: a kind of object, a command, a check.
-_ONE_SORT: Final = frozenset(
-    {"trainer_kai/api", "trainer_kai/cli/commands", "trainer_kai/cli/commands/doctor/checks"}
-)
+_ONE_SORT: Final = frozenset({"trainer_kai/api", "trainer_kai/cli/commands"})
 _PRODUCT: Final = frozenset({"scheduler", "trainer_kai", "webhook"})
 
 _NESTED: Final = frozenset({"scheduler", "trainer_kai"})

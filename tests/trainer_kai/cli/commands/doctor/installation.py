@@ -17,7 +17,10 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import ACCESS
 from trainer_kai.api.queue import Queue
 from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
-from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainer_kai.cli.commands.doctor.checks.cluster.api_kinds import (
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+)
 from trainer_kai.cli.commands.doctor.facts import DryRun, Installation, InstallationFacts, Obj
 from trainer_kai.cli.commands.doctor.manifests.expected import expected_manifests
 from trainer_kai.cli.commands.doctor.read import dry_run_objects

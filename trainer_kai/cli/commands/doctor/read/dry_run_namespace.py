@@ -1,7 +1,7 @@
 """The namespace of the dry runs: one that takes part and accepts new objects."""
 
-from trainer_kai.cli.commands.doctor.checks.dry_runs import namespace_selectors
-from trainer_kai.cli.commands.doctor.checks.webhooks import selects_namespace
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import namespace_selectors
+from trainer_kai.cli.commands.doctor.checks.admission.webhooks import selects_namespace
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed
 from trainer_kai.cli.commands.doctor.finding import Unread
 

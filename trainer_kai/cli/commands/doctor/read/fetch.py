@@ -34,10 +34,13 @@ from trainer_kai.api.resources import (
     RUNTIMES,
     TRAINJOBS,
 )
-from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
-from trainer_kai.cli.commands.doctor.checks.certificates import secret_name
-from trainer_kai.cli.commands.doctor.checks.permissions import needed_permissions
-from trainer_kai.cli.commands.doctor.checks.processes import may_be_expired
+from trainer_kai.cli.commands.doctor.checks.admission.certificates import secret_name
+from trainer_kai.cli.commands.doctor.checks.cluster.api_kinds import (
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+)
+from trainer_kai.cli.commands.doctor.checks.installation.permissions import needed_permissions
+from trainer_kai.cli.commands.doctor.checks.installation.processes import may_be_expired
 from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_objects
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,

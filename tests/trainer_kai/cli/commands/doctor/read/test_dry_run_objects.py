@@ -4,7 +4,7 @@ import pytest
 
 from tests.trainer_kai.cli.commands.doctor.installation import check_results, healthy_installation
 from tests.webhook.objects import BUNDLED, EXTERNAL, applied, reviewed_jobset, reviewed_pod
-from trainer_kai.cli.commands.doctor.checks.dry_runs import binding_mode
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import binding_mode
 from trainer_kai.cli.commands.doctor.facts import DryRun
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 from trainer_kai.policy.podgroups.manifests import GroupingRules

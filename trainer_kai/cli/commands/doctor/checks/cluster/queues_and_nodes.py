@@ -9,7 +9,7 @@ from scheduler.state.queues.queue_table import QueueTable
 from trainer_kai.api.effective_values import effective_queue
 from trainer_kai.api.names import ACCESS, DEFAULT_QUEUE, QUEUE
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
-from trainer_kai.cli.commands.doctor.checks.dry_runs import assigned_queue, kai_binds
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import assigned_queue, kai_binds
 from trainer_kai.cli.commands.doctor.deployment_settings import UNKNOWN_VALUE, webhook_setting
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed, name_of, nested_field
 from trainer_kai.cli.commands.doctor.finding import (

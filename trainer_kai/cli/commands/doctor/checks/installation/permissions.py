@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainer_kai.api.resources import DEPLOYMENTS, LEASES
-from trainer_kai.cli.commands.doctor.checks.certificates import (
+from trainer_kai.cli.commands.doctor.checks.admission.certificates import (
     certificate_in_files,
     is_external_certificate,
 )
-from trainer_kai.cli.commands.doctor.checks.dry_runs import MODE_POLICY, binding_mode, kai_binds
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import (
+    MODE_POLICY,
+    binding_mode,
+    kai_binds,
+)
 from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_objects
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed
 from trainer_kai.cli.commands.doctor.finding import (

@@ -15,7 +15,7 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
     webhook_configurations,
 )
 from trainer_kai.api.meta import Meta
-from trainer_kai.cli.commands.doctor.checks.dry_runs import (
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import (
     assigned_queue,
     binding_mode,
     webhook_answered,

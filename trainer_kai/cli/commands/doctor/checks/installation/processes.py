@@ -9,8 +9,12 @@ from typing import Final
 
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.names import DEFAULT_QUEUE, KUEUE_QUEUE, SCHEDULER_NAME
-from trainer_kai.cli.commands.doctor.checks.dry_runs import MODE_POLICY, binding_mode, kai_binds
-from trainer_kai.cli.commands.doctor.checks.permissions import SCHEDULER
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import (
+    MODE_POLICY,
+    binding_mode,
+    kai_binds,
+)
+from trainer_kai.cli.commands.doctor.checks.installation.permissions import SCHEDULER
 from trainer_kai.cli.commands.doctor.deployment_settings import (
     UNKNOWN_VALUE,
     containers_of,

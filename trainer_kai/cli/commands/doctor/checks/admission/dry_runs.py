@@ -14,7 +14,10 @@ from trainer_kai.api.names import (
     SKIP_PODGROUPER,
     TRAINER_KAI_PREFIX,
 )
-from trainer_kai.cli.commands.doctor.checks.webhooks import installed_webhooks, selects_namespace
+from trainer_kai.cli.commands.doctor.checks.admission.webhooks import (
+    installed_webhooks,
+    selects_namespace,
+)
 from trainer_kai.cli.commands.doctor.dry_run_refusal import DryRunRefusal, RefusedBy, parse_refusal
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,

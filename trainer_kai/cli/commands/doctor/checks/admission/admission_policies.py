@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from trainer_kai.cli.commands.doctor.checks.dry_runs import has_policy_only
-from trainer_kai.cli.commands.doctor.checks.webhooks import APPLY, contains
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import has_policy_only
+from trainer_kai.cli.commands.doctor.checks.admission.webhooks import APPLY, contains
 from trainer_kai.cli.commands.doctor.facts import (
     InstallationFacts,
     Obj,

@@ -6,7 +6,7 @@ from typing import Final
 
 from trainer_kai.api.names import JOBSET, TRAINER
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBSETS, RUNTIMES, TRAINJOBS
-from trainer_kai.cli.commands.doctor.checks.dry_runs import kai_binds
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import kai_binds
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj, listed, nested_field
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,

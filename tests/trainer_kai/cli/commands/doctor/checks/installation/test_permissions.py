@@ -8,7 +8,7 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
     deployment,
     healthy_installation,
 )
-from trainer_kai.cli.commands.doctor.checks.permissions import needed_permissions
+from trainer_kai.cli.commands.doctor.checks.installation.permissions import needed_permissions
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 from trainer_kai.cli.commands.doctor.finding import Unread
 from trainer_kai.cli.commands.doctor.manifests.expected import Permission

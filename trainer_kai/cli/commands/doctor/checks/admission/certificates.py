@@ -16,12 +16,12 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from trainer_kai.api.names import CERT_MANAGER_PREFIX
-from trainer_kai.cli.commands.doctor.checks.dry_runs import (
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import (
     has_policy_only,
     refused_by,
     webhook_answered,
 )
-from trainer_kai.cli.commands.doctor.checks.webhooks import installed_webhooks
+from trainer_kai.cli.commands.doctor.checks.admission.webhooks import installed_webhooks
 from trainer_kai.cli.commands.doctor.deployment_settings import UNKNOWN_VALUE, webhook_setting
 from trainer_kai.cli.commands.doctor.facts import (
     InstallationFacts,

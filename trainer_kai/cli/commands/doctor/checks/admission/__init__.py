@@ -1,0 +1,1 @@
+"""Checks of admission: webhooks, policies, certificates, and dry runs through them."""

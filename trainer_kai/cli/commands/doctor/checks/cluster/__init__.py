@@ -1,0 +1,1 @@
+"""Checks of the cluster: kinds, queues, their access, and nodes."""

@@ -1,0 +1,1 @@
+"""Checks of the installation: processes, their permissions and settings."""
