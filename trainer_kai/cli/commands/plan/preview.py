@@ -1,12 +1,14 @@
 """The JobSet, queue, PodGroups and findings of a TrainJob, computed together.
 
 The functions of Trainer, of admission and of the podgrouper run one after the other, so a preview
-is what will happen. The uid of an object that does not exist yet is `UID`.
+is what will happen. The patch of admission is applied as the API server does it. The uid of an
+object that does not exist yet is `UID`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
@@ -29,6 +31,7 @@ from trainer_kai.policy.queueing.queue_resolution import (
     RequestedQueues,
     resolve_queue,
 )
+from webhook.admission.patch import Operation
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, ReviewedKind
 from webhook.cache.queues import QueueTree
 from webhook.cache.trainjobs import TrainJobSummary
@@ -247,10 +250,16 @@ def _admit(
     if isinstance(admission, AdmissionResponse):
         return _without_pods(jobset), _refusals(admission)
     response = mutate_jobset(admission, jobset_context, rules)
-    admitted = msgspec.convert(admission.tree, JobSet)
+    admitted = msgspec.convert(_patched(body, response.operations), JobSet)
     if response.denial or ADMITTED not in admitted.metadata.annotations:
         return _without_pods(jobset), _refusals(response)
     return admitted, [*map(_warning_finding, response.warnings)]
+
+
+def _patched(body: bytes, operations: Iterable[Operation]) -> Any:
+    """Apply the operations of a response to the submitted object, as the API server does."""
+    sent = msgspec.json.decode(msgspec.json.encode(operations))
+    return jsonpatch.apply_patch(msgspec.json.decode(body), sent, in_place=True)
 
 
 def _warning_finding(warning: str) -> Finding:
