@@ -3,17 +3,27 @@
 # A tag moves: `make image-release` takes a base by its digest alone.
 ARG BASE_IMAGE=python:3.11-slim
 
-FROM ${BASE_IMAGE} AS libraries
-COPY requirements.lock .
+FROM ${BASE_IMAGE} AS packages
+WORKDIR /build
+COPY requirements-build.lock requirements-image.lock ./
 # Wheels alone: what is built from source runs code of others that no hash here covers.
-RUN python -m venv /venv && \
-    /venv/bin/pip install --no-cache-dir --no-deps --only-binary=:all: --require-hashes -r requirements.lock
+# pip and the build tools have an environment of their own, so that /venv is without them.
+RUN python -m venv tools && python -m venv --without-pip /venv && \
+    tools/bin/pip install --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
+      -r requirements-build.lock && \
+    tools/bin/pip --python /venv/bin/python install --no-cache-dir --no-deps --only-binary=:all: \
+      --require-hashes -r requirements-image.lock && \
+    find /venv -depth -type d -name tests -exec rm -r {} +
+COPY LICENSE README.md pyproject.toml ./
+COPY trainer_kai trainer_kai
+COPY webhook webhook
+COPY scheduler scheduler
+RUN tools/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir wheel . && \
+    tools/bin/pip --python /venv/bin/python install --no-index --no-deps wheel/*.whl
 
 FROM ${BASE_IMAGE}
-COPY --from=libraries /venv /venv
-COPY trainer_kai /app/trainer_kai
-COPY webhook /app/webhook
-COPY scheduler /app/scheduler
-RUN /venv/bin/python -m compileall -q /app
-ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1
+# The packages of the base image (pip, setuptools) are not used.
+RUN rm -rf /usr/local/lib/python3.*/site-packages /usr/local/lib/python3.*/ensurepip /usr/local/bin/pip*
+COPY --from=packages /venv /venv
+ENV PATH=/venv/bin:$PATH PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1
 USER 65532:65532

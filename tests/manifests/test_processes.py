@@ -1,7 +1,5 @@
 """The Deployments: what they start, and that it agrees with the settings that it reads."""
 
-import re
-import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -9,7 +7,6 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.manifests.test_manifests import documents, objects
-from tests.support.case import Case, ids
 from tests.support.repository import ROOT
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.config import load
@@ -29,7 +26,6 @@ MODULES: Final = {
     "scheduler": "scheduler",
 }
 NAME: Final = "app.kubernetes.io/name"
-DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
 
 every_process = pytest.mark.parametrize("process", PROCESSES)
 
@@ -76,13 +72,12 @@ def test_every_process_has_a_deployment() -> None:
 
 @every_process
 def test_the_command_starts_the_process(process: str) -> None:
-    """By the image's own interpreter, from folders that are in the image."""
+    """By the image's own interpreter, from a package that is in the wheel."""
     module = container_of(process)["command"][2]
     folder = module.replace(".", "/")
 
     assert container_of(process)["command"][:3] == ["python", "-m", MODULES[process]]
     assert (ROOT / folder / "__main__.py").is_file()
-    assert re.search(rf"^COPY {folder.split('/')[0]} /app/", DOCKERFILE, re.MULTILINE)
     assert container_of(process)["image"] == "trainer-kai"
 
 
@@ -214,46 +209,6 @@ def test_only_what_is_needed_gets_through(process: str) -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert sorted(opened) == sorted(ports_of(process))
     assert reached == {(443, "TCP"), (6443, "TCP"), (53, "TCP"), (53, "UDP")}
-
-
-def test_the_image_is_made_of_what_is_locked() -> None:
-    """With hashes, for the Python that we need, and run by the user that the pods name."""
-    ids = {spec_of(process)["securityContext"]["runAsUser"] for process in PROCESSES}
-    [user] = re.findall(r"^USER (\d+):\1$", DOCKERFILE, re.MULTILINE)
-    bases = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE))
-    [usual] = re.findall(r"^ARG BASE_IMAGE=(\S+)$", DOCKERFILE, re.MULTILINE)
-
-    assert {int(user)} == ids
-    assert "--only-binary=:all: --require-hashes -r requirements.lock" in DOCKERFILE
-    assert (bases, usual) == ({"${BASE_IMAGE}"}, "python:3.11-slim")
-    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
-
-
-# IMAGE and BASE_IMAGE -> what is built, or what make says
-RELEASES: Final[list[Case[tuple[str, str], str]]] = [
-    Case("a digest", ("a:1", f"python@sha256:{'0' * 64}"), f"BASE_IMAGE=python@sha256:{'0' * 64} "),
-    Case("a tag", ("a:1", "python:3.11-slim"), 'BASE_IMAGE is "python:3.11-slim": name it by its'),
-    Case("half a digest", ("a:1", "python@sha256:00"), "name it by its digest"),
-    Case("no base", ("a:1", ""), "name it by its digest"),
-    Case("no name", ("", f"python@sha256:{'0' * 64}"), "IMAGE is empty"),
-]
-
-
-@pytest.mark.parametrize("case", RELEASES, ids=ids)
-def test_an_image_that_is_published_has_a_base_that_stays(case: Case[tuple[str, str], str]) -> None:
-    """`make image-release` refuses a base by its tag, and passes a digest on."""
-    image, base = case.given
-    report = (f"IMAGE={image}", f"BASE_IMAGE={base}", "DOCKER=echo")
-    made = subprocess.run(
-        ["make", "-s", "image-release", *report],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (made.returncode == 0) == (case.name == "a digest")
-    assert case.want in (made.stderr or made.stdout)
 
 
 @every_process

@@ -108,11 +108,17 @@ async def with_exec_plugin(
 
 async def _run_plugin(selected: SelectedContext) -> dict[str, Any]:
     """Run the plugin and return its result."""
-    # The package takes most of a second to import.
-    from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415
-    from kubernetes.aio.config.exec_provider import ExecProvider  # noqa: PLC0415
-    from kubernetes.aio.config.kube_config import ConfigNode  # noqa: PLC0415
-
+    # The package takes most of a second to import, and the image is built without it.
+    try:
+        from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415
+        from kubernetes.aio.config.exec_provider import ExecProvider  # noqa: PLC0415
+        from kubernetes.aio.config.kube_config import ConfigNode  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        message = (
+            "an exec plugin needs the Python package kubernetes, which is not installed here (the"
+            " container image is built without it); use a token, a certificate or a ServiceAccount"
+        )
+        raise _fault(selected, message) from error
     exec_fields = selected.user.fields["exec"]
     if not isinstance(exec_fields, dict):
         raise _fault(selected, "must have a command and an apiVersion")

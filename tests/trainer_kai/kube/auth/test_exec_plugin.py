@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -262,6 +263,16 @@ async def test_a_plugin_that_gives_no_token_any_more(plugin: Plugin) -> None:
 
     with pytest.raises(ConfigError, match=r"the plugin returned no token any more$"):
         await rest_config.credentials.renew()
+
+
+async def test_an_installation_without_the_kubernetes_package(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image is one: the error names the package, and what works instead."""
+    monkeypatch.setitem(sys.modules, "kubernetes.aio.config.config_exception", None)
+
+    with pytest.raises(ConfigError, match=r"needs the Python package kubernetes, .* use a token"):
+        await plugin.find_config()
 
 
 async def test_a_date_without_a_zone_is_one_of_utc(plugin: Plugin) -> None:

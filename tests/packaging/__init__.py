@@ -1,0 +1,1 @@
+"""What is released: the Python package and the image."""
