@@ -15,19 +15,20 @@ SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml
 
 .DEFAULT_GOAL := help
 .PHONY: setup demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
-.PHONY: chain durations lock image-release clean help
+.PHONY: chain durations lock image-test image-release clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
 .venv/ready: requirements-dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is required; name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	@[[ ! -L .venv ]] || \
+	  { echo ".venv is a symbolic link to $$(readlink .venv), and setup would delete all packages there;" \
+	  "remove the link first: rm .venv" >&2; exit 1; }
 	@echo "installing the locked dependencies into .venv"
 	@$(PYTHON) -m venv --clear .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	@printf '#!/bin/sh\nPYTHONSAFEPATH=1 PYTHONPATH="%s" exec "%s/$(PY)" -m trainer_kai.cli "$$@"\n' \
-	  "$(CURDIR)" "$(CURDIR)" >.venv/bin/trainer-kai
-	@chmod +x .venv/bin/trainer-kai
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: chain ## run TrainJobs on a real control plane on this machine; HOLD=1 keeps it
@@ -85,6 +86,10 @@ tables: setup ## write the generated tables of docs, and the doctor's data about
 
 durations: setup ## write the table of durations from the reports of the last `make test`
 	$(PY) -m tests.architecture.durations
+
+image-test: setup ## build the image and run it, with docker, podman or buildah; DOCKER=buildah names one
+	@$(if $(filter command environment,$(origin DOCKER)),DOCKER=$(DOCKER)) BASE_IMAGE="$(BASE_IMAGE)" \
+	  $(PY) -m tests.packaging.image
 
 image-release: ## build the image for publication: IMAGE=NAME:TAG BASE_IMAGE=python@sha256:DIGEST
 	@[[ -n "$(IMAGE)" ]] || { echo "IMAGE is empty: set IMAGE=NAME:TAG" >&2; exit 1; }

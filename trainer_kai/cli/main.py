@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Final
 
 from trainer_kai.cli.commands.doctor.command import add_doctor
@@ -16,17 +17,27 @@ from trainer_kai.cli.commands.simulate.command import add_simulate
 from trainer_kai.cli.commands.why.command import add_why
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.errors import ApiError
+from trainer_kai.version import __version__
 
 __all__ = ["build_parser", "main"]
 
+_KUBECTL_PLUGIN: Final = "kubectl-trainer_kai"  # kubectl runs it for `kubectl trainer-kai`
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
+    is_plugin = PurePath(sys.argv[0]).stem == _KUBECTL_PLUGIN
     parser = argparse.ArgumentParser(
-        prog="trainer-kai",
+        prog="kubectl trainer-kai" if is_plugin else "trainer-kai",
         description="Gang scheduling of TrainJobs: preview, simulate, explain, manage queues.",
+    )
+    python = ".".join(map(str, sys.version_info[:3]))
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"trainer-kai {__version__} (Python {python})",
+        help="print the versions of trainer-kai and of Python",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_plan(commands)

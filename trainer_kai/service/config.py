@@ -23,6 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.version import __version__
 
 __all__ = ["Setting", "load", "read_or_exit", "settings_of"]
 
@@ -42,6 +43,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "--config": "A YAML file with settings; may be repeated, and a later file overrides earlier "
     "ones.",
     "--print-config": "Print all settings with their values and the source of each value.",
+    "--version": "Print the versions of trainer-kai and of Python.",
     "--help": "Print this help.",
 }
 S = TypeVar("S", bound=BaseModel)
@@ -147,9 +149,12 @@ def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
 
 
 def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
-    """Return the settings, or exit: 0 after --help or --print-config, 2 for invalid settings."""
+    """Return the settings, or exit: 0 after an option that prints, 2 for invalid settings."""
     if not {"--help", "-h"}.isdisjoint(argv):
         print(_help(model))
+        raise SystemExit(0)
+    if "--version" in argv:
+        print(f"trainer-kai {__version__} (Python {'.'.join(map(str, sys.version_info[:3]))})")
         raise SystemExit(0)
     try:
         settings, values = _read(model, argv, environ)
@@ -247,7 +252,7 @@ def _flag_entries(argv: Sequence[str]) -> Iterator[_SourceItem]:
         label = f"flag {flag}"
         if not flag.startswith("--"):
             yield FieldError(label, "is not a flag; write --name VALUE or --name=VALUE")
-        elif equals or flag in ("--print-config", "--help"):
+        elif equals or flag in ("--print-config", "--version", "--help"):
             yield _SourceEntry(flag, text, label)
         else:
             is_value = bool(left) and not left[0].startswith("--")

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.repository import ROOT
-from trainer_kai.cli.main import main
+from trainer_kai.cli.main import build_parser, main
+from trainer_kai.version import __version__
 
 BORROWED = ROOT / "tests/fixtures/clusters/over-borrowed.yaml"
 
@@ -60,6 +61,33 @@ def test_what_cannot_be_asked_is_reported_in_one_line(
     assert output.out == ""
     (line,) = output.err.splitlines()
     assert line.startswith(case.want)
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of trainer-kai and of Python, on one line."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    want = f"trainer-kai {__version__} (Python {python})\n"
+    assert (ended.value.code, capsys.readouterr().out) == (0, want)
+
+
+# the program that is run -> how it calls itself
+PROGRAMS: list[Case[str, str]] = [
+    Case("a program", "/usr/bin/trainer-kai", "trainer-kai"),
+    Case("a plugin of kubectl", "/usr/bin/kubectl-trainer_kai", "kubectl trainer-kai"),
+    Case("a plugin on Windows", "kubectl-trainer_kai.exe", "kubectl trainer-kai"),
+    Case("a module", "/src/trainer_kai/cli/__main__.py", "trainer-kai"),
+]
+
+
+@pytest.mark.parametrize("case", PROGRAMS, ids=ids)
+def test_the_usage_names_the_program(case: Case[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the user started it."""
+    monkeypatch.setattr(sys, "argv", [case.given])
+
+    assert build_parser().prog == case.want
 
 
 @pytest.mark.parametrize("process", ["webhook", "podgrouper", "scheduler", "all"])

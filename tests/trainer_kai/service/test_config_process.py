@@ -11,6 +11,7 @@ import pytest
 from tests.support.repository import ROOT
 from trainer_kai.service.config import load, read_or_exit, settings_of
 from trainer_kai.service.settings import AllSettings, SchedulerSettings
+from trainer_kai.version import __version__
 
 
 @pytest.fixture
@@ -105,6 +106,14 @@ def test_settings_of_several_programs_are_printed_as_a_file(
     file.write_text(capsys.readouterr().out)
 
     assert load(AllSettings, ["--config", str(file)], {}) == load(AllSettings, argv, {})
+
+
+def test_a_process_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also if a setting has a fault."""
+    code, out, err = ended(capsys, "--version", "--no-such-flag")
+
+    assert (code, err) == (0, "")
+    assert out.startswith(f"trainer-kai {__version__} (Python 3.")
 
 
 def test_a_process_explains_its_settings_whatever_else_is_wrong(
