@@ -340,15 +340,15 @@ def test_names_are_spelt_as_the_product_spells_them() -> None:
 
 
 def test_the_default_queue_is_the_one_the_product_falls_back_to() -> None:
-    """It has a parent, which is there as well, and neither has a bound."""
+    """It has a parent, which is there as well, and both have the shares of KAI's chart."""
     shipped = documents(MANIFESTS / "base" / "queues" / "queues.yaml")
     parent, child = shipped
-    unbound = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    share = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
 
     assert child["metadata"]["name"] == names.DEFAULT_QUEUE
     assert child["spec"]["parentQueue"] == parent["metadata"]["name"]
     for queue in shipped:
-        assert queue["spec"]["resources"] == dict.fromkeys(("gpu", "cpu", "memory"), unbound)
+        assert queue["spec"]["resources"] == dict.fromkeys(("gpu", "cpu", "memory"), share)
 
 
 def test_the_priority_classes_are_those_of_kai() -> None:
