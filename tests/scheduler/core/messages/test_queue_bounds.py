@@ -20,7 +20,9 @@ from scheduler.core.model.resources import ResourceKind
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotQueue, signature
 
-BUILD: Final = Builder(queues=[SnapshotQueue("department"), SnapshotQueue("team")])
+BUILD: Final = Builder(
+    queues=[SnapshotQueue(name) for name in ("department", "team", "division", "company")]
+)
 
 
 def bounds(
@@ -66,22 +68,24 @@ SENTENCES: list[Case[Rejection, str]] = [
         ),
         "Queue team has a limit of 3 GiB memory and uses 2 GiB memory; the PodGroup requests 2.5 "
         "GiB memory more. It can start when pods of queue team release 1.5 GiB memory or its "
-        "limit is raised to 4.5 GiB memory",
+        "limit is raised to 4.5 GiB memory (spec.resources.memory.limit: 4832)",
     ),
     Case(
         "memory of which there is little",
         bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, 2**20, 2**20, 2**10),
-        "Queue team has a limit of 1 MiB memory and uses 1 MiB memory; the PodGroup requests "
-        "0.001 MiB memory more. It can start when pods of queue team release 0.001 MiB memory or "
-        "its limit is raised to 1.001 MiB memory",
+        "Queue team has a limit of 1 MiB memory (spec.resources.memory.limit: 1.04858 is in "
+        "megabytes) and uses 1 MiB memory; the PodGroup requests 0.001 MiB memory more. It can "
+        "start when pods of queue team release 0.001 MiB memory or its limit is raised to 1.001 "
+        "MiB memory (spec.resources.memory.limit: 2)",
     ),
     Case(
         "what has to be released is rounded up",
         bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, GIB, GIB, GIB + 1),
         "Queue team has a limit of 1 GiB memory and uses 1 GiB memory; the PodGroup requests "
         "1.001 GiB memory more. It can never start unless the limit of queue team is raised to "
-        "1.001 GiB memory (2.001 GiB memory while the queue uses 1 GiB memory), or the PodGroup "
-        "requests less",
+        "1.001 GiB memory (spec.resources.memory.limit: 1074), or to 2.001 GiB memory "
+        "(spec.resources.memory.limit: 2148) while it uses 1 GiB memory, or the PodGroup requests "
+        "less",
     ),
     Case(
         "as much as the limit is possible",
@@ -101,7 +105,8 @@ SENTENCES: list[Case[Rejection, str]] = [
         bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, GIB, 0, 2**45),
         "Queue team has a limit of 1 GiB memory and uses 0 GiB memory; the PodGroup requests at "
         "least 32768 GiB memory more. It can never start unless the limit of queue team is raised"
-        " to at least 32768 GiB memory, or the PodGroup requests less",
+        " to at least 32768 GiB memory (spec.resources.memory.limit: 35184373), or the PodGroup "
+        "requests less",
     ),
     Case(
         "two limits",
@@ -110,7 +115,7 @@ SENTENCES: list[Case[Rejection, str]] = [
             (1, ResourceKind.GPU, 8000, 6000, 3000),
             (0, ResourceKind.GPU, 16000, 15000, 3000),
         ),
-        "Queue team has a limit of 8 GPU and uses 6 GPU, queue department has a limit of 16 GPU "
+        "Queue team has a limit of 8 GPU and uses 6 GPU; queue department has a limit of 16 GPU "
         "and uses 15 GPU; the PodGroup requests 3 GPU more. It can start when pods of queue team "
         "release 1 GPU or its limit is raised to 9 GPU, and pods of queue department release 2 "
         "GPU or its limit is raised to 18 GPU",
@@ -122,33 +127,76 @@ SENTENCES: list[Case[Rejection, str]] = [
             (1, ResourceKind.CPU, 8000, 6000, 3000),
             (0, ResourceKind.GPU, 2000, 0, 3000),
         ),
-        "Queue team has a limit of 8 CPU and uses 6 CPU, queue department has a limit of 2 GPU "
+        "Queue team has a limit of 8 CPU and uses 6 CPU; queue department has a limit of 2 GPU "
         "and uses 0 GPU; the PodGroup requests 3 CPU, 3 GPU more. It can never start unless the "
         "limit of queue department is raised to 3 GPU, or the PodGroup requests less",
     ),
     Case(
         "of many limits the first are listed",
-        bounds(UnschedulableReason.EXCEEDS_LIMIT, *[(0, ResourceKind.GPU, 2000, 0, 3000)] * 4),
-        "Queue department has a limit of 2 GPU and uses 0 GPU, queue department has a limit of 2 "
-        "GPU and uses 0 GPU, queue department has a limit of 2 GPU and uses 0 GPU, …; the "
-        "PodGroup requests 3 GPU more. It can never start unless the limit of queue department is"
-        " raised to 3 GPU, and the limit of queue department is raised to 3 GPU, and the limit of"
-        " queue department is raised to 3 GPU, …, or the PodGroup requests less",
+        bounds(
+            UnschedulableReason.EXCEEDS_LIMIT,
+            *[(queue, ResourceKind.GPU, 2000, 0, 3000) for queue in (1, 0, 2, 3)],
+        ),
+        "Queue team has a limit of 2 GPU and uses 0 GPU; queue department has a limit of 2 GPU "
+        "and uses 0 GPU; queue division has a limit of 2 GPU and uses 0 GPU, …; the PodGroup "
+        "requests 3 GPU more. It can never start unless the limit of queue team is raised to 3 "
+        "GPU, and the limit of queue department is raised to 3 GPU, and the limit of queue "
+        "division is raised to 3 GPU, …, or the PodGroup requests less",
+    ),
+    Case(
+        "a queue that names neither CPU nor memory",
+        bounds(
+            UnschedulableReason.EXCEEDS_LIMIT,
+            (1, ResourceKind.CPU, 0, 0, 4000),
+            (1, ResourceKind.MEMORY, 0, 0, 8 * GIB),
+        ),
+        "Queue team has a limit of 0 CPU (spec.resources.cpu.limit is absent or 0), 0 GiB memory "
+        "(spec.resources.memory.limit is absent or 0) and uses 0 CPU, 0 GiB memory; the PodGroup "
+        "requests 4 CPU, 8 GiB memory more. It can never start unless the limit of queue team is "
+        "raised to 4 CPU (spec.resources.cpu.limit: 4000), 8 GiB memory "
+        "(spec.resources.memory.limit: 8590), or the PodGroup requests less",
+    ),
+    Case(
+        "a number of millicores that looks like cores",
+        bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.CPU, 4, 0, 4000),
+        "Queue team has a limit of 0.004 CPU (spec.resources.cpu.limit: 4 is in millicores) and "
+        "uses 0 CPU; the PodGroup requests 4 CPU more. It can never start unless the limit of "
+        "queue team is raised to 4 CPU (spec.resources.cpu.limit: 4000), or the PodGroup requests "
+        "less",
     ),
     Case(
         "a quota in CPU",
         bound(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, ResourceKind.CPU, 1000, 100, 901),
         "Queue team has a quota of 1 CPU, of which its non-preemptible pods use 0.1 CPU; the "
-        "PodGroup requests 0.901 CPU more. It can start when non-preemptible pods of queue team "
-        "release 0.001 CPU or its quota is raised to 1.001 CPU, or the PodGroup becomes "
-        "preemptible",
+        "PodGroup is non-preemptible and requests 0.901 CPU more. It can start when the PodGroup "
+        "becomes preemptible (label kai.scheduler/preemptibility: preemptible), it names another "
+        "queue with enough quota, or non-preemptible pods of queue team release 0.001 CPU or its "
+        "quota is raised to 1.001 CPU (spec.resources.cpu.quota: 1001)",
     ),
     Case(
         "more than the quota",
         bound(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, ResourceKind.GPU, 2000, 0, 3000),
         "Queue team has a quota of 2 GPU, of which its non-preemptible pods use 0 GPU; the "
-        "PodGroup requests 3 GPU more. It can never start unless the quota of queue team is "
-        "raised to 3 GPU, the PodGroup requests less, or the PodGroup becomes preemptible",
+        "PodGroup is non-preemptible and requests 3 GPU more. It can never start unless the "
+        "PodGroup becomes preemptible (label kai.scheduler/preemptibility: preemptible), it names "
+        "another queue with enough quota, the PodGroup requests less, or the quota of queue team "
+        "is raised to 3 GPU",
+    ),
+    Case(
+        "quotas of two resources on two levels",
+        bounds(
+            UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA,
+            (1, ResourceKind.CPU, 0, 0, 500),
+            (1, ResourceKind.GPU, 0, 0, 1000),
+            (0, ResourceKind.GPU, 0, 0, 1000),
+        ),
+        "Queue team has a quota of 0 CPU, 0 GPU, of which its non-preemptible pods use 0 CPU, 0 "
+        "GPU; queue department has a quota of 0 GPU, of which its non-preemptible pods use 0 GPU; "
+        "the PodGroup is non-preemptible and requests 0.5 CPU, 1 GPU more. It can never start "
+        "unless the PodGroup becomes preemptible (label kai.scheduler/preemptibility: "
+        "preemptible), it names another queue with enough quota, the PodGroup requests less, or "
+        "the quota of queue team is raised to 0.5 CPU (spec.resources.cpu.quota: 500), 1 GPU, and "
+        "the quota of queue department is raised to 1 GPU",
     ),
 ]
 
