@@ -50,9 +50,8 @@ def exceeded_bounds(
     snapshot: Snapshot, reason: UnschedulableReason, details: QueueBoundExceeded
 ) -> str:
     """Return which limits or quotas would be exceeded, and by how much."""
-    field, names = _field(reason), snapshot.queues.names
-    bounds = (details, *details.others)
-    uses = first_listed((_usage(names[queue], it, field) for queue, it in _by_queue(bounds)), "; ")
+    field, bounds = _field(reason), (details, *details.others)
+    uses = first_listed((_usage(snapshot, it, field) for _, it in _by_queue(bounds)), "; ")
     return f"{_capitalized(uses)}; {_request(bounds, is_fixed=field == _QUOTA)}"
 
 
@@ -76,7 +75,7 @@ def _unevictable_over_quota(snapshot: Snapshot, details: QueueBoundExceeded) -> 
     """Return that a queue goes no further over its quota, because its usage is unevictable."""
     bounds, podgroups = (details, *details.others), details.unevictable
     uses = _amounts((it.kind, it.allocated) for it in bounds)
-    quota = ", ".join(_bound(it, _QUOTA) for it in bounds)
+    quota = ", ".join(_bound(snapshot, it, _QUOTA) for it in bounds)
     over = _amounts((it.kind, it.allocated - it.bound) for it in bounds)
     raised = ", ".join(_new_bound(it.kind, it.allocated, _QUOTA) for it in bounds)
     queue, many = snapshot.queues.names[details.queue], "s" if len(podgroups) > 1 else ""
@@ -88,8 +87,9 @@ def _unevictable_over_quota(snapshot: Snapshot, details: QueueBoundExceeded) -> 
     return f"{usage}, {because}; {request}. It can start when {change}"
 
 
-def _usage(queue: str, bounds: _Bounds, field: str) -> str:
-    most = ", ".join(_bound(it, field) for it in bounds)
+def _usage(snapshot: Snapshot, bounds: _Bounds, field: str) -> str:
+    queue = snapshot.queues.names[bounds[0].queue]
+    most = ", ".join(_bound(snapshot, it, field) for it in bounds)
     uses = _amounts((it.kind, it.allocated) for it in bounds)
     if field == _QUOTA:
         return f"queue {queue} has a quota of {most}, of which its non-preemptible pods use {uses}"
@@ -119,9 +119,11 @@ def _whole(it: QueueBoundExceeded) -> int:
     return it.allocated + it.releasing + it.requested
 
 
-def _bound(it: QueueBoundExceeded, field: str) -> str:
-    """Return a bound, with a note if the number in the field may mean something else."""
+def _bound(snapshot: Snapshot, it: QueueBoundExceeded, field: str) -> str:
+    """Return a bound, with a note if it is 0 by default, or if the unit may be mistaken."""
     amount, path = amount_of_kind(it.kind, it.bound), _path(it.kind, field)
+    if (it.queue, it.kind) in snapshot.queues.absent:
+        return f"{amount} ({path.removesuffix(f'.{field}')} is absent)"
     if not it.bound:
         return f"{amount} ({path} is absent or 0)" if field == _LIMIT else amount
     scale, unit = _UNITS.get(it.kind, (0, ""))

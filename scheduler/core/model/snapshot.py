@@ -116,6 +116,8 @@ class SnapshotQueues:
     # Whether its children reclaim no more than their quotas.
     is_quota_only: tuple[bool, ...] = ()  # [queue]; empty where no queue sets it
     releasing: tuple[ReleasingAmount, ...] = ()  # what is not in allocated, and still on nodes
+    # The kinds that a queue does not name at all: its quota and limit of them are 0.
+    absent: frozenset[tuple[int, int]] = frozenset()  # (queue, kind)
 
 
 @dataclass(frozen=True, slots=True)

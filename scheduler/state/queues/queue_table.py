@@ -24,7 +24,7 @@ from scheduler.state.podgroups.attributes import duration_s
 from trainer_kai.api.effective_values import effective_queue
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL
-from trainer_kai.api.queue import Queue, QueueResource, QueueResources
+from trainer_kai.api.queue import ABSENT_RESOURCE, Queue, QueueResource, QueueResources
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, effective_queue_access
@@ -177,6 +177,11 @@ class QueueTable:
             preempt_min_s=self._min_s("preempt_min_runtime"),
             reclaim_min_s=self._min_s("reclaim_min_runtime"),
             is_quota_only=self._quota_only(),
+            absent=frozenset(
+                (row, kind)
+                for row, name in enumerate(self.names)
+                for kind in _absent_kinds(self._queues[name])
+            ),
         )
 
     def _parent_of(self, name: str) -> str:
@@ -295,10 +300,19 @@ def _annotation(queue: Queue, annotation: str) -> str | None:
     return queue.metadata.annotations.get(annotation)
 
 
+def _absent_kinds(queue: Queue) -> Iterator[int]:
+    """Yield the kinds of resources that a queue does not name."""
+    resources = queue.spec.resources or QueueResources()
+    for kind, _ in _SCALES:
+        if getattr(resources, kind.name.lower()) is ABSENT_RESOURCE:
+            yield kind
+
+
 def _relevant_parts(queue: Queue) -> tuple[object, ...]:
     goal = _annotation(queue, RECLAIM_GOAL) or _ALLOWED_VALUES[RECLAIM_GOAL][0]
     notes = _annotation(queue, CONSOLIDATION), _annotation(queue, ACCESS)
-    return queue.spec, _age(queue), goal, notes, _misspelled(queue)
+    absent = tuple(_absent_kinds(queue))  # equal to a resource whose numbers are 0
+    return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue)
 
 
 def _misspelled(queue: Queue) -> tuple[FieldError, ...]:

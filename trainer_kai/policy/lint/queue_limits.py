@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX, PREEMPTIBILITY
 from trainer_kai.api.quantity import format_bytes, format_milli
-from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.pods.requests import ResourceAmounts
@@ -21,6 +21,9 @@ __all__ = ["over_limits", "over_quotas"]
 _GPU: Final = "GPU"
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 _UNITS: Final = {CPU: 1, MEMORY: 10**9, _GPU: 1000}  # thousandths of a queue's unit
+_KINDS: Final = {CPU: "cpu", MEMORY: "memory", _GPU: "gpu"}  # fields of `spec.resources`
+_FIELD_UNITS: Final = {CPU: "millicores", MEMORY: "megabytes"}
+_LOOKS_LIKE_OTHER_UNIT: Final = 1000  # a smaller number was probably meant as cores, or as GiB
 _RESOURCE_NAMES: Final = {CPU: "CPU", MEMORY: "memory", _GPU: _GPU}
 _MAX_DEPTH: Final = 100
 
@@ -31,6 +34,7 @@ class _QueueBound(NamedTuple):
     queue: str
     name: str
     most: Decimal
+    is_absent: bool  # the queue does not name the resource, so it may use none
 
 
 def over_limits(
@@ -47,8 +51,8 @@ def over_limits(
         if requested > bound.most:
             message = (
                 f"the pods that must start together request {_amount_text(bound.name, requested)}, "
-                f"and the limit of {_queue_text(bound.queue, queue)} is {_bound_text(bound)}. "
-                f"{_request_text(bound)}, or name another queue"
+                f"and the limit of {_queue_text(bound.queue, queue)} is {_bound_text(bound, 'limit')}. "
+                f"{_capitalized(_request_text(bound))}, or name another queue"
             )
             yield Finding(path, message, blocks=True, code=FindingCode.OVER_LIMIT)
             return
@@ -69,8 +73,9 @@ def over_quotas(
             message = (
                 "the TrainJob is non-preemptible and requests "
                 f"{_amount_text(bound.name, requested)}, and the quota of "
-                f"{_queue_text(bound.queue, queue)} is {_bound_text(bound)}. "
-                f"{_request_text(bound)}, or set {PREEMPTIBILITY}: {PREEMPTIBILITIES[0]}"
+                f"{_queue_text(bound.queue, queue)} is {_bound_text(bound, 'quota')}. Set "
+                f"{PREEMPTIBILITY}: {PREEMPTIBILITIES[0]}, name another queue, or "
+                f"{_request_text(bound)}"
             )
             yield Finding(path, message, blocks=True, code=FindingCode.OVER_QUOTA)
             return
@@ -103,7 +108,8 @@ def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator
         ):
             number = _bound_value(share, field)
             if number is not None:
-                yield _QueueBound(name, kind, number * _UNITS[kind])
+                is_absent = share is ABSENT_RESOURCE
+                yield _QueueBound(name, kind, number * _UNITS[kind], is_absent)
         name = spec.parent_queue
 
 
@@ -125,9 +131,20 @@ def _amount_text(name: str, thousandths: int) -> str:
 
 def _request_text(bound: _QueueBound) -> str:
     if bound.most > 0:
-        return f"Request at most {_bound_text(bound)}"
-    return f"Request no {_RESOURCE_NAMES[bound.name]}"
+        return f"request at most {_amount_text(bound.name, int(bound.most))}"
+    return f"request no {_RESOURCE_NAMES[bound.name]}"
 
 
-def _bound_text(bound: _QueueBound) -> str:
-    return _amount_text(bound.name, int(bound.most))
+def _bound_text(bound: _QueueBound, field: str) -> str:
+    """Return a bound, with a note if it is 0 by default, or if the unit may be mistaken."""
+    amount, path = _amount_text(bound.name, int(bound.most)), f"spec.resources.{_KINDS[bound.name]}"
+    if bound.is_absent:
+        return f"{amount} ({path} is absent)"
+    unit, number = _FIELD_UNITS.get(bound.name), bound.most / _UNITS[bound.name]
+    if unit is None or not 0 < number < _LOOKS_LIKE_OTHER_UNIT:
+        return amount
+    return f"{amount} ({path}.{field}: {number:g} is in {unit})"
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -144,7 +144,7 @@ SENTENCES: list[Case[Rejection, str]] = [
         "division is raised to 3 GPU, …, or the PodGroup requests less",
     ),
     Case(
-        "a queue that names neither CPU nor memory",
+        "a queue with limits of 0",
         bounds(
             UnschedulableReason.EXCEEDS_LIMIT,
             (1, ResourceKind.CPU, 0, 0, 4000),
@@ -227,4 +227,15 @@ def test_the_earlier_podgroup_is_reported() -> None:
     assert rejection_message(build.snapshot(), earlier_podgroup) == (
         "it waits. unit-0, which requests 2 GiB memory, 3 GPU, is ahead of it for resources that "
         "can be reclaimed"
+    )
+
+
+def test_an_absent_resource_is_reported() -> None:
+    """Its quota and limit are 0, although nothing in the queue says so."""
+    snapshot = BUILD.snapshot()
+    queues = replace(snapshot.queues, absent=frozenset({(1, ResourceKind.CPU)}))
+    rejection = bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.CPU, 0, 0, 4000)
+
+    assert rejection_message(replace(snapshot, queues=queues), rejection).startswith(
+        "Queue team has a limit of 0 CPU (spec.resources.cpu is absent) and uses 0 CPU; "
     )

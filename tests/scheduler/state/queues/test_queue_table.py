@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.rejections import PreFilterFailure
+from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.state.inputs import StateOptions
 from scheduler.state.queues.queue_table import QueueTable
@@ -75,6 +76,19 @@ def test_shares(case: Case[dict[str, Any], tuple[list[int], list[float]]]) -> No
 
     assert (found.quota[0].tolist(), found.weight[0].tolist()) == case.want
     assert found.priority == (100,)
+
+
+def test_absent_resources() -> None:
+    """A resource whose numbers are written as 0 is not absent."""
+    found = encode_objects(
+        queue("b", resources={"gpu": {"quota": 1}, "cpu": {"limit": 0}}),
+        queue("c", resources=None),
+    ).snapshot.queues
+    absent = {(found.names[row], ResourceKind(kind).name) for row, kind in found.absent}
+
+    assert absent == {("b", "MEMORY"), ("c", "CPU"), ("c", "MEMORY"), ("c", "GPU")}
+    rows = QueueTable({"b": cluster_cache(queue("b", resources={"cpu": {"limit": 0}})).queues["b"]})
+    assert not rows.is_same({"b": cluster_cache(queue("b", resources={})).queues["b"]})
 
 
 def test_no_bound() -> None:

@@ -56,8 +56,8 @@ def over_quota_text(requests: int, most: int, queue: str = "team") -> str:
     """Write that a non-preemptible PodGroup exceeds a quota."""
     return (
         f"over-quota! {COUNT}: the TrainJob is non-preemptible and requests {requests} GPU, and "
-        f"the quota of queue {queue} is {most} GPU. Request at most {most} GPU, or set "
-        "kai.scheduler/preemptibility: preemptible"
+        f"the quota of queue {queue} is {most} GPU. Set kai.scheduler/preemptibility: "
+        f"preemptible, name another queue, or request at most {most} GPU"
     )
 
 
@@ -117,15 +117,31 @@ def test_what_queues_may_have(case: Case[tuple[JobSet, str], list[str]]) -> None
     assert findings(LintInput(whole, known_cluster(queues=QUEUES), queue)) == case.want
 
 
-def test_what_a_queue_does_not_mention_it_may_not_have() -> None:
-    """As the scheduler has it: what is left out of the resources of a queue is 0."""
-    queues = {"team": decode_spec(QueueSpec, {"resources": {"gpu": {"limit": -1, "quota": -1}}})}
+# spec.resources.cpu of the queue -> the limit in the message, and the remedy
+CPU_LIMITS = [
+    Case("absent", {}, ("0 CPU (spec.resources.cpu is absent)", "Request no CPU")),
+    Case("written as 0", {"cpu": {"limit": 0}}, ("0 CPU", "Request no CPU")),
+    Case(
+        "millicores that look like cores",
+        {"cpu": {"limit": 4}},
+        ("4m CPU (spec.resources.cpu.limit: 4 is in millicores)", "Request at most 4m CPU"),
+    ),
+    Case("millicores", {"cpu": {"limit": 1000}}, ("1 CPU", "Request at most 1 CPU")),
+]
+
+
+@pytest.mark.parametrize("case", CPU_LIMITS, ids=ids)
+def test_limits_of_cpu(case: Case[dict[str, object], tuple[str, str]]) -> None:
+    """The message has the unit of the field; what a queue leaves out is 0, as in the scheduler."""
+    resources = {"gpu": {"limit": -1, "quota": -1}, **case.given}
+    queues = {"team": decode_spec(QueueSpec, {"resources": resources})}
     whole = jobset(pods(1, 8, pod={"amounts": {"cpu": "2"}}))
+    limit, remedy = case.want
 
     assert findings(LintInput(whole, known_cluster(queues=queues))) == [
         (
             f"over-limit! {COUNT}: the pods that must start together request 2 CPU, and the "
-            "limit of queue team is 0 CPU. Request no CPU, or name another queue"
+            f"limit of queue team is {limit}. {remedy}, or name another queue"
         )
     ]
 
