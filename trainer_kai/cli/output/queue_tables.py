@@ -1,11 +1,13 @@
 """Queues as a tree, in a table for each resource with a quota or limit, and as JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.resources import UNBOUND, ResourceKind
 from scheduler.state.queues.queue_table import QueueTable
 from trainer_kai.api.names import CPU, GPU, MEMORY
+from trainer_kai.api.podgroup import PodGroup, ResourcesStatus
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
 from trainer_kai.api.queue import Queue
 from trainer_kai.cli.output.table import fitted_table, table
@@ -30,6 +32,13 @@ _SCHEMA: Final = "trainer-kai/queues/v1"
 _NO_ACCESS: Final[Mapping[str, str]] = {}
 _TITLES: Final = {ResourceKind.GPU: "GPUS", ResourceKind.CPU: "CPUS", ResourceKind.MEMORY: "MEMORY"}
 THOUSANDTHS: Final = 1000
+_SMALL: Final = 0.001  # the smallest number in a table
+_MISSING: Final = "missing"
+_IGNORED: Final = "ignored"  # it has no root; a note names the reason
+_MISSING_NOTE: Final = (
+    "queue {0} does not exist, and PodGroups use it: create it again (`trainer-kai queue create "
+    "{0}`), or move their workloads to another queue"
+)
 _RESOURCE_KINDS: Final = (
     ("cpu", ResourceKind.CPU, THOUSANDTHS),
     ("memory", ResourceKind.MEMORY, 1),
@@ -48,10 +57,18 @@ class QueueAmounts(NamedTuple):
     allocated: tuple[int, ...]
     requested: tuple[int, ...]
     is_quota_only: bool = False  # its children reclaim only up to their quotas
+    # Why the queue takes no PodGroups, although some use it: "missing" or "ignored".
+    fault: str = ""
 
 
-def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueAmounts], list[str]]:
-    """Return the amounts of queues, and notes; raise for amounts that cannot be read."""
+def read_queues(
+    queues: Iterable[Queue], podgroups: Iterable[PodGroup] = ()
+) -> tuple[list[QueueAmounts], list[str]]:
+    """Return the amounts of queues, and notes; raise for amounts that cannot be read.
+
+    A queue that PodGroups use is also returned if it does not exist, or has no root: nothing else
+    shows what these PodGroups have.
+    """
     by_name = {queue.metadata.name: queue for queue in queues}
     queue_table = QueueTable(by_name)
     bounds = queue_table.table(
@@ -65,8 +82,8 @@ def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueAmounts], list[str]]
             quota=tuple(quota),
             limit=tuple(limit),
             fair_share=(),
-            allocated=_status_amounts(by_name[name], "allocated", faults),
-            requested=_status_amounts(by_name[name], "requested", faults),
+            allocated=_status_amounts(by_name[name].status.allocated, name, "allocated", faults),
+            requested=_status_amounts(by_name[name].status.requested, name, "requested", faults),
             is_quota_only=is_quota_only,
         )
         for name, quota, limit, is_quota_only in zip(
@@ -85,7 +102,44 @@ def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueAmounts], list[str]]
     )
     if without_status:
         notes.append(f"the scheduler has not reported the usage of {', '.join(without_status)} yet")
+    for unusable in _unusable_queues(podgroups, by_name.keys(), queue_table.row_by_name.keys()):
+        amounts.append(unusable)
+        if unusable.fault == _MISSING:
+            notes.append(_MISSING_NOTE.format(unusable.name))
     return sorted(amounts), notes
+
+
+def _unusable_queues(
+    podgroups: Iterable[PodGroup], existing: AbstractSet[str], valid: AbstractSet[str]
+) -> Iterator[QueueAmounts]:
+    """Yield the queues that are not valid, and of which PodGroups use or request resources."""
+    by_queue: dict[str, list[ResourcesStatus]] = {}
+    for group in podgroups:
+        if group.spec.queue and group.spec.queue not in valid:
+            by_queue.setdefault(group.spec.queue, []).append(group.status.resources_status)
+    unbound = (UNBOUND,) * len(ResourceKind)
+    for name, usages in by_queue.items():
+        allocated = _total(it.allocated for it in usages)
+        requested = _total(it.requested for it in usages)
+        if any(allocated) or any(requested):
+            fault = _IGNORED if name in existing else _MISSING
+            yield QueueAmounts(
+                name,
+                "",
+                unbound,
+                unbound,
+                (),
+                allocated,
+                requested,
+                is_quota_only=False,
+                fault=fault,
+            )
+
+
+def _total(statuses: Iterable[Mapping[str, Quantity]]) -> tuple[int, ...]:
+    """Return the sums of amounts by kind; amounts that cannot be read are left out."""
+    rows = [_status_amounts(it, "", "", []) for it in statuses]
+    return tuple(map(sum, zip(*rows, strict=True)))
 
 
 def as_text(
@@ -97,6 +151,7 @@ def as_text(
     if not queues:
         return "No queues exist. Create one with `trainer-kai queue create`."
     access = {name: _access_text(name, it, unannotated) for name, it in access_by_queue.items()}
+    access.update((queue.name, "") for queue in queues if queue.fault)
     return "\n\n".join(queue_tables(queues, with_gpus=True, access=access))
 
 
@@ -121,6 +176,17 @@ def as_json(
                 "accessSaidBy": access_by_queue[queue.name].decided_by or None,
             }
             for queue in queues
+            if not queue.fault
+        ],
+        "missing": [
+            {
+                "name": queue.name,
+                "exists": queue.fault == _IGNORED,
+                "allocated": amounts_json(queue.allocated),
+                "requested": amounts_json(queue.requested),
+            }
+            for queue in queues
+            if queue.fault
         ],
     }
 
@@ -140,17 +206,18 @@ def _bounds_json(row: tuple[int, ...]) -> dict[str, Any]:
     return {name: None if it < 0 else it for name, it in amounts_json(row).items()}
 
 
-def _status_amounts(queue: Queue, field: str, faults: list[FieldError]) -> tuple[int, ...]:
+def _status_amounts(
+    amounts: Mapping[str, Quantity], queue: str, field: str, faults: list[FieldError]
+) -> tuple[int, ...]:
     """Return amounts of a status by kind; add a fault for an invalid amount."""
-    status_amounts: Mapping[str, Quantity] = getattr(queue.status, field)
     try:
         return (
-            milli(status_amounts.get(CPU, 0)),
-            whole(status_amounts.get(MEMORY, 0)),
-            milli(status_amounts.get(GPU, 0)),
+            milli(amounts.get(CPU, 0)),
+            whole(amounts.get(MEMORY, 0)),
+            milli(amounts.get(GPU, 0)),
         )
     except QuantityError as error:
-        faults.append(FieldError(f"Queue {queue.metadata.name}: status.{field}", str(error)))
+        faults.append(FieldError(f"Queue {queue}: status.{field}", str(error)))
         return 0, 0, 0
 
 
@@ -172,9 +239,9 @@ def queue_tables(
             continue
         rows = [
             (
-                "  " * depth + queue.name + " (quota-only)" * queue.is_quota_only,
-                _amount_text(queue.quota[kind], kind),
-                _amount_text(queue.limit[kind], kind),
+                "  " * depth + _name_text(queue),
+                _bound_text(queue, queue.quota[kind], kind),
+                _bound_text(queue, queue.limit[kind], kind),
                 *([_amount_text(queue.fair_share[kind], kind)] if has_shares else []),
                 _amount_text(queue.allocated[kind], kind),
                 _over_quota_text(queue, kind),
@@ -224,6 +291,15 @@ def _descendants(
             yield from _descendants(queues, queue.name, depth + 1)
 
 
+def _name_text(queue: QueueAmounts) -> str:
+    mark = queue.fault or ("quota-only" if queue.is_quota_only else "")
+    return f"{queue.name} ({mark})" if mark else queue.name
+
+
+def _bound_text(queue: QueueAmounts, amount: int, kind: ResourceKind) -> str:
+    return "" if queue.fault else _amount_text(amount, kind)
+
+
 def _amount_text(amount: float, kind: ResourceKind) -> str:
     if amount == UNBOUND:
         return "-"
@@ -233,10 +309,15 @@ def _amount_text(amount: float, kind: ResourceKind) -> str:
 
 
 def _number_text(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0")
+    """Return a number with one decimal; below 1 with three, so that 4m CPU are not 0."""
+    if number >= 1 or not number:
+        return f"{number:.1f}".removesuffix(".0")
+    return f"{number:.3f}".rstrip("0").removesuffix(".") if number >= _SMALL else f"<{_SMALL}"
 
 
 def _over_quota_text(queue: QueueAmounts, kind: ResourceKind) -> str:
+    if queue.fault:
+        return ""
     quota = queue.quota[kind]
     over_quota = max(queue.allocated[kind] - quota, 0) if quota != UNBOUND else 0
     return _amount_text(over_quota, kind) if over_quota else "-"

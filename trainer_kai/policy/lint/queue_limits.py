@@ -49,9 +49,10 @@ def over_limits(
     for bound in _bounds(queue, queues, "limit"):
         requested = counted.get(bound.name, 0)
         if requested > bound.most:
+            limit = _bound_text(bound, "limit")
             message = (
                 f"the pods that must start together request {_amount_text(bound.name, requested)}, "
-                f"and the limit of {_queue_text(bound.queue, queue)} is {_bound_text(bound, 'limit')}. "
+                f"and the limit of {_queue_text(bound.queue, queue)} is {limit}. "
                 f"{_capitalized(_request_text(bound))}, or name another queue"
             )
             yield Finding(path, message, blocks=True, code=FindingCode.OVER_LIMIT)
@@ -70,10 +71,11 @@ def over_quotas(
     for bound in _bounds(queue, queues, "quota"):
         requested = counted.get(bound.name, 0)
         if requested > bound.most:
+            quota = _bound_text(bound, "quota")
             message = (
                 "the TrainJob is non-preemptible and requests "
                 f"{_amount_text(bound.name, requested)}, and the quota of "
-                f"{_queue_text(bound.queue, queue)} is {_bound_text(bound, 'quota')}. Set "
+                f"{_queue_text(bound.queue, queue)} is {quota}. Set "
                 f"{PREEMPTIBILITY}: {PREEMPTIBILITIES[0]}, name another queue, or "
                 f"{_request_text(bound)}"
             )

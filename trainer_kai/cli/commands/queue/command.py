@@ -21,7 +21,10 @@ _ACCESS = [str(it) for it in QueueAccessMode]
 def add_queue(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
-        "queue", help="list and create queues, and control which namespaces and users may use them"
+        "queue",
+        help="list and create queues, and control which namespaces and users may use them",
+        description="List and create queues, and control which namespaces and users may use them. "
+        "A Queue has the units GPU, millicores of CPU (4000 is 4 CPU) and megabytes of memory.",
     )
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_list(verbs)

@@ -1,6 +1,7 @@
 """`trainer-kai queue list`: quota, usage, requests and access of all queues.
 
-Everything is read from the Queues. The scheduler writes the usage into their status.
+The scheduler writes the usage into the status of the Queues. PodGroups are read as well: a queue
+that they use and that does not exist has no status.
 """
 
 import argparse
@@ -8,13 +9,14 @@ import asyncio
 import json
 import sys
 
+from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
-from trainer_kai.api.resources import QUEUES
+from trainer_kai.api.resources import PODGROUPS, QUEUES
 from trainer_kai.cli.commands.queue.write_plan import effective_access
 from trainer_kai.cli.output.queue_tables import as_json, as_text, read_queues
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import command_client
-from trainer_kai.kube.rest.errors import NotFound
+from trainer_kai.kube.rest.errors import Forbidden, NotFound
 from trainer_kai.kube.rest.request import ListTarget
 
 __all__ = ["run_list"]
@@ -22,8 +24,10 @@ __all__ = ["run_list"]
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the queues."""
-    queues = asyncio.run(_fetch(args))
-    amounts, notes = read_queues(queues)
+    queues, podgroups = asyncio.run(_fetch(args))
+    amounts, notes = read_queues(queues, podgroups or ())
+    if podgroups is None:
+        notes.append("PodGroups cannot be listed: queues that do not exist are not shown")
     by_name = {it.metadata.name: it for it in queues}
     access_by_queue = {name: effective_access(by_name, name) for name in by_name}
     for note in notes:
@@ -39,10 +43,15 @@ def run_list(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _fetch(args: argparse.Namespace) -> list[Queue]:
+async def _fetch(args: argparse.Namespace) -> tuple[list[Queue], list[PodGroup] | None]:
+    """Return all Queues and PodGroups; no PodGroups if they cannot be listed."""
     async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
         try:
-            return await client.list(ListTarget(QUEUES))
+            queues = await client.list(ListTarget(QUEUES))
         except NotFound as error:
             message = f"the cluster does not have this kind: {error.details.message}"
             raise ConfigError([FieldError(str(QUEUES), message)]) from error
+        try:
+            return queues, await client.list(ListTarget(PODGROUPS))
+        except (Forbidden, NotFound):
+            return queues, None

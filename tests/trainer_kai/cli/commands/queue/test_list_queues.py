@@ -1,12 +1,15 @@
 """`trainer-kai queue list`: what stands in Queues, as a tree."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.workloads.simulate_objects import queue
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.queue import Queue
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 from trainer_kai.cli.commands.queue.write_plan import effective_access
 from trainer_kai.cli.output.queue_tables import as_json, as_text, read_queues
 from trainer_kai.errors import ConfigError
@@ -140,6 +143,61 @@ def test_how_far_reclaim_gets_below_a_queue() -> None:
     assert [it["reclaimGoal"] for it in listed(queues(*fields))] == ["quota-only", "fair-share"]
     assert len(found_notes) == 1
     assert found_notes[0].startswith("queue b: annotation trainer-kai.dev/reclaim-goal is 'half'")
+
+
+def podgroup(name: str, queue_name: str, used: str, requested: str) -> PodGroup:
+    """Return a PodGroup with the status that the scheduler writes."""
+    amounts = {"allocated": {"nvidia.com/gpu": used}, "requested": {"nvidia.com/gpu": requested}}
+    fields = {
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {"queue": queue_name},
+        "status": {"resourcesStatus": amounts},
+    }
+    return decode(PodGroup, encode(fields))
+
+
+GROUPS = [
+    podgroup("a", "team-a", "4", "4"),
+    podgroup("b", "team-a", "0", "4"),
+    podgroup("c", "left", "8", "8"),
+    podgroup("d", "finished", "0", "0"),
+    podgroup("e", "there", "2", "2"),
+    podgroup("f", "team-a", "odd", "1"),
+]
+WITH_MISSING = """\
+GPUS               QUOTA   LIMIT   USED   OVER QUOTA   WAITING   ACCESS
+left (ignored)                     8                   0
+team-a (missing)                   4                   5
+there              2       -       0      -            0         open (not annotated)"""
+
+
+def test_a_queue_in_use_that_is_gone_is_shown() -> None:
+    """With what its PodGroups have; it was in no table, while they held the GPUs."""
+    some = queues(queue("there", 2), queue("left", 8, -1, "gone"))
+    amounts, notes = read_queues(some, GROUPS)
+    answer = as_json(amounts, access_of(some), "open")
+
+    assert as_text(amounts, access_of(some), "open") == WITH_MISSING
+    assert "ignored: Queue left has the parent queue gone, which does not exist" in notes
+    assert [it for it in notes if it.startswith("queue team-a does not exist, and PodGroups")]
+    assert [it["name"] for it in answer["queues"]] == ["there"]
+    assert [(it["name"], it["exists"], it["allocated"]["gpu"]) for it in answer["missing"]] == [
+        ("left", True, 8),
+        ("team-a", False, 4),
+    ]
+
+
+def test_small_numbers_are_not_zero() -> None:
+    """A CPU limit of 4 is 4 millicores; it was shown as 0."""
+    [one] = queues(queue("a", 0.25))
+    cpu = QueueResource(quota=Decimal(0), limit=Decimal(4))
+    resources = replace(one.spec.resources or QueueResources(), cpu=cpu)
+    text = shown([replace(one, spec=replace(one.spec, resources=resources))])
+
+    assert [line.split()[:3] for line in text.splitlines() if line.startswith("a ")] == [
+        ["a", "0.25", "-"],
+        ["a", "0", "0.004"],
+    ]
 
 
 def test_what_cannot_be_read_is_named() -> None:
