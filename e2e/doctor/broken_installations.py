@@ -341,7 +341,12 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     ),
     "children above their parent": (
         children_above_their_parent,
-        {"queues": ("warning", "the children of parent have a gpu quota of 12, but")},
+        {
+            "queues": (
+                "warning",
+                "queue parent: spec.resources.gpu.quota: the child queues have quotas of 12 GPU",
+            )
+        },
     ),
     "queues that say nothing of who may use them": (
         no_queue_annotated,

@@ -189,14 +189,17 @@ def test_a_queue_in_use_that_is_gone_is_shown() -> None:
 
 def test_small_numbers_are_not_zero() -> None:
     """A CPU limit of 4 is 4 millicores; it was shown as 0."""
-    [one] = queues(queue("a", 0.25))
-    cpu = QueueResource(quota=Decimal(0), limit=Decimal(4))
-    resources = replace(one.spec.resources or QueueResources(), cpu=cpu)
+    [one] = queues(queue("a", 1))
+    resources = QueueResources(
+        gpu=QueueResource(quota=Decimal("0.25"), limit=Decimal(-1)),
+        cpu=QueueResource(limit=Decimal(4)),
+    )
     text = shown([replace(one, spec=replace(one.spec, resources=resources))])
 
     assert [line.split()[:3] for line in text.splitlines() if line.startswith("a ")] == [
         ["a", "0.25", "-"],
         ["a", "0", "0.004"],
+        ["a", "0Gi", "0Gi"],
     ]
 
 

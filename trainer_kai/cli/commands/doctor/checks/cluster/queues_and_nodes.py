@@ -1,15 +1,16 @@
 """Queues, the objects that name them, priority classes and nodes."""
 
 from collections.abc import Iterator
-from decimal import Decimal
-from typing import Final
 
 from scheduler.core.messages.prefilter import prefilter_problem
 from scheduler.state.queues.queue_table import QueueTable
-from trainer_kai.api.effective_values import effective_queue
 from trainer_kai.api.names import ACCESS, DEFAULT_QUEUE, QUEUE
-from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import assigned_queue, kai_binds
+from trainer_kai.cli.commands.doctor.checks.cluster.queue_shares import (
+    share_findings,
+    share_warnings,
+    unlimited_default,
+)
 from trainer_kai.cli.commands.doctor.deployment_settings import UNKNOWN_VALUE, webhook_setting
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed, name_of, nested_field
 from trainer_kai.cli.commands.doctor.finding import (
@@ -30,20 +31,23 @@ __all__ = [
     "check_queues",
 ]
 
-_KINDS: Final = ("gpu", "cpu", "memory")
-_UNLIMITED: Final = Decimal(-1)
-
 
 def check_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether each queue has a root, and no parent has less than its children."""
+    """Say whether each queue has a root, and its numbers are as intended."""
     check, queues = "queues", {it.metadata.name: it for it in require(facts.queues)}
     warnings = QueueTable(queues).warnings
     rejected = [
         queue_warning.message for queue_warning in warnings if not queue_warning.still_counts
     ]
-    access_annotation = f" annotation {ACCESS} "  # reported by `check_access`
+    findings = share_findings(queues)
+    reported = (
+        f" annotation {ACCESS} ",
+        *(f"queue {it.queue}: {it.finding.path}: " for it in findings),
+    )
     corrected = [
-        it.message for it in warnings if it.still_counts and access_annotation not in it.message
+        it.message
+        for it in warnings
+        if it.still_counts and not any(text in it.message for text in reported)
     ]
     if not queues:
         yield fault(
@@ -64,12 +68,8 @@ def check_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
             listed(corrected, 2),
             "correct the names and values",
         )
-    parent_problems = [text for it in queues.values() for text in _parent_problems(it, queues)]
-    own_problems = [text for it in queues.values() for text in _own_problems(it)]
-    if parent_problems or own_problems:
-        remedy = "raise the parent to the sum of its children, and no quota above its limit"
-        yield warning(check, listed([*parent_problems, *own_problems], 2), remedy)
-    elif not (rejected or corrected):
+    yield from share_warnings(check, findings)
+    if not (rejected or corrected or findings):
         yield ok(check, f"{len(queues)} queues, all below a root")
 
 
@@ -79,7 +79,8 @@ def check_default_queue(facts: InstallationFacts) -> Iterator[CheckFinding]:
     name = _default_queue(facts)
     prefilter_failure = QueueTable(queues).prefilter_failure(name)
     if prefilter_failure is None:
-        yield ok(check, f"{name} takes TrainJobs that name no queue")
+        problems = [*unlimited_default(check, name, queues)]
+        yield from problems or [ok(check, f"{name} takes TrainJobs that name no queue")]
     else:
         remedy = f"create a queue {name} without children, or change the setting default_queue"
         yield fault(check, prefilter_problem(prefilter_failure), remedy)
@@ -170,40 +171,3 @@ def _default_queue(facts: InstallationFacts) -> str:
             f"namespace {place} names a queue of its own; set another one with --try-in"
         )
     return DEFAULT_QUEUE
-
-
-def _shares(queue: Queue) -> QueueResources:
-    return effective_queue(queue.spec)[0].resources or QueueResources()
-
-
-def _share(queue: Queue, kind: str) -> QueueResource:
-    share: QueueResource = getattr(_shares(queue), kind)
-    return share
-
-
-def _parent_problems(parent: Queue, queues: dict[str, Queue]) -> Iterator[str]:
-    """Yield the quotas and limits of children that exceed those of their parent."""
-    name = parent.metadata.name
-    children = [it for it in queues.values() if it.spec.parent_queue == name and it is not parent]
-    for kind in _KINDS:
-        parent_share = _share(parent, kind)
-        shares = {it.metadata.name: _share(it, kind) for it in children}
-        quota = sum(it.quota for it in shares.values() if it.quota > 0)
-        if parent_share.quota >= 0 and quota > parent_share.quota:
-            own = f"{name} itself has {parent_share.quota}"
-            yield f"the children of {name} have a {kind} quota of {quota}, but {own}"
-        for child, share in shares.items():
-            if share.quota == _UNLIMITED and parent_share.quota >= 0:
-                own = f"its parent {name} has {parent_share.quota}"
-                yield f"{child} has an unlimited {kind} quota, but {own}"
-            if share.limit > parent_share.limit >= 0:
-                own = f"its parent {name} has {parent_share.limit}"
-                yield f"{child} has a {kind} limit of {share.limit}, but {own}"
-
-
-def _own_problems(queue: Queue) -> Iterator[str]:
-    name = queue.metadata.name
-    for kind in _KINDS:
-        share = _share(queue, kind)
-        if 0 <= share.limit < share.quota:
-            yield f"{name} has a {kind} quota of {share.quota}, above its limit of {share.limit}"

@@ -14,6 +14,8 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
     queues,
 )
 from trainer_kai.api.meta import Meta
+from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks
+from trainer_kai.cli.commands.doctor.checks.cluster.queues_and_nodes import check_queues
 from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts, PodGroupQueue
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 
@@ -44,6 +46,13 @@ def classified(name: str) -> list[Any]:
     return [found]
 
 
+def with_cpu_limit(name: str) -> dict[str, Any]:
+    """Return a queue whose CPU limit was meant in cores."""
+    found = queue(name)
+    found["spec"]["resources"]["cpu"] = {"quota": 0, "limit": 4, "overQuotaWeight": 1}
+    return found
+
+
 DEFAULT = queue("default-queue", -1)
 
 CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
@@ -63,7 +72,10 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         ("queues", with_queues(queue("a", weight=-1))),
         (
             "warning",
-            "queue a: spec.resources.gpu.overQuotaWeight: -1 must be 0 or more: it counts as 1",
+            (
+                "queue a: spec.resources.gpu.overQuotaWeight: -1 counts as 1: -1 does not mean "
+                "unlimited here"
+            ),
         ),
     ),
     Case(
@@ -72,22 +84,101 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
             "queues",
             with_queues(queue("a", 8), queue("b", 6, parent="a"), queue("c", 6, parent="a")),
         ),
-        ("warning", "the children of a have a gpu quota of 12, but a itself has 8"),
+        (
+            "warning",
+            (
+                "queue a: spec.resources.gpu.quota: the child queues have quotas of 12 GPU in "
+                "total, and this queue has a quota of 8 GPU"
+            ),
+        ),
     ),
     Case(
         "a child that owns without bound",
         ("queues", with_queues(queue("a", 8), queue("b", -1, parent="a"))),
-        ("warning", "b has an unlimited gpu quota, but its parent a has 8"),
+        (
+            "warning",
+            (
+                "queue b: spec.resources.gpu.quota: the quota is unlimited (-1), and the parent "
+                "queue has a GPU quota of 8 GPU"
+            ),
+        ),
+    ),
+    Case(
+        "a quota without bound beside others",
+        ("queues", with_queues(queue("a", -1), queue("b", 8))),
+        (
+            "warning",
+            (
+                "queue a: spec.resources.gpu.quota: the quota is unlimited (-1), and sibling "
+                "queues have a GPU quota (b): they can reclaim no GPU from this queue"
+            ),
+        ),
     ),
     Case(
         "a child that may have more",
         ("queues", with_queues(queue("a", 8, 8), queue("b", 8, 12, parent="a"))),
-        ("warning", "b has a gpu limit of 12, but its parent a has 8"),
+        (
+            "warning",
+            (
+                "queue b: spec.resources.gpu.limit: the limit of 12 GPU is above the limit of 8 "
+                "GPU of parent queue a, which counts for this queue too"
+            ),
+        ),
     ),
     Case(
         "a quota above its limit",
         ("queues", with_queues(queue("a", 8, 4))),
-        ("warning", "a has a gpu quota of 8, above its limit of 4"),
+        (
+            "warning",
+            (
+                "queue a: spec.resources.gpu.quota: the quota of 8 GPU is above the limit of 4 "
+                "GPU, and the queue gets no more than its limit"
+            ),
+        ),
+    ),
+    Case(
+        "cores in place of millicores, in many queues",
+        ("queues", with_queues(*(with_cpu_limit(f"q{i}") for i in range(5)))),
+        (
+            "warning",
+            ", ".join(
+                f"queue q{i}: spec.resources.cpu.limit: 4 millicores are 0.004 CPU"
+                for i in range(3)
+            )
+            + " and 2 more",
+        ),
+    ),
+    Case(
+        "a default queue that no queue can reclaim from, as it was shipped once",
+        ("default queue", with_queues(DEFAULT, queue("team", 8))),
+        (
+            "warning",
+            (
+                "the GPU quota of default-queue is unlimited (-1), as in earlier versions: team "
+                "cannot reclaim from workloads that name no queue"
+            ),
+        ),
+    ),
+    Case(
+        "the same of its parent",
+        (
+            "default queue",
+            with_queues(
+                queue("top", -1), queue("default-queue", 0, parent="top"), queue("team", 8)
+            ),
+        ),
+        (
+            "warning",
+            (
+                "the GPU quota of top is unlimited (-1), as in earlier versions: team cannot "
+                "reclaim from workloads that name no queue"
+            ),
+        ),
+    ),
+    Case(
+        "a default queue without a quota",
+        ("default queue", with_queues(queue("default-queue", 0), queue("team", 8))),
+        ("ok", "default-queue takes TrainJobs that name no queue"),
     ),
     Case(
         "as much as there is",
@@ -172,3 +263,19 @@ def test_what_is_shared(case: Case[tuple[str, InstallationFacts], tuple[str, str
     check, facts = case.given
 
     assert check_results(facts, check)[0] == case.want
+
+
+def test_the_remedies_of_shares() -> None:
+    """The number to write, with the queue; and the commands for a default queue of old."""
+    top, default = queue("top", -1), queue("default-queue", -1, parent="top")
+    facts = with_queues(with_cpu_limit("a"), with_cpu_limit("b"), top, default)
+    found = {(it.check, it.state.value): it.remedy for it in run_checks(facts)}
+    patch = (
+        """'{"spec":{"resources":{"gpu":{"quota":0},"cpu":{"quota":0},"memory":{"quota":0}}}}'"""
+    )
+
+    assert found["default queue", "warning"] == " and ".join(
+        f"`kubectl patch queue {name} --type merge -p {patch}`" for name in ("default-queue", "top")
+    )
+    remedies = [it.remedy for it in check_queues(facts)]
+    assert "queue a: write 4000 for 4 CPU" in remedies
