@@ -12,9 +12,10 @@
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
@@ -44,6 +45,7 @@ _WATCH_DEADLINE_S: Final = 15.0  # until a watch must have shown a write
 _DELETION_DEADLINE_S: Final = 45.0  # and that pods terminate: other controllers delete them
 _BACKOFF_S: Final = 1.0  # of a pod that was refused, the first time
 _MAX_BACKOFF_S: Final = 60.0
+_BACKOFF_KEPT_S: Final = 3600.0  # a pod that is not refused again for so long is deleted, or bound
 _RETRY_DELAYS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # after a bind without an answer
 _THROTTLED_S: Final = 0.2  # where the API server does not say how long
 _RESERVE: Final = WriteOptions(field_manager=FIELD_MANAGER)
@@ -71,6 +73,13 @@ class _CommandQueue:
     failures: int = 0
 
 
+class _Backoff(NamedTuple):
+    """The next backoff of a pod or PodGroup, and when it was refused last."""
+
+    next_s: float
+    refused_s: float
+
+
 class Binder:
     """Executes commands while this process leads."""
 
@@ -93,7 +102,8 @@ class Binder:
         self._log = log
         self._concurrency = AdaptiveConcurrency(client.clock)
         self._command_queues: dict[Key, _CommandQueue] = {}
-        self._backoffs_s: dict[Key, float] = {}  # the next one, of pods that were refused
+        # of pods and PodGroups that were refused; the one that was refused last is last
+        self._backoffs: dict[Key, _Backoff] = {}
 
     async def execute(self, commands: PodGroupCommands) -> None:
         """Execute the commands after earlier ones for this PodGroup; what fails is forgotten."""
@@ -166,7 +176,7 @@ class Binder:
             self._cache.assumed.await_reservation(group, self._watch_deadline_s())
         self._cache.in_flight_evictions.settle(commands.evictions)
         if not needs_backoff:
-            self._backoffs_s.pop(commands.group, None)
+            self._backoffs.pop(commands.group, None)
             self._cancel_evictions(commands, failed)
         elif failed:  # the same requests would be refused again at once
             self._back_off(commands.group, *(pod for eviction in failed for pod in eviction.pods))
@@ -221,7 +231,7 @@ class Binder:
         except ApiError as error:
             self._log.warning("reserved places not written", group=str(group), error=str(error))
             return False
-        self._backoffs_s.pop(group, None)
+        self._backoffs.pop(group, None)
         if text:
             self._log.info("reserved places written", group=str(group), places=text)
         else:
@@ -234,7 +244,7 @@ class Binder:
             self._cache.assumed.bound_metadata(pod),
         )
         if known is None or assumed_meta is None or known.metadata.uid != assumed_meta.uid:
-            self._backoffs_s.pop(pod, None)
+            self._backoffs.pop(pod, None)
             return False  # the pod is gone or recreated, and nothing is assumed any more
         try:
             await self._volumes.bind(self._client, known, node)
@@ -245,10 +255,10 @@ class Binder:
         except (NotFound, Conflict) as error:
             self._log.info("pod not bound", pod=str(pod), node=node, error=str(error))
             self._metrics.binds.labels("refused").inc()
-            if pod in self._backoffs_s:  # refused before: no watch shows why
+            if pod in self._backoffs:  # refused before: no watch shows why
                 self._back_off(pod)
             else:
-                self._backoffs_s[pod] = _BACKOFF_S
+                self._set_backoff(pod, _BACKOFF_S)
                 self._cache.assumed.forget_bind(pod)
                 self._replanner.replan()
             return False
@@ -257,7 +267,7 @@ class Binder:
             self._metrics.binds.labels("failed").inc()
             self._back_off(pod)
             return False
-        self._backoffs_s.pop(pod, None)
+        self._backoffs.pop(pod, None)
         self._metrics.binds.labels("bound").inc()
         self._log.info("pod bound", pod=str(pod), node=node)
         return True  # the bind is final, however late a watch shows it
@@ -330,10 +340,22 @@ class Binder:
 
     def _back_off(self, refused: Key, *others: Key) -> None:
         """Keep the assumptions for a while; then they are forgotten, and planned anew."""
-        backoff_s = self._backoffs_s.get(refused, _BACKOFF_S)
-        self._backoffs_s[refused] = min(2 * backoff_s, _MAX_BACKOFF_S)
+        known = self._backoffs.get(refused)
+        backoff_s = known.next_s if known else _BACKOFF_S
+        self._set_backoff(refused, min(2 * backoff_s, _MAX_BACKOFF_S))
         for key in (refused, *others):
             self._cache.assumed.await_seen(key, self._client.clock.monotonic_s() + backoff_s)
+
+    def _set_backoff(self, refused: Key, next_s: float) -> None:
+        """Note the next backoff, and drop those of objects that nothing is planned for any more."""
+        now_s = self._client.clock.monotonic_s()
+        self._backoffs.pop(refused, None)
+        self._backoffs[refused] = _Backoff(next_s, now_s)
+        for key in [*itertools.takewhile(lambda it: self._is_old(it, now_s), self._backoffs)]:
+            del self._backoffs[key]
+
+    def _is_old(self, key: Key, now_s: float) -> bool:
+        return self._backoffs[key].refused_s < now_s - _BACKOFF_KEPT_S
 
     def _watch_deadline_s(self) -> float:
         return self._client.clock.monotonic_s() + _WATCH_DEADLINE_S

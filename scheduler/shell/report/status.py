@@ -133,6 +133,9 @@ class StatusReporter:
             if before.podgroups.get(group) != report.podgroups.get(group):
                 self._queue.add_after(_Subject("group", group), _SETTLED_S)
                 self._note_missing(group, report.podgroups.get(group))
+        for name in before.queues.keys() - report.queues.keys():
+            self._queue_reported_s.pop(name, None)
+            self._queue_uids.pop(name, None)
         for name, usage in report.queues.items():
             known, is_new = before.queues.get(name), self._is_recreated(name)
             if known is None or is_new or known[:3] != usage[:3]:
@@ -151,7 +154,7 @@ class StatusReporter:
         return max(_RESOURCES_S, _QUEUE_S - since_s)
 
     def podgroup_changed(self, group: Key) -> None:
-        """Take note that pods of a PodGroup are created, deleted or placed."""
+        """Take note that a PodGroup is deleted, or that its pods are created, deleted or placed."""
         self._queue.add_after(_Subject("group", group), _RESOURCES_S)
 
     async def _reconcile(self, subject: _Subject) -> Requeue | None:
@@ -380,8 +383,6 @@ class StatusReporter:
     async def _reconcile_queue(self, key: Key) -> None:
         queue, usage = self._cache.cluster.queues.get(key.name), self._report.queues.get(key.name)
         if queue is None or usage is None:
-            self._queue_reported_s.pop(key.name, None)
-            self._queue_uids.pop(key.name, None)
             return
         children = sorted(
             name

@@ -80,7 +80,7 @@ class ClusterCache:
         self._outdated: set[Key] = set()  # pods and nodes that have changed since the snapshot
         self.is_leading = False
         self.on_podgroup_change: Callable[[Key], None] | None = None
-        """Called with a PodGroup when its pods have changed."""
+        """Called with a PodGroup when its pods have changed, and when it is deleted."""
         self.on_access_questions: Callable[[AbstractSet[AccessQuestion]], None] | None = None
         """Called with the access questions of each snapshot."""
         self._updates: Final[dict[Resource[Any], Callable[[Key, Any], ClusterEvent]]] = {
@@ -126,6 +126,8 @@ class ClusterCache:
             return NO_EVENT
         if shown is None:
             self._min_pods.pop(key, None)
+            if self.on_podgroup_change is not None:
+                self.on_podgroup_change(key)
         else:
             self._min_pods[key] = min_existing_pods(shown)
         return ClusterEvent.ANY

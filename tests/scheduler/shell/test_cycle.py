@@ -242,6 +242,22 @@ async def test_a_pod_that_is_always_another_one(harness: SchedulerHarness) -> No
         assert 2 <= sum(it.startswith("bind") for it in asked) <= 10
 
 
+async def test_backoffs_of_deleted_pods_are_forgotten(harness: SchedulerHarness) -> None:
+    """A pod that was refused and deleted is never planned again."""
+    harness.api.refuse_with = lambda what: 409 if what.startswith("bind") else None
+    harness.api.put(node("a"), *gang("g", 1))
+    async with harness.leading():
+        await harness.advance(5)
+        assert len(harness.binder._backoffs) == 1
+        harness.api.delete("Pod", "g0")
+        harness.api.delete("PodGroup", "g")
+        await harness.advance(4000)
+        harness.api.put(*gang("h", 1))
+        await harness.advance(5)
+
+        assert [it.name for it in harness.binder._backoffs] == ["h0"]
+
+
 async def test_room_that_a_pod_took_while_it_was_planned_with(harness: SchedulerHarness) -> None:
     """Nothing is sent to a node that is not what it was."""
 

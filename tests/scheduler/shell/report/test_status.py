@@ -250,6 +250,24 @@ async def test_a_deleted_group_gets_no_event_that_it_starts(harness: SchedulerHa
         assert harness.events() == [("PodGroup g", "Unschedulable")]
 
 
+async def test_what_is_deleted_is_forgotten(harness: SchedulerHarness) -> None:
+    """PodGroups and queues come and go for months."""
+    harness.api.put(node("a", gpu=1), *gang_objects(2))
+    async with harness.leading():
+        await harness.advance(5)
+        known = vars(harness.reporter)
+        kept = ("_reported_s", "_posted_s", "_reported_waiting", "_queue_uids", "_queue_reported_s")
+        assert all(known[name] for name in kept)
+        for i in range(2):
+            harness.api.delete("Pod", f"g{i}")
+        await harness.advance(3)
+        harness.api.delete("PodGroup", "g")
+        harness.api.delete("Queue", "q")
+        await harness.advance(5)
+
+        assert [name for name in kept if known[name]] == []
+
+
 async def test_a_group_that_runs_before_us_gets_no_event_that_it_starts(
     harness: SchedulerHarness,
 ) -> None:
