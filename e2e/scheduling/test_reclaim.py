@@ -75,6 +75,29 @@ async def test_a_trainjob_reclaimed_five_times_completes(
         )
 
 
+async def test_a_forgotten_queue_label_does_not_beat_a_quota(
+    two_teams_installation: Installation, two_teams_namespace: str
+) -> None:
+    """Without a label a TrainJob may use the whole cluster, until a team wants what it owns."""
+    cluster = two_teams_installation.cluster
+    async with cluster.timeline(*WATCHED, PODGROUPS, namespace=two_teams_namespace) as seen:
+        await submit(cluster, two_teams_namespace, Job("forgotten", "", 8))
+        await seen.until(on_nodes("forgotten", 8), "it uses all GPUs")
+        await submit(cluster, two_teams_namespace, Job("notebook", "", 1, priority="inference"))
+        for words in (
+            "Queue default-queue has a quota of 0 GPU",
+            "(label kai.scheduler/preemptibility: preemptible)",
+            "it names another queue with enough quota",
+        ):
+            await seen.until(_message("notebook", words), "it needs a quota, or another label")
+        await submit(cluster, two_teams_namespace, Job("mine", "owner", 8, "1s"))
+        await seen.until(complete("mine"), "the team has what it owns", 60)
+        await seen.until(on_nodes("forgotten", 8), "the GPUs are lent again", 60)
+        events = await events_of(cluster, two_teams_namespace, "forgotten")
+
+    assert "queue default-queue was over its fair share" in events["Evicted"]
+
+
 async def test_deleted_pods_fail_the_trainjob_instead(
     two_teams_installation: Installation, two_teams_namespace: str
 ) -> None:
