@@ -1,7 +1,8 @@
 """What a plan is reported as: conditions, messages and gauges."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import add
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -23,6 +24,8 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.message_length import truncated_message
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CPU, GPU, MEMORY
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.quantity import QuantityError, milli
 from trainer_kai.policy.pods.requests import format_amounts
 from trainer_kai.service.metrics import Metrics
 
@@ -32,6 +35,7 @@ __all__ = [
     "PodGroupReport",
     "QueueGaugeValues",
     "QueueReport",
+    "missing_queue_use",
     "plan_report",
 ]
 
@@ -76,6 +80,9 @@ class QueueGaugeValues(NamedTuple):
     fair_share: tuple[float, ...]
 
 
+_QueueGauges: TypeAlias = Mapping[Gauge, Callable[[QueueGaugeValues], float]]
+
+
 class QueueReport(NamedTuple):
     """What a queue and all below it use and request, for its status, and as numbers."""
 
@@ -90,6 +97,7 @@ class PlanReport(NamedTuple):
 
     podgroups: Mapping[Key, PodGroupReport]
     queues: Mapping[str, QueueReport]
+    without_queue: tuple[Key, ...] = ()  # PodGroups whose queue does not exist, or has no root
 
 
 def plan_report(
@@ -118,7 +126,30 @@ def plan_report(
             )
             for row, name in enumerate(queues.names)
         },
+        without_queue=tuple(
+            encoded.podgroup_keys[row]
+            for row, podgroup in enumerate(encoded.snapshot.podgroups)
+            if podgroup.queue == NONE
+        ),
     )
+
+
+def missing_queue_use(podgroups: Iterable[PodGroup]) -> dict[str, tuple[int, ...]]:
+    """Return what PodGroups use, by the name of their queue: thousandths, bytes, thousandths.
+
+    It is read from their status, which is written a second after a change.
+    """
+    use: dict[str, tuple[int, ...]] = {}
+    for podgroup in podgroups:
+        amounts = podgroup.status.resources_status.allocated
+        try:
+            row = [milli(amounts.get(name, 0)) for name in (CPU, MEMORY, GPU)]
+        except QuantityError:
+            continue  # another process wrote it
+        row[ResourceKind.MEMORY] //= 1000
+        name = podgroup.spec.queue
+        use[name] = tuple(map(add, use.get(name, (0, 0, 0)), row))
+    return use
 
 
 def _nominated_reports(
@@ -220,19 +251,31 @@ def _amounts(row: Ints) -> dict[str, str]:
 
 
 class Gauges:
-    """Gauges of queues and waiting PodGroups; a deleted queue has none."""
+    """Gauges of queues and waiting PodGroups.
+
+    A deleted queue has none, except for what its PodGroups still use.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._known: set[str] = set()
-        self._queues: Mapping[Gauge, Callable[[QueueGaugeValues], float]] = _queue_gauges(metrics)
+        self._missing: set[str] = set()
+        self._usage: _QueueGauges = _usage_gauges(metrics)
+        self._queues: _QueueGauges = {**_queue_gauges(metrics), **self._usage}
 
-    def update(self, report: PlanReport) -> None:
-        """Set the gauges to the report of a plan."""
-        for name in self._known - report.queues.keys():
-            for gauge in self._queues:
-                gauge.remove(name)
-        self._known = set(report.queues)
+    def update(self, report: PlanReport, missing_use: Mapping[str, tuple[int, ...]]) -> None:
+        """Set the gauges to the report of a plan, and to the use of queues that do not exist."""
+        missing = {
+            name: it
+            for name, it in missing_use.items()
+            if name and any(it) and name not in report.queues
+        }
+        _remove(self._queues, self._known - report.queues.keys())
+        _remove(self._usage, self._missing - missing.keys() - report.queues.keys())
+        self._known, self._missing = set(report.queues), {*missing}
+        for name, use in missing.items():
+            for gauge, read in self._usage.items():
+                gauge.labels(name).set(read(QueueGaugeValues((), use, ())))
         for name, queue_report in report.queues.items():
             for gauge, read in self._queues.items():
                 gauge.labels(name).set(read(queue_report.gauge_values))
@@ -241,7 +284,21 @@ class Gauges:
             self._metrics.units_waiting.labels(reason.title).set(waiting[reason.title])
 
 
-def _queue_gauges(metrics: Metrics) -> Mapping[Gauge, Callable[[QueueGaugeValues], float]]:
+def _remove(gauges: _QueueGauges, names: Iterable[str]) -> None:
+    for name in names:
+        for gauge in gauges:
+            gauge.remove(name)
+
+
+def _usage_gauges(metrics: Metrics) -> _QueueGauges:
+    return {
+        metrics.queue_allocated_gpus: lambda it: it.allocated[ResourceKind.GPU] / 1000,
+        metrics.queue_allocated_cpu_cores: lambda it: it.allocated[ResourceKind.CPU] / 1000,
+        metrics.queue_allocated_memory_bytes: lambda it: it.allocated[ResourceKind.MEMORY],
+    }
+
+
+def _queue_gauges(metrics: Metrics) -> _QueueGauges:
     def quota(kind: ResourceKind, divisor: float) -> Callable[[QueueGaugeValues], float]:
         return lambda it: (
             it.quota[kind] if it.quota[kind] == _UNLIMITED else it.quota[kind] / divisor
@@ -252,9 +309,6 @@ def _queue_gauges(metrics: Metrics) -> Mapping[Gauge, Callable[[QueueGaugeValues
         metrics.queue_deserved_gpus: quota(ResourceKind.GPU, 1000),
         metrics.queue_quota_cpu_cores: quota(ResourceKind.CPU, 1000),
         metrics.queue_quota_memory_bytes: quota(ResourceKind.MEMORY, 1),
-        metrics.queue_allocated_gpus: lambda it: it.allocated[ResourceKind.GPU] / 1000,
-        metrics.queue_allocated_cpu_cores: lambda it: it.allocated[ResourceKind.CPU] / 1000,
-        metrics.queue_allocated_memory_bytes: lambda it: it.allocated[ResourceKind.MEMORY],
         metrics.queue_fair_share_gpu: lambda it: it.fair_share[ResourceKind.GPU] / 1000,
         metrics.queue_fair_share_cpu_cores: lambda it: it.fair_share[ResourceKind.CPU] / 1000,
         metrics.queue_fair_share_memory_gb: lambda it: it.fair_share[ResourceKind.MEMORY] / 1e9,

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.shell.bind.binder import FIELD_MANAGER
 from scheduler.shell.evict.evictor import owning_trainjob
-from scheduler.shell.report.plan_report import Gauges, PlanReport, PodGroupReport
+from scheduler.shell.report.plan_report import Gauges, PlanReport, PodGroupReport, missing_queue_use
 from scheduler.shell.report.pod_events import PodEvents
 from scheduler.state.cache.cache import ClusterCache
 from trainer_kai.api.meta import Condition, Key
@@ -124,7 +124,9 @@ class StatusReporter:
         before, self._report = self._report, report
         if not self._has_begun:
             self._adopt_existing()
-        self._gauges.update(report)
+        pod_groups = self._cache.cluster.pod_groups
+        without_queue = (pod_groups[it] for it in report.without_queue if it in pod_groups)
+        self._gauges.update(report, missing_queue_use(without_queue))
         self._podgroups_waiting = sum(
             it in self._cache.cluster.pod_groups for it in report.podgroups
         )

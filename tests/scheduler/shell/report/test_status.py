@@ -177,6 +177,30 @@ async def test_gauges_have_the_names_of_kai(harness: SchedulerHarness) -> None:
         assert value("trainer_kai_units_waiting", verdict="NoCapacity") == 1
 
 
+async def test_a_deleted_queue_keeps_the_gauges_of_its_use(harness: SchedulerHarness) -> None:
+    """Its PodGroups have the GPUs, and no other queue is charged for them."""
+    harness.api.put(node("a"), *gang_objects())
+
+    def values(*names: str) -> list[float | None]:
+        labels = {"queue_name": "q"}
+        return [
+            harness.metrics.registry.get_sample_value(f"kai_queue_{it}", labels) for it in names
+        ]
+
+    async with harness.leading():
+        await harness.advance(5)
+        harness.api.delete("Queue", "q")
+        await harness.advance(5)
+        assert values("info", "deserved_gpus", "allocated_gpus") == [None, None, 2]
+        for i in range(2):
+            harness.api.delete("Pod", f"g{i}")
+        await harness.advance(5)
+        assert values("allocated_gpus") == [None]
+        harness.api.put(queue())
+        await harness.advance(5)
+        assert values("info", "deserved_gpus", "allocated_gpus") == [1, -1, 0]
+
+
 async def test_numbers_are_reported_anew_now_and_then(harness: SchedulerHarness) -> None:
     """They were true when they were written; soon they are not, however often they change."""
     harness.api.put(node("a", gpu=1), *gang_objects(9))
