@@ -67,7 +67,7 @@ NAMED = [
     Case(
         "no queue at all",
         TrainJobCase(submitted(), TOLD),
-        ([], [f"{LABEL}: queue 'default-queue' (from the default) {MISSING}"]),
+        ([], [f"{LABEL}: queue 'default-queue' (from the setting default_queue) {MISSING}"]),
     ),
     Case(
         "the namespace's",

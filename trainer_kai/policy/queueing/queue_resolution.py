@@ -22,7 +22,7 @@ class QueueSource(Enum):
     JOBSET = "the label of the runtime's template"
     POD_TEMPLATE = "the label of a pod template"
     NAMESPACE = "the namespace's label"
-    DEFAULT = "the default"
+    DEFAULT = "the setting default_queue"
 
 
 class RequestedQueues(NamedTuple):

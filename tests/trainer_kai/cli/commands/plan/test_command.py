@@ -91,7 +91,7 @@ def test_the_queue_says_where_it_comes_from(terminal: Terminal) -> None:
     cases = {
         "team-a (the TrainJob's label)": trainjob(DEEPSPEED, namespace="lab", labels=label),
         "team-b (the namespace's label)": trainjob(DEEPSPEED, namespace="lab"),
-        "spare (the default)": trainjob(DEEPSPEED),
+        "spare (the setting default_queue)": trainjob(DEEPSPEED),
     }
     for want, job in cases.items():
         file = terminal.write("job.yaml", job, space)
