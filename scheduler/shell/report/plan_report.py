@@ -97,7 +97,7 @@ class PlanReport(NamedTuple):
 
     podgroups: Mapping[Key, PodGroupReport]
     queues: Mapping[str, QueueReport]
-    without_queue: tuple[Key, ...] = ()  # PodGroups whose queue does not exist, or has no root
+    without_queue: tuple[Key, ...] = ()  # PodGroups in a queue that does not exist, or has no root
 
 
 def plan_report(
