@@ -34,7 +34,7 @@ class _QueueBound(NamedTuple):
     queue: str
     name: str
     most: Decimal
-    is_absent: bool  # the queue does not name the resource, so it may use none
+    path: str  # of the field; of the resource if the queue does not name it, and may use none
 
 
 def over_limits(
@@ -49,7 +49,7 @@ def over_limits(
     for bound in _bounds(queue, queues, "limit"):
         requested = counted.get(bound.name, 0)
         if requested > bound.most:
-            limit = _bound_text(bound, "limit")
+            limit = _bound_text(bound)
             message = (
                 f"the pods that must start together request {_amount_text(bound.name, requested)}, "
                 f"and the limit of {_queue_text(bound.queue, queue)} is {limit}. "
@@ -71,7 +71,7 @@ def over_quotas(
     for bound in _bounds(queue, queues, "quota"):
         requested = counted.get(bound.name, 0)
         if requested > bound.most:
-            quota = _bound_text(bound, "quota")
+            quota = _bound_text(bound)
             message = (
                 "the TrainJob is non-preemptible and requests "
                 f"{_amount_text(bound.name, requested)}, and the quota of "
@@ -110,8 +110,9 @@ def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator
         ):
             number = _bound_value(share, field)
             if number is not None:
-                is_absent = share is ABSENT_RESOURCE
-                yield _QueueBound(name, kind, number * _UNITS[kind], is_absent)
+                path = f"spec.resources.{_KINDS[kind]}"
+                path += "" if share is ABSENT_RESOURCE else f".{field}"
+                yield _QueueBound(name, kind, number * _UNITS[kind], path)
         name = spec.parent_queue
 
 
@@ -137,15 +138,15 @@ def _request_text(bound: _QueueBound) -> str:
     return f"request no {_RESOURCE_NAMES[bound.name]}"
 
 
-def _bound_text(bound: _QueueBound, field: str) -> str:
+def _bound_text(bound: _QueueBound) -> str:
     """Return a bound, with a note if it is 0 by default, or if the unit may be mistaken."""
-    amount, path = _amount_text(bound.name, int(bound.most)), f"spec.resources.{_KINDS[bound.name]}"
-    if bound.is_absent:
-        return f"{amount} ({path} is absent)"
+    amount = _amount_text(bound.name, int(bound.most))
+    if bound.path.endswith(_KINDS[bound.name]):
+        return f"{amount} ({bound.path} is absent)"
     unit, number = _FIELD_UNITS.get(bound.name), bound.most / _UNITS[bound.name]
     if unit is None or not 0 < number < _LOOKS_LIKE_OTHER_UNIT:
         return amount
-    return f"{amount} ({path}.{field}: {number:g} is in {unit})"
+    return f"{amount} ({bound.path}: {number:g} is in {unit})"
 
 
 def _capitalized(text: str) -> str:

@@ -133,11 +133,14 @@ DIVISION = {
     "team-a": spec("research", gpu=bounds(8)),
     "team-b": spec("research", gpu=bounds(4, 8)),
     "other": spec(gpu=bounds(0)),
+    "small": spec(gpu=bounds(1)),
+    "small-a": spec("small", gpu=bounds(2)),
     "closed": spec(cpu=None),
 }
 PARENT = "parent queue research"
 AROUND = [
     Case("within the parent", ("team-c", spec("research", gpu=bounds(4, 24))), ""),
+    Case("no quota below a parent with too little", ("team-c", spec("small", gpu=bounds(0))), ""),
     Case("a parent that does not exist", ("team-c", spec("nowhere", gpu=bounds(99))), ""),
     Case(
         "more than the parent has left",
@@ -172,7 +175,7 @@ AROUND = [
         "unlimited at the top",
         ("open", spec(gpu=bounds(-1))),
         "unlimited spec.resources.gpu.quota: the quota is unlimited (-1), and sibling queues "
-        "have a GPU quota (research): they can reclaim no GPU from this queue. Write the "
+        "have a GPU quota (research, small): they can reclaim no GPU from this queue. Write the "
         "number of GPUs that the queue owns, or 0",
     ),
     Case(
