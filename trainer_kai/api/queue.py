@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Final
 
 import msgspec
 
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.quantity import Quantity
 
-__all__ = ["Queue", "QueueResource", "QueueResources", "QueueSpec", "QueueStatus"]
+__all__ = [
+    "ABSENT_RESOURCE",
+    "Queue",
+    "QueueResource",
+    "QueueResources",
+    "QueueSpec",
+    "QueueStatus",
+]
 
 
 class QueueResource(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -22,12 +30,17 @@ class QueueResource(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
     limit: Decimal = Decimal(0)
 
 
+# What counts for a resource that a queue does not mention. It equals a resource whose numbers are
+# all written as 0; only `is` tells the two apart.
+ABSENT_RESOURCE: Final = QueueResource()
+
+
 class QueueResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The shares of a queue by resource."""
 
-    gpu: QueueResource = QueueResource()
-    cpu: QueueResource = QueueResource()
-    memory: QueueResource = QueueResource()
+    gpu: QueueResource = ABSENT_RESOURCE
+    cpu: QueueResource = ABSENT_RESOURCE
+    memory: QueueResource = ABSENT_RESOURCE
 
 
 class QueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):

@@ -1,0 +1,263 @@
+"""What is probably wrong with the numbers of a queue, before pods wait for it.
+
+Admission reports these findings when a queue is written, and the doctor for all queues. Messages
+have the numbers in the unit of the field (GPU, millicores, megabytes) and say what to write.
+"""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
+from trainer_kai.policy.finding import Finding
+
+__all__ = ["QueueFindingCode", "QueueRelatives", "queue_findings", "queue_relatives"]
+
+_UNLIMITED: Final = Decimal(-1)
+_ZERO: Final = Decimal(0)
+_MILLI: Final = 1000  # millicores of a CPU
+_MIN_MEMORY: Final = 64  # megabytes; a node needs more for its own pods
+_BYTES: Final = Decimal(2**30)  # as megabytes that is 10^15 bytes
+_MEGABYTE: Final = 10**6
+_HUGE: Final = Decimal(10**15)  # no sum of such numbers leaves the range of a decimal
+_MAX_EXPONENT: Final = 15
+_MAX_NAMED: Final = 3
+_NAMES: Final = {"gpu": "GPU", "cpu": "CPU", "memory": "memory"}
+_UNITS: Final = {"gpu": "GPU", "cpu": "millicores", "memory": "megabytes"}
+_NO_QUEUES: Final[Mapping[str, QueueSpec]] = MappingProxyType({})
+
+
+class QueueFindingCode(StrEnum):
+    """The rule that reports a finding."""
+
+    ABSENT = "absent"  # a resource that is left out: quota 0 and limit 0
+    NO_LIMIT = "no-limit"  # the limit is 0 or absent, beside a quota or a weight
+    QUOTA_OVER_LIMIT = "quota-over-limit"
+    NEGATIVE = "negative"  # below zero, and not -1
+    WEIGHT = "weight"  # a weight below zero, which counts as 1
+    UNIT = "unit"  # CPU that looks like cores; memory that looks like gigabytes or bytes
+    UNLIMITED = "unlimited"  # a GPU quota of -1 beside siblings or below a parent with a quota
+    LIMIT_OVER_PARENT = "limit-over-parent"
+    SIBLINGS_OVER_PARENT = "siblings-over-parent"  # the queue and its siblings, seen from the queue
+    CHILDREN_OVER_QUOTA = "children-over-quota"  # the same, seen from the parent
+    CHILD_OVER_LIMIT = "child-over-limit"  # a child's limit above its own, seen from the parent
+
+
+class QueueRelatives(NamedTuple):
+    """The queues around a queue; those of the same level without a parent are siblings too."""
+
+    parent: QueueSpec | None = None  # None: there is none, or it is unknown
+    siblings: Mapping[str, QueueSpec] = _NO_QUEUES
+    children: Mapping[str, QueueSpec] = _NO_QUEUES
+
+
+class _Share(NamedTuple):
+    """One resource of a queue: a bound below zero is -1, and a number that is not finite is 0."""
+
+    kind: str  # gpu, cpu or memory
+    written: QueueResource
+    quota: Decimal
+    limit: Decimal
+
+    def finding(
+        self, field: str, message: str, code: QueueFindingCode, *, blocks: bool = False
+    ) -> Finding:
+        path = f"spec.resources.{self.kind}{field and '.'}{field}"
+        return Finding(path, message, blocks=blocks, code=code)
+
+    def amount(self, number: Decimal) -> str:
+        """Return a number with the unit of the field."""
+        return f"{_text(number)} {_UNITS[self.kind]}"
+
+
+def queue_relatives(name: str, spec: QueueSpec, queues: Mapping[str, QueueSpec]) -> QueueRelatives:
+    """Return the queues around a queue, which itself need not be one of them."""
+    others = {it: other for it, other in queues.items() if it != name}
+    return QueueRelatives(
+        parent=others.get(spec.parent_queue),
+        siblings={it: s for it, s in others.items() if s.parent_queue == spec.parent_queue},
+        children={it: s for it, s in others.items() if s.parent_queue == name},
+    )
+
+
+def queue_findings(spec: QueueSpec, relatives: QueueRelatives) -> tuple[Finding, ...]:
+    """Return what is probably wrong with the quotas, limits and weights of a queue."""
+    return tuple(_findings(spec, relatives))
+
+
+def _findings(spec: QueueSpec, relatives: QueueRelatives) -> Iterator[Finding]:
+    for kind in _NAMES:
+        share = _share(kind, spec)
+        if share.written is ABSENT_RESOURCE:
+            yield _absent(share)
+            continue
+        yield from _sign_findings(share)
+        yield from _unit_findings(share)
+        yield from _limit_findings(share)
+        yield from _parent_findings(share, spec.parent_queue, relatives)
+        yield from _children_findings(share, relatives.children)
+
+
+def _share(kind: str, spec: QueueSpec) -> _Share:
+    written: QueueResource = getattr(spec.resources or QueueResources(), kind)
+    return _Share(kind, written, _bound(written.quota), _bound(written.limit))
+
+
+def _bound(number: Decimal) -> Decimal:
+    if not number.is_finite():
+        return _ZERO
+    return _UNLIMITED if number < 0 else min(number, _HUGE)
+
+
+def _absent(share: _Share) -> Finding:
+    name = _NAMES[share.kind]
+    remedy = f"Write {share.kind}: {{quota: -1, limit: -1, overQuotaWeight: 1}}"
+    if share.kind == "gpu":
+        remedy = (
+            "Write gpu: {quota: 0, limit: -1, overQuotaWeight: 1}, or gpu: {limit: 0} if intended"
+        )
+    message = (
+        f"is absent, which means quota 0 and limit 0: no pod that requests {name} starts in this "
+        f"queue. {remedy}"
+    )
+    return share.finding("", message, QueueFindingCode.ABSENT, blocks=True)
+
+
+def _sign_findings(share: _Share) -> Iterator[Finding]:
+    for field, number in (("quota", share.written.quota), ("limit", share.written.limit)):
+        if number.is_finite() and number < 0 and number != _UNLIMITED:
+            message = f"{_text(number)} counts as -1 (unlimited). Write -1, or a number from 0 on"
+            yield share.finding(field, message, QueueFindingCode.NEGATIVE)
+    weight = share.written.over_quota_weight
+    if weight.is_finite() and weight < 0:
+        message = (
+            f"{_text(weight)} counts as 1: -1 does not mean unlimited here. "
+            "Write 1, or another number from 0 on"
+        )
+        yield share.finding("overQuotaWeight", message, QueueFindingCode.WEIGHT)
+
+
+def _unit_findings(share: _Share) -> Iterator[Finding]:
+    for field, number in (("quota", share.quota), ("limit", share.limit)):
+        message = ""
+        if share.kind == "cpu" and 0 < number < _MILLI:
+            message = (
+                f"{share.amount(number)} are {_text(number / _MILLI)} CPU. "
+                f"Write {_text(number * _MILLI)} for {_text(number)} CPU"
+            )
+        elif share.kind == "memory" and 0 < number < _MIN_MEMORY:
+            message = (
+                f"{share.amount(number)} are {_text(number / 1000)} GB. "
+                f"Write {_text(number * 1000)} for {_text(number)} GB"
+            )
+        elif share.kind == "memory" and number >= _BYTES:
+            megabytes = (number / _MEGABYTE).to_integral_value("ROUND_CEILING")
+            message = (
+                f"{share.amount(number)} look like bytes. The unit is megabytes of 10^6 bytes: "
+                f"write {_text(megabytes)} for {_text(number)} bytes, or -1 for unlimited"
+            )
+        if message:
+            yield share.finding(field, message, QueueFindingCode.UNIT)
+
+
+def _limit_findings(share: _Share) -> Iterator[Finding]:
+    name, limit, quota = _NAMES[share.kind], share.limit, share.quota
+    weight = share.written.over_quota_weight
+    if limit == 0 and (quota != 0 or (weight.is_finite() and weight != 0)):
+        message = (
+            f"the limit is 0 or absent, so no pod that requests {name} starts in this queue. "
+            "Write -1 for no limit of its own"
+        )
+        yield share.finding("limit", message, QueueFindingCode.NO_LIMIT, blocks=True)
+    elif 0 < limit < quota:
+        message = (
+            f"the quota of {share.amount(quota)} is above the limit of {share.amount(limit)}, and "
+            f"the queue gets no more than its limit. Write limit: {_text(quota)} or more, or "
+            f"quota: {_text(limit)} or less"
+        )
+        yield share.finding("quota", message, QueueFindingCode.QUOTA_OVER_LIMIT)
+
+
+def _parent_findings(share: _Share, parent: str, relatives: QueueRelatives) -> Iterator[Finding]:
+    siblings = {it: _share(share.kind, spec) for it, spec in relatives.siblings.items()}
+    above = _share(share.kind, relatives.parent) if relatives.parent else None
+    if share.kind == "gpu" and share.quota == _UNLIMITED:
+        yield from _unlimited(share, siblings, above)
+    if above is None:
+        return
+    name = f"parent queue {parent}"
+    quotas = [it.quota for it in (share, *siblings.values()) if it.quota > 0]
+    if share.quota > 0 and 0 <= above.quota < sum(quotas):
+        message = (
+            f"the child queues of {name} have quotas of {share.amount(sum(quotas, _ZERO))} in "
+            f"total with this one, and {name} has a quota of {share.amount(above.quota)}. "
+            "Raise the quota of the parent, or lower this one"
+        )
+        yield share.finding("quota", message, QueueFindingCode.SIBLINGS_OVER_PARENT)
+    if above.limit == 0 and share.limit != 0:
+        message = (
+            f"{name} has a limit of 0 {_UNITS[share.kind]}, so no pod that requests "
+            f"{_NAMES[share.kind]} starts in this queue. Write a limit for the parent, or -1"
+        )
+        yield share.finding("limit", message, QueueFindingCode.LIMIT_OVER_PARENT, blocks=True)
+    elif 0 < above.limit < share.limit:
+        message = (
+            f"the limit of {share.amount(share.limit)} is above the limit of "
+            f"{share.amount(above.limit)} of {name}, which counts for this queue too. Lower this "
+            "limit, or raise that of the parent"
+        )
+        yield share.finding("limit", message, QueueFindingCode.LIMIT_OVER_PARENT)
+
+
+def _unlimited(
+    share: _Share, siblings: Mapping[str, _Share], above: _Share | None
+) -> Iterator[Finding]:
+    bounded = sorted(name for name, it in siblings.items() if it.quota > 0)
+    if bounded:
+        message = (
+            f"the quota is unlimited (-1), and sibling queues have a GPU quota "
+            f"({_listed(bounded)}): they can reclaim no GPU from this queue. Write the number of "
+            "GPUs that the queue owns, or 0"
+        )
+    elif above is not None and above.quota > 0:
+        message = (
+            "the quota is unlimited (-1), and the parent queue has a GPU quota of "
+            f"{share.amount(above.quota)}. Write the number of GPUs that the queue owns, or 0"
+        )
+    else:
+        return
+    yield share.finding("quota", message, QueueFindingCode.UNLIMITED)
+
+
+def _children_findings(share: _Share, children: Mapping[str, QueueSpec]) -> Iterator[Finding]:
+    shares = {it: _share(share.kind, spec) for it, spec in children.items()}
+    total = sum((it.quota for it in shares.values() if it.quota > 0), _ZERO)
+    if 0 <= share.quota < total:
+        message = (
+            f"the child queues have quotas of {share.amount(total)} in total, and this queue has a "
+            f"quota of {share.amount(share.quota)}. Write {_text(total)} or more, or lower the "
+            "quotas of the child queues"
+        )
+        yield share.finding("quota", message, QueueFindingCode.CHILDREN_OVER_QUOTA)
+    above = sorted(name for name, it in shares.items() if it.limit > share.limit >= 0)
+    if above:
+        message = (
+            f"the limit of {share.amount(share.limit)} counts for the child queues too, and some "
+            f"have a larger limit of their own: {_listed(above)}"
+        )
+        yield share.finding("limit", message, QueueFindingCode.CHILD_OVER_LIMIT)
+
+
+def _listed(names: list[str]) -> str:
+    few = ", ".join(names[:_MAX_NAMED])
+    more = len(names) - _MAX_NAMED
+    return f"{few} and {more} more" if more > 0 else few
+
+
+def _text(number: Decimal) -> str:
+    """Write a number without an exponent, unless it is too long for that."""
+    if not number or abs(number.adjusted()) > _MAX_EXPONENT:
+        return str(number)[:_MAX_EXPONENT] if number else "0"
+    return f"{number.normalize():f}"
