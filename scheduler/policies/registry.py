@@ -24,6 +24,7 @@ from scheduler.policies.scores import (
 __all__ = [
     "ACTIONS",
     "ALWAYS_ON",
+    "NOT_BUILT",
     "PLUGINS",
     "PluginSelection",
     "PolicySelection",
@@ -53,7 +54,7 @@ _BUDGETS: Final = ("best-effort", "always")
 
 # Always on: without them pods would be bound where they cannot run, or sub-groups would be split.
 ALWAYS_ON: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
-_NOT_BUILT: Final = (
+NOT_BUILT: Final = (
     "podaffinity",
     "dynamicresources",
     "topology",
@@ -72,7 +73,7 @@ PLUGINS: Final = (
     _PROPORTION,
     _MIN_RUNTIME,
     *ALWAYS_ON,
-    *_NOT_BUILT,
+    *NOT_BUILT,
 )
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys((*_PODGROUP_ORDER, *_SCORES, *ALWAYS_ON), ()),

@@ -44,7 +44,8 @@ DOCUMENTED: Final = {
     "metrics": [metric.name for metric in all_metrics().values()],
     "reasons": [str(reason) for reason in REASONS],
     "commands": [
-        f"trainer-kai {it}" for it in ("plan", "simulate", "why", "queue", "doctor", "run")
+        f"trainer-kai {it}"
+        for it in ("plan", "simulate", "why", "queue", "doctor", "migrate", "run")
     ],
 }
 

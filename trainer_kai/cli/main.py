@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final
 
 from trainer_kai.cli.commands.doctor.command import add_doctor
+from trainer_kai.cli.commands.migrate.command import add_migrate
 from trainer_kai.cli.commands.plan.command import add_plan
 from trainer_kai.cli.commands.queue.command import add_queue
 from trainer_kai.cli.commands.run.command import add_run
@@ -45,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_why(commands)
     add_queue(commands)
     add_doctor(commands)
+    add_migrate(commands)
     add_run(commands)
     return parser
 

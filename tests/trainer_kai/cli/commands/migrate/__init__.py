@@ -1,0 +1,1 @@
+"""Tests of the move from other systems."""

@@ -1,0 +1,1 @@
+"""`trainer-kai migrate`: what a move from KAI, Kueue or Volcano to trainer-kai would change."""

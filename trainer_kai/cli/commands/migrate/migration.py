@@ -1,0 +1,167 @@
+"""A migration as a value: what objects become, what is changed by hand, what is not supported.
+
+Pure. The three lists keep the order in which a system's rules add to them; the rules sort their
+input, so the result does not depend on the order of the files.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from trainer_kai.api.meta import Key, Object
+from trainer_kai.cli.input.documents import Document, read_object
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = [
+    "FieldRule",
+    "Migration",
+    "MigrationNote",
+    "ObjectName",
+    "ReadObject",
+    "Successor",
+    "field_notes",
+    "name_of",
+    "read_objects",
+    "values_at",
+]
+
+T = TypeVar("T", bound=Object)
+
+Manifest = dict[str, Any]
+_STEP: Final = re.compile(r"[^.\[\]]+|\[\]")
+
+
+class ObjectName(NamedTuple):
+    """An object of the input, or of the result."""
+
+    kind: str
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}"
+
+
+class Successor(NamedTuple):
+    """What an object becomes; *likes* are more objects like it, which are not listed."""
+
+    source: ObjectName
+    target: ObjectName
+    text: str
+    likes: int = 0
+
+
+class MigrationNote(NamedTuple):
+    """A field that needs a change by hand, or that has no equivalent, and what to do."""
+
+    source: ObjectName
+    path: str
+    message: str
+
+
+@dataclass(slots=True)
+class Migration:
+    """All that a move changes; *manifests* are the objects to apply."""
+
+    becomes: list[Successor] = field(default_factory=list)
+    by_hand: list[MigrationNote] = field(default_factory=list)
+    unsupported: list[MigrationNote] = field(default_factory=list)
+    manifests: list[Manifest] = field(default_factory=list)
+
+    def add(self, source: ObjectName, manifest: Manifest, text: str) -> None:
+        """Add an object to apply, and what it is made of."""
+        self.manifests.append(manifest)
+        self.becomes.append(Successor(source, name_of(manifest), text))
+
+
+class ReadObject(NamedTuple, Generic[T]):
+    """An object as it is written, and as a struct."""
+
+    document: Document
+    value: T
+
+    @property
+    def name(self) -> ObjectName:
+        """Return its kind and its name."""
+        return ObjectName(self.document.kind, self.value.metadata.key)
+
+
+class FieldRule(NamedTuple):
+    """A field without an equivalent: `[]` in the path is each item of a list."""
+
+    path: str
+    message: str
+    ignored: tuple[Any, ...] = ()  # values that change nothing, beside empty ones
+
+
+def name_of(manifest: Mapping[str, Any]) -> ObjectName:
+    """Return the kind and the name of an object."""
+    meta = manifest["metadata"]
+    return ObjectName(manifest["kind"], Key(meta.get("namespace", ""), meta["name"]))
+
+
+def read_objects(
+    documents: Iterable[Document],
+    structs: Mapping[tuple[str, str], type[Any]],
+    versions: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, list[ReadObject[Any]]]:
+    """Return the objects of some kinds, by kind and sorted; raise for all faults at once.
+
+    *versions* are those that are known of an API group: another one may have other fields.
+    """
+    objects: dict[tuple[str, Key], ReadObject[Any]] = {}
+    faults: list[FieldError] = []
+    for document in documents:
+        struct = structs.get((document.group, document.kind))
+        if struct is None:
+            continue
+        version = str(document.fields.get("apiVersion", "")).rpartition("/")[2]
+        known = versions.get(document.group, (version,))
+        if version not in known:
+            message = f"apiVersion: {version!r} is unknown; known are {', '.join(known)}"
+            faults.append(FieldError(str(document), message))
+            continue
+        try:
+            it = ReadObject(document, read_object(struct, document))
+        except ConfigError as error:
+            faults += error.faults
+            continue
+        previous = objects.setdefault((document.kind, it.value.metadata.key), it)
+        if not it.value.metadata.name:
+            faults.append(FieldError(str(document), "metadata.name: is missing"))
+        elif previous is not it:
+            message = f"metadata.name: exists twice, first in {previous.document.file}"
+            faults.append(FieldError(str(document), message))
+    if faults:
+        raise ConfigError(faults)
+    by_kind: dict[str, list[ReadObject[Any]]] = {kind: [] for _, kind in structs}
+    for (kind, _), it in sorted(objects.items(), key=lambda pair: pair[0]):
+        by_kind[kind].append(it)
+    return by_kind
+
+
+def field_notes(it: ReadObject[Any], rules: Sequence[FieldRule]) -> Iterator[MigrationNote]:
+    """Yield a note for each field of the rules that an object has."""
+    for rule in rules:
+        for path, value in values_at(it.document.fields, rule.path):
+            # 0 is a value, although it equals False.
+            is_set = value is not None and value is not False
+            if is_set and value not in ("", [], {}, *rule.ignored):
+                is_shown = isinstance(value, str | int | float) and value is not True
+                shown = f"{value!r}: " if is_shown else ""
+                yield MigrationNote(it.name, path, f"{shown}{rule.message}")
+
+
+def values_at(fields: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield each value at a path, with its path; none where the shape of the object differs."""
+    found: list[tuple[str, Any]] = [("", fields)]
+    for step in _STEP.findall(path):
+        below: list[tuple[str, Any]] = []
+        for parent, value in found:
+            if step == "[]" and isinstance(value, list):
+                below += ((f"{parent}[{i}]", item) for i, item in enumerate(value))
+            elif step != "[]" and isinstance(value, Mapping) and step in value:
+                below.append((f"{parent}.{step}".lstrip("."), value[step]))
+        found = below
+    yield from found

@@ -1,0 +1,1 @@
+"""The rules of each system that a cluster can move from. Pure."""

@@ -1,0 +1,164 @@
+"""TrainJobs and runtimes of another queueing system: what replaces its labels and fields. Pure.
+
+An object of a file becomes a manifest. An object of the live cluster is changed by a command,
+because a manifest of it could undo what a controller wrote since.
+"""
+
+import copy
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+from trainer_kai.api.names import (
+    LAST_APPLIED,
+    PREEMPTIBILITY,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+    SCHEDULER_NAME,
+)
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, RUNTIMES, TRAINJOBS
+from trainer_kai.cli.commands.migrate.migration import (
+    Migration,
+    MigrationNote,
+    ReadObject,
+    values_at,
+)
+
+__all__ = [
+    "CLUSTER",
+    "WORKLOAD_KINDS",
+    "WORKLOAD_STRUCTS",
+    "NewLabels",
+    "Workload",
+    "labelled_templates",
+    "new_labels",
+    "relabel_trainjob",
+    "relabelled_other",
+    "without_status",
+]
+
+CLUSTER: Final = "cluster"  # the file of a document that was read from the live cluster
+_SERVER_FIELDS: Final = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers"),
+)
+_TEMPLATES: Final = (  # of runtimes, JobSets, and kinds with one pod template
+    "spec.template",
+    "spec.template.spec.replicatedJobs[].template.spec.template",
+    "spec.replicatedJobs[].template.spec.template",
+)
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Any object with metadata; its spec is read by path."""
+
+    metadata: Meta
+
+
+# Kinds that may have the labels of another system: TrainJobs and runtimes are rewritten.
+WORKLOAD_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
+    **{
+        (it.group, it.kind): Workload
+        for it in (CLUSTER_RUNTIMES, RUNTIMES, TRAINJOBS, JOBSETS, JOBS, PODS)
+    },
+    ("apps", "Deployment"): Workload,
+    ("apps", "StatefulSet"): Workload,
+    ("kubeflow.org", "Notebook"): Workload,
+    ("ray.io", "RayJob"): Workload,
+    ("ray.io", "RayCluster"): Workload,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): Workload,
+}
+
+
+WORKLOAD_KINDS: Final = tuple(kind for _, kind in WORKLOAD_STRUCTS)
+_NON_PREEMPTIBLE: Final = 100  # PodGroups with a priority from here on
+
+
+class NewLabels(NamedTuple):
+    """The labels of a TrainJob after the move, and the keys that are removed."""
+
+    labels: Mapping[str, str]
+    removed: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Return the change as a phrase."""
+        added = ", ".join(f"{key}: {value}" for key, value in self.labels.items())
+        return f"label {added}; without {', '.join(self.removed)}" if self.removed else added
+
+
+def new_labels(
+    queue: str, removed: tuple[str, ...], priority: str = "", value: int = 0
+) -> NewLabels:
+    """Return labels for a queue and a PriorityClass; a class of 100 or more stays preemptible."""
+    labels = {QUEUE: queue}
+    if priority:
+        labels[PRIORITY_CLASS_NAME] = priority
+    if priority and value >= _NON_PREEMPTIBLE:
+        labels[PREEMPTIBILITY] = "preemptible"
+    return NewLabels(labels, removed)
+
+
+def relabel_trainjob(migration: Migration, it: ReadObject[Workload], new: NewLabels) -> None:
+    """Add a TrainJob with other labels: as a manifest, or in the cluster as a command."""
+    if it.document.file == CLUSTER:
+        meta = it.value.metadata
+        words = ["kubectl", "-n", meta.namespace, "label", "trainjob", meta.name]
+        words += [f"{key}={value}" for key, value in new.labels.items()]
+        words += [f"{key}-" for key in new.removed if key in meta.labels]
+        message = (
+            "let it finish; or suspend it (spec.suspend: true), run "
+            f"`{shlex.join(words)}`, and resume it"
+        )
+        migration.by_hand.append(MigrationNote(it.name, "metadata.labels", message))
+        return
+    manifest = without_status(it.document.fields)
+    meta = manifest["metadata"]
+    for name in ("labels", "annotations"):
+        kept = {key: text for key, text in (meta.get(name) or {}).items() if key not in new.removed}
+        if name == "labels":
+            kept |= new.labels
+        meta.pop(name, None)
+        if kept:
+            meta[name] = kept
+    migration.add(it.name, manifest, new.text)
+
+
+def without_status(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without its status, and without what the API server writes."""
+    manifest = copy.deepcopy({key: value for key, value in fields.items() if key != "status"})
+    meta = manifest["metadata"]
+    for name in _SERVER_FIELDS:
+        meta.pop(name, None)
+    annotations = meta.get("annotations")
+    if isinstance(annotations, dict):
+        annotations.pop(LAST_APPLIED, None)
+        if not annotations:
+            del meta["annotations"]
+    return manifest
+
+
+def relabelled_other(migration: Migration, it: ReadObject[Workload], new: NewLabels) -> None:
+    """Add a note for a workload of another kind, unless a controller made it."""
+    if any(owner.controller for owner in it.value.metadata.owner_references):
+        return
+    message = (
+        f"set the {new.text}, on the pod template too, and schedulerName: {SCHEDULER_NAME}. Only "
+        "TrainJobs are gangs: each pod of another kind is scheduled alone"
+    )
+    migration.by_hand.append(MigrationNote(it.name, "metadata.labels", message))
+
+
+def labelled_templates(it: ReadObject[Workload], key: str) -> Iterator[MigrationNote]:
+    """Yield a note for each template of a workload that has a label or annotation."""
+    if any(owner.controller for owner in it.value.metadata.owner_references):
+        return
+    for start in _TEMPLATES:
+        for name in ("labels", "annotations"):
+            for path, found in values_at(it.document.fields, f"{start}.metadata.{name}"):
+                if isinstance(found, Mapping) and key in found:
+                    message = f"replace it by the label {QUEUE} with the name of the Queue"
+                    yield MigrationNote(it.name, f"{path}[{key}]", message)
