@@ -10,6 +10,7 @@ from aiohttp import ClientError
 from e2e.cluster import commands
 from e2e.cluster.api import ApiError
 from e2e.cluster.binaries import ensure_built
+from e2e.cluster.helm_program import ensure_helm
 from e2e.cluster.toolchain import BuildError
 
 
@@ -43,7 +44,9 @@ def _run(asked: argparse.Namespace) -> None:
         case "logs":
             commands.logs(asked.name, asked.program, asked.lines)
         case "build":
-            print(ensure_built().folder)
+            folder = ensure_built().folder
+            ensure_helm()
+            print(folder)
 
 
 def parser() -> argparse.ArgumentParser:
