@@ -80,7 +80,8 @@ bench-chain: chain ## measure from created to bound on the real control plane, c
 fixtures: chain ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.upstream.record
 
-tables: setup ## write the generated tables of docs, and the doctor's data about the manifests
+tables: setup ## write the generated parts of docs and of the Helm charts, and the doctor's data about the manifests
+	$(PY) -m tests.support.chart_templates
 	$(PY) -m tests.architecture.readme_tables
 	$(PY) -m tests.support.expected_installation
 

@@ -4,11 +4,13 @@ They stand between `<!-- NAME:begin -->` and `<!-- NAME:end -->`; a test sees th
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.support.chart_values import ChartValue, chart_values
 from tests.support.repository import ROOT
 from trainer_kai.cli.main import build_parser
 from trainer_kai.service.config import Setting, settings_of
@@ -63,6 +65,27 @@ def metrics_table() -> str:
     return table_rows("metric", "type", "labels", "meaning", body=body)
 
 
+def chart_tables() -> Mapping[str, str]:
+    """Return the values of the Helm chart: ours, and those of KAI's chart that it accepts."""
+    ours = [it for it in chart_values() if not it.is_of_kai]
+    theirs = [it for it in chart_values() if it.is_of_kai]
+    return {
+        "values": table_rows(
+            "value",
+            "default",
+            "meaning",
+            body=[[f"`{it.name}`", _shown(it), it.meaning] for it in ours],
+        ),
+        "kai-values": table_rows(
+            "value of KAI's chart", "meaning", body=[[f"`{it.name}`", it.meaning] for it in theirs]
+        ),
+    }
+
+
+def _shown(value: ChartValue) -> str:
+    return "empty" if value.default in (None, "", [], {}) else f"`{json.dumps(value.default)}`"
+
+
 def command_tables() -> dict[str, str]:
     """Return usage, flags and exit codes of each command, by a name such as `flags-queue-list`."""
     return {
@@ -110,6 +133,7 @@ PAGES: Final[Mapping[Path, Callable[[], Mapping[str, str]]]] = {
     _DOCS / "settings.md": lambda: {"settings": settings_table()},
     _DOCS / "metrics.md": lambda: {"metrics": metrics_table()},
     _DOCS / "cli.md": command_tables,
+    _DOCS / "install.md": chart_tables,
 }
 
 

@@ -16,7 +16,12 @@ from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
 
 MANIFESTS: Final = ROOT / "manifests"
-FILES: Final = [path for path in project_files() if path.is_relative_to(MANIFESTS)]
+CHARTS: Final = (MANIFESTS / "chart", MANIFESTS / "chart-crds")  # test_chart.py
+FILES: Final = [
+    path
+    for path in project_files()
+    if path.is_relative_to(MANIFESTS) and not any(map(path.is_relative_to, CHARTS))
+]
 YAML: Final = [path for path in FILES if path.suffix == ".yaml"]
 KUSTOMIZATIONS: Final = [path for path in YAML if path.name == "kustomization.yaml"]
 USER_ROLES: Final = {

@@ -1,0 +1,211 @@
+{{- /* What values mean. A helper with a dict gets the root as "root"; aliases of KAI come last. */}}
+
+{{- define "trainer-kai.image" -}}
+{{- $global := .Values.global | default dict -}}
+{{- $registry := $global.registry | default "" -}}
+{{- $named := ternary (printf "%s/trainer-kai" (trimSuffix "/" $registry)) "trainer-kai" (ne $registry "") -}}
+{{- $repository := .Values.image.repository | default $named -}}
+{{- if .Values.image.digest -}}
+{{ $repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ $repository }}:{{ .Values.image.tag | default $global.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "trainer-kai.pullPolicy" -}}
+{{- $global := .Values.global | default dict -}}
+{{- with .Values.image.pullPolicy | default $global.imagePullPolicy -}}
+imagePullPolicy: {{ . }}
+{{- end -}}
+{{- end }}
+
+{{- define "trainer-kai.replicas" -}}
+{{- $of := index .root.Values .process -}}
+{{- $operator := .root.Values.operator | default dict -}}
+{{- if kindIs "invalid" $of.replicas -}}
+{{ $operator.replicaCount | default 2 | int }}
+{{- else -}}
+{{ $of.replicas | int }}
+{{- end -}}
+{{- end }}
+
+{{- define "trainer-kai.spread" -}}
+{{- $global := .Values.global | default dict -}}
+{{- if or .Values.spreadReplicas $global.requireDefaultPodAntiAffinityTerm }}true{{ end -}}
+{{- end }}
+
+{{- /* A replica terminates before its successor starts, so that two nodes are enough. */}}
+{{- define "trainer-kai.strategy" -}}
+{{- if include "trainer-kai.spread" . -}}
+strategy:
+  rollingUpdate:
+    maxSurge: 0
+    maxUnavailable: 1
+{{- end -}}
+{{- end }}
+
+{{- define "trainer-kai.priorityClassName" -}}
+{{- $global := .Values.global | default dict -}}
+{{ .Values.priorityClassName | default $global.priorityClassName | default "trainer-kai" }}
+{{- end }}
+
+{{- /* Where the pods of a process run. Affinity of the values replaces ours by its parts. */}}
+{{- define "trainer-kai.placement" -}}
+{{- $values := .root.Values -}}
+{{- $global := $values.global | default dict -}}
+{{- $of := index $values .process -}}
+{{- $replicas := dict "matchLabels" (dict "app.kubernetes.io/name" (printf "trainer-kai-%s" .process)) -}}
+{{- $apart := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" $replicas -}}
+{{- $rule := dict "preferredDuringSchedulingIgnoredDuringExecution"
+      (list (dict "weight" 100 "podAffinityTerm" $apart)) -}}
+{{- if include "trainer-kai.spread" .root -}}
+{{- $rule = dict "requiredDuringSchedulingIgnoredDuringExecution" (list $apart) -}}
+{{- end -}}
+{{- $given := coalesce $of.affinity $values.affinity $global.affinity | default dict -}}
+{{- if not (hasKey $given "podAntiAffinity") -}}
+{{- $given = merge (dict "podAntiAffinity" $rule) $given -}}
+{{- end -}}
+affinity:
+  {{- toYaml $given | nindent 2 }}
+{{- with $values.nodeSelector | default $global.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations | default $global.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.imagePullSecrets | default $global.imagePullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ if kindIs "map" . }}{{ .name }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "trainer-kai.resources" -}}
+{{- with (index .root.Values .process).resources -}}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end }}
+
+{{- /* The settings of all processes as a flat map: those of the values, and those that other values mean. */}}
+{{- define "trainer-kai.settings" -}}
+{{- $values := .Values -}}
+{{- $flat := dict -}}
+{{- if (($values.global | default dict).clusterAutoscaling) -}}
+{{- $_ := set $flat "admission.cluster" "grows" -}}
+{{- end -}}
+{{- with $values.scheduler.placementStrategy -}}
+{{- $_ := set $flat "policies.gpu_placement" . -}}
+{{- $_ := set $flat "policies.cpu_placement" . -}}
+{{- end -}}
+{{- if ne $values.schedulerName "kai-scheduler" -}}
+{{- $_ := set $flat "scheduler_name" $values.schedulerName -}}
+{{- end -}}
+{{- if and (eq $values.mode "bundled") (ne $values.defaultQueue.childName "default-queue") -}}
+{{- $_ := set $flat "default_queue" $values.defaultQueue.childName -}}
+{{- end -}}
+{{- if eq $values.queueAccess "closed" -}}
+{{- $_ := set $flat "queue_access.unannotated" "closed" -}}
+{{- $_ := set $flat "admission.unknown_queue" "deny" -}}
+{{- end -}}
+{{- if ne $values.certificates.source "self" -}}
+{{- $_ := set $flat "tls.source" $values.certificates.source -}}
+{{- end -}}
+{{- if eq $values.certificates.source "files" -}}
+{{- $_ := set $flat "tls.certificate_file" "/etc/trainer-kai/tls/tls.crt" -}}
+{{- $_ := set $flat "tls.key_file" "/etc/trainer-kai/tls/tls.key" -}}
+{{- end -}}
+{{- range $name, $value := $values.settings -}}
+{{- if kindIs "map" $value -}}
+{{- range $inner, $one := $value -}}
+{{- $_ := set $flat (printf "%s.%s" $name $inner) $one -}}
+{{- end -}}
+{{- else -}}
+{{- $_ := set $flat $name $value -}}
+{{- end -}}
+{{- end -}}
+{{ toYaml $flat }}
+{{- end }}
+
+{{- /* The environment of a process: only settings that it has, because another one would end it. */}}
+{{- define "trainer-kai.env" -}}
+{{- $known := include (printf "trainer-kai.settings.%s" .process) . | splitList "\n" -}}
+env:
+- name: TRAINER_KAI_MODE
+  value: {{ .root.Values.mode }}
+{{- if and .root.Values.snapshot (eq .process "scheduler") }}
+- name: TRAINER_KAI_HEALTH_SNAPSHOT
+  value: authorized
+{{- end }}
+{{- range $name, $value := include "trainer-kai.settings" .root | fromYaml }}
+{{- if has $name $known }}
+- name: TRAINER_KAI_{{ $name | replace "." "_" | upper }}
+{{- if and (kindIs "float64" $value) (eq (floor $value) $value) }}
+  value: {{ int64 $value | quote }}
+{{- else }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "trainer-kai.certificateMount" -}}
+{{- if eq .Values.certificates.source "files" -}}
+volumeMounts:
+- name: certificate
+  mountPath: /etc/trainer-kai/tls
+  readOnly: true
+{{- end -}}
+{{- end }}
+
+{{- define "trainer-kai.certificateVolume" -}}
+{{- if eq .Values.certificates.source "files" -}}
+volumes:
+- name: certificate
+  secret:
+    secretName: {{ required "certificates.secretName: required with certificates.source=files" .Values.certificates.secretName }}
+{{- end -}}
+{{- end }}
+
+{{- /* How the API server calls the webhook. The webhook writes caBundle, except with files. */}}
+{{- define "trainer-kai.clientConfig" -}}
+{{- $values := .root.Values -}}
+clientConfig:
+{{- if $values.webhook.url }}
+  url: {{ trimSuffix "/" $values.webhook.url }}{{ .path }}
+{{- else }}
+  service:
+    name: trainer-kai-webhook
+    namespace: {{ .root.Release.Namespace | quote }}
+    path: {{ .path }}
+    port: 443
+{{- end }}
+{{- if eq $values.certificates.source "files" }}
+{{- with $values.certificates.caBundle }}
+  caBundle: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "trainer-kai.injectedAuthority" -}}
+{{- if eq .Values.certificates.source "cert-manager" -}}
+annotations:
+  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/trainer-kai-webhook
+{{- end -}}
+{{- end }}
+
+{{- /* Which namespaces take part, by their label. */}}
+{{- define "trainer-kai.inject" -}}
+- key: trainer-kai.dev/inject
+  operator: {{ ternary "In" "NotIn" .Values.optIn }}
+  values: [{{ ternary "enabled" "disabled" .Values.optIn }}]
+{{- end }}
+
+{{- define "trainer-kai.apiServerPorts" -}}
+{{- range .Values.networkPolicy.apiServerPorts }}
+- port: {{ . }}
+{{- end }}
+{{- end }}
