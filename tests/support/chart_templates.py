@@ -55,7 +55,7 @@ RENDERED: Final[Mapping[str, str]] = {
     "base/processes/webhook.yaml": _WITH_PROCESSES,
     "base/processes/podgrouper.yaml": _WITH_PROCESSES,
     "base/processes/scheduler.yaml": f"and ({_BUNDLED}) .Values.processes.enabled",
-    "base/priorityclasses/priorityclasses.yaml": f"and ({_BUNDLED}) .Values.priorityClasses.create",
+    "base/priorityclasses/priorityclasses.yaml": 'include "trainer-kai.priorityClasses" .',
     "components/cert-manager/certificate.yaml": (
         f'and ({_ACTIVE}) (eq .Values.certificates.source "cert-manager")'
     ),

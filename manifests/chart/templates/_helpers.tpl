@@ -49,6 +49,11 @@ strategy:
 {{ .Values.priorityClassName | default $global.priorityClassName | default "trainer-kai" }}
 {{- end }}
 
+{{- define "trainer-kai.priorityClasses" -}}
+{{- $ofKai := .Values.defaultPriorityClasses | default dict -}}
+{{- if and (eq .Values.mode "bundled") .Values.priorityClasses.create (ne (toString $ofKai.enabled) "false") }}true{{ end -}}
+{{- end }}
+
 {{- /* Where the pods of a process run. Affinity of the values replaces ours by its parts. */}}
 {{- define "trainer-kai.placement" -}}
 {{- $values := .root.Values -}}

@@ -1,0 +1,284 @@
+"""What the chart renders: the objects of kustomize, and errors that name the value; no cluster."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from e2e.cluster.resources import LEASES, NAMESPACES, SECRETS, Obj
+from e2e.fixtures.helm import CHART, CRD_CHART, helm, run_helm, sets
+from e2e.fixtures.install import DEPLOYMENTS, MANIFESTS, QUEUES, build, documents
+
+_ALL: Final = "--include-crds"
+# The flags that stand for an overlay.
+_FLAGS: Final = {
+    "default": (_ALL,),
+    "external-kai": sets("mode=external"),
+    "opt-in": (_ALL, *sets("optIn=true")),
+    "cert-manager": (_ALL, *sets("certificates.source=cert-manager")),
+    "multi-tenant": (_ALL, *sets("queueAccess=closed")),
+    "policy-only": sets("mode=policy-only"),
+    "local": (
+        _ALL,
+        *sets("processes.enabled=false", "webhook.url=https://127.0.0.1:9443", "snapshot=true"),
+    ),
+    "spread-replicas": (_ALL, *sets("spreadReplicas=true")),
+    "snapshot": (_ALL, *sets("snapshot=true")),
+}
+_COMPONENTS: Final = ("spread-replicas", "snapshot")  # no overlay has them alone
+_KEEP: Final = {"helm.sh/resource-policy": "keep"}
+# One kind of object is not rendered by kustomize, because its Namespace is deleted with it.
+_OF_HELM: Final = {
+    (SECRETS.kind, "trainer-kai-webhook-tls"),
+    (LEASES.kind, "trainer-kai-podgrouper"),
+    (LEASES.kind, "trainer-kai-scheduler"),
+}
+_WRONG: Final = [
+    ("mode=foo", "at '/mode': value must be one of 'bundled', 'external', 'policy-only'"),
+    ("replicas=3", "at '': additional properties 'replicas' not allowed"),
+    ("webhook.replicas=two", "at '/webhook/replicas': got string"),
+    ("webhook.url=http://x", "at '/webhook/url': 'http://x' does not match pattern"),
+    ("settings.foo=1", "at '/settings': additional properties 'foo' not allowed"),
+    ("settings.log.level=loud", "at '/settings/log/level': value must be one of 'debug'"),
+    ("settings.repair_grace_s=soon", "at '/settings/repair_grace_s': 'soon' does not match"),
+    ("settings.leader.name=one", "at '/settings/leader': additional properties 'name'"),
+    ("certificates.source=files", "at '/certificates/secretName': minLength: got 0, want 1"),
+    ("image.digest=abc", "at '/image/digest': 'abc' does not match pattern"),
+    ("defaultQueue.childResources.gpu.quota=-2", "'/defaultQueue/childResources/gpu/quota'"),
+    ("global.gpuSharing=maybe", "at '/global/gpuSharing': got string, want boolean"),
+]
+
+Key = tuple[str, str, str]
+
+
+async def test_the_overlays_have_their_flags() -> None:
+    """A new overlay is compared, too."""
+    overlays = {folder.name for folder in (MANIFESTS / "overlays").iterdir()}
+
+    assert overlays | set(_COMPONENTS) == set(_FLAGS)
+
+
+@pytest.mark.parametrize("name", _FLAGS)
+async def test_helm_and_kustomize_render_the_same(name: str, tmp_path: Path) -> None:
+    """Object by object; the differences are listed here and in manifests/README.md."""
+    wanted = _by_key(await build(_folder(name, tmp_path)))
+    tag = next(_tags(wanted), "none")
+    rendered = _by_key(await _template(*_FLAGS[name], *sets(f"image.tag={tag}")))
+
+    assert {key for key in wanted if key not in rendered} <= {(NAMESPACES.kind, "", "trainer-kai")}
+    assert {key[::2] for key in rendered if key not in wanted} <= _OF_HELM
+    for key in wanted.keys() & rendered.keys():
+        assert _normal(rendered[key]) == _normal(wanted[key]), key
+
+
+async def test_what_the_processes_fill_is_empty() -> None:
+    """An upgrade has nothing to say about it."""
+    rendered = await _template()
+    empty = [obj for obj in rendered if (obj["kind"], obj["metadata"]["name"]) in _OF_HELM]
+
+    assert len(empty) == len(_OF_HELM)
+    assert all(obj.keys() <= {"apiVersion", "kind", "metadata", "type"} for obj in empty)
+
+
+@pytest.mark.parametrize("mode", ["bundled", "external", "policy-only"])
+@pytest.mark.parametrize("source", ["self", "cert-manager", "files"])
+async def test_lint_finds_nothing(mode: str, source: str) -> None:
+    """In any mode, with any certificate."""
+    values = (f"mode={mode}", f"certificates.source={source}", "certificates.secretName=mine")
+
+    ran = await run_helm("lint", "--strict", CHART, *sets(*values))
+
+    assert ran.status == 0, ran.out
+    assert "WARN" not in ran.out + ran.err
+
+
+async def test_the_chart_of_the_definitions_keeps_them() -> None:
+    """They are those of the main chart, and no uninstallation deletes them."""
+    ran = await run_helm("lint", "--strict", CRD_CHART)
+    kept = documents(await helm("template", "x", CRD_CHART))
+    usual = documents(await helm("show", "crds", CHART))
+
+    assert ran.status == 0, ran.out
+    for definition in kept:
+        assert definition["metadata"].pop("annotations").items() >= _KEEP.items()
+    assert [it["spec"] for it in kept] == [it["spec"] for it in usual]
+
+
+async def test_rendering_twice_is_rendering_once() -> None:
+    """Nothing is random, and nothing depends on the time."""
+    assert await helm("template", "x", CHART) == await helm("template", "x", CHART)
+
+
+@pytest.mark.parametrize(("value", "message"), _WRONG, ids=lambda it: it.partition("=")[0])
+async def test_a_wrong_value_is_named(value: str, message: str) -> None:
+    """The message says which value, and what would be right."""
+    ran = await run_helm("template", "x", CHART, *sets(value))
+
+    assert ran.status != 0
+    assert message in ran.err
+
+
+async def test_the_flags_of_the_deployment_guide() -> None:
+    """They are accepted, change nothing, and the notes say that they have no effect."""
+    guide = sets("global.gpuSharing=true", "global.resourceReservation.runtimeClassName=nvidia")
+    ran = await run_helm("install", "x", CHART, "--dry-run=client", *guide)
+
+    assert ran.status == 0, ran.err
+    ignored = "global.resourceReservation.runtimeClassName, global.gpuSharing"
+    assert ran.out.rstrip().endswith(f"Accepted, no effect: {ignored}")
+    assert await _template(*guide) == await _template()
+
+
+async def test_the_values_of_kai_are_accepted(tmp_path: Path) -> None:
+    """What has a meaning here takes effect, and the notes name the rest."""
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(_OF_KAI))
+    rendered = _by_key(await _template("--values", str(file)))
+    scheduler = rendered[DEPLOYMENTS.kind, "trainer-kai", "trainer-kai-scheduler"]
+    pod = scheduler["spec"]["template"]["spec"]
+    variables = {it["name"]: it["value"] for it in pod["containers"][0]["env"]}
+    notes = (await helm("install", "x", CHART, "--dry-run=client", "--values", str(file))).split(
+        "Accepted, no effect: "
+    )[1]
+
+    assert pod["containers"][0]["image"] == "registry.example/kai/trainer-kai:v1"
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert pod["nodeSelector"] == {"role": "system"}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert scheduler["spec"]["replicas"] == 3
+    assert scheduler["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
+    assert variables["TRAINER_KAI_POLICIES_GPU_PLACEMENT"] == "spread"
+    assert variables["TRAINER_KAI_DEFAULT_QUEUE"] == "mine"
+    assert {key[2] for key in rendered if key[0] == QUEUES.kind} == {"parent", "mine"}
+    assert {key[2] for key in rendered if key[0] == "PriorityClass"} == {"trainer-kai"}
+    assert set(notes.strip().split(", ")) == {
+        *("admission", "binder", "global.leaderElection", "operator.qps", "topologyMigration"),
+        *("scheduler.plugins", "scheduler.actions", "postCleanup"),
+    }
+
+
+_OF_KAI: Final[dict[str, Any]] = {
+    "global": {
+        "registry": "registry.example/kai",
+        "tag": "v1",
+        "leaderElection": True,
+        "nodeSelector": {"role": "system"},
+        "tolerations": [{"operator": "Exists"}],
+        "imagePullSecrets": [{"name": "pull"}],
+        "requireDefaultPodAntiAffinityTerm": True,
+    },
+    "operator": {"replicaCount": 3, "qps": 50},
+    "scheduler": {"placementStrategy": "spread", "plugins": {"a": 1}, "actions": {"b": 1}},
+    "defaultQueue": {"parentName": "parent", "childName": "mine"},
+    "defaultPriorityClasses": {"enabled": False},
+    "admission": {"gpuPodRuntimeClassName": ""},
+    "binder": {"cdiEnabled": True},
+    "topologyMigration": {"enabled": False},
+    "postCleanup": {"enabled": False},
+}
+
+
+async def test_settings_reach_the_processes_that_have_them() -> None:
+    """Another one would end a process with an unknown setting."""
+    values = sets("settings.leader.lease_s=1000000", "settings.kueue=true")
+    rendered = await _template(*values, *sets("settings.repair_grace_s=0.5"))
+    variables = {
+        obj["metadata"]["name"].removeprefix("trainer-kai-"): {
+            it["name"].removeprefix("TRAINER_KAI_"): it["value"]
+            for it in obj["spec"]["template"]["spec"]["containers"][0]["env"]
+        }
+        for obj in rendered
+        if obj["kind"] == DEPLOYMENTS.kind
+    }
+    shared = {"MODE": "bundled", "KUEUE": "true"}
+
+    assert variables == {
+        "webhook": shared,
+        "podgrouper": {**shared, "LEADER_LEASE_S": "1000000"},
+        "scheduler": {**shared, "LEADER_LEASE_S": "1000000", "REPAIR_GRACE_S": "0.5"},
+    }
+
+
+async def test_another_namespace_and_another_scheduler_name_are_everywhere() -> None:
+    """In policies, conditions and roles; the definitions of KAI's names stay."""
+    rendered = await helm(
+        *("template", "x", CHART, "--namespace", "gangs"), *sets("schedulerName=mine")
+    )
+
+    assert "trainer-kai:trainer-kai-" not in rendered
+    assert "system:serviceaccount:gangs:trainer-kai-scheduler" in rendered
+    assert {obj["metadata"].get("namespace", "gangs") for obj in documents(rendered)} == {"gangs"}
+    assert "'kai-scheduler'" not in rendered
+    assert "- kai-scheduler" not in rendered
+    assert "'mine'" in rendered
+
+
+async def test_metrics_and_reservations_are_rendered_on_demand() -> None:
+    """A ServiceMonitor with its Service, and the namespace of KAI's reservations."""
+    monitor = sets(
+        "metrics.serviceMonitor.enabled=true",
+        "metrics.serviceMonitor.labels.release=prometheus",
+        "metrics.serviceMonitor.interval=30s",
+    )
+    usual = _by_key(await _template())
+    monitored = _by_key(await _template(*monitor))
+    reserving = _by_key(
+        await _template(*sets("global.gpuSharing=true", "global.resourceReservation.create=true"))
+    )
+    added = monitored["ServiceMonitor", "trainer-kai", "trainer-kai"]
+
+    assert monitored.keys() - usual.keys() == {
+        ("Service", "trainer-kai", "trainer-kai-metrics"),
+        ("ServiceMonitor", "trainer-kai", "trainer-kai"),
+    }
+    assert added["metadata"]["labels"]["release"] == "prometheus"
+    assert added["spec"]["endpoints"] == [{"port": "metrics", "interval": "30s"}]
+    assert {key[0] for key in reserving.keys() - usual.keys()} == {"Namespace", "ServiceAccount"}
+
+
+async def _template(*flags: str) -> list[Obj]:
+    return documents(await helm("template", "x", CHART, "--namespace", "trainer-kai", *flags))
+
+
+def _folder(name: str, tmp_path: Path) -> Path:
+    if name not in _COMPONENTS:
+        return MANIFESTS / "overlays" / name
+    manifests = os.path.relpath(MANIFESTS, tmp_path)
+    kustomization = {
+        "resources": [f"{manifests}/overlays/default"],
+        "components": [f"{manifests}/components/{name}"],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return tmp_path
+
+
+def _by_key(objects: list[Obj]) -> dict[Key, Obj]:
+    found = {
+        (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]): obj
+        for obj in objects
+    }
+    assert len(found) == len(objects)
+    return found
+
+
+def _tags(objects: dict[Key, Obj]) -> Iterator[str]:
+    for obj in objects.values():
+        if obj["kind"] == DEPLOYMENTS.kind:
+            [container] = obj["spec"]["template"]["spec"]["containers"]
+            yield container["image"].partition(":")[2]
+
+
+def _normal(obj: Obj) -> Obj:
+    """Return an object without what may differ: who keeps a queue, and the order of variables."""
+    if obj["kind"] == QUEUES.kind:
+        metadata = obj["metadata"]
+        annotations = metadata.get("annotations", {})
+        left = {name: it for name, it in annotations.items() if name not in _KEEP}
+        return {**obj, "metadata": {"name": metadata["name"], "annotations": left}}
+    if obj["kind"] == DEPLOYMENTS.kind:
+        for container in obj["spec"]["template"]["spec"]["containers"]:
+            container["env"].sort(key=lambda it: it["name"])
+    return obj
