@@ -67,7 +67,7 @@ async def test_a_release_from_its_installation_to_its_end(
     before = await _everything(cluster)
     await _install(cluster, "snapshot=true")
     await make_namespace(cluster, _ROOM)
-    await cluster.while_alive(cluster.api.until_found(f"{PODGROUPS.path()}?labelSelector=nobody"))
+    await cluster.while_alive(cluster.api.until_found(f"{PODGROUPS.path()}?labelSelector=none"))
     async with cluster.timeline(TRAINJOBS, JOBSETS, PODS, namespace=_ROOM) as seen:
         async with AsyncExitStack() as stack:
             for part in (WEBHOOK, PODGROUPER, SCHEDULER):

@@ -86,13 +86,13 @@ class _Template:
         return mark
 
     def line(self, action: str) -> str:
-        """Return a mark, for an item of a list or a key, whose line becomes an action."""
+        """Return a mark, as an item of a list or as a key: its line becomes an action."""
         mark = f"__{len(self._lines)}l__"
         self._lines[mark] = action
         return mark
 
     def include(self, name: str, arguments: str = ".") -> str:
-        """Return a mark, for an item or a key, whose line becomes lines that a helper writes."""
+        """Return a mark, as an item or as a key: its line becomes lines that a helper writes."""
         lines = "{{ . | trim | nindent INDENT }}"
         return self.line(
             f'{{{{- with include "trainer-kai.{name}" {arguments} }}}}{lines}{{{{- end }}}}'
@@ -235,7 +235,7 @@ def _change_selector(template: _Template, selector: Obj) -> None:
 
 
 def _change_role(template: _Template, role: Obj) -> None:
-    """Leave out what the webhook does not do with a certificate of somebody else."""
+    """Let the webhook only read a certificate that it does not issue."""
     if role["metadata"]["name"] != "trainer-kai-webhook":
         return
     own = 'eq .Values.certificates.source "self"'
