@@ -212,7 +212,7 @@ async def _everything(cluster: Cluster) -> set[str]:
 
 # Definitions and the groups that they make are kept, as docs/install.md says.
 _VOLATILE: Final = {
-    *("events", "leases", "apiservices", "customresourcedefinitions", "endpointslices"),
+    *("events", "apiservices", "customresourcedefinitions", "endpointslices"),
     *("endpoints", "componentstatuses", "controllerrevisions"),
 }
 
