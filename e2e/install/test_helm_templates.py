@@ -272,7 +272,7 @@ def _tags(objects: dict[Key, Obj]) -> Iterator[str]:
 
 
 def _normal(obj: Obj) -> Obj:
-    """Return an object without what may differ: the policy of a queue, and the order of variables."""
+    """Return an object without what may differ: a policy of Helm, and the order of variables."""
     if obj["kind"] == QUEUES.kind:
         metadata = obj["metadata"]
         annotations = metadata.get("annotations", {})
