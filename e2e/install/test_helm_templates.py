@@ -46,6 +46,7 @@ _WRONG: Final = [
     ("settings.repair_grace_s=soon", "at '/settings/repair_grace_s': 'soon' does not match"),
     ("settings.leader.name=one", "at '/settings/leader': additional properties 'name'"),
     ("certificates.source=files", "at '/certificates/secretName': minLength: got 0, want 1"),
+    ("processes.enabled=false", "at '/webhook/url': minLength: got 0, want 1"),
     ("image.digest=abc", "at '/image/digest': 'abc' does not match pattern"),
     ("defaultQueue.childResources.gpu.quota=-2", "'/defaultQueue/childResources/gpu/quota'"),
     ("global.gpuSharing=maybe", "at '/global/gpuSharing': got string, want boolean"),
