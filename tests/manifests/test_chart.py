@@ -14,6 +14,7 @@ from tests.support.documents import documents
 from tests.support.repository import ROOT
 from trainer_kai.service.config import settings_of
 from trainer_kai.service.settings import PROCESSES
+from trainer_kai.version import __version__
 
 BASE: Final = ROOT / "manifests" / "base"
 TEMPLATES: Final = sorted(
@@ -29,11 +30,12 @@ def chart_of(folder: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def test_both_charts_have_one_version() -> None:
-    """One release has both."""
+def test_both_charts_have_the_version_of_the_product() -> None:
+    """One release has all; the tag of the image is the version, too."""
     ours, crds = chart_of(CHART), chart_of(CRD_CHART)
 
     assert {key for key in ours if ours[key] != crds[key]} == {"name", "description"}
+    assert ours["version"] == ours["appVersion"] == __version__
 
 
 @pytest.mark.parametrize(
