@@ -26,7 +26,7 @@ from e2e.cluster.timeline import Moment
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
 from e2e.fixtures.helm import CHART, helm, run_helm, sets
-from e2e.fixtures.install import PODGROUPS, documents, kubectl
+from e2e.fixtures.install import PODGROUPS, QUEUES, documents, kubectl
 from e2e.fixtures.podgroups import finishing_pods
 from e2e.fixtures.processes import (
     NAMESPACE,
@@ -175,17 +175,24 @@ async def _settled(cluster: Cluster) -> Versions:
 
 
 async def _release_versions(cluster: Cluster) -> Versions:
-    """Return the versions of all objects of the release but Leases, which are renewed."""
+    """Return the versions of all objects of the release, except what the processes always write.
+
+    These are Leases, which are renewed, and the status of Queues.
+    """
     manifest = await helm("get", "manifest", _RELEASE, "--namespace", NAMESPACE, cluster=cluster)
-    objects = [it for it in documents(manifest) if it["kind"] != LEASES.kind]
+    objects = [it for it in documents(manifest) if it["kind"] not in (LEASES.kind, QUEUES.kind)]
     names = [f"{it['kind']}/{it['metadata']['name']}" for it in objects]
-    return await _versions(cluster, [*names, *(f"queue/{it}" for it in _DEFAULT_QUEUES)])
+    queues = [f"queue.scheduling.run.ai/{it}" for it in _DEFAULT_QUEUES]
+    return {
+        **await _versions(cluster, names),
+        **await _versions(cluster, queues, field="generation"),
+    }
 
 
-async def _versions(cluster: Cluster, names: list[str]) -> Versions:
+async def _versions(cluster: Cluster, names: list[str], field: str = "resourceVersion") -> Versions:
     found = await _kubectl(cluster, "get", "--namespace", NAMESPACE, *names, "-o", "json")
     return {
-        f"{it['kind']}/{it['metadata']['name']}": it["metadata"]["resourceVersion"]
+        f"{it['kind']}/{it['metadata']['name']}": str(it["metadata"][field])
         for it in json.loads(found)["items"]
     }
 
