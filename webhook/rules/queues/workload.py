@@ -169,7 +169,7 @@ def _queue(workload: _Workload, kind: _Kind, rules: GroupingRules) -> tuple[str,
         queue = _labels(workload, path).get(QUEUE)
         if queue:
             return queue, f"{path}[{QUEUE}]", True
-    default_path = f"{kind.label_paths[-1]}[{QUEUE}]"
+    default_path = f"{kind.label_paths[0]}[{QUEUE}]"
     if kind.is_bundled:
         return rules.default_queue, default_path, False
     for path in kind.label_paths:
