@@ -70,7 +70,7 @@ class AdmissionCache:
         return {QUEUE: queue} if queue else {}
 
     def namespaces_with_queue(self, queue: str) -> Sequence[str]:
-        """Return the namespaces whose label names a queue."""
+        """Return the namespaces with a label that names a queue."""
         return sorted(name for name, it in self._namespaces.items() if it == queue)
 
     @property

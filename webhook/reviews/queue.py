@@ -40,7 +40,7 @@ PodGroupPages: TypeAlias = Callable[[], AsyncIterator[Page[SlimPodGroup]]]
 _QUEUES_S: Final = 0.8
 _PODGROUPS_S: Final = 1.6  # with the queues less than the API server waits
 _PAGE_SIZE: Final = 200  # PodGroups in a page: one of 3,000 sub-groups has some 300 KiB
-_MAX_SCANS: Final = 2  # concurrent lists of PodGroups
+_MAX_LISTS: Final = 2  # concurrent lists of queues, and of PodGroups
 
 
 class QueueLookups(NamedTuple):
@@ -80,7 +80,8 @@ class QueueHandler:
         self._live = live
         self._metrics = metrics
         self._log = log
-        self._scans = asyncio.Semaphore(_MAX_SCANS)
+        self._queue_lists = asyncio.Semaphore(_MAX_LISTS)
+        self._podgroup_lists = asyncio.Semaphore(_MAX_LISTS)
 
     async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
         """Answer the review of a Queue."""
@@ -110,7 +111,7 @@ class QueueHandler:
         """Return all queues as they are now, or else as they were watched last."""
         reads = self._metrics.admission_live_reads
         try:
-            async with asyncio.timeout(_QUEUES_S):
+            async with asyncio.timeout(_QUEUES_S), self._queue_lists:
                 queues = await self._live.queues()
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
@@ -127,7 +128,7 @@ class QueueHandler:
         """Count the PodGroups that name one of some queues, as far as the time allows."""
         use, reads = QueueUse(queues), self._metrics.admission_live_reads
         try:
-            async with asyncio.timeout(_PODGROUPS_S), self._scans:
+            async with asyncio.timeout(_PODGROUPS_S), self._podgroup_lists:
                 async for page in self._live.podgroup_pages():
                     use.add(page.items, self._is_finished)
         except NotFound:

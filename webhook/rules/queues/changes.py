@@ -1,4 +1,4 @@
-"""Validates a Queue that is created, or whose spec changes: its parent and its numbers.
+"""Validates a Queue at its creation and at changes of its spec: its parent and its numbers.
 
 Almost everything is a warning, because KAI admits it and the scheduler copes with it. Only a queue
 that would be below itself is denied. Of an update only the changes are reported.

@@ -56,9 +56,14 @@ class SlimPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def workload(self) -> Key:
-        """Return the name of its owner, which is that of the TrainJob, or its own."""
+        """Return the name of its owner, or its own."""
         meta = self.metadata
         return Key(meta.namespace, next((it.name for it in meta.owner_references), meta.name))
+
+    @property
+    def may_be_of_trainjob(self) -> bool:
+        """Say whether a JobSet owns it: then a TrainJob of that name owns the JobSet, if any."""
+        return any(it.kind == resources.JOBSETS.kind for it in self.metadata.owner_references)
 
 
 PODGROUPS: Final = Resource(
@@ -83,8 +88,9 @@ class QueueUse:
     def add(self, groups: Iterable[SlimPodGroup], is_finished: Callable[[Key], bool]) -> None:
         """Count PodGroups; those of finished workloads and terminating ones do not count."""
         for group in groups:
-            is_used = group.spec.queue in self.queues and not group.metadata.deletion_timestamp
-            if is_used and not is_finished(group.workload):
+            if group.spec.queue not in self.queues or group.metadata.deletion_timestamp:
+                continue
+            if not (group.may_be_of_trainjob and is_finished(group.workload)):
                 self.podgroups += 1
                 self.workloads.add(group.workload)
 
@@ -95,7 +101,7 @@ class DeletedQueue(NamedTuple):
     name: str
     status: QueueStatus
     below: Sequence[str]  # all queues below it
-    namespaces: Sequence[str] = ()  # whose label names it
+    namespaces: Sequence[str] = ()  # with a label that names it
     is_default: bool = False  # the queue of TrainJobs that name none
 
 

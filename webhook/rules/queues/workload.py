@@ -1,4 +1,4 @@
-"""Warns of a Deployment, StatefulSet or Notebook whose pods would wait in their queue.
+"""Warns that the pods of a Deployment, StatefulSet or Notebook would wait in their queue.
 
 Its queue and its preemptibility are those that its pods will get. In mode `bundled` our scheduler
 reads the pods alone. In mode `external` KAI creates PodGroups for them, from the labels of the
@@ -90,7 +90,7 @@ class _Kind(NamedTuple):
 
     @property
     def label_paths(self) -> tuple[str, ...]:
-        """Return the fields whose labels count, the first one first."""
+        """Return the fields with labels that count, the first one first."""
         if self.name == "Notebook":  # the notebook controller copies them to the pod
             return (_OWN,)
         return (_TEMPLATE,) if self.is_bundled else (_OWN, _TEMPLATE)

@@ -33,7 +33,8 @@ def group(
     name: str, queue: str = "team-a", owner: str = "", *, terminates: bool = False
 ) -> SlimPodGroup:
     """Return a PodGroup in the namespace vision."""
-    owners = (OwnerReference(kind="JobSet", name=owner),) if owner else ()
+    kind, _, owner_name = owner.rpartition("/")
+    owners = (OwnerReference(kind=kind or "JobSet", name=owner_name),) if owner else ()
     at = "2026-01-01T00:00:00Z" if terminates else ""
     meta = Meta(namespace="vision", name=name, owner_references=owners, deletion_timestamp=at)
     return SlimPodGroup(metadata=meta, spec=SlimPodGroupSpec(queue))
@@ -56,6 +57,13 @@ DELETIONS: list[Case[tuple[DeletedQueue, QueueUse], str]] = [
         "PodGroups that terminate, or of a TrainJob that has finished",
         (deleted(), use(group("a", terminates=True), group("b", owner="done"))),
         "",
+    ),
+    Case(
+        "a PodGroup of another workload with the name of that TrainJob",
+        (deleted(), use(group("pg", owner="Deployment/done"))),
+        denied(
+            "metadata.name: queue team-a is in use: 1 PodGroup names it (of vision/done). " + HOW
+        ),
     ),
     Case(
         "one PodGroup",
