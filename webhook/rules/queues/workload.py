@@ -231,7 +231,7 @@ def _pods(
         each = pod_requests(workload.spec.template.spec)
     except QuantityError:
         each = {}
-    requests = {name: amount * max(replicas, 0) for name, amount in each.items()}
+    requests = {name: amount * replicas for name, amount in each.items()}
     reason = _non_preemptible_reason(workload, kind, classes)
     return _Pods(queue, path.partition("[")[0], reason, requests)
 

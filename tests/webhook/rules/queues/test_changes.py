@@ -38,7 +38,11 @@ KNOWN = KnownQueues(
         "busy": spec(),
         "idle": spec(),
     },
-    {"busy": QueueStatus(allocated={"nvidia.com/gpu": "8"}), "idle": QueueStatus()},
+    {
+        "busy": QueueStatus(allocated={"nvidia.com/gpu": "8"}),
+        "idle": QueueStatus(),
+        "research": QueueStatus(allocated={"nvidia.com/gpu": "8"}),
+    },
 )
 
 

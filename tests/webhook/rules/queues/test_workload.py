@@ -107,6 +107,11 @@ OF_KAI: list[Case[tuple[Obj, Obj], str]] = [
         (workload(4, of_pods={PREEMPTIBILITY: "preemptible"}), DEPLOYMENT),
         "",
     ),
+    Case(
+        "made something else",
+        (workload(4, labels={PREEMPTIBILITY: "maybe"}), DEPLOYMENT),
+        NO_LABEL,
+    ),
     Case("of a preemptible class", (workload(4, of_class="train"), DEPLOYMENT), ""),
     Case(
         "of a class that does not exist",
@@ -295,7 +300,7 @@ CONTROLLED = {
 STRANGE: list[Case[tuple[Any, Obj], str]] = [
     Case("another kind", (workload(4), {**APPS, "kind": "ReplicaSet"}), ""),
     Case("another group", (workload(4), {**DEPLOYMENT, "group": "apps.example.com"}), ""),
-    Case("of another workload", (workload(4, metadata=CONTROLLED), STATEFUL_SET), ""),
+    Case("of another workload", (workload(4, metadata=CONTROLLED), DEPLOYMENT), ""),
     Case("a word", ("word", DEPLOYMENT), ""),
     Case("nothing", (None, DEPLOYMENT), ""),
     Case("no spec", ({"metadata": {}}, DEPLOYMENT), ""),
