@@ -132,7 +132,7 @@ async def _send(session: aiohttp.ClientSession, url: str, body: bytes) -> str:
         return str(response.status)
     outcome = json.loads(text)["response"]
     warnings = " ".join(outcome.get("warnings", ())) + outcome.get("status", {}).get("message", "")
-    if "its log says why" in warnings:
+    if "trainer-kai had an internal error" in warnings:
         return "failed"
     if not outcome["allowed"]:
         return f"denied with {outcome['status']['code']}"
