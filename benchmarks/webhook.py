@@ -45,7 +45,7 @@ from webhook.cache.trainjobs import SlimTrainJob, SlimTrainJobSpec, TrainJobSumm
 from webhook.reviews.live_lookups import LiveLookups
 from webhook.reviews.router import ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
-from webhook.rules.permission import QueueAccessRequest
+from webhook.rules.queues.permission import QueueAccessRequest
 from webhook.server import WebhookServer
 from webhook.tls.make import apply_step, parse_host
 from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep

@@ -13,6 +13,7 @@ from trainer_kai.service.settings import TlsSettings, WebhookSettings
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.bounded_store import BoundedStore
 from webhook.reviews.live_lookups import live_lookups, trainjob_reader
+from webhook.reviews.queue import QueueHandler, queue_lookups
 from webhook.reviews.router import ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
 from webhook.rules.lint import LintPolicy
@@ -56,6 +57,10 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
         "/validate/trainjob",
         Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
     )
+    queue_handler = QueueHandler(
+        cache, rules.default_queue, queue_lookups(client), context.metrics, log
+    )
+    router.add_route("/validate/queue", Route("queue", queue_handler.answer))
     tls_context = certificate.tls.context
     await run.enter(
         "server", WebhookServer(router, settings.server, tls_context, clock, health.stopping)

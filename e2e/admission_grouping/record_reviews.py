@@ -1,8 +1,8 @@
 """Record what the API server really sends to the webhook: run this as a module.
 
 A ReviewRouter of ours answers on a chain and keeps each body: a TrainJob that is made, and moved to
-another queue later; a JobSet that is made, the same one while it is suspended; a pod. They lie in
-`tests/webhook/reviews`, byte for byte.
+another queue later; a JobSet that is made, the same one while it is suspended; a pod; a queue that
+is made, changed and deleted; a Deployment. They lie in `tests/webhook/reviews`, byte for byte.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import MUTATING_WEBHOOKS, TRAINJOBS, VALIDATING_WEBHOOKS
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
-from e2e.fixtures.install import install
+from e2e.fixtures.install import QUEUES, apply, install
 from e2e.fixtures.processes import webhook_port
 from e2e.fixtures.product_client import client_of
+from e2e.fixtures.queues import deployment, queue
 from tests.support.repository import ROOT
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.clock import SystemClock
@@ -31,6 +32,7 @@ from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.reviews.live_lookups import live_lookups, trainjob_reader
+from webhook.reviews.queue import QueueHandler, queue_lookups
 from webhook.reviews.router import HttpReply, ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
 from webhook.server import WebhookServer
@@ -88,6 +90,10 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
         router.add_route(
             "/validate/trainjob", Route("trainjob", handler.answer, handler.fails_closed)
         )
+        queues = QueueHandler(
+            AdmissionCache(), _RULES.default_queue, queue_lookups(client), Metrics(), log
+        )
+        router.add_route("/validate/queue", Route("queue", queues.answer))
         router.bodies = {}
         settings = WebhookServerSettings(address="127.0.0.1", port=port, drain_s=0)
         async with WebhookServer(router, settings, tls, clock, lambda: None):
@@ -100,7 +106,7 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
 
 async def _trust(cluster: Cluster) -> None:
     bundle = base64.b64encode(cluster.layout.authority.read_bytes()).decode()
-    for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 2)):
+    for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 4)):
         path = kind.path(None, "kai-trainer")
         patch = [
             {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}
@@ -126,6 +132,12 @@ async def _play(cluster: Cluster, bodies: dict[str, bytes]) -> None:
     await cluster.api.merge(TRAINJOBS, "team", "deepspeed", move)
     while not {"jobset-update", "trainjob-update"} <= bodies.keys():
         await asyncio.sleep(0.05)
+    await apply(cluster, queue("team-c", 8, 16, "default-parent-queue"))
+    share = {"quota": 12, "limit": 4, "overQuotaWeight": -1}
+    changed = {"spec": {"resources": {"gpu": share, "cpu": {"limit": 4}}}}
+    await cluster.api.merge(QUEUES, None, "team-c", changed)
+    await cluster.api.delete(QUEUES, None, "team-c")
+    await apply(cluster, deployment("inference", "team", gpus=1, replicas=4))
 
 
 async def main() -> None:

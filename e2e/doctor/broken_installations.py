@@ -123,10 +123,13 @@ async def _until_known(doctor_installation: DoctorInstallation, *, is_known: boo
 
 @asynccontextmanager
 async def queue_cycle(doctor_installation: DoctorInstallation) -> AsyncIterator[None]:
-    """Make two queues each other's parent."""
+    """Make two queues each other's parent, which the webhook would refuse."""
+    await doctor_installation.webhook.stop()
     async with doctor_installation.with_objects(
         QUEUES, queue("one", parent="two"), queue("two", parent="one")
     ):
+        await doctor_installation.webhook.start()
+        await doctor_installation.until_injected()
         yield
 
 

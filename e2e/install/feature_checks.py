@@ -31,6 +31,7 @@ from e2e.conftest import make_namespace
 from e2e.fixtures.dry_run import jobset_of, make_unmanaged_trainjob
 from e2e.fixtures.install import CLUSTER_ROLES, PODGROUPS, QUEUES, apply
 from e2e.fixtures.podgroups import PODGROUP, QUEUE
+from e2e.fixtures.queues import delete_queue_in_use
 from e2e.fixtures.trainjobs import Job, bare_pod, end_stage_now, make_queue, submit
 from trainer_kai.api.names import ADMITTED, EVICTED_GPUS
 
@@ -75,6 +76,18 @@ class CheckContext(NamedTuple):
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(what) from None
+
+    async def until_kept(self, queue: str) -> None:
+        """Wait until a queue would not be deleted, because a PodGroup names it."""
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            try:
+                await self.cluster.api.delete(QUEUES, None, queue, dryRun=["All"])
+            except ApiError as error:
+                assert "is in use" in str(error)  # noqa: PT017 most attempts raise nothing
+                return
+            assert time.monotonic() < deadline, "a queue in use would be deleted"
+            await asyncio.sleep(0.05)
 
     async def _dry_run_matches(self, jobset: Obj, is_so: Callable[[Obj], bool]) -> bool:
         try:
@@ -218,7 +231,8 @@ async def _is_explained(stage: CheckContext) -> None:
     await stage.until(lambda: "QueueMissing" in _reason(stage), "there is no such queue")
     await api.request("POST", QUEUES.path(), _closed(namespace))
     await stage.until(lambda: "QueueMissing" not in _reason(stage), "there is one")
-    await api.delete(QUEUES, None, namespace)
+    await stage.until_kept(namespace)
+    await delete_queue_in_use(stage.cluster, namespace)
     await stage.until(lambda: "QueueMissing" in _reason(stage), "there is none any more")
     await stage.until(lambda: _conditions(stage, "told", "Waiting") >= 2, "that is told twice")
 

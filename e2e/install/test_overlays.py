@@ -82,13 +82,15 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
     assert everything - keys(local) == Counter(
         {key: n for key, n in everything.items() if key[0] in IN_THE_CLUSTER or key == OUR_CLASS}
     )
-    assert [list(config) for config in urls] == [["url"]] * 5
+    assert [list(config) for config in urls] == [["url"]] * 7
     assert moved == [
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/pod"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
+        {"url": "https://127.0.0.1:1/validate/queue"},
+        {"url": "https://127.0.0.1:1/validate/workload"},
     ]
 
 
@@ -103,8 +105,11 @@ async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
     """By default all namespaces but two reach us, with the overlay only those that ask for it."""
     found = webhooks(await build(MANIFESTS / "overlays" / overlay))
 
-    assert len(found) == 5
+    assert len(found) == 7
     for webhook in found:
+        if webhook["name"] == "queue.trainer-kai.dev":  # queues are in no namespace
+            assert "namespaceSelector" not in webhook
+            continue
         named, ours = webhook["namespaceSelector"]["matchExpressions"]
         assert set(named["values"]) == {"kube-system", "trainer-kai"}
         assert ours == wanted

@@ -22,7 +22,8 @@ from e2e.cluster.resources import (
 )
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.conftest import failed
-from e2e.fixtures.install import install
+from e2e.fixtures.install import DEPLOYMENTS, QUEUES, apply, install
+from e2e.fixtures.queues import deployment, queue
 from e2e.fixtures.runtimes import make_runtime
 from e2e.install.recording_webhook import ReceivedReview, recording_webhook, trust
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, INJECT, LAST_CHECKPOINT, QUEUE
@@ -116,6 +117,33 @@ BROKEN: Final[dict[str, Any]] = {
     },
 }
 UNMARKED: Final = {"metadata-is-a-word", "labels-are-a-list"}  # of these, all else is readable
+
+
+_OWNED: Final = {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "1"}
+# What of a Deployment for our scheduler is changed -> whether its creation reaches us.
+DEPLOYMENTS_OF: Final[list[tuple[Obj, bool]]] = [
+    ({}, True),
+    ({"scheduler": OTHERS}, False),
+    ({"scheduler": OTHERS, "labels": {QUEUE: "a"}}, True),
+    ({"scheduler": OTHERS, "of_pods": {QUEUE: "a"}}, True),
+    ({"scheduler": OTHERS, "labels": {"a": "b"}}, False),
+    ({"ownerReferences": [{**_OWNED, "controller": True}]}, False),
+    ({"ownerReferences": [_OWNED]}, True),
+]
+
+
+def _changed(obj: Obj, change: Obj) -> Obj:
+    """Return a Deployment with another scheduler, labels or owners."""
+    template = obj["spec"]["template"]
+    template["spec"]["schedulerName"] = change.get("scheduler", "kai-scheduler")
+    template["metadata"]["labels"] |= change.get("of_pods", {})
+    for name in change.keys() & {"labels", "ownerReferences"}:
+        obj["metadata"][name] = change[name]
+    return obj
+
+
+async def _apply_dry(cluster: Cluster, obj: Obj) -> None:
+    await apply(cluster, obj, dryRun="All")
 
 
 def jobset(name: str, owner: Mapping[str, Any] | None, where: str = "plain") -> Obj:
@@ -233,6 +261,65 @@ async def test_only_suspended_jobsets_that_stay_are_asked_about_again(
         wanted = {ReceivedReview("/validate/trainjob", "UPDATE", "held")} if reaches else set()
         found = {it for it in _new(asked) if it.path == "/validate/trainjob"}
         assert found == wanted, change
+
+
+async def test_of_queues_only_what_counts_reaches_us(recorded_reviews: RecordedReviews) -> None:
+    """Their spec and their deletion, and neither their status nor a label."""
+    cluster, _, asked = recorded_reviews
+    _new(asked)
+    team = queue("team", 8)
+    await apply(cluster, team)
+    assert _new(asked, "/validate/queue") == {ReceivedReview("/validate/queue", "CREATE", "team")}
+
+    label: Obj = {"metadata": {"labels": {"example.com/any": "thing"}}}
+    await cluster.api.merge(QUEUES, None, "team", label)
+    used: Obj = {"status": {"allocated": {"cpu": "1"}}}
+    await cluster.api.merge(QUEUES, None, "team", used, subresource="status")
+    await cluster.api.merge(QUEUES, None, "team", {"spec": team["spec"]})
+    assert _new(asked, "/validate/queue") == set()
+    await cluster.api.merge(QUEUES, None, "team", {"spec": {"priority": 7}})
+    assert _new(asked, "/validate/queue") == {ReceivedReview("/validate/queue", "UPDATE", "team")}
+
+    held: Obj = {"metadata": {"finalizers": ["example.com/held"]}}
+    await cluster.api.merge(QUEUES, None, "team", held)
+    await cluster.api.delete(QUEUES, None, "team")
+    assert _new(asked, "/validate/queue") == {ReceivedReview("/validate/queue", "DELETE", "team")}
+    await cluster.api.delete(QUEUES, None, "team")
+    gone: Obj = {"metadata": {"finalizers": None}, "spec": {"priority": 8}}
+    await cluster.api.merge(QUEUES, None, "team", gone)
+    assert _new(asked, "/validate/queue") == set()
+
+
+async def test_of_deployments_only_what_uses_us_reaches_us(
+    recorded_reviews: RecordedReviews,
+) -> None:
+    """Those with our scheduler or a queue; not when they are scaled, or their status changes."""
+    cluster, _, asked = recorded_reviews
+    _new(asked)
+    for i, (change, _) in enumerate(DEPLOYMENTS_OF):
+        await _apply_dry(cluster, _changed(deployment(f"d-{i}", "plain", 1), change))
+    created = {f"d-{i}" for i, (_, reaches) in enumerate(DEPLOYMENTS_OF) if reaches}
+    assert _new(asked, "/validate/workload") == {
+        ReceivedReview("/validate/workload", "CREATE", it) for it in created
+    }
+    for where in ("kube-system", "without"):
+        await _apply_dry(cluster, deployment("elsewhere", where, 1))
+    assert _new(asked, "/validate/workload") == set()
+
+    await apply(cluster, deployment("d", "plain", 1, replicas=0))
+    _new(asked)
+    scale: Obj = {"spec": {"replicas": 1}}
+    await cluster.api.merge(DEPLOYMENTS, "plain", "d", scale, subresource="scale")
+    await cluster.api.merge(DEPLOYMENTS, "plain", "d", {"spec": {"paused": True}})
+    await cluster.api.merge(DEPLOYMENTS, "plain", "d", {"metadata": {"annotations": {"a": "b"}}})
+    assert _new(asked, "/validate/workload") == set()
+    for change in ({"spec": {"replicas": 2}}, {"metadata": {"labels": {"a": "b"}}}):
+        await cluster.api.merge(DEPLOYMENTS, "plain", "d", change)
+        assert _new(asked, "/validate/workload") == {
+            ReceivedReview("/validate/workload", "UPDATE", "d")
+        }, change
+    await cluster.api.delete(DEPLOYMENTS, "plain", "d")
+    assert _new(asked, "/validate/workload") == set()
 
 
 async def test_opting_in(recorded_reviews: RecordedReviews) -> None:
@@ -385,8 +472,8 @@ async def _until_leaving(cluster: Cluster) -> None:
             await asyncio.sleep(0.05)
 
 
-def _new(asked: list[ReceivedReview]) -> set[ReceivedReview]:
-    """Return what was asked since the last call."""
-    found = set(asked)
+def _new(asked: list[ReceivedReview], path: str = "") -> set[ReceivedReview]:
+    """Return what was asked since the last call, at one path or at any."""
+    found = {it for it in asked if path in {"", it.path}}
     asked.clear()
     return found

@@ -10,8 +10,8 @@ import pytest
 from e2e.cluster.resources import TRAINJOBS
 from e2e.cluster.timeline import State
 from e2e.conftest import make_namespace
-from e2e.fixtures.install import QUEUES
 from e2e.fixtures.installation import Installation, run_installation
+from e2e.fixtures.queues import delete_queue_in_use
 from e2e.fixtures.trainjobs import (
     WATCHED,
     Job,
@@ -67,7 +67,7 @@ async def test_no_eviction_while_a_queue_is_missing(
         await submit(cluster, two_teams_namespace, Job("victim", "borrower", 8))
         await seen.until(on_nodes("victim", 8), "the borrower runs")
         for name in ("owner", "borrower"):
-            await cluster.api.delete(QUEUES, None, name)
+            await delete_queue_in_use(cluster, name)
         await submit(cluster, two_teams_namespace, Job("claim", "owner", 8, "1s"))
         await asyncio.sleep(_LONG_ENOUGH_S)
         await make_queue(cluster, "owner", 8)

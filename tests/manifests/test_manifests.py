@@ -162,15 +162,18 @@ def test_the_webhooks_fail_as_designed() -> None:
         "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
         "trainjob.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
         "trainjob-details.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
+        "queue.trainer-kai.dev": ("Ignore", 3, ["CREATE", "UPDATE", "DELETE"]),
+        "workload.trainer-kai.dev": ("Ignore", 3, ["CREATE", "UPDATE"]),
     }
 
 
 def test_the_webhooks_select_by_the_names_we_know() -> None:
     """Namespaces, pods and owners are told apart by names that the product spells once."""
     for hook in webhooks():
-        named, ours = hook["namespaceSelector"]["matchExpressions"]
-        assert (named["key"], named["operator"]) == (names.NAMESPACE_NAME, "NotIn")
-        assert ours == {"key": names.INJECT, "operator": "NotIn", "values": ["disabled"]}
+        if hook["rules"][0]["scope"] == "Namespaced":
+            named, ours = hook["namespaceSelector"]["matchExpressions"]
+            assert (named["key"], named["operator"]) == (names.NAMESPACE_NAME, "NotIn")
+            assert ours == {"key": names.INJECT, "operator": "NotIn", "values": ["disabled"]}
         assert hook["sideEffects"] == "None"
         assert hook.get("reinvocationPolicy", "IfNeeded") == "IfNeeded"
         assert hook["matchPolicy"] == "Equivalent"
@@ -182,6 +185,10 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert f"'{names.ADMITTED}' in object.metadata.annotations" in owned
     report = webhook("trainjob-details.trainer-kai.dev")["matchConditions"][1]["expression"]
     assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", report)) == set(READ.annotations)
+    ours = webhook("workload.trainer-kai.dev")["matchConditions"][1]["expression"]
+    assert set(re.findall(r"'([a-z./-]+)'", ours)) == {names.QUEUE, names.SCHEDULER_NAME}
+    groups = [rule["apiGroups"] for rule in webhook("workload.trainer-kai.dev")["rules"]]
+    assert groups == [[names.APPS], [names.KUBEFLOW]]
 
 
 def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:

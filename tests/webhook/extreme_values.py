@@ -25,13 +25,16 @@ _SUMS: Final = (  # replicas and pods of each: their products are at the bound o
 _SIZES: Final = (64, 65, 256, 257, 1000, 4000)
 _QUANTITIES: Final = (str(2**45), str(2**45 + 1), str(2**63 - 1), str(2**63), "8E", "9e99", "1n")
 _NUMBERS: Final = frozenset(
-    ("replicas", "parallelism", "completions", "numNodes", "numProcPerNode", "backoffLimit")
+    (
+        *("replicas", "parallelism", "completions", "numNodes", "numProcPerNode", "backoffLimit"),
+        *("quota", "limit", "overQuotaWeight"),
+    )
 )
 
 
 def extreme(tree: Any, chance: random.Random) -> None:
     """Change the object of a review."""
-    obj = tree["request"]["object"]
+    obj = tree["request"]["object"] or tree["request"]["oldObject"]  # none: of a deletion
     chance.choice((_counts, _sums, _amounts, _many))(obj, chance)
 
 

@@ -17,7 +17,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,7 +28,10 @@ from tests.support.repository import ROOT
 from tests.webhook.extreme_values import extreme
 from tests.webhook.objects import BUNDLED, REVIEWS
 from tests.webhook.served_webhook import serving, trainjob
-from trainer_kai.api.meta import Key
+from trainer_kai.api.decode import Page
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.queue import Queue, QueueSpec
+from trainer_kai.api.resources import PRIORITY_CLASSES, QUEUES
 from trainer_kai.kube.process import loop
 from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
 from trainer_kai.service.clock import SystemClock
@@ -36,8 +39,10 @@ from trainer_kai.service.log import configure
 from webhook.cache.runtimes import RuntimeSummary
 from webhook.cache.trainjobs import TrainJobSummary, summarize_trainjob
 from webhook.reviews.live_lookups import LiveLookups
+from webhook.reviews.queue import QueueLookups
 from webhook.reviews.trainjob import AdmissionPolicy
-from webhook.rules.permission import QueueAccessRequest
+from webhook.rules.queues.deletion import SlimPodGroup
+from webhook.rules.queues.permission import QueueAccessRequest
 
 __all__ = ["fuzz"]
 
@@ -50,7 +55,9 @@ _MOST_MIB: Final = 512  # at any time
 _PATHS: Final = {
     "jobset": "/mutate/jobset",
     "pod": "/mutate/pod",
+    "queue": "/validate/queue",
     "trainjob": "/validate/trainjob",
+    "workload": "/validate/workload",
 }
 _GOOD: Final = {"patched", "allowed", "denied with 503", "denied with 403"}  # 503: a lookup failed
 _STRANGE: Final[tuple[Any, ...]] = (
@@ -125,7 +132,7 @@ async def _send(session: aiohttp.ClientSession, url: str, body: bytes) -> str:
         return str(response.status)
     outcome = json.loads(text)["response"]
     warnings = " ".join(outcome.get("warnings", ())) + outcome.get("status", {}).get("message", "")
-    if "its log says why" in warnings:
+    if "trainer-kai had an internal error" in warnings:
         return "failed"
     if not outcome["allowed"]:
         return f"denied with {outcome['status']['code']}"
@@ -181,10 +188,34 @@ async def _serve() -> None:
 
     live = LiveLookups(runtime, may_use, has_queue)
     admission_policy = AdmissionPolicy(BUNDLED, "closed", denies_unknown_queues=True)
-    async with serving(read, live=live, admission_policy=admission_policy, read_s=1.0) as served:
+    async with serving(
+        read,
+        live=live,
+        admission_policy=admission_policy,
+        queues=_queue_lookups(turns),
+        read_s=1.0,
+    ) as served:
         served.cache.queues.mark_listed()
+        for plural in (QUEUES.plural, PRIORITY_CLASSES.plural):
+            served.cache.cluster.mark_listed(plural)
         print(served.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
+
+
+def _queue_lookups(turns: Iterator[int]) -> QueueLookups:
+    """Return lookups of queues and PodGroups that fail every third time."""
+
+    async def queues() -> Mapping[str, Queue]:
+        if next(turns) % 3 == 0:
+            raise Unavailable(ErrorDetails("GET queues", 0, "", "no connection"))
+        return {it: Queue(metadata=Meta(name=it), spec=QueueSpec(parent_queue="t")) for it in "tu"}
+
+    async def podgroup_pages() -> AsyncIterator[Page[SlimPodGroup]]:
+        if next(turns) % 3 == 0:
+            raise Unavailable(ErrorDetails("GET podgroups", 0, "", "no connection"))
+        yield Page()
+
+    return QueueLookups(queues, podgroup_pages)
 
 
 def _extreme(body: bytes, chance: random.Random) -> bytes:

@@ -30,6 +30,7 @@ __all__ = [
     "Obj",
     "WrittenFields",
     "applied",
+    "denied",
     "job",
     "jobset",
     "jobset_context",
@@ -41,6 +42,7 @@ __all__ = [
     "reviewed_jobset",
     "reviewed_pod",
     "template",
+    "told",
     "with_managed_fields_of",
     "written",
 ]
@@ -215,6 +217,17 @@ def applied(obj: Obj, answer: AdmissionResponse) -> Obj:
 def reviewed_pod(obj: Obj, rules: GroupingRules = BUNDLED) -> AdmissionResponse:
     """Return the answer to the review of a pod."""
     return mutate_pod(request(obj, POD), rules.mode)
+
+
+def told(answer: AdmissionResponse) -> str:
+    """Return the denial and the warnings of an answer, one a line."""
+    denial = [denied(answer.denial.message)] if answer.denial else []
+    return "\n".join((*denial, *answer.warnings))
+
+
+def denied(message: str) -> str:
+    """Return what `told` returns for a denial."""
+    return f"denied: {message}"
 
 
 class WrittenFields(NamedTuple):

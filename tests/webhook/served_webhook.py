@@ -4,7 +4,7 @@ import io
 import json
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,9 @@ import aiohttp
 
 from tests.support.certificates import authority_pem, server_tls
 from tests.webhook.objects import BUNDLED, UID
+from trainer_kai.api.decode import Page
 from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.queue import Queue
 from trainer_kai.kube.rest.errors import ErrorDetails, NotFound
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.clock import SystemClock
@@ -23,9 +25,11 @@ from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import RuntimeSummary
 from webhook.cache.trainjobs import SlimTrainJob, TrainJobSummary
 from webhook.reviews.live_lookups import LiveLookups, ReadTrainJob
+from webhook.reviews.queue import QueueHandler, QueueLookups
 from webhook.reviews.router import ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
-from webhook.rules.permission import QueueAccessRequest
+from webhook.rules.queues.deletion import SlimPodGroup
+from webhook.rules.queues.permission import QueueAccessRequest
 from webhook.server import WebhookServer
 
 __all__ = ["KEY", "ServedWebhook", "client_tls", "serving", "trainjob"]
@@ -53,8 +57,17 @@ async def _no_queue(_: str) -> bool:
     return False
 
 
+async def _no_queues() -> Mapping[str, Queue]:
+    return {}
+
+
+async def _no_podgroups() -> AsyncIterator[Page[SlimPodGroup]]:
+    yield Page()
+
+
 # No object is found live, and every access is allowed.
 NOTHING_FOUND = LiveLookups(_no_runtime, _allow_all, _no_queue)
+EMPTY_CLUSTER = QueueLookups(_no_queues, _no_podgroups)
 
 
 class ServedWebhook:
@@ -101,6 +114,7 @@ async def serving(
     rules: GroupingRules = BUNDLED,
     live: LiveLookups = NOTHING_FOUND,
     admission_policy: AdmissionPolicy | None = None,
+    queues: QueueLookups = EMPTY_CLUSTER,
     **server_settings: Any,
 ) -> AsyncIterator[ServedWebhook]:
     """Run a server; without *read* and *live* nothing is found live."""
@@ -121,6 +135,8 @@ async def serving(
         "/validate/trainjob",
         Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
     )
+    queue_handler = QueueHandler(cache, rules.default_queue, queues, metrics, logger(__name__))
+    router.add_route("/validate/queue", Route("queue", queue_handler.answer))
     where = WebhookServerSettings(
         **{"address": "127.0.0.1", "port": 0, "drain_s": 0, **server_settings}
     )

@@ -13,7 +13,7 @@ from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
 from webhook.cache.runtimes import RuntimeSummary
 from webhook.reviews.live_lookups import LiveLookups
 from webhook.reviews.trainjob import AdmissionPolicy
-from webhook.rules.permission import QueueAccessRequest
+from webhook.rules.queues.permission import QueueAccessRequest
 
 __all__ = ["PATH", "FakeLookups", "ReviewResult", "ask", "reviewing_webhook"]
 

@@ -17,6 +17,7 @@ BATCH: Final = "batch"
 COORDINATION: Final = "coordination.k8s.io"
 JOBSET: Final = "jobset.x-k8s.io"
 KAI: Final = "kai.scheduler"
+KUBEFLOW: Final = "kubeflow.org"
 KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
 NODE_TOPOLOGY: Final = "topology.node.k8s.io"
@@ -38,6 +39,7 @@ QUEUE: Final = "kai.scheduler/queue"
 NODE_POOL: Final = "kai.scheduler/node-pool"  # also of nodes, queues and PodGroups
 PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 PRIORITY_CLASS_NAME: Final = "priorityClassName"
+PROJECT: Final = "project"  # KAI: names the queue where no label of a queue does
 SUBGROUP: Final = "kai.scheduler/subgroup-name"
 TASK_PRIORITY: Final = "kai.scheduler/task-priority"
 GPU_GROUP: Final = "runai-gpu-group"
@@ -84,6 +86,7 @@ LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotatio
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for the queues below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
+ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
 EVICTED_GPUS: Final = (
@@ -115,6 +118,9 @@ TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a val
 # The order in which pods of a job are removed.
 KUBEFLOW_JOB_ROLE: Final = "training.kubeflow.org/job-role"
 RAY_NODE_TYPE: Final = "ray.io/node-type"
+
+# Kubeflow notebooks.
+NOTEBOOK_STOPPED: Final = "kubeflow-resource-stopped"  # annotation: the notebook has no pod
 
 # Other schedulers and queues.
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"

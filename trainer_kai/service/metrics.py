@@ -188,7 +188,8 @@ class Metrics:
     admission_live_reads = Metric(
         Counter,
         "admission_live_reads_total",
-        "TrainJobs and runtimes that were read during a review, by outcome: found, gone or failed.",
+        "TrainJobs, runtimes, queues and PodGroups that were read during a review, by outcome: "
+        "found, gone or failed.",
         "outcome",
     )
     admission_kept_bytes = Metric(

@@ -6,7 +6,7 @@ when a review needs it. The cache may be behind the cluster. A rule that must kn
 compares the uid, or reads the object.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trainer_kai.api.meta import Key, Meta
@@ -68,6 +68,10 @@ class AdmissionCache:
         """Return the labels of a namespace that a rule reads."""
         queue = self._namespaces.get(name)
         return {QUEUE: queue} if queue else {}
+
+    def namespaces_with_queue(self, queue: str) -> Sequence[str]:
+        """Return the namespaces with a label that names a queue."""
+        return sorted(name for name, it in self._namespaces.items() if it == queue)
 
     @property
     def stores(self) -> Mapping[str, BoundedStore[Any]]:

@@ -3,11 +3,13 @@
 Until all objects of a kind are listed, the kind counts as unknown.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.node import Node
 from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.quantity import Quantity
 from trainer_kai.api.queue import Queue, QueueSpec
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.api.topology import Topology, TopologySpec
@@ -22,6 +24,7 @@ class ClusterObjects:
     def __init__(self) -> None:
         self._nodes: Final = NodeIndex()
         self._queues: Final[dict[str, QueueSpec]] = {}
+        self._non_preemptible: Final[dict[str, Mapping[str, Quantity]]] = {}
         self._priority_classes: Final[dict[str, PriorityClass]] = {}
         self._topologies: Final[dict[str, TopologySpec]] = {}
         self._listed: Final[set[str]] = set()
@@ -36,11 +39,14 @@ class ClusterObjects:
 
     def put_queue(self, queue: Queue) -> None:
         """Put a queue as it is now."""
-        self._queues[queue.metadata.name] = queue.spec
+        name = queue.metadata.name
+        self._queues[name] = queue.spec
+        self._non_preemptible[name] = queue.status.allocated_non_preemptible
 
     def drop_queue(self, key: Key) -> None:
         """Forget a queue."""
         self._queues.pop(key.name, None)
+        self._non_preemptible.pop(key.name, None)
 
     def put_priority_class(self, priority_class: PriorityClass) -> None:
         """Put a priority class as it is now."""
@@ -61,6 +67,11 @@ class ClusterObjects:
     def drop_topology(self, key: Key) -> None:
         """Forget a topology."""
         self._topologies.pop(key.name, None)
+
+    @property
+    def non_preemptible_usage(self) -> Mapping[str, Mapping[str, Quantity]]:
+        """Return what each queue has in non-preemptible PodGroups, as its status says."""
+        return self._non_preemptible
 
     def mark_listed(self, plural: str) -> None:
         """Note that all objects of a kind were listed."""

@@ -8,7 +8,7 @@ import msgspec
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import QUEUE, TRAINER
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.trainjob import RuntimeRef
+from trainer_kai.api.trainjob import RuntimeRef, TrainJobStatus
 from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from webhook.cache.bounded_store import OBJECT_BYTES, text_bytes
 from webhook.cache.runtimes import runtime_key
@@ -22,6 +22,8 @@ __all__ = [
     "trainjob_bytes",
 ]
 
+_FINISHED: Final = ("Complete", "Failed")
+
 
 class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The runtime that a TrainJob names."""
@@ -34,6 +36,7 @@ class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     metadata: Meta
     spec: SlimTrainJobSpec = SlimTrainJobSpec()
+    status: TrainJobStatus = TrainJobStatus()
 
 
 class TrainJobSummary(NamedTuple):
@@ -43,6 +46,7 @@ class TrainJobSummary(NamedTuple):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     runtime: Key  # without a namespace for a ClusterTrainingRuntime
+    is_finished: bool = False
 
 
 TRAINJOBS: Final = Resource(
@@ -58,6 +62,9 @@ def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
         labels=_select(meta.labels, (QUEUE, *CARRIED_LABELS)),
         annotations=_select(meta.annotations, CARRIED_ANNOTATIONS),
         runtime=runtime_key(trainjob.spec.runtime_ref, meta.namespace),
+        is_finished=any(
+            it.type in _FINISHED and it.status == "True" for it in trainjob.status.conditions
+        ),
     )
 
 

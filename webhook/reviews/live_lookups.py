@@ -12,7 +12,7 @@ from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
 from trainer_kai.kube.rest.request import ListTarget, Selection
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary
 from webhook.cache.trainjobs import TRAINJOBS, TrainJobSummary, summarize_trainjob
-from webhook.rules.permission import VERB, QueueAccessRequest
+from webhook.rules.queues.permission import VERB, QueueAccessRequest
 
 __all__ = [
     "LiveLookups",

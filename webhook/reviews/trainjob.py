@@ -30,13 +30,13 @@ from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import RuntimeSummary
 from webhook.reviews.live_lookups import LiveLookups
 from webhook.rules.lint import LintPolicy, lint_result
-from webhook.rules.permission import (
+from webhook.rules.queue_resolution import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
+from webhook.rules.queues.permission import (
     AccessCache,
     QueueAccessRequest,
     UserInfo,
     forbidden_fault,
 )
-from webhook.rules.queue_resolution import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
 from webhook.rules.trainjob import (
     TrainJobContext,
     TrainJobReview,

@@ -2,8 +2,11 @@
 
 import json
 
+from msgspec.structs import replace
+
 from trainer_kai.api.decode import decode
-from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.meta import Condition, Key, Meta
+from trainer_kai.api.trainjob import TrainJobStatus
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.trainjobs import SlimTrainJob, TrainJobSummary
 
@@ -63,3 +66,29 @@ def test_queues_of_namespaces() -> None:
     cache.put_namespace(Meta(name="team", labels={QUEUE: "b"}))
     cache.drop_namespace("team")
     assert cache.namespace_labels("team") == {}
+
+
+def test_a_trainjob_that_has_ended_is_finished() -> None:
+    """Complete or Failed, and not only for a moment suspended."""
+    for kind, status, finished in (
+        ("Complete", "True", True),
+        ("Failed", "True", True),
+        ("Failed", "False", False),
+        ("Suspended", "True", False),
+    ):
+        cache, job = AdmissionCache(), trainjob()
+        conditions = (Condition(type=kind, status=status),)
+        cache.put_trainjob(replace(job, status=TrainJobStatus(conditions=conditions)))
+        found = cache.trainjob(KEY)
+        assert found is not None
+        assert found.is_finished is finished
+
+
+def test_namespaces_are_found_by_their_queue() -> None:
+    """Those that name it now."""
+    cache = AdmissionCache()
+    for name, queue in (("b", "q"), ("a", "q"), ("c", "other"), ("d", "q")):
+        cache.put_namespace(Meta(name=name, labels={QUEUE: queue}))
+    cache.put_namespace(Meta(name="d"))
+    assert cache.namespaces_with_queue("q") == ["a", "b"]
+    assert cache.namespaces_with_queue("none") == []

@@ -3,7 +3,7 @@
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.node import Node
 from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.queue import Queue
+from trainer_kai.api.queue import Queue, QueueStatus
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.api.topology import Topology
 from trainer_kai.policy.lint import KnownCluster
@@ -65,3 +65,13 @@ def test_of_a_class_only_what_a_rule_reads_is_kept() -> None:
     found = cluster.known_cluster(autoscales=False).priorities
 
     assert found == {"a": PriorityClass(metadata=Meta(name="a"), value=7)}
+
+
+def test_the_usage_of_a_queue_is_that_of_its_status() -> None:
+    """Until the queue is deleted."""
+    cluster, used = ClusterObjects(), {"nvidia.com/gpu": "4"}
+    cluster.put_queue(Queue(metadata=A, status=QueueStatus(allocated_non_preemptible=used)))
+    assert cluster.non_preemptible_usage == {"a": used}
+
+    cluster.drop_queue(KEY)
+    assert cluster.non_preemptible_usage == {}

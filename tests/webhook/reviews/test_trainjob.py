@@ -24,7 +24,7 @@ from tests.webhook.trainjobs import (
 )
 from trainer_kai.api.meta import Key
 from webhook.reviews.live_lookups import live_lookups
-from webhook.rules.permission import AccessCache, QueueAccessRequest, UserInfo
+from webhook.rules.queues.permission import AccessCache, QueueAccessRequest, UserInfo
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 CLOSED = (

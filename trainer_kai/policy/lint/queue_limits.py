@@ -1,22 +1,24 @@
 """Whether a PodGroup requests more than the limit or quota of its queue, or of a parent queue.
 
 A limit applies to every workload, a quota to non-preemptible workloads. Queues count CPU, memory
-and devices; fractions of devices are not counted here.
+and devices; fractions of devices are not counted here. For a workload whose pods start one by one,
+`quota_shortage` compares all its pods with the part of the quota that is free.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import Final, NamedTuple
 
 from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX, PREEMPTIBILITY
-from trainer_kai.api.quantity import format_bytes, format_milli
+from trainer_kai.api.quantity import Quantity, QuantityError, format_bytes, format_milli, milli
 from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
-__all__ = ["over_limits", "over_quotas"]
+__all__ = ["QuotaShortage", "over_limits", "over_quotas", "quota_shortage"]
 
 _GPU: Final = "GPU"
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
@@ -26,6 +28,7 @@ _FIELD_UNITS: Final = {CPU: "millicores", MEMORY: "megabytes"}
 _LOOKS_LIKE_OTHER_UNIT: Final = 1000  # a smaller number was probably meant as cores, or as GiB
 _RESOURCE_NAMES: Final = {CPU: "CPU", MEMORY: "memory", _GPU: _GPU}
 _MAX_DEPTH: Final = 100
+_MAX_BOUND: Final = Decimal(10**15)  # no cluster has as much
 
 
 class _QueueBound(NamedTuple):
@@ -35,6 +38,40 @@ class _QueueBound(NamedTuple):
     name: str
     most: Decimal
     path: str  # of the field; of the resource if the queue does not name it, and may use none
+
+
+class QuotaShortage(NamedTuple):
+    """A quota without enough free resources for non-preemptible pods; amounts with their units."""
+
+    queue: str
+    requested: str
+    quota: str
+    used: str  # by non-preemptible PodGroups
+
+
+def quota_shortage(
+    needs: ResourceAmounts,
+    gpus: tuple[str, ...],
+    queue: str,
+    queues: Mapping[str, QueueSpec],
+    used: Mapping[str, Mapping[str, Quantity]],
+) -> QuotaShortage | None:
+    """Return the first quota, from the queue upwards, that non-preemptible pods do not fit into.
+
+    *used* is `status.allocatedNonPreemptible` of each queue.
+    """
+    counted = _queue_resources(needs, gpus)
+    for bound in _bounds(queue, queues, "quota"):
+        requested = counted.get(bound.name, 0)
+        in_use = _queue_resources(_thousandths(used.get(bound.queue, {})), gpus)[bound.name]
+        if requested > 0 and requested > bound.most - in_use:
+            return QuotaShortage(
+                bound.queue,
+                _amount_text(bound.name, requested),
+                _bound_text(bound),
+                _amount_text(bound.name, in_use),
+            )
+    return None
 
 
 def over_limits(
@@ -95,6 +132,15 @@ def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[s
     return found
 
 
+def _thousandths(amounts: Mapping[str, Quantity]) -> ResourceAmounts:
+    """Return the amounts of a status; an invalid one counts as 0."""
+    found = dict.fromkeys(amounts, 0)
+    for name, quantity in amounts.items():
+        with suppress(QuantityError):
+            found[name] = milli(quantity)
+    return found
+
+
 def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator[_QueueBound]:
     """Yield the limits or quotas of a queue and of its parents, until a parent is unknown."""
     name = queue
@@ -119,7 +165,7 @@ def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator
 def _bound_value(share: QueueResource, field: str) -> Decimal | None:
     """Return a limit or quota; None if it is unlimited or invalid."""
     number = share.limit if field == "limit" else share.quota
-    return number if number.is_finite() and number >= 0 else None
+    return min(number, _MAX_BOUND) if number.is_finite() and number >= 0 else None
 
 
 def _queue_text(name: str, queue: str) -> str:

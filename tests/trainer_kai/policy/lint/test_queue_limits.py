@@ -1,5 +1,7 @@
 """What is more than a queue may ever have, or than any domain of a topology holds."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.case import Case, ids
@@ -15,6 +17,7 @@ from tests.trainer_kai.policy.lint.cluster import (
 from tests.trainer_kai.policy.specs import jobset
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.queue import QueueSpec
+from trainer_kai.policy.lint import quota_shortage
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
@@ -241,3 +244,31 @@ def test_what_must_be_in_one_domain(case: Case[JobSet, list[str]]) -> None:
 
     assert findings(LintInput(case.given, known_cluster(*RACKS), rules=EXTERNAL)) == case.want
     assert [it for it in ours if not it.startswith("topology-to-come")] == case.want
+
+
+MILLI = {"cpu": 1000, "memory": 10**12, "nvidia.com/gpu": 1000}  # of 1 CPU, 1 GB, 1 GPU
+# What pods request, the quota of cpu (millicores) or memory (megabytes), what is in use -> short of
+SHORTAGES: list[Case[tuple[str, int, dict[str, Any], dict[str, str]], str]] = [
+    Case("CPU fits", ("cpu", 4, {"cpu": {"quota": 4000}}, {}), ""),
+    Case("CPU in use", ("cpu", 4, {"cpu": {"quota": 4000}}, {"cpu": "1m"}), "4 CPU, 4 CPU, 1m CPU"),
+    Case("memory fits", ("memory", 2, {"memory": {"quota": 2000}}, {}), ""),
+    Case(
+        "memory in use",
+        ("memory", 2, {"memory": {"quota": 2000}}, {"memory": "1Gi"}),
+        "1953125Ki memory, 1953125Ki memory, 1Gi memory",
+    ),
+    Case("another resource", ("cpu", 4, {"memory": {"quota": 0}, "cpu": {"quota": -1}}, {}), ""),
+    Case("a number beyond all", ("cpu", 4, {"cpu": {"quota": 1e300}}, {}), ""),
+]
+
+
+@pytest.mark.parametrize("case", SHORTAGES, ids=ids)
+def test_a_quota_without_enough_left(
+    case: Case[tuple[str, int, dict[str, Any], dict[str, str]], str],
+) -> None:
+    """The units of a queue are millicores and megabytes, those of its status cores and bytes."""
+    kind, units, resources, used = case.given
+    queues = {"team": decode_spec(QueueSpec, {"resources": resources})}
+    needs = {kind: units * MILLI[kind]}
+    found = quota_shortage(needs, ("nvidia.com/gpu",), "team", queues, {"team": used})
+    assert (", ".join(found[1:]) if found else "") == case.want

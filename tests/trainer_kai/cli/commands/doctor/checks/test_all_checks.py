@@ -51,6 +51,8 @@ def trusted_by_all(found: Any) -> None:
 def opt_in(found: Any) -> None:
     """Let namespaces ask, as the overlay `opt-in` does."""
     for hook in (it for configuration in found for it in configuration["webhooks"]):
+        if "namespaceSelector" not in hook:  # queues are in no namespace
+            continue
         requirement = hook["namespaceSelector"]["matchExpressions"][1]
         requirement |= {"operator": "In", "values": ["enabled"]}
 

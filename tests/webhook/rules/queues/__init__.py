@@ -1,0 +1,1 @@
+"""The rules of queues: deletion, changes, and workloads that exceed a quota."""

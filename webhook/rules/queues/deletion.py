@@ -1,0 +1,200 @@
+"""Whether a Queue may be deleted: not while workloads use it, or a queue below it.
+
+A queue is in use if a PodGroup of a workload that has not finished names it, or if its status has
+allocated resources: pods without a PodGroup. If nothing in its tree is used, it is deleted, with a
+warning about the queues below: a tree is deleted queue by queue, in any order. The annotation
+`trainer-kai.dev/allow-delete: "true"` allows every deletion.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api import resources
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import ALLOW_DELETE, QUEUE
+from trainer_kai.api.quantity import Quantity, QuantityError, milli
+from trainer_kai.api.queue import QueueSpec, QueueStatus
+from trainer_kai.api.resource import Resource
+from trainer_kai.errors import FieldError
+from webhook.admission.review import FORBIDDEN
+from webhook.admission.validation_result import (
+    NO_OBJECTIONS,
+    ValidationResult,
+    denied,
+    warned,
+)
+
+__all__ = [
+    "PODGROUPS",
+    "DeletedQueue",
+    "QueueUse",
+    "SlimPodGroup",
+    "SlimPodGroupSpec",
+    "is_deletion_allowed",
+    "queues_below",
+    "validate_deletion",
+]
+
+_MAX_NAMED: Final = 5
+_NAME: Final = "metadata.name"
+
+
+class SlimPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
+    """The queue of a PodGroup."""
+
+    queue: str = ""
+
+
+class SlimPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A PodGroup, with its metadata and its queue."""
+
+    metadata: Meta
+    spec: SlimPodGroupSpec = SlimPodGroupSpec()
+
+    @property
+    def workload(self) -> Key:
+        """Return the name of its owner, or its own."""
+        meta = self.metadata
+        return Key(meta.namespace, next((it.name for it in meta.owner_references), meta.name))
+
+    @property
+    def may_be_of_trainjob(self) -> bool:
+        """Say whether a JobSet owns it: then a TrainJob of that name owns the JobSet, if any."""
+        return any(it.kind == resources.JOBSETS.kind for it in self.metadata.owner_references)
+
+
+PODGROUPS: Final = Resource(
+    resources.PODGROUPS.group,
+    resources.PODGROUPS.version,
+    resources.PODGROUPS.plural,
+    resources.PODGROUPS.kind,
+    namespaced=True,
+    struct=SlimPodGroup,
+)
+
+
+@dataclass
+class QueueUse:
+    """The PodGroups that use a queue or a queue below it, counted page by page."""
+
+    queues: frozenset[str]
+    podgroups: int = 0
+    workloads: set[Key] = field(default_factory=set)
+    problem: str = ""  # why not all PodGroups were read
+
+    def add(self, groups: Iterable[SlimPodGroup], is_finished: Callable[[Key], bool]) -> None:
+        """Count PodGroups; those of finished workloads and terminating ones do not count."""
+        for group in groups:
+            if group.spec.queue not in self.queues or group.metadata.deletion_timestamp:
+                continue
+            if not (group.may_be_of_trainjob and is_finished(group.workload)):
+                self.podgroups += 1
+                self.workloads.add(group.workload)
+
+
+class DeletedQueue(NamedTuple):
+    """A queue that is to be deleted, and what depends on it."""
+
+    name: str
+    status: QueueStatus
+    below: Sequence[str]  # all queues below it
+    namespaces: Sequence[str] = ()  # with a label that names it
+    is_default: bool = False  # the queue of TrainJobs that name none
+
+
+def is_deletion_allowed(meta: Meta) -> bool:
+    """Say whether the annotation of a queue allows its deletion in any case."""
+    return meta.annotations.get(ALLOW_DELETE) == "true"
+
+
+def queues_below(name: str, specs: Mapping[str, QueueSpec]) -> tuple[str, ...]:
+    """Return all queues below a queue, level by level, each level sorted."""
+    children: dict[str, list[str]] = {}
+    for child in sorted(specs):
+        children.setdefault(specs[child].parent_queue, []).append(child)
+    found: dict[str, None] = {}
+    level = [name]
+    while level:
+        level = [it for above in level for it in children.get(above, ()) if it not in found]
+        level = [it for it in level if it != name]
+        found.update(dict.fromkeys(level))
+    return tuple(found)
+
+
+def validate_deletion(queue: DeletedQueue, use: QueueUse) -> ValidationResult:
+    """Deny the deletion of a queue in use; warn of what a deletion leaves behind."""
+    users = tuple(_users(queue, use))
+    if users:
+        below = f" Queues below it: {_few(queue.below)}." if queue.below else ""
+        message = (
+            f"queue {queue.name} is in use: {', and '.join(users)}.{below} Delete these workloads "
+            f"or let them use another queue (label {QUEUE}) first. To delete the queue all the "
+            f"same, run: kubectl annotate queue {queue.name} {ALLOW_DELETE}=true"
+        )
+        return denied(FieldError(_NAME, message), FORBIDDEN)
+    return warned(*_warnings(queue, use)) if use.problem or _is_named(queue) else NO_OBJECTIONS
+
+
+def _users(queue: DeletedQueue, use: QueueUse) -> Iterable[str]:
+    where = f"queue {queue.name} or a queue below it" if queue.below else "it"
+    if use.podgroups:
+        many = f"{use.podgroups} PodGroups name" if use.podgroups > 1 else "1 PodGroup names"
+        least = "at least " if use.problem else ""
+        yield f"{least}{many} {where} (of {_few(sorted(map(str, use.workloads)))})"
+        return
+    allocated = _positive_amounts(queue.status.allocated)
+    if allocated:
+        yield (
+            f"pods without a PodGroup have {allocated} of {where} (status.allocated; if they ended "
+            "just now, try again in a few seconds)"
+        )
+
+
+def _is_named(queue: DeletedQueue) -> bool:
+    return bool(queue.below or queue.namespaces or queue.is_default)
+
+
+def _warnings(queue: DeletedQueue, use: QueueUse) -> Iterable[FieldError]:
+    if use.problem:
+        yield FieldError(
+            _NAME,
+            f"queue {queue.name} is deleted without a complete check of the PodGroups that name it "
+            f"({use.problem}). If some do, their pods wait until the queue exists again",
+        )
+    if queue.below:
+        yield FieldError(
+            _NAME,
+            f"the queues below {queue.name} take no pods until it exists again: delete them too, "
+            f"or give them another parent ({_few(queue.below)})",
+        )
+    if queue.namespaces:
+        yield FieldError(
+            _NAME,
+            f"the label {QUEUE} of namespaces names queue {queue.name}, and TrainJobs that name no "
+            f"queue wait there: change the label ({_few(queue.namespaces)})",
+        )
+    if queue.is_default:
+        yield FieldError(
+            _NAME,
+            f"{queue.name} is the default queue: workloads that name no queue wait until it exists "
+            "again",
+        )
+
+
+def _positive_amounts(amounts: Mapping[str, Quantity]) -> str:
+    return ", ".join(f"{amounts[it]} {it}" for it in sorted(amounts) if _is_positive(amounts[it]))
+
+
+def _is_positive(quantity: Quantity) -> bool:
+    try:
+        return milli(quantity) > 0
+    except QuantityError:
+        return False
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMED
+    return f"{', '.join(names[:_MAX_NAMED])}{f' and {more} more' if more > 0 else ''}"
