@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -16,8 +15,6 @@ from e2e.fixtures.installation import WebhookInstallation
 from e2e.fixtures.podgroups import QUEUE
 from e2e.fixtures.processes import WEBHOOK, running
 from e2e.fixtures.queues import deployment, grant_queue_use, queue
-
-NO_QUOTA: Final = {it: {"quota": 0, "limit": -1} for it in ("gpu", "cpu", "memory")}
 
 
 @pytest.fixture
@@ -147,24 +144,14 @@ async def test_labels_of_a_deployment_are_checked(cluster: Cluster, own_namespac
 async def of_kai(
     webhook_installation: WebhookInstallation, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
-    """Return the chain with a webhook beside a KAI, and default queues without a quota."""
-    cluster, queues = webhook_installation.cluster, ("default-queue", "default-parent-queue")
-    before = [await cluster.api.get(QUEUES, None, name) for name in queues]
-    for name in queues:
-        await _set_resources(cluster, name, NO_QUOTA)
+    """Return the chain with a webhook beside a KAI."""
     await webhook_installation.webhook.stop()
     folder, settings = tmp_path_factory.mktemp("of-kai"), {"TRAINER_KAI_MODE": "external"}
     try:
-        async with running(cluster, WEBHOOK, folder, settings):
-            yield cluster
+        async with running(webhook_installation.cluster, WEBHOOK, folder, settings):
+            yield webhook_installation.cluster
     finally:
-        for name, obj in zip(queues, before, strict=True):
-            await _set_resources(cluster, name, obj["spec"]["resources"])
         await webhook_installation.webhook.start()
-
-
-async def _set_resources(cluster: Cluster, name: str, resources: Any) -> None:
-    await cluster.api.merge(QUEUES, None, name, {"spec": {"resources": resources}})
 
 
 async def test_a_deployment_without_a_label_is_warned_about_beside_kai(
