@@ -20,8 +20,10 @@ KAI: Final = "kai.scheduler"
 KUBEFLOW: Final = "kubeflow.org"
 KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
+LEADER_WORKER_SET: Final = "leaderworkerset.x-k8s.io"
 NODE_TOPOLOGY: Final = "topology.node.k8s.io"
 POLICY: Final = "policy"
+RAY: Final = "ray.io"
 RBAC: Final = "rbac.authorization.k8s.io"
 RESOURCE: Final = "resource.k8s.io"
 RUN_AI: Final = "scheduling.run.ai"
@@ -123,6 +125,7 @@ RAY_NODE_TYPE: Final = "ray.io/node-type"
 NOTEBOOK_STOPPED: Final = "kubeflow-resource-stopped"  # annotation: the notebook has no pod
 
 # Other schedulers and queues.
+KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"

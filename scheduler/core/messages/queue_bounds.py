@@ -19,7 +19,6 @@ _Bounds: TypeAlias = Sequence[QueueBoundExceeded]
 
 _LIMIT: Final = "limit"
 _QUOTA: Final = "quota"
-_PREEMPTIBLE: Final = "kai.scheduler/preemptibility: preemptible"
 _UNITS: Final = {ResourceKind.CPU: (1, "millicores"), ResourceKind.MEMORY: (10**6, "megabytes")}
 _LOOKS_LIKE_OTHER_UNIT: Final = 1000  # a smaller number was probably meant as cores, or as GiB
 
@@ -38,7 +37,9 @@ def queue_bound_message(
     )
     ways = ["the PodGroup requests less"] if never else []
     if field == _QUOTA:
-        preemptible = f"the PodGroup becomes preemptible (label {_PREEMPTIBLE})"
+        preemptible = (
+            "the PodGroup becomes preemptible (label kai.scheduler/preemptibility: preemptible)"
+        )
         ways = [preemptible, "it names another queue with enough quota", *ways]
     when = "It can never start unless" if never else "It can start when"
     exceeded = exceeded_bounds(snapshot, reason, details)

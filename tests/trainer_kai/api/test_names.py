@@ -19,7 +19,7 @@ PRODUCT = [
     if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ROOMS
 ]
 
-_QUALIFIED = re.compile(r"(?:[a-z0-9-]+\.)+(?:ai|com|dev|io|org|scheduler)(?:/[A-Za-z0-9._-]*)?")
+_QUALIFIED = re.compile(r"(?:[a-z0-9-]+\.)+(?:ai|com|dev|io|org|scheduler)\b(?:/[A-Za-z0-9._-]*)?")
 _WORDS = re.compile(r"[a-z]+")  # such as cpu or policy: no name of ours, wherever it is spelled
 
 
@@ -44,6 +44,7 @@ CASES: list[Case[str, list[str]]] = [
     Case("a docstring only speaks of it", '"""kai.scheduler/queue"""', []),
     Case("a word is no name", 'X = "cpu", "policy"', []),
     Case("an address is no name", 'X = "https://kubernetes.io/docs"', []),
+    Case("a field is no name", 'X = "spec.schedulerName="', []),
     Case("a content type is no name", 'X = "application/json"', []),
 ]
 

@@ -10,7 +10,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from trainer_kai.api.names import BATCH, JOBSET, KAI, KUEUE, KUEUE_QUEUE, RUN_AI, SCHEDULER_NAME
+from trainer_kai.api.names import (
+    BATCH,
+    JOBSET,
+    KAI,
+    KUEUE,
+    KUEUE_QUEUE,
+    RUN_AI,
+    SCHEDULER_NAME,
+    TRAINER,
+)
 from trainer_kai.api.resource import Resource
 from trainer_kai.cli.commands.migrate.workloads import CLUSTER
 from trainer_kai.cli.input.documents import Document
@@ -26,15 +35,15 @@ _PAGE: Final = 500
 _OURS: Final = Selection(fields=f"spec.schedulerName={SCHEDULER_NAME}")
 _OF_KUEUE: Final = Selection(labels=KUEUE_QUEUE)
 _RUNTIMES: Final = (
-    "trainingruntimes.trainer.kubeflow.org",
-    "clustertrainingruntimes.trainer.kubeflow.org",
+    f"trainingruntimes.{TRAINER}",
+    f"clustertrainingruntimes.{TRAINER}",
 )
 _KUEUE_PLURALS: Final = (
     *("clusterqueues", "cohorts", "localqueues", "workloadpriorityclasses", "resourceflavors"),
     *("topologies", "admissionchecks", "provisioningrequestconfigs", "multikueueconfigs"),
     "multikueueclusters",
 )
-_TRAINJOBS: Final = "trainjobs.trainer.kubeflow.org"
+_TRAINJOBS: Final = f"trainjobs.{TRAINER}"
 
 
 class _Page(msgspec.Struct, frozen=True):

@@ -13,10 +13,14 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import (
+    APPS,
+    KUBEFLOW,
     LAST_APPLIED,
+    LEADER_WORKER_SET,
     PREEMPTIBILITY,
     PRIORITY_CLASS_NAME,
     QUEUE,
+    RAY,
     SCHEDULER_NAME,
 )
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, RUNTIMES, TRAINJOBS
@@ -64,12 +68,12 @@ WORKLOAD_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
         (it.group, it.kind): Workload
         for it in (CLUSTER_RUNTIMES, RUNTIMES, TRAINJOBS, JOBSETS, JOBS, PODS)
     },
-    ("apps", "Deployment"): Workload,
-    ("apps", "StatefulSet"): Workload,
-    ("kubeflow.org", "Notebook"): Workload,
-    ("ray.io", "RayJob"): Workload,
-    ("ray.io", "RayCluster"): Workload,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): Workload,
+    (APPS, "Deployment"): Workload,
+    (APPS, "StatefulSet"): Workload,
+    (KUBEFLOW, "Notebook"): Workload,
+    (RAY, "RayJob"): Workload,
+    (RAY, "RayCluster"): Workload,
+    (LEADER_WORKER_SET, "LeaderWorkerSet"): Workload,
 }
 
 

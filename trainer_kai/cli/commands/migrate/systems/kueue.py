@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import KUEUE, KUEUE_QUEUE, PREEMPTIBILITY, QUEUE
+from trainer_kai.api.names import KUEUE, KUEUE_PRIORITY_CLASS, KUEUE_QUEUE, PREEMPTIBILITY, QUEUE
 from trainer_kai.api.resources import NAMESPACES, PRIORITY_CLASSES, TOPOLOGIES, TRAINJOBS
 from trainer_kai.cli.commands.migrate.migration import (
     FieldRule,
@@ -37,7 +37,6 @@ from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = ["plan_kueue"]
 
-_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 _DEFAULT: Final = "default"  # the LocalQueue of workloads that name none
 _ALL_USERS: Final = "system:authenticated"
 _NON_PREEMPTIBLE: Final = 100
@@ -205,9 +204,12 @@ def _add_workloads(migration: Migration, objects: Mapping[str, list[ReadObject[A
                 path = f"metadata.labels[{KUEUE_QUEUE}]"
                 migration.by_hand.append(MigrationNote(it.name, path, message))
                 continue
-            priority = labels.get(_PRIORITY, "")
+            priority = labels.get(KUEUE_PRIORITY_CLASS, "")
             new = new_labels(
-                spec.cluster_queue, (KUEUE_QUEUE, _PRIORITY), priority, values.get(priority, 0)
+                spec.cluster_queue,
+                (KUEUE_QUEUE, KUEUE_PRIORITY_CLASS),
+                priority,
+                values.get(priority, 0),
             )
             add = relabel_trainjob if kind == TRAINJOBS.kind else relabelled_other
             add(migration, it, new)
