@@ -41,7 +41,7 @@ async def while_restarting(
 async def _keep_running(process: ProductProcess, say: Say) -> NoReturn:
     ends_s: deque[float] = deque(maxlen=_LOOP_COUNT)
     while True:
-        if process.process.identity is None:
+        if process.process.exit_status is not None:
             ends_s.append(time.monotonic())
             if len(ends_s) == _LOOP_COUNT and ends_s[-1] - ends_s[0] <= _LOOP_S:
                 raise ProgramDied(_crash_loop(process.process))
@@ -69,5 +69,5 @@ def _crash_loop(process: Process) -> str:
 
 
 def _exit_words(process: Process) -> str:
-    status = process.exit_status or 0
+    status = process.exit_status or 0  # it has ended
     return f"exit status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"

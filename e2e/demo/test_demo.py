@@ -186,7 +186,7 @@ async def _run(folder: Path) -> _Run:
                 await demo.read("  kill -9 ")  # the last line of what can be tried
                 for name in _KILLED:
                     demo.kill(name)
-                    await demo.read(f"{name} is ready again")
+                await demo.read(*(f"{name} is ready again" for name in _KILLED))
                 await _try_the_page(note)
                 process.terminate()
                 await demo.read("\0")  # to its end
