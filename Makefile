@@ -15,7 +15,7 @@ SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml
 
 .DEFAULT_GOAL := help
 .PHONY: setup demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
-.PHONY: chain durations lock image-test image-release clean help
+.PHONY: chain recording durations lock image-test image-release clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -33,6 +33,9 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 
 demo: chain ## run TrainJobs on a real control plane on this machine; HOLD=1 keeps it
 	$(PY) -m e2e.demo $(if $(HOLD),--hold)
+
+recording: chain ## run the demo and write docs/demo.svg from it
+	$(PY) -m e2e.demo --recording docs/demo.svg
 
 test: unit e2e ## all tests; the first run builds the real control plane, which takes minutes
 

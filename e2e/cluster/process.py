@@ -43,6 +43,11 @@ class Process:
             return None
         return identify(self._running.pid)
 
+    @property
+    def exit_status(self) -> int | None:
+        """Return the exit status of the last run, negative for a signal; None while it runs."""
+        return None if self._running is None else self._running.poll()
+
     def start(self) -> None:
         """Run the program, appending to its log; a second call while it runs is a mistake."""
         if self.identity is not None:

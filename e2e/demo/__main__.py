@@ -1,9 +1,10 @@
 """Show the main job on a local real chain: `make demo`.
 
-Two teams own four nodes, and a third borrows them while they are idle. What fits starts, whole;
-a TrainJob that does not fit waits, and shows why; the third team is evicted; a place is reserved
-for the launcher of a DeepSpeed job. It ends by itself, with everything Complete. With
-`--hold` the chain then stays until Ctrl-C, or until the process is terminated.
+Two teams share four nodes, and guests use them over their quota while they are idle. A TrainJob
+that fits starts; one that does not fit waits, and shows why; the guests are evicted; a place is
+reserved for the launcher of a DeepSpeed job. The demo ends by itself, with everything Complete.
+With `--hold` the chain then stays until Ctrl-C, or until the demo is terminated. A process of ours
+that ends meanwhile is started again.
 """
 
 import argparse
@@ -14,8 +15,9 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, NoReturn
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
 
 from rich.console import Console
 
@@ -28,8 +30,10 @@ from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.timeline import Gap, Timeline
 from e2e.cluster.toolchain import BuildError
+from e2e.demo.recording import picture
+from e2e.demo.restarts import while_restarting
 from e2e.demo.scenario import ACTS, LATE, NAMESPACE, TEAMS, TENANTS, DemoTrainJob
-from e2e.demo.screen import Screen, show_ended
+from e2e.demo.screen import Frame, Screen, show_ended
 from e2e.demo.status_rows import Ended, ended, is_over, nodes_of, rows_of
 from e2e.fixtures.install import PODGROUPS, apply, install
 from e2e.fixtures.processes import (
@@ -46,8 +50,8 @@ _PIPED_WIDTH: Final = 110
 _PATIENCE_S: Final = 90.0
 _BEGUN: Final = ("grouping begins", "scheduling begins")  # a first leader waits for others
 _SCENE: Final = """\
-       4 nodes with 8 GPUs each. team-a is owed 16 of them and may not have more;
-       team-b is owed 16 and may have whatever is idle; guests are owed nothing, and may as well.
+       4 nodes with 8 GPUs each. Queue team-a has a quota of 16 GPU and the same limit; queue
+       team-b has a quota of 16 GPU and no limit; queue guests has a quota of 0 and no limit.
 """
 _TO_TRY: Final = """
 Everything stays up until Ctrl-C, or `kill {pid}`. In another shell:
@@ -58,7 +62,7 @@ Everything stays up until Ctrl-C, or `kill {pid}`. In another shell:
   {kubectl} get podgroups
   {kubectl} describe podgroup -l jobset.sigs.k8s.io/jobset-name={waits}
 
-A TrainJob of your own, and what the scheduler would do with all that is there:
+A TrainJob of your own, and what the scheduler would do with all TrainJobs:
 
   {kubectl} apply -f e2e/demo/yours.yaml
   .venv/bin/trainer-kai why yours
@@ -69,31 +73,64 @@ A TrainJob of your own, and what the scheduler would do with all that is there:
 What our processes log (also webhook and podgrouper):
 
   .venv/bin/python -m e2e.cluster logs demo scheduler
+
+A process that ends is started again, and running TrainJobs go on. A process that ends three times
+within a minute ends the demo:
+
+  kill -9 {scheduler}
 """
+_TITLE: Final = "make demo: six TrainJobs of three queues on 4 nodes with 8 GPUs each"
 
 
-async def show(console: Console, *, hold: bool) -> bool:
-    """Bring the chain up, submit, watch, and say what was seen; whether all is Complete."""
+class Wishes(NamedTuple):
+    """What the caller of the demo wants besides."""
+
+    hold: bool = False
+    recording: Path | None = None
+
+
+async def show(console: Console, wishes: Wishes) -> bool:
+    """Bring the chain up and perform on it; whether all TrainJobs are Complete."""
     _end_on_signal()
     console.print("[bold]A real Kubeflow Trainer control plane on this machine[/]")
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
     async with running_cluster(options) as cluster:
         await cluster.add_nodes(4, NodeShape(gpus=8))
         async with _run_processes(cluster) as processes:
-            for queue in TEAMS:
-                await apply(cluster, queue)
-            for name in TENANTS:
-                await grant_queue_use(cluster, name, NAMESPACE)
-            console.print("       webhook, podgrouper and scheduler are at work")
-            console.print(_SCENE, highlight=False)
-            async with cluster.timeline(TRAINJOBS, PODS, PODGROUPS) as seen:
-                took_s = await _play(cluster, seen, console, processes)
-            is_well = _conclude(console, ended(seen.history()), took_s)
-            if not is_well:
-                cluster.keep_logs()
-            if hold:
-                await _hold(cluster, console, processes)
-            return is_well
+            names = ", ".join(f"{it.process.name} (process {it.pid})" for it in processes)
+            _say(console, f"running: {names}")
+            return await while_restarting(
+                _perform(cluster, console, processes, wishes),
+                processes,
+                lambda line: _say(console, line),
+            )
+
+
+def _say(console: Console, line: str) -> None:
+    """Print a line below the steps of the start."""
+    console.print(f"       {line}", highlight=False, soft_wrap=True)
+
+
+async def _perform(
+    cluster: Cluster, console: Console, processes: Sequence[ProductProcess], wishes: Wishes
+) -> bool:
+    """Submit, watch and show the result, until all is over and nothing is held."""
+    for queue in TEAMS:
+        await apply(cluster, queue)
+    for name in TENANTS:
+        await grant_queue_use(cluster, name, NAMESPACE)
+    console.print(_SCENE, highlight=False)
+    async with cluster.timeline(TRAINJOBS, PODS, PODGROUPS) as seen:
+        frames = await _play(cluster, seen, console)
+    result = ended(seen.history())
+    is_well = _conclude(console, result, frames[-1].after_s)
+    if not is_well:
+        cluster.keep_logs()
+    elif wishes.recording:
+        wishes.recording.write_text(picture(frames, result, _TITLE))
+    if wishes.hold:
+        await _hold(cluster, console, processes[-1])
+    return is_well
 
 
 def _end_on_signal() -> None:
@@ -136,33 +173,28 @@ def _check(processes: Iterable[ProductProcess]) -> None:
         process.process.check()
 
 
-async def _play(
-    cluster: Cluster, seen: Timeline, console: Console, processes: Sequence[ProductProcess]
-) -> float:
-    """Submit one act after the other and show it, until all is over; how long that took."""
+async def _play(cluster: Cluster, seen: Timeline, console: Console) -> list[Frame]:
+    """Submit one act after the other and show it, until all is over; return what was shown."""
     acts = [*ACTS]
     count = sum(len(act.tasks) for act in acts)
-    began_s = time.monotonic()
-    with Screen(console, began_s) as screen:
-        try:
+    with Screen(console, time.monotonic()) as screen:
+        with suppress(TimeoutError):  # the result then shows what is not Complete
             async for state in seen.follow(lambda now: is_over(now, count), _PATIENCE_S):
                 while acts and all(nodes_of(state, job) for job in acts[0].after_scheduled):
                     await _submit(cluster, console, acts.pop(0).tasks)
                 screen.show(rows_of(state))
-        except TimeoutError:
-            _check(processes)  # it may be why
         screen.show(rows_of(seen.state))
-    return time.monotonic() - began_s
+    return screen.frames
 
 
 async def _submit(cluster: Cluster, console: Console, tasks: Sequence[DemoTrainJob]) -> None:
     for job, words in tasks:
         await cluster.api.create(job.trainjob())
-        console.print(f"       TrainJob {job.name}: {words}", highlight=False)
+        _say(console, f"TrainJob {job.name}: {words}")
 
 
 def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
-    """Say what became of everything; whether it is what should."""
+    """Show what became of the TrainJobs; whether all are Complete."""
     show_ended(console, rows)
     missing = [f"{row.job} ({row.state})" for row in rows if row.state != "Complete"]
     if missing:
@@ -178,24 +210,22 @@ def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
     return True
 
 
-async def _hold(
-    cluster: Cluster, console: Console, processes: Sequence[ProductProcess]
-) -> NoReturn:
+async def _hold(cluster: Cluster, console: Console, scheduler: ProductProcess) -> NoReturn:
     """Leave everything up, with a TrainJob that waits, until we are to end."""
     await _submit(cluster, console, [LATE])
-    snapshot = processes[-1].ready_url.replace("/readyz", "/snapshot")
+    snapshot = scheduler.ready_url.replace("/readyz", "/snapshot")
     words = _TO_TRY.format(
         pid=os.getpid(),
         kubeconfig=shlex.quote(str(cluster.kubeconfig)),
         kubectl=shlex.quote(str(ensure_built().program("kubectl"))),
         waits=LATE.submission.name,
         snapshot=snapshot,
+        scheduler=scheduler.pid,
     )
     console.print(words, highlight=False, soft_wrap=True)
     while True:
         for program in cluster.processes:
             program.check()
-        _check(processes)
         await asyncio.sleep(0.5)
 
 
@@ -203,13 +233,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run the demo; Ctrl-C ends it and everything it started."""
     parser = argparse.ArgumentParser(prog="python -m e2e.demo", description=__doc__)
     parser.add_argument("--hold", action="store_true", help="stay up until Ctrl-C or SIGTERM")
-    hold: bool = parser.parse_args(arguments).hold
+    parser.add_argument("--recording", type=Path, help="write the run to this SVG file")
+    wishes = Wishes(**vars(parser.parse_args(arguments)))
     try:
         ensure_built()  # outside the event loop, which would keep Ctrl-C from it
         width = None if sys.stdout.isatty() else _PIPED_WIDTH
-        return 0 if asyncio.run(show(Console(width=width), hold=hold)) else 1
+        return 0 if asyncio.run(show(Console(width=width), wishes)) else 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        return 0 if hold else 130
+        return 0 if wishes.hold else 130
     except (ApiError, BuildError, Gap, ProgramDied, TimeoutError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

@@ -11,7 +11,7 @@ __all__ = ["ACTS", "LATE", "NAMESPACE", "TEAMS", "TENANTS", "DemoStep", "DemoTra
 
 
 class DemoTrainJob(NamedTuple):
-    """A TrainJob, and what a spectator has to know about it."""
+    """A TrainJob, and what is printed about it."""
 
     submission: Submission
     words: str
@@ -69,7 +69,7 @@ ACTS: Final = (
         ("night",), (DemoTrainJob(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),)
     ),
     DemoStep(
-        ("llm",),  # nothing is idle any more: moe must be given back what guests have
+        ("llm",),  # no node is idle: for moe the TrainJob of guests is evicted
         (
             DemoTrainJob(
                 _MOE, "DeepSpeed, 2 nodes with 4 GPUs, and a launcher once those are Ready"
@@ -86,5 +86,5 @@ ACTS: Final = (
     ),
 )
 LATE: Final = DemoTrainJob(
-    _torch("big", "team-a", 3, "5s"), "3 nodes with 8 GPUs: more than team-a may"
+    _torch("big", "team-a", 3, "5s"), "3 nodes with 8 GPUs: more than the limit of team-a"
 )

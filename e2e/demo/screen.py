@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich import box
 from rich.console import Console
@@ -12,27 +12,36 @@ from rich.table import Table
 
 from e2e.demo.status_rows import Ended, Row
 
-__all__ = ["Screen", "show_ended"]
+__all__ = ["Frame", "Screen", "ended_table", "live_table", "show_ended"]
 
 _STYLES = {
     "waits": "yellow",
     "starts": "cyan",
     "runs": "green",
-    "leaves": "magenta",
+    "evicted": "magenta",
     "Failed": "red",
 }
-_LONG = ("and was told", "because")
+_NODES_WIDTH = 15  # two names a line
+_LONG = ("message", "nodes")
+
+
+class Frame(NamedTuple):
+    """All rows at a moment, so many seconds after the first submission."""
+
+    after_s: float
+    rows: tuple[Row, ...]
 
 
 class Screen:
-    """Shows rows; `with` begins and ends it."""
+    """Shows rows, and remembers them; `with` begins and ends it."""
 
     def __init__(self, console: Console, began_s: float) -> None:
         self.console = console
+        self.frames: list[Frame] = []
         self._began_s = began_s
         self._shown: dict[str, Row] = {}
         self._live = (
-            Live(_table(()), console=console, refresh_per_second=10, transient=True)
+            Live(live_table(()), console=console, refresh_per_second=10, transient=True)
             if console.is_terminal
             else None
         )
@@ -52,9 +61,10 @@ class Screen:
             self._live.stop()
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show how everything is now."""
+        """Show the rows of now."""
+        self.frames.append(Frame(time.monotonic() - self._began_s, tuple(rows)))
         if self._live:
-            self._live.update(_table(rows))
+            self._live.update(live_table(rows))
             return
         for row in rows:
             if self._shown.get(row.job) != row:
@@ -62,24 +72,31 @@ class Screen:
                 self._say(row)
 
     def _say(self, row: Row) -> None:
-        after_s = time.monotonic() - self._began_s
         pods = f"stage {row.stage}, {row.pods} pods" if row.is_under_way else ""
-        line = f"{after_s:5.1f} s  {row.job:<5}  {row.state:<8}  {pods:<21}  {row.reason}"
+        after_s = self.frames[-1].after_s
+        line = f"{after_s:5.1f} s  {row.job:<5}  {row.state:<8}  {pods:<21}  {row.message}"
         self.console.print(line.rstrip(), highlight=False, soft_wrap=True)
 
 
 def show_ended(console: Console, rows: Sequence[Ended]) -> None:
     """Show what became of TrainJobs."""
-    table = _headed("TrainJob", "queue", "waited", "and was told", "ran on", "is")
+    table = ended_table(rows)
     table.box = box.ROUNDED if console.is_terminal else None
-    for row in rows:
-        table.add_row(*row)
     console.print()
     console.print(table)
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = _headed("TrainJob", "queue", "stage", "pods", "state", "because")
+def ended_table(rows: Sequence[Ended]) -> Table:
+    """Return a table of what became of TrainJobs."""
+    table = _headed("TrainJob", "queue", "waited", "evicted", "message", "nodes", "state")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def live_table(rows: Sequence[Row]) -> Table:
+    """Return a table of TrainJobs at one moment."""
+    table = _headed("TrainJob", "queue", "stage", "pods", "state", "message")
     table.expand = True  # else its width changes with every row
     for row in rows:
         table.add_row(*row, style=_STYLES.get(row.state, ""))
@@ -89,5 +106,11 @@ def _table(rows: Sequence[Row]) -> Table:
 def _headed(*headings: str) -> Table:
     table = Table(box=box.ROUNDED)
     for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading not in _LONG)
+        table.add_column(
+            heading,
+            overflow="fold",
+            no_wrap=heading not in _LONG,
+            ratio=1 if heading == "message" else None,  # it gets the rest of an expanded table
+            max_width=_NODES_WIDTH if heading == "nodes" else None,
+        )
     return table

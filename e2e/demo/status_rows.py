@@ -1,4 +1,8 @@
-"""The state of TrainJobs as rows: while they run, and at the end. Pure."""
+"""The state of TrainJobs as rows: while they run, and at the end. Pure.
+
+A TrainJob waits from its submission, its eviction or the end of a stage until a pod of its current
+stage is on a node. `waited` is the sum of these times.
+"""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +20,8 @@ _ENDS = ("Complete", "Failed")
 _RESERVED = "trainer-kai.dev/reserved"
 _STAGE = "trainer-kai.dev/stage"
 _RECORD = "trainer-kai.dev/evicted-by"
-_SUBGROUPS = "leaves"
+_EVICTED = "evicted"
+_WAITING = ("accepted", "waits", _EVICTED)
 
 
 class Row(NamedTuple):
@@ -27,11 +32,11 @@ class Row(NamedTuple):
     stage: str
     pods: str
     state: str
-    reason: str
+    message: str
 
     @property
     def is_under_way(self) -> bool:
-        """Say whether it has groups and has not ended."""
+        """Say whether it has PodGroups and has not ended."""
         return self.pods != "-"
 
 
@@ -41,6 +46,7 @@ class Ended(NamedTuple):
     job: str
     queue: str
     waited: str
+    evicted: str
     message: str
     nodes: str
     state: str
@@ -49,31 +55,40 @@ class Ended(NamedTuple):
 class _JobHistory:
     """A TrainJob from its first moment on."""
 
-    def __init__(self, came_s: float) -> None:
-        self._came_s = came_s
-        self._placed_s: float | None = None
+    def __init__(self) -> None:
+        self._waited_s = 0.0
+        self._waits_since_s: float | None = None
+        self._evictions = 0
+        self._state = ""
         self._message = ""
         self._nodes: set[str] = set()
 
     def see(self, at_s: float, row: Row, nodes: Sequence[str]) -> None:
-        """Take note of how it is at a moment."""
+        """Take note of the TrainJob at a moment."""
         self._row = row
-        if row.state == _SUBGROUPS or not self._message:
-            self._message = row.reason
+        is_evicted_now = row.state == _EVICTED and self._state != _EVICTED
+        self._evictions += is_evicted_now
+        if is_evicted_now or not self._message:
+            self._message = row.message
+        self._state = row.state
         self._nodes.update(nodes)
-        if nodes and self._placed_s is None:
-            self._placed_s = at_s
+        self._count_wait(at_s, is_waiting=row.state in _WAITING)
+
+    def _count_wait(self, at_s: float, *, is_waiting: bool) -> None:
+        if self._waits_since_s is not None:
+            self._waited_s += at_s - self._waits_since_s
+        self._waits_since_s = at_s if is_waiting else None
 
     def end(self) -> Ended:
-        """Return what became of it."""
-        row = self._row
-        waited = "-" if self._placed_s is None else f"{self._placed_s - self._came_s:.1f} s"
-        nodes = ", ".join(sorted(self._nodes)) or "-"
-        return Ended(row.job, row.queue, waited, self._message or "-", nodes, row.state)
+        """Return what became of the TrainJob."""
+        row, nodes = self._row, ", ".join(sorted(self._nodes)) or "-"
+        evicted = f"{self._evictions}" if self._evictions else "-"
+        waited = f"{self._waited_s:.1f} s"
+        return Ended(row.job, row.queue, waited, evicted, self._message or "-", nodes, row.state)
 
 
 class _PodGroupStatus(NamedTuple):
-    """A group with its pods."""
+    """A PodGroup with its pods."""
 
     group: Obj
     pods: list[Obj]
@@ -103,17 +118,17 @@ class _PodGroupStatus(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Return why it waits; "" where it does not."""
+        """Return why the PodGroup waits, or ""."""
         conditions = self.group.get("status", {}).get("schedulingConditions") or ()
         last = [it["reasons"][-1] for it in conditions if it.get("reasons")]
         return f"{last[-1]['reason']}: {last[-1]['message']}" if last else ""
 
     @property
     def reserved(self) -> str:
-        """Return what is held for pods that are still to come."""
+        """Return which nodes have places that are reserved for expected pods."""
         reserved_places = json.loads(self.group["metadata"]["annotations"].get(_RESERVED) or "{}")
         return "; ".join(
-            f"a place on {' and '.join(it['nodes'])} is held for its "
+            f"a place on {' and '.join(it['nodes'])} is reserved for its "
             f"{podset.rpartition('-replica-')[0]}"
             for podset, it in reserved_places.items()
         )
@@ -146,7 +161,7 @@ def ended(history: Sequence[Moment]) -> list[Ended]:
     stories: dict[str, _JobHistory] = {}
     for moment, state in replay(history):
         for row in rows_of(state):
-            story = stories.setdefault(row.job, _JobHistory(moment.at_s))
+            story = stories.setdefault(row.job, _JobHistory())
             story.see(moment.at_s, row, nodes_of(state, row.job))
     return [story.end() for story in stories.values()]
 
@@ -159,17 +174,17 @@ def _row(state: State, job: Obj) -> Row:
         return Row(name, queue, "-", "-", _end(job) or "accepted", "")
     last = parts[0].stage[1]
     if record and not _end(job):
-        return Row(name, queue, "-", "-", _SUBGROUPS, json.loads(record)["why"])
+        return Row(name, queue, "-", "-", _EVICTED, json.loads(record)["why"])
     if _end(job):
         return Row(name, queue, f"{last}/{last}", "-", _end(job), "")
     level = min((part.stage[0] for part in parts if not part.is_over), default=last)
     now = [part for part in parts if part.stage[0] == level]
     placed, needed = sum(part.placed for part in now), sum(part.needed for part in now)
-    going = "runs" if placed >= needed else "starts" if placed else "waits"
+    now_is = "runs" if placed >= needed else "starts" if placed else "waits"
     reasons = [part.reason for part in now if part.reason and not placed]
-    held = [part.reserved for part in now if part.reserved and placed < needed]
-    why = "; ".join(reasons or held)
-    return Row(name, queue, f"{level}/{last}", f"{placed} of {needed}", going, why)
+    reserved = [part.reserved for part in now if part.reserved and placed < needed]
+    why = "; ".join(reasons or reserved)
+    return Row(name, queue, f"{level}/{last}", f"{placed} of {needed}", now_is, why)
 
 
 def _podgroup_statuses(state: State, job: str) -> list[_PodGroupStatus]:

@@ -1,10 +1,13 @@
-"""The demo is the first thing a newcomer runs: it ends well, says what is so, leaves nothing."""
+"""The demo ends well, also with killed processes; what it says is true; it leaves nothing."""
 
 import asyncio
+import os
 import re
+import signal
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +17,7 @@ from aiohttp import ClientError
 from e2e.cluster.api import Api
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.commands import credentials
+from e2e.cluster.kubeconfig import ADMIN
 from e2e.cluster.process_identity import Identity
 from e2e.cluster.registry import Note
 from e2e.cluster.resources import PODS, TRAINJOBS
@@ -21,15 +25,23 @@ from e2e.cluster.tether import tethered
 from e2e.cluster.timeline import Gap, Moment, Timeline, replay
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import PODGROUP
+from tests.support.repository import ROOT
 from trainer_kai.api.names import JOBSET_NAME
 
 _JOBS = ("night", "llm", "moe", "tune", "sft", "eval")
 _RESERVED = "trainer-kai.dev/reserved"
 _EVICTED_BY = "trainer-kai.dev/evicted-by"
+_KILLED = ("webhook", "podgrouper", "scheduler")  # while the demo is held
+_MIDDLE = (  # of the play: night was evicted, and both wait with a reason
+    "moe    starts",
+    "sft    waits     stage 1/1, 0 of 1 pods  ExceedsLimit",
+    "eval   waits     stage 1/1, 0 of 1 pods  NoCapacity",
+)
+_PAGE = ROOT / "docs" / "demo.md"
 
 
 class _Run(NamedTuple):
-    """What came of a demo: what it said, what happened on its chain, and who took part."""
+    """A demo that ended: its output, what happened on its chain, and its processes."""
 
     status: int | None
     text: str
@@ -40,7 +52,7 @@ class _Run(NamedTuple):
 async def test_the_demo_ends_with_everything_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Piped, it is plain text; who waited was told why, and nobody is left."""
+    """Piped, it is plain text; a process that is killed is started again; no process is left."""
     (tmp_path / "chain").symlink_to(ensure_built().folder.parent)
     monkeypatch.setenv("TRAINER_KAI_CACHE", str(tmp_path))
     run = await _run(tmp_path / "clusters" / "demo")
@@ -51,20 +63,22 @@ async def test_the_demo_ends_with_everything_complete(
         assert re.search(rf"^ {job} .* Complete *$", run.text, re.MULTILINE), run.text
     [took_s] = re.findall(r"All 6 TrainJobs are Complete after ([0-9.]+) s", run.text)
     assert float(took_s) <= 90
-    assert re.search(r" night +leaves +default/moe gets its resources", run.text), run.text
+    assert re.search(r" night +evicted +default/moe gets its resources", run.text), run.text
     assert _was_nominated(run.moments, "moe", at_the_cost_of="night")
     assert "ExceedsLimit" in _messages(run.moments, "sft")
     assert "NoCapacity" in _messages(run.moments, "eval")
     _check_the_launcher(run.moments)
     assert len(run.processes) == 7
-    assert [who for who in run.processes if who.alive] == []
+    _check_waits(run)
+    assert run.text.count("signal SIGKILL; it is started again") == 1 + len(_KILLED), run.text
+    assert [it for it in run.processes if it.alive] == []
     assert list((tmp_path / "clusters").iterdir()) == []
 
 
 def _was_nominated(moments: Iterable[Moment], job: str, *, at_the_cost_of: str) -> bool:
-    """Look for when its pods had nodes to come to, none was there yet, and another was to leave.
+    """Look for a moment at which its pods are nominated, none is bound, and the victim is evicted.
 
-    It may last too short a time to be told in a verdict.
+    It may be too short for a condition.
     """
     for _, state in replay(sorted(moments, key=lambda it: it.version)):
         mine = [
@@ -84,21 +98,21 @@ def _was_nominated(moments: Iterable[Moment], job: str, *, at_the_cost_of: str) 
 
 
 def _check_the_launcher(moments: Iterable[Moment]) -> None:
-    """Its node was held for it before it was made, and is where it ran."""
-    held, ran_on = "", ""
+    """See that the launcher ran on the place that was reserved for it before it existed."""
+    reserved, ran_on = "", ""
     for moment, state in replay(sorted(moments, key=lambda it: it.version)):
         if moment.key.resource == PODGROUPS and moment.key.name.startswith("pg-moe-"):
             reserved_places = moment.obj["metadata"]["annotations"].get(_RESERVED, "")
             launchers = [key for key in state if key.name.startswith("moe-launcher-")]
-            held = reserved_places if reserved_places and not launchers else held
+            reserved = reserved_places if reserved_places and not launchers else reserved
         if moment.key.name.startswith("moe-launcher-"):
             ran_on = moment.obj["spec"].get("nodeName", ran_on)
     assert ran_on
-    assert f'"launcher-replica-0":{{"nodes":{{"{ran_on}":1}},"cause":"anticipated"}}' in held
+    assert f'"launcher-replica-0":{{"nodes":{{"{ran_on}":1}},"cause":"anticipated"}}' in reserved
 
 
 def _messages(moments: Iterable[Moment], job: str) -> set[str]:
-    """Return every verdict that a TrainJob was given while no pod of it had a node."""
+    """Return every reason that a TrainJob was given while no pod of it had a node."""
     reasons = set()
     for moment, state in replay(sorted(moments, key=lambda it: it.version)):
         if moment.key.resource != PODGROUPS or not moment.key.name.startswith(f"pg-{job}-"):
@@ -112,33 +126,120 @@ def _messages(moments: Iterable[Moment], job: str) -> set[str]:
     return reasons
 
 
+def _check_waits(run: _Run) -> None:
+    """Compare the waits of TrainJobs of one stage with the times on the API server's objects."""
+    for job in ("night", "llm", "moe", "sft", "eval"):
+        [shown_s] = re.findall(rf"^ {job} +\S+ +([0-9.]+) s ", run.text, re.MULTILINE)
+        waits_s = _waits_s(run.moments, job)
+        assert len(waits_s) == (2 if job == "night" else 1)
+        bound_s = 1.5 * len(waits_s)  # times on objects are whole seconds
+        assert float(shown_s) == pytest.approx(sum(waits_s), abs=bound_s), (job, waits_s)
+    [night_s] = re.findall(r"^ night +guests +([0-9.]+) s +1 ", run.text, re.MULTILINE)
+    assert float(night_s) > 5  # both its waits: the first one is short
+
+
+def _waits_s(moments: Iterable[Moment], job: str) -> list[float]:
+    """Return each time from creation or suspension until a new pod was scheduled."""
+    begins: list[str] = []
+    waits_s: list[float] = []
+    scheduled: set[str] = set()
+    for moment in sorted(moments, key=lambda it: it.version):
+        metadata = moment.obj["metadata"]
+        if moment.key.resource == TRAINJOBS and moment.key.name == job:
+            begin = _since(moment, "Suspended") or metadata["creationTimestamp"]
+            begins += [begin] if begin not in begins else []
+        if moment.key.resource == PODS and metadata["labels"].get(JOBSET_NAME) == job:
+            since = _since(moment, "PodScheduled")
+            if since and metadata["uid"] not in scheduled and len(waits_s) < len(begins):
+                waits_s.append(_seconds(since) - _seconds(begins[-1]))
+            scheduled |= {metadata["uid"]} if since else set()
+    return waits_s
+
+
+def _since(moment: Moment, kind: str) -> str:
+    """Return since when a condition is true, or ""."""
+    conditions = moment.obj.get("status", {}).get("conditions") or ()
+    true = [it for it in conditions if it["type"] == kind and it["status"] == "True"]
+    return true[0]["lastTransitionTime"] if true else ""
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
 async def _run(folder: Path) -> _Run:
-    """Run the demo to its end, and watch its chain with an administrator's eyes."""
-    demo = await asyncio.create_subprocess_exec(
-        *tethered([sys.executable, "-m", "e2e.demo"]),
+    """Run the demo to its end, kill its processes, and watch its chain as an administrator."""
+    process = await asyncio.create_subprocess_exec(
+        *tethered([sys.executable, "-m", "e2e.demo", "--hold"]),
         stdout=asyncio.subprocess.PIPE,
     )
-    watching = asyncio.create_task(_all_processes(folder, demo))
-    lines: list[str] = []
-    await _read(demo, lines, until="TrainJob ")
-    async with Api.connect(credentials(Note.read(folder))) as api:
+    demo = _Demo(process)
+    watching = asyncio.create_task(_all_processes(folder, process))
+    await demo.read("TrainJob ")
+    note = Note.read(folder)
+    async with Api.connect(credentials(note)) as api:
         seen = Timeline(api, (TRAINJOBS, PODS, PODGROUPS))
         with suppress(ClientError, Gap):  # in the end its API server ends, too
             async with seen:
-                await _read(demo, lines)
-    return _Run(await demo.wait(), "".join(lines), seen.moments, await watching)
+                await demo.read(*_MIDDLE)
+                demo.kill("scheduler")
+                await demo.read("  kill -9 ")  # the last line of what can be tried
+                for name in _KILLED:
+                    demo.kill(name)
+                await demo.read(*(f"{name} is ready again" for name in _KILLED))
+                await _try_the_page(note)
+                process.terminate()
+                await demo.read("\0")  # to its end
+    return _Run(await process.wait(), "".join(demo.lines), seen.moments, await watching)
 
 
-async def _read(demo: asyncio.subprocess.Process, lines: list[str], until: str = "\0") -> None:
-    assert demo.stdout is not None
-    async for line in demo.stdout:
-        lines.append(line.decode())
-        if until in lines[-1]:
-            return
+class _Demo:
+    """A demo that runs, and what it has printed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.lines: list[str] = []
+        self._process = process
+
+    async def read(self, *until: str) -> None:
+        """Read its output until it has each of these texts, or to its end."""
+        assert self._process.stdout is not None
+        begin = len(self.lines)
+        async for line in self._process.stdout:
+            self.lines.append(line.decode())
+            text = "".join(self.lines[begin:])
+            if all(it in text for it in until):
+                return
+
+    def kill(self, name: str) -> None:
+        """Kill the process of this name that the demo printed last."""
+        found = re.findall(rf"{name}.*?process ([0-9]+)", "".join(self.lines))
+        os.kill(int(found[-1]), signal.SIGKILL)
+
+
+async def _try_the_page(note: Note) -> None:
+    """Run the commands that the page of the demo lists for a held demo, until each succeeds."""
+    section = _PAGE.read_text().partition("\n## Your own TrainJob\n")[2].partition("\n## ")[0]
+    commands = re.findall(
+        r"^    ((?:kubectl|\.venv/bin/trainer-kai) .*?)(?:  .*)?$", section, re.MULTILINE
+    )
+    assert len(commands) >= 5
+    for command in commands:
+        async with asyncio.timeout(20):  # `why` fails as long as the TrainJob waits
+            while not await _succeeds(command, note):
+                await asyncio.sleep(0.5)
+
+
+async def _succeeds(command: str, note: Note) -> bool:
+    path = f"{ensure_built().folder / 'bin'}:{os.environ['PATH']}"
+    kubeconfig = str(note.folder / "kubeconfigs" / f"{ADMIN}.yaml")
+    process = await asyncio.create_subprocess_shell(
+        command, cwd=ROOT, env=os.environ | {"PATH": path, "KUBECONFIG": kubeconfig}
+    )
+    return await process.wait() == 0
 
 
 async def _all_processes(folder: Path, demo: asyncio.subprocess.Process) -> set[Identity]:
-    """Return the demo and every program it was ever seen to run."""
+    """Return the demo and every program of its chain."""
     seen: set[Identity] = set()
     while demo.returncode is None:
         for note in _notes(folder):

@@ -1,4 +1,4 @@
-"""The commands for a cluster on the pages of docs/ run as they stand there."""
+"""The commands for a cluster in the README and on the pages of docs/ run as they stand there."""
 
 import asyncio
 import os
@@ -19,9 +19,16 @@ _PAGES: Final = [
     for page in sorted((ROOT / "docs").rglob("*.md"))
     if _BLOCK.search(page.read_text()) and page.stem not in _ELSEWHERE
 ]
+_README: Final = ROOT / "README.md"
+# What the README leaves on a cluster that other tests use, too.
+_UNDO: Final = """
+kubectl delete trainjob yours --cascade=foreground
+kubectl delete role,rolebinding trainer-kai-use-team-b
+kubectl delete queue team-b
+"""
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [_README, *_PAGES], ids=lambda page: page.stem)
 async def test_the_commands_of_a_page_succeed(page: Path, installation: Installation) -> None:
     """A user can copy them in their order; the first that fails ends the test."""
     script = _script(page)
@@ -45,4 +52,4 @@ async def test_the_commands_of_a_page_succeed(page: Path, installation: Installa
 
 
 def _script(page: Path) -> str:
-    return "\n".join(_BLOCK.findall(page.read_text()))
+    return "\n".join(_BLOCK.findall(page.read_text())) + (_UNDO if page == _README else "")

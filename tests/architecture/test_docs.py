@@ -32,6 +32,11 @@ _COMMAND: Final = re.compile(
     r"^(\$ )?(trainer-kai|kubectl|python3?|make|curl|pip|docker|helm) ", re.MULTILINE
 )
 
+_README: Final = (ROOT / "README.md").read_text()
+_VICTIMS_FIGURES: Final = r"(\d+): \(([\d.]+), ([\d.]+)\)"
+_PLANNING_FIGURES: Final = r"nodes=(\d+),\s+most_s=([\d.]+),\s+kai_s=([\d.]+)"
+_SHOWN_FIGURES: Final = r"^\| .* \| (\d+) \| ([\d.]+) s \| ([\d.]+) s \|$"
+
 DOCUMENTED: Final = {
     "annotations": [
         name
@@ -72,6 +77,41 @@ def test_every_command_is_run(page: Path) -> None:
         if language != "bash" and _COMMAND.search(text) and not text.startswith("$ trainer-kai ")
     ]
     assert unknown == []
+
+
+def test_the_readme_installs_as_the_page_about_it_says() -> None:
+    """The command line of the README is that of docs/install.md, which a test runs."""
+    found = re.search(r"^helm install (?:.*\\\n)*.*\n", _README, re.MULTILINE)
+    assert found
+    assert found[0] in (ROOT / "docs" / "install.md").read_text()
+    assert len(_README.splitlines()) <= 120
+
+
+def test_the_readme_has_the_versions_that_were_run() -> None:
+    """Its rows are those of docs/versions.md, which `make versions` writes."""
+    page = (ROOT / "docs" / "versions.md").read_text()
+    runs = re.findall(r"^\| `\S+` \|((?: [^|]+ \|){5})", page, re.MULTILINE)
+    section = _README.partition("\n## Supported versions\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\|((?: [^|]+ \|){5})$", section, re.MULTILINE)
+
+    assert runs
+    assert shown[1:] == [run for run in runs if run.split(" | ")[0].strip()[0].isdigit()]
+
+
+def test_the_figures_of_the_comparison_are_those_of_the_benchmarks() -> None:
+    """Nodes, the bound of ours that a benchmark asserts, and KAI's figure beside it."""
+    victims, planning = (
+        (ROOT / "benchmarks" / name).read_text() for name in ("victims.py", "planning.py")
+    )
+    measured = {
+        *((nodes, ours, kai) for nodes, kai, ours in re.findall(_VICTIMS_FIGURES, victims)),
+        *re.findall(_PLANNING_FIGURES, planning),
+    }
+    rows = re.findall(_SHOWN_FIGURES, (ROOT / "docs" / "comparison.md").read_text(), re.MULTILINE)
+    shown = [(nodes, ours, f"{float(kai)}") for nodes, ours, kai in rows]
+
+    assert len(shown) >= 5
+    assert [row for row in shown if row not in measured] == []
 
 
 def _broken_links(page: Path) -> list[str]:
