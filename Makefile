@@ -74,7 +74,7 @@ soak-e2e: chain ## random kills, crashes and TrainJobs at full size, for MINUTES
 fuzz: setup ## send randomly damaged recordings of reviews to a real webhook for a minute
 	$(PY) -m tests.webhook.fuzz --seconds 60
 
-versions: setup ## run the demo on the oldest and newest versions, and write docs/versions.md; an hour when new
+versions: setup ## run the demo on each supported version and write docs/versions.md; builds for half an hour, once
 	$(PY) -m e2e.versions
 
 bench: chain ## print figures, each with a lower bound of the same run

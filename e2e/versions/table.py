@@ -16,8 +16,11 @@ _PAGE: Final = """\
 `make versions` writes this page. For each chain it builds the control plane from the released Go
 modules, installs the manifests, starts webhook, podgrouper and scheduler, and runs the TrainJobs of
 `make demo` until all are Complete. `default` is the chain of all other tests. Versions between two
-rows are expected to work, and are not tested. Trainer 2.0 is not tested, because it serves its
-webhook only with a Secret that a kubelet mounts.
+rows are expected to work, and are not tested.
+
+Kubernetes 1.32 and earlier refuse the CRD of PodGroups
+([why](decisions/044-kubernetes-1-33-is-the-oldest.md)). Trainer 2.0 is not tested: it serves its
+webhook only with a Secret that a kubelet mounts, and kubelets are simulated here.
 
 {runs}
 
