@@ -15,7 +15,7 @@ SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml
 
 .DEFAULT_GOAL := help
 .PHONY: setup demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
-.PHONY: chain recording durations lock image-test image-release clean help
+.PHONY: chain versions recording durations lock image-test image-release clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -73,6 +73,9 @@ soak-e2e: chain ## random kills, crashes and TrainJobs at full size, for MINUTES
 
 fuzz: setup ## send randomly damaged recordings of reviews to a real webhook for a minute
 	$(PY) -m tests.webhook.fuzz --seconds 60
+
+versions: setup ## run the demo on each supported version and write docs/versions.md; builds for half an hour, once
+	$(PY) -m e2e.versions
 
 bench: chain ## print figures, each with a lower bound of the same run
 	$(PY) -m benchmarks

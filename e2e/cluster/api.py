@@ -64,6 +64,7 @@ class Api:
         self.url = url
         self.token = token
         self.tls = tls
+        self.rewrite: Callable[[Obj], Obj] = lambda obj: obj  # for the versions of the chain
         connector = aiohttp.TCPConnector(ssl=tls, limit=_CONNECTIONS)
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -165,8 +166,9 @@ class Api:
         Trainer's webhook hears of a runtime some time after it is there: a TrainJob waits for that.
         """
         path = BY_KIND[obj["kind"]].path(obj["metadata"].get("namespace"))
+        body = self.rewrite(obj)
         return await retry_while_stale(
-            lambda: self.request("POST", path, obj, query=query), _STALE_MESSAGE
+            lambda: self.request("POST", path, body, query=query), _STALE_MESSAGE
         )
 
     async def create_all(self, objects: Iterable[Obj], in_flight: int = _IN_FLIGHT) -> None:

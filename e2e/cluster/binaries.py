@@ -1,20 +1,20 @@
-"""Every program of the chain, built once from one go.mod and cached by its content."""
+"""Every program of a chain, built once from its Go modules and cached by their content."""
 
 import contextlib
 import fcntl
 import hashlib
-import json
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from e2e.cluster.catalog import Catalog
-from e2e.cluster.paths import cache_root, chain_source
+from e2e.cluster.catalog import Catalog, ModuleSource
+from e2e.cluster.chains import chain_modules, chosen_chain
+from e2e.cluster.paths import cache_root
 from e2e.cluster.progress import Progress
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import BuildError, find_go, go_environment, run
@@ -22,9 +22,10 @@ from e2e.cluster.toolchain import BuildError, find_go, go_environment, run
 __all__ = ["BuildError", "BuiltPrograms", "build_key", "ensure_built"]
 
 _KUBERNETES = "k8s.io/kubernetes"
-_VERSION_FLAG = "-X k8s.io/component-base/version.gitVersion="  # else the API server reports none
-_FLAGS = ("-trimpath", "-ldflags", f"-s -w {_VERSION_FLAG}")
-_TARGETS = ("tool", "./cmd/etcd")
+_VERSION_FLAG = " -X k8s.io/component-base/version.gitVersion="  # else the API server has none
+_FLAGS = ("-trimpath", "-ldflags", "-s -w")
+_OURS = "cmd/etcd"  # its own module has no command that other modules can build
+_PACKAGE = "{{with .Module}}{{.Path}} {{.Version}} {{.Dir}}{{else}}std{{end}}"
 
 
 class BuiltPrograms(NamedTuple):
@@ -41,82 +42,87 @@ class BuiltPrograms(NamedTuple):
         return Catalog.read(self.folder / "catalog.json")
 
 
-def build_key(source: Path) -> str:
+def build_key(modules: Sequence[Path]) -> str:
     """Return a name that changes with the sources of the binaries and the catalog."""
     digest = hashlib.sha256(platform.machine().encode())
-    digest.update(repr((_FLAGS, _TARGETS)).encode())
-    parts = [source / "go.mod", source / "go.sum", *sorted(source.glob("cmd/*/*.go"))]
-    for part in [*parts, Path(__file__).with_name("catalog.py")]:
-        digest.update(part.name.encode() + b"\0" + part.read_bytes())
+    digest.update(repr((_FLAGS, _VERSION_FLAG, _OURS)).encode())
+    for module in modules:
+        parts = [module / "go.mod", module / "go.sum", *sorted(module.glob("cmd/*/*.go"))]
+        for part in parts:
+            digest.update(part.name.encode() + b"\0" + part.read_bytes())
+    digest.update(Path(__file__).with_name("catalog.py").read_bytes())
     return digest.hexdigest()[:16]
 
 
 def ensure_built() -> BuiltPrograms:
     """Return the chain's programs, building what the cache does not hold; say what takes time."""
     root = cache_root() / "chain"
-    finished = root / build_key(chain_source())
+    modules = chain_modules(chosen_chain())
+    finished = root / build_key(modules)
     if finished.is_dir():
         return BuiltPrograms(finished)
     root.mkdir(parents=True, exist_ok=True)
     with _alone(root / "build.lock"):
         if not finished.is_dir():
-            _build_into(finished)
+            _build_into(finished, modules)
     return BuiltPrograms(finished)
 
 
-def _build_into(finished: Path) -> None:
+def _build_into(finished: Path, modules: Sequence[Path]) -> None:
     """Build beside *finished* and move the whole folder there last, so it is complete or absent."""
     for leftover in finished.parent.glob(".building-*"):
         shutil.rmtree(leftover)  # of a build that was cut off: we hold the lock
     partial = Path(tempfile.mkdtemp(prefix=".building-", dir=finished.parent))
     try:
         go = find_go()
-        build = _Build(go, go_environment(go), partial)
+        environment = go_environment(go)
+        builds = [_Build(go, environment, module, partial / "bin") for module in modules]
         with Progress("building the chain") as progress:
-            build.run(progress)
+            _build_all(builds, partial, progress)
         partial.rename(finished)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _build_all(builds: Sequence["_Build"], target: Path, progress: Progress) -> None:
+    """Build the modules in their order, then read the manifests of the modules that were built."""
+    (target / "bin").mkdir()
+    provided: dict[str, ModuleSource] = {}
+    for build in builds:
+        provided |= build.run(progress)
+    progress.say("reading manifests")
+    Catalog.collect(provided, target / "bin" / "kubectl").write(target / "catalog.json")
+
+
 class _Build(NamedTuple):
     go: Path
     environment: dict[str, str]
-    target: Path
+    module: Path
+    binaries: Path
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Progress) -> dict[str, ModuleSource]:
+        """Build one module; return the modules that its programs are made of."""
+        targets = ["tool", f"./{_OURS}"] if (self.module / _OURS).is_dir() else ["tool"]
         progress.say("downloading modules")
         self._go("mod", "download")
-        modules = self._modules()
         progress.say("counting packages")
-        total = len(self._go("list", "-deps", *_TARGETS).split())
-        binaries = self.target / "bin"
-        binaries.mkdir()
-        flags = [*_FLAGS[:-1], _FLAGS[-1] + modules[_KUBERNETES]["Version"]]
-        self._compile(["build", "-v", *flags, "-o", f"{binaries}/", *_TARGETS], progress, total)
-        progress.say("reading manifests")
-        catalog = Catalog.collect(
-            lambda module: Path(modules[module]["Dir"]), kubectl=binaries / "kubectl"
-        )
-        catalog.write(self.target / "catalog.json")
-
-    def _modules(self) -> dict[str, dict[str, str]]:
-        listed = self._go("list", "-m", "-json", "all")
-        decoder, modules, at = json.JSONDecoder(), {}, 0
-        while at < len(listed.rstrip()):
-            module, end = decoder.raw_decode(listed, at)
-            modules[module["Path"]] = module
-            at = end + 1
-        return modules
+        packages = self._go("list", "-deps", "-f", _PACKAGE, *targets).splitlines()
+        found = [package.split(" ", 2) for package in packages if package != "std"]
+        provided = {path: ModuleSource(version, folder) for path, version, folder in found}
+        kubernetes = provided.get(_KUBERNETES)
+        stamp = _VERSION_FLAG + kubernetes.version if kubernetes else ""
+        flags = ["-v", *_FLAGS[:-1], _FLAGS[-1] + stamp, "-o", f"{self.binaries}/"]
+        self._compile(["build", *flags, *targets], progress, len(packages))
+        return provided
 
     def _go(self, *arguments: str) -> str:
-        return run(self._tethered(*arguments), chain_source(), self.environment)
+        return run(self._tethered(*arguments), self.module, self.environment)
 
     def _compile(self, arguments: list[str], progress: Progress, total: int) -> None:
         """Run `go build -v`, which names each package it compiles on its standard error."""
         with subprocess.Popen(
             self._tethered(*arguments),
-            cwd=chain_source(),
+            cwd=self.module,
             env=self.environment,
             stderr=subprocess.PIPE,
             text=True,

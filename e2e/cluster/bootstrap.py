@@ -11,12 +11,13 @@ from e2e.cluster.api import Api
 from e2e.cluster.catalog import Catalog
 from e2e.cluster.kubeconfig import Credentials, tokens_csv, write_kubeconfig
 from e2e.cluster.programs import ClusterLayout
-from e2e.cluster.resources import SERVICE_ACCOUNTS, Obj, namespace
+from e2e.cluster.resources import PVCS, SERVICE_ACCOUNTS, Obj, namespace
 
 __all__ = ["CACHE_INITIALIZER", "bootstrap", "install_crds", "namespaces", "write_files"]
 
 # The data cache runtime names this ServiceAccount; its overlay makes one in `default`.
 CACHE_INITIALIZER: Final = "kubeflow-trainer-cache-initializer"
+_CLAIM: Final = "persistentVolumeClaim"
 _NAMESPACES: Final = ("kubeflow-system", "jobset-system")
 _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -78,6 +79,7 @@ async def bootstrap(
     # The controller manager's first visible deed, without which no pod can be created.
     await api.until_found(SERVICE_ACCOUNTS.path("default", "default"))
     await api.create_all([_service_account("default", CACHE_INITIALIZER)])
+    await api.create_all(_claims(catalog.runtimes))
     await api.create_all(catalog.runtimes)
 
 
@@ -109,6 +111,30 @@ def _with_urls(configurations: list[Obj], url: str, bundle: str) -> list[Obj]:
 def _service_account(namespace: str, name: str) -> Obj:
     metadata = {"namespace": namespace, "name": name}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
+def _claims(runtimes: Iterable[Obj]) -> list[Obj]:
+    """Return the PersistentVolumeClaims that runtimes name, but that Trainer does not create.
+
+    Before Trainer 2.2 the users of some shipped runtimes create them.
+    """
+    jobs = [job for it in runtimes for job in it["spec"]["template"]["spec"]["replicatedJobs"]]
+    pods = [job["template"]["spec"]["template"].get("spec", {}) for job in jobs]
+    volumes = [volume for pod in pods for volume in pod.get("volumes", ())]
+    names = {it[_CLAIM]["claimName"] for it in volumes if _CLAIM in it}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": PVCS.kind,
+            "metadata": {"namespace": "default", "name": name},
+            "spec": spec,
+        }
+        for name in sorted(names)
+    ]
 
 
 def _manager_config(layout: ClusterLayout, name: str, group: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from e2e.cluster.catalog import Catalog
 from e2e.cluster.certificates import Authority, write_service_account_keys
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubeconfig import Credentials, make_tokens
+from e2e.cluster.older_trainer import rewriting, trainjob_fields
 from e2e.cluster.ports import PortBlock, reserve_ports
 from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.registry import Note, RunFolder, sweep
@@ -49,16 +50,18 @@ async def running_cluster(options: Options | None = None) -> AsyncIterator[Clust
     """
     options = options or Options()
     chain = ensure_built()
+    catalog = chain.catalog()
     sweep()
     began = time.monotonic()
     with RunFolder(options.name) as folder, closing(reserve_ports()) as ports:
         layout, credentials = _make_layout(folder, chain, ports)
         async with Api.connect(credentials) as api:
+            api.rewrite = rewriting(trainjob_fields(catalog.crds))
             cluster = Cluster(folder, layout, credentials, ports, api)
             note = Note.of_us(folder.name, api.url, by_hand=options.by_hand)
             try:
                 start = _Start(cluster, note, lambda word: options.say(_timed(word, began)))
-                await start.run(chain.catalog(), credentials, scheduler=options.kube_scheduler)
+                await start.run(catalog, credentials, scheduler=options.kube_scheduler)
                 cluster.ready_after_s = time.monotonic() - began
                 yield cluster
             finally:

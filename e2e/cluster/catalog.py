@@ -5,9 +5,9 @@ beside the binaries. Nothing of theirs is copied into this repository.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import yaml
 
@@ -15,9 +15,18 @@ from e2e.cluster.resources import Obj
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import run
 
-__all__ = ["Catalog"]
+__all__ = ["Catalog", "ModuleSource"]
 
-
+_JOBSET: Final = "sigs.k8s.io/jobset"
+_TRAINER: Final = "github.com/kubeflow/trainer/v2"
+_KWOK: Final = "sigs.k8s.io/kwok"
+_COMPONENTS: Final = {
+    "Kubernetes": "k8s.io/kubernetes",
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "JobSet": _JOBSET,
+    "Trainer": _TRAINER,
+    "KWOK": _KWOK,
+}
 _KWOK_STAGES = (
     "node/fast/node-initialize",
     "node/heartbeat-with-lease/node-heartbeat-with-lease",
@@ -33,21 +42,29 @@ _KWOK_STAGES = (
 )
 
 
+class ModuleSource(NamedTuple):
+    """The version of a Go module, and the folder of its files."""
+
+    version: str
+    folder: str
+
+
 class Catalog(NamedTuple):
-    """The objects a fresh cluster is furnished with."""
+    """The objects a fresh cluster is furnished with, and the versions of its programs."""
 
     crds: list[Obj]
     jobset_webhooks: list[Obj]
     trainer_webhooks: list[Obj]
     runtimes: list[Obj]
     kwok: dict[str, Obj]  # stages and the storage class, by name
+    versions: dict[str, str]  # of the modules that the programs are built from, by component
 
     @classmethod
-    def collect(cls, module: Callable[[str], Path], kubectl: Path) -> Self:
+    def collect(cls, modules: Mapping[str, ModuleSource], kubectl: Path) -> Self:
         """Read the objects out of the downloaded modules."""
-        jobset = module("sigs.k8s.io/jobset") / "config" / "components"
-        trainer = module("github.com/kubeflow/trainer/v2") / "manifests" / "base"
-        stages = module("sigs.k8s.io/kwok") / "kustomize" / "stage"
+        jobset = Path(modules[_JOBSET].folder) / "config" / "components"
+        trainer = Path(modules[_TRAINER].folder) / "manifests" / "base"
+        stages = Path(modules[_KWOK].folder) / "kustomize" / "stage"
 
         def built(folder: Path) -> list[Obj]:
             return _documents(run(tethered([str(kubectl), "kustomize", str(folder)])))
@@ -61,6 +78,7 @@ class Catalog(NamedTuple):
             trainer_webhooks=_webhooks(built(trainer / "webhook")),
             runtimes=built(trainer / "runtimes") + built(trainer / "runtimes" / "data-cache"),
             kwok={obj["metadata"]["name"]: obj for obj in kwok},
+            versions={name: modules[path].version for name, path in _COMPONENTS.items()},
         )
 
     @classmethod

@@ -31,7 +31,7 @@ _PREFIX: Final = "TRAINER_KAI_"
 # Variables with our prefix that are not settings: Kubernetes sets some for Services with the name
 # trainer-kai-…, and the test chain has a variable for its folder.
 _NO_SETTING: Final = re.compile(
-    r"TRAINER_KAI_(CACHE|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?))"
+    r"TRAINER_KAI_(CACHE|CHAIN|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?))"
 )
 _REMOVED: Final = {  # the replacement, by the end of the name of a removed setting
     "queue_permission": (

@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_checkout_may_move(source: Path) -> None:
     """The key is made of contents: two checkouts of one version share their programs."""
-    assert build_key(source) == build_key(chain_source())
+    assert build_key([source]) == build_key([chain_source()])
 
 
 @pytest.mark.parametrize("case", INPUTS, ids=ids)
@@ -41,7 +41,16 @@ def test_every_input_is_in_the_key(source: Path, case: Case[str, bool]) -> None:
     with changed.open("a") as file:
         file.write("// changed\n")
 
-    assert (build_key(source) != build_key(chain_source())) is case.want
+    assert (build_key([source]) != build_key([chain_source()])) is case.want
+
+
+def test_every_module_is_in_the_key(source: Path) -> None:
+    """A chain of two modules is another build than either of them, and their order matters."""
+    (source / "go.mod").write_text("module other\n")
+
+    keys = [build_key(it) for it in ([source], [source, chain_source()], [chain_source(), source])]
+
+    assert len({*keys, build_key([chain_source()])}) == 4
 
 
 def test_the_reader_of_manifests_is_in_the_key(tmp_path: Path) -> None:
@@ -49,17 +58,17 @@ def test_the_reader_of_manifests_is_in_the_key(tmp_path: Path) -> None:
     folder = Path(binaries.__file__).parent
     for name in ("binaries.py", "catalog.py"):
         shutil.copy(folder / name, tmp_path)
-    assert key_by(tmp_path / "binaries.py") == build_key(chain_source())
+    assert key_by(tmp_path / "binaries.py") == build_key([chain_source()])
 
     with (tmp_path / "catalog.py").open("a") as file:
         file.write("# changed\n")
 
-    assert key_by(tmp_path / "binaries.py") != build_key(chain_source())
+    assert key_by(tmp_path / "binaries.py") != build_key([chain_source()])
 
 
 def test_what_is_built_is_not_built_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of this key in the cache are used as they are, also where there is no Go."""
-    built = cache / "chain" / build_key(chain_source())
+    built = cache / "chain" / build_key([chain_source()])
     built.mkdir(parents=True)
     monkeypatch.setenv("PATH", "")
 
@@ -93,5 +102,5 @@ def key_by(module: Path) -> str:
     assert spec.loader is not None
     copied = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copied)
-    key: str = copied.build_key(chain_source())
+    key: str = copied.build_key([chain_source()])
     return key

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster.bootstrap import write_files
+from e2e.cluster.bootstrap import _claims, write_files
 from e2e.cluster.catalog import Catalog
 from e2e.cluster.kubeconfig import Credentials, make_tokens
 from e2e.cluster.kwok_stages import all_stages
 from tests.support.cluster_layout import KWOK, make_layout
 
-CATALOG = Catalog(crds=[], jobset_webhooks=[], trainer_webhooks=[], runtimes=[], kwok=KWOK)
+CATALOG = Catalog(
+    crds=[], jobset_webhooks=[], trainer_webhooks=[], runtimes=[], kwok=KWOK, versions={}
+)
 
 
 @pytest.fixture
@@ -57,3 +59,18 @@ def test_secrets_are_for_the_owner(run: Path) -> None:
 
     assert len(secrets) == 1 + len(make_tokens())
     assert {stat.S_IMODE(file.stat().st_mode) for file in secrets} == {0o600}
+
+
+def test_claims_that_runtimes_name_are_made() -> None:
+    """Several pods of one runtime share a claim; other volumes need none."""
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "of-its-user"}},
+        {"name": "scratch", "emptyDir": {}},
+    ]
+    job = {"name": "node", "template": {"spec": {"template": {"spec": {"volumes": volumes}}}}}
+    bare = {"name": "bare", "template": {"spec": {"template": {}}}}
+    runtime = {"spec": {"template": {"spec": {"replicatedJobs": [job, job, bare]}}}}
+
+    assert [(claim["kind"], claim["metadata"]) for claim in _claims([runtime])] == [
+        ("PersistentVolumeClaim", {"namespace": "default", "name": "of-its-user"})
+    ]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster.catalog import _KWOK_STAGES, Catalog
+from e2e.cluster.catalog import _COMPONENTS, _KWOK_STAGES, Catalog, ModuleSource
 
 JOBSET, TRAINER, KWOK = "sigs.k8s.io/jobset", "github.com/kubeflow/trainer/v2", "sigs.k8s.io/kwok"
 # folder below the modules -> the kinds of the objects in it
@@ -33,7 +33,11 @@ def catalog(tmp_path: Path) -> Catalog:
     kubectl = tmp_path / "kubectl"
     kubectl.write_text('#!/bin/sh\n[ "$1" = kustomize ] && cat "$2"/*.yaml\n')
     kubectl.chmod(0o755)
-    return Catalog.collect(tmp_path.joinpath, kubectl)
+    modules = {
+        path: ModuleSource(f"v{number}", str(tmp_path / path))
+        for number, path in enumerate(_COMPONENTS.values())
+    }
+    return Catalog.collect(modules, kubectl)
 
 
 def test_each_object_is_where_it_belongs(catalog: Catalog) -> None:
@@ -41,7 +45,7 @@ def test_each_object_is_where_it_belongs(catalog: Catalog) -> None:
     collected = {
         name: [obj["metadata"]["name"] for obj in objects]
         for name, objects in catalog._asdict().items()
-        if name != "kwok"
+        if name not in ("kwok", "versions")
     }
 
     assert collected == {
@@ -60,6 +64,11 @@ def test_stages_are_found_by_name(catalog: Catalog) -> None:
     assert {name: obj["metadata"]["name"] for name, obj in catalog.kwok.items()} == {
         f"{stage}-Stage": f"{stage}-Stage" for stage in _KWOK_STAGES
     }
+
+
+def test_the_versions_are_of_the_modules(catalog: Catalog) -> None:
+    """Each component has the version of the module that its program was built from."""
+    assert catalog.versions == {name: f"v{number}" for number, name in enumerate(_COMPONENTS)}
 
 
 def test_what_is_written_is_read(catalog: Catalog, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ RANKS: list[Case[Sources, str]] = [
         "info",
     ),
     Case("nor is the folder of the test chain", ("", {"TRAINER_KAI_CACHE": "/x"}, []), "info"),
+    Case("nor is the name of that chain", ("", {"TRAINER_KAI_CHAIN": "oldest"}, []), "info"),
     Case("questions are no settings", ("", {}, ["--print-config", "--help"]), "info"),
 ]
 

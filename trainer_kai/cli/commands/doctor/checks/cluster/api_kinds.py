@@ -30,7 +30,7 @@ __all__ = [
     "check_trainer_kinds",
 ]
 
-_MIN_MINOR: Final = 30  # of Kubernetes 1: match conditions are enabled since then
+_MIN_MINOR: Final = 33  # of Kubernetes 1: since then a CRD can have the rules of our PodGroups
 JOBSET_DEFINITIONS: Final = {str(JOBSETS): JOBSETS.version}
 TRAINER_DEFINITIONS: Final = {str(it): it.version for it in (TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES)}
 _FIELD: Final = "manifests/components/runtime-queue-field"
@@ -45,7 +45,7 @@ def check_server(facts: InstallationFacts) -> Iterator[CheckFinding]:
     minor = re.match(r"\d+", str(version.get("minor") or ""))
     if version.get("major") == "1" and minor and int(minor.group()) < _MIN_MINOR:
         yield fault(
-            check, observed, f"upgrade to Kubernetes 1.{_MIN_MINOR} or newer; the webhooks need it"
+            check, observed, f"upgrade to Kubernetes 1.{_MIN_MINOR} or later; our CRDs need it"
         )
     else:
         yield ok(check, observed)

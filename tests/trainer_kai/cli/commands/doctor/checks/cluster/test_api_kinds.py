@@ -84,13 +84,13 @@ def external(facts: InstallationFacts) -> InstallationFacts:
 CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "an old API server",
-        ("API server", versioned("29+")),
-        ("fault", "Kubernetes v1.29+ at https://127.0.0.1:6443"),
+        ("API server", versioned("32+")),
+        ("fault", "Kubernetes v1.32+ at https://127.0.0.1:6443"),
     ),
     Case(
         "one that is new enough",
-        ("API server", versioned("30")),
-        ("ok", "Kubernetes v1.30 at https://127.0.0.1:6443"),
+        ("API server", versioned("33")),
+        ("ok", "Kubernetes v1.33 at https://127.0.0.1:6443"),
     ),
     Case(
         "no JobSet",

@@ -1,0 +1,1 @@
+"""The versions of Kubernetes and Trainer on which the demo works."""
