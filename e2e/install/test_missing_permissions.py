@@ -12,7 +12,7 @@ from e2e.install.rbac_permissions import RbacPermission
 from e2e.install.service_accounts import ServiceAccounts
 from e2e.size import SEED, size
 
-_SAMPLE: Final = size(4, 10)
+_SAMPLE: Final = size(2, 10)
 _PATIENCE_S: Final = 12.0
 _ONLY_AT_START: Final = (
     "secrets",

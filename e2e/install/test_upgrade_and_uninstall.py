@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import pytest
 import yaml
 
 from e2e.cluster.api import ApiError
@@ -36,6 +37,7 @@ _NAMESPACE: Final = "room"
 _RUNTIME: Final = "torch-distributed"
 
 
+@pytest.mark.soak  # in each run test_helm.py does the same with the chart
 async def test_who_runs_notices_no_upgrade_and_no_end_of_us(tmp_path: Path) -> None:
     """Nothing of a TrainJob that runs changes, another starts meanwhile, and nothing is left.
 

@@ -10,7 +10,7 @@ from e2e.fixtures.installation import Installation
 from e2e.fixtures.trainjobs import WATCHED, Job, complete, failures, make_queue, submit, suspensions
 from e2e.size import SEED, size
 
-_JOBS: Final = size(20, 50)
+_JOBS: Final = size(12, 50)
 _MOST: Final = 10  # times that one makes room while others come; twice, where nothing is slow
 _ALL_S: Final = 400.0
 

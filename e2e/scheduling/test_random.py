@@ -19,7 +19,7 @@ from e2e.scheduling.gang_check import check_gangs
 from e2e.scheduling.test_gangs import make_queue, until_unused
 from e2e.size import SEED, size
 
-_JOBS: Final = size(60, 300)
+_JOBS: Final = size(30, 300)
 _WHOLE_S: Final = 5.0  # so long a bind may take, and be seen: etcd may have to wait for its disk
 _REPAIRED_S: Final = 40.0  # where a bind had no answer
 _IN_FLIGHT: Final = 24  # that are not over: they ask for more than there is

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable
 from typing import Final
 
+import pytest
+
 from e2e.cluster.resources import PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.fixtures.install import PODGROUPS
@@ -26,20 +28,23 @@ from e2e.fixtures.trainjobs import (
     submit,
     suspensions,
 )
+from e2e.size import size
 
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+_TIMES: Final = size(2, 5)
 _SECOND_S: Final = 1.0  # in which two objects are equally old
 KUEUE: Final = "kueue.x-k8s.io/queue-name"
 
 
-async def test_a_trainjob_reclaimed_five_times_completes(
+@pytest.mark.sized
+async def test_a_trainjob_reclaimed_again_and_again_completes(
     two_teams_installation: Installation, two_teams_namespace: str
 ) -> None:
     """All eight pods leave at once each time, and not one of them counts as failed."""
     cluster = two_teams_installation.cluster
     async with cluster.timeline(*WATCHED, namespace=two_teams_namespace) as seen:
         await submit(cluster, two_teams_namespace, Job("victim", "borrower", 8))
-        for i in range(5):
+        for i in range(_TIMES):
             await seen.until(on_nodes("victim", 8), f"the borrower runs, reclaimed {i} times")
             await submit(cluster, two_teams_namespace, Job(f"owner-{i}", "owner", 8, "1s"))
             await seen.until(complete(f"owner-{i}"), "whoever owns the GPUs has run", 60)
@@ -47,8 +52,8 @@ async def test_a_trainjob_reclaimed_five_times_completes(
         history = seen.history()
 
         assert failures(seen.state, "victim") == (0, 0)
-        assert (suspensions(history, "victim"), resumptions(history, "victim")) == (5, 5)
-        assert pods_created(history, "victim") == 6 * 8
+        assert (suspensions(history, "victim"), resumptions(history, "victim")) == (_TIMES, _TIMES)
+        assert pods_created(history, "victim") == (_TIMES + 1) * 8
         job = await cluster.api.get(TRAINJOBS, two_teams_namespace, "victim")
         assert "trainer-kai.dev/evicted-by" not in job["metadata"].get("annotations", {})
         assert "suspend" not in {
@@ -69,9 +74,9 @@ async def test_a_trainjob_reclaimed_five_times_completes(
         ]
         assert (last["action"], last["queue"], last["forQueue"]) == ("reclaim", "borrower", "owner")
         assert (last["for"], last["gpus"], last["evictions"]) == (
-            f"{two_teams_namespace}/owner-4",
+            f"{two_teams_namespace}/owner-{_TIMES - 1}",
             8,
-            5,
+            _TIMES,
         )
 
 

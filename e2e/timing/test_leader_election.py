@@ -94,7 +94,13 @@ async def acting(seen: Timeline, identity: str, times: int = 5) -> None:
     )
 
 
-@pytest.mark.parametrize("by_itself", [True, False], ids=["before a write", "at any moment"])
+@pytest.mark.parametrize(
+    "by_itself",
+    [
+        pytest.param(True, id="before a write"),
+        pytest.param(False, id="at any moment", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_frozen_leader_does_not_act_when_it_wakes_up(
     cluster: Cluster, namespace: str, tmp_path: Path, *, by_itself: bool
 ) -> None:

@@ -122,6 +122,7 @@ async def test_no_process_outlives_its_holder(
     assert held_cluster.note.name not in registry.known()
 
 
+@pytest.mark.soak
 async def test_clusters_started_by_hand_live_side_by_side(tmp_path: Path) -> None:
     """`up` twice, `status`, `down`: two clusters that stay, apart from each other, and end."""
     with _own_cache(tmp_path):
