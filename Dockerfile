@@ -6,8 +6,8 @@ ARG BASE_IMAGE=python:3.11-slim
 FROM ${BASE_IMAGE} AS packages
 WORKDIR /build
 COPY requirements-build.lock requirements-image.lock ./
-# Wheels alone: what is built from source runs code of others that no hash here covers.
-# pip and the build tools have an environment of their own, so that /venv is without them.
+# Only wheels are installed: building a package from source runs code that no hash in this file covers.
+# pip and the build tools are in a separate environment, so that /venv does not contain them.
 RUN python -m venv tools && python -m venv --without-pip /venv && \
     tools/bin/pip install --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
       -r requirements-build.lock && \

@@ -26,7 +26,7 @@ from e2e.cluster.timeline import Moment
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
 from e2e.fixtures.helm import CHART, helm, run_helm, sets
-from e2e.fixtures.install import PODGROUPS, QUEUES, documents, kubectl
+from e2e.fixtures.install import MANIFESTS, PODGROUPS, QUEUES, documents, kubectl
 from e2e.fixtures.podgroups import finishing_pods
 from e2e.fixtures.processes import (
     NAMESPACE,
@@ -38,12 +38,14 @@ from e2e.fixtures.processes import (
 )
 from e2e.fixtures.trainjobs import complete, on_nodes
 from tests.support.repository import ROOT
+from trainer_kai.api.names import TLS_SECRET
 
 _RELEASE: Final = "trainer-kai"
 _ROOM: Final = "room"
 _RUNTIME: Final = "torch-distributed"
 _SETTLED_S: Final = 30.0
 _DEFAULT_QUEUES: Final = ("default-parent-queue", "default-queue")
+_DEFINITION: Final = ("CustomResourceDefinition", "queues.scheduling.run.ai")
 _LEFT: Final = {f"Namespace/{NAMESPACE}", *(f"Queue/{name}" for name in _DEFAULT_QUEUES)}
 
 Versions = Mapping[str, str]
@@ -89,15 +91,17 @@ async def test_a_release_from_its_installation_to_its_end(
 async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     """Helm refuses to take them over; with the switches of the values it leaves them alone.
 
-    The release is in a namespace of another name, and the doctor finds what belongs to it there.
+    It does not refuse definitions: only `--skip-crds` leaves those alone. The release is in a
+    namespace of another name, and the doctor finds what belongs to it there.
     """
     cluster = helm_cluster
     await _kubectl(cluster, "create", "priorityclass", "train", "--value=50")
     kinds = ["priorityclass/train", *(f"queue.scheduling.run.ai/{it}" for it in _DEFAULT_QUEUES)]
+    await _change_definition(cluster)
     owner = ("meta.helm.sh/release-name=kai", "meta.helm.sh/release-namespace=kai-scheduler")
     await _kubectl(cluster, "annotate", "--overwrite", *kinds, *owner)
     await _kubectl(cluster, "label", "--overwrite", *kinds, "app.kubernetes.io/managed-by=Helm")
-    foreign = [await _versions(cluster, kinds)]
+    foreign = [await _foreign(cluster, kinds)]
     flags = ("--namespace", "gangs", "--create-namespace", "--skip-crds")
     values = sets("webhook.url=https://127.0.0.1:9443", "global.gpuSharing=true")
     off = sets("priorityClasses.create=false", "defaultQueue.createDefaultQueue=false")
@@ -106,14 +110,19 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     await helm("uninstall", _RELEASE, *flags[:2], "--ignore-not-found", cluster=cluster)
     await helm("install", _RELEASE, CHART, *flags, *values, *off, cluster=cluster)
     findings = await _doctor(cluster, "gangs")
-    foreign.append(await _versions(cluster, kinds))
+    foreign.append(await _foreign(cluster, kinds))
     await helm("uninstall", _RELEASE, *flags[:2], "--wait", cluster=cluster)
-    foreign.append(await _versions(cluster, kinds))
+    foreign.append(await _foreign(cluster, kinds))
+    changing = await run_helm("install", _RELEASE, CHART, *flags[:2], *values, cluster=cluster)
+    await helm("uninstall", _RELEASE, *flags[:2], "--ignore-not-found", cluster=cluster)
+    changed = await _foreign(cluster, kinds)
     await _kubectl(cluster, "delete", *kinds)
 
     assert refused.status != 0
     assert 'annotation validation error: key "meta.helm.sh/release-name"' in refused.err
     assert foreign[0] == foreign[1] == foreign[2]
+    assert changing.status != 0
+    assert {it for it in changed if changed[it] != foreign[0][it]} == {"/".join(_DEFINITION)}
     sound = ("policies", "permissions")
     states = {it["check"]: it["state"] for it in findings if it["check"].startswith(sound)}
     assert len(states) == 4
@@ -148,13 +157,24 @@ async def _upgrade_and_roll_back(cluster: Cluster) -> None:
     """Change values, change nothing, and go back, while the processes write what is theirs."""
     release = ("upgrade", _RELEASE, CHART, "--namespace", NAMESPACE, "--reset-then-reuse-values")
     changed = sets("settings.log.level=debug", "queueAccess=closed")
-    await helm(*release, *changed, cluster=cluster)
+    await _replace_certificate(cluster)
+    notes = await helm(*release, *changed, cluster=cluster)
+    assert "trainer-kai queue close default-queue --from-usage" in notes
     closed = await _failure_policy(cluster)
     settled = await _settled(cluster)
     await helm(*release, cluster=cluster)
     assert await _release_versions(cluster) == settled
     await helm("rollback", _RELEASE, "1", "--namespace", NAMESPACE, cluster=cluster)
     assert (closed, await _failure_policy(cluster)) == ("Fail", "Ignore")
+
+
+async def _replace_certificate(cluster: Cluster) -> None:
+    """Delete the Secret; the webhook creates it with another type than a Secret of Helm has."""
+    secret = ("secret", "trainer-kai-webhook-tls", "--namespace", NAMESPACE)
+    await _kubectl(cluster, "delete", *secret)
+    created = "--for=jsonpath={.type}=" + TLS_SECRET
+    await _kubectl(cluster, "wait", "--for=create", *secret, f"--timeout={_SETTLED_S:.0f}s")
+    await _kubectl(cluster, "wait", created, *secret, "--timeout=5s")
 
 
 async def _failure_policy(cluster: Cluster) -> str:
@@ -195,6 +215,18 @@ async def _versions(cluster: Cluster, names: list[str], field: str = "resourceVe
         f"{it['kind']}/{it['metadata']['name']}": str(it["metadata"][field])
         for it in json.loads(found)["items"]
     }
+
+
+async def _change_definition(cluster: Cluster) -> None:
+    """Let the definition differ from that of the chart, as another release of Helm may leave it."""
+    text = (MANIFESTS / "base" / "crds" / "queues.yaml").read_text()
+    apply = ("apply", "--server-side", "--field-manager=helm", "-f", "-")
+    changed = text.replace("GPU quota", "Quota")
+    await kubectl("--kubeconfig", str(cluster.kubeconfig), *apply, given=changed)
+
+
+async def _foreign(cluster: Cluster, kinds: list[str]) -> Versions:
+    return await _versions(cluster, ["/".join(_DEFINITION), *kinds])
 
 
 async def _left(cluster: Cluster, before: set[str]) -> set[str]:

@@ -49,6 +49,12 @@ _WRONG: Final = [
     ("processes.enabled=false", "at '/webhook/url': minLength: got 0, want 1"),
     ("image.digest=abc", "at '/image/digest': 'abc' does not match pattern"),
     ("defaultQueue.childResources.gpu.quota=-2", "'/defaultQueue/childResources/gpu/quota'"),
+    ("schedulerName=1e3", "at '/schedulerName': '1e3' does not match pattern"),
+    ("defaultQueue.childName=0x1", "at '/defaultQueue/childName': '0x1' does not match pattern"),
+    (
+        "settings.health.metrics=authorized",
+        "settings.health.metrics=authorized: the chart does not",
+    ),
     ("global.gpuSharing=maybe", "at '/global/gpuSharing': got string, want boolean"),
 ]
 
@@ -81,7 +87,7 @@ async def test_what_the_processes_fill_is_empty() -> None:
     empty = [obj for obj in rendered if (obj["kind"], obj["metadata"]["name"]) in _OF_HELM]
 
     assert len(empty) == len(_OF_HELM)
-    assert all(obj.keys() <= {"apiVersion", "kind", "metadata", "type"} for obj in empty)
+    assert all(obj.keys() <= {"apiVersion", "kind", "metadata"} for obj in empty)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ async def test_the_values_of_kai_are_accepted(tmp_path: Path) -> None:
     assert {key[2] for key in rendered if key[0] == "PriorityClass"} == {"trainer-kai"}
     assert set(notes.strip().split(", ")) == {
         *("admission", "binder", "global.leaderElection", "operator.qps", "topologyMigration"),
-        *("scheduler.plugins", "scheduler.actions", "postCleanup"),
+        *("scheduler.plugins", "scheduler.actions", "postCleanup", "podgrouper.queueLabelKey"),
     }
 
 
@@ -184,9 +190,22 @@ _OF_KAI: Final[dict[str, Any]] = {
     "defaultPriorityClasses": {"enabled": False},
     "admission": {"gpuPodRuntimeClassName": ""},
     "binder": {"cdiEnabled": True},
+    "podgrouper": {"queueLabelKey": "runai/queue"},
     "topologyMigration": {"enabled": False},
     "postCleanup": {"enabled": False},
 }
+
+
+async def test_no_replicas_of_kai_are_no_replicas() -> None:
+    """Zero is a number, and not the absence of one; the value of a process takes precedence."""
+    rendered = await _template(*sets("operator.replicaCount=0", "webhook.replicas=1"))
+    replicas = {
+        obj["metadata"]["name"].removeprefix("trainer-kai-"): obj["spec"]["replicas"]
+        for obj in rendered
+        if obj["kind"] == DEPLOYMENTS.kind
+    }
+
+    assert replicas == {"webhook": 1, "podgrouper": 0, "scheduler": 0}
 
 
 async def test_settings_reach_the_processes_that_have_them() -> None:
@@ -230,6 +249,7 @@ async def test_metrics_and_reservations_are_rendered_on_demand() -> None:
         "metrics.serviceMonitor.enabled=true",
         "metrics.serviceMonitor.labels.release=prometheus",
         "metrics.serviceMonitor.interval=30s",
+        r"metrics.serviceMonitor.labels.app\.kubernetes\.io/part-of=ours",
     )
     usual = _by_key(await _template())
     monitored = _by_key(await _template(*monitor))
@@ -242,7 +262,10 @@ async def test_metrics_and_reservations_are_rendered_on_demand() -> None:
         ("Service", "trainer-kai", "trainer-kai-metrics"),
         ("ServiceMonitor", "trainer-kai", "trainer-kai"),
     }
-    assert added["metadata"]["labels"]["release"] == "prometheus"
+    assert added["metadata"]["labels"] == {
+        "release": "prometheus",
+        "app.kubernetes.io/part-of": "ours",
+    }
     assert added["spec"]["endpoints"] == [{"port": "metrics", "interval": "30s"}]
     assert {key[0] for key in reserving.keys() - usual.keys()} == {"Namespace", "ServiceAccount"}
 

@@ -22,10 +22,12 @@ imagePullPolicy: {{ . }}
 {{- define "trainer-kai.replicas" -}}
 {{- $of := index .root.Values .process -}}
 {{- $operator := .root.Values.operator | default dict -}}
-{{- if kindIs "invalid" $of.replicas -}}
-{{ $operator.replicaCount | default 2 | int }}
-{{- else -}}
+{{- if not (kindIs "invalid" $of.replicas) -}}
 {{ $of.replicas | int }}
+{{- else if kindIs "invalid" $operator.replicaCount -}}
+2
+{{- else -}}
+{{ $operator.replicaCount | int }}
 {{- end -}}
 {{- end }}
 
@@ -131,6 +133,9 @@ resources:
 {{- else -}}
 {{- $_ := set $flat $name $value -}}
 {{- end -}}
+{{- end -}}
+{{- if eq (get $flat "health.metrics" | toString) "authorized" -}}
+{{- fail "settings.health.metrics=authorized: the chart does not render the roles that it needs, so no client could read /metrics. Remove this value; docs/limits.md describes the alternatives" -}}
 {{- end -}}
 {{ toYaml $flat }}
 {{- end }}

@@ -92,6 +92,7 @@ policies.gpu_resources
 {{- define "trainer-kai.noEffect" -}}
 webhook.image
 podgrouper.image
+podgrouper.queueLabelKey
 scheduler.plugins
 scheduler.actions
 scheduler.image
