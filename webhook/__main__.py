@@ -16,6 +16,7 @@ from webhook.reviews.live_lookups import live_lookups, trainjob_reader
 from webhook.reviews.queue import QueueHandler, queue_lookups
 from webhook.reviews.router import ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
+from webhook.reviews.workload import WorkloadHandler
 from webhook.rules.lint import LintPolicy
 from webhook.server import WebhookServer
 from webhook.tls.external import CertManagerCertificate, FileCertificate
@@ -61,6 +62,8 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
         cache, rules.default_queue, queue_lookups(client), context.metrics, log
     )
     router.add_route("/validate/queue", Route("queue", queue_handler.answer))
+    workload_handler = WorkloadHandler(cache, admission_policy)
+    router.add_route("/validate/workload", Route("workload", workload_handler.answer))
     tls_context = certificate.tls.context
     await run.enter(
         "server", WebhookServer(router, settings.server, tls_context, clock, health.stopping)

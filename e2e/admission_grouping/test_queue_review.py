@@ -56,7 +56,7 @@ async def test_a_queue_in_use_is_deleted_only_with_the_annotation(
     assert refused.status == 1
     assert f"queue kept-team is in use: 1 PodGroup names it (of {own_namespace}/job)" in refused.err
     assert command in refused.err
-    assert "Queues below it: kept-team." in above.err
+    assert "(queues below it: kept-team)" in above.err
 
     assert (await run(cluster, *command.split()[1:])).err == ""
     deleted = await run(cluster, "delete", "queue", "kept-team")
@@ -71,7 +71,7 @@ async def test_pods_without_a_podgroup_use_a_queue(cluster: Cluster) -> None:
     used: Obj = {"status": {"allocated": {"nvidia.com/gpu": "4"}}}
     await cluster.api.merge(QUEUES, None, "of-pods", used, subresource="status")
     refused = await run(cluster, "delete", "queue", "of-pods")
-    assert "pods without a PodGroup have 4 nvidia.com/gpu of it" in refused.err
+    assert "status.allocated still has 4 nvidia.com/gpu" in refused.err
 
     unused: Obj = {"status": {"allocated": None}}
     await cluster.api.merge(QUEUES, None, "of-pods", unused, subresource="status")

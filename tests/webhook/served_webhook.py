@@ -28,6 +28,7 @@ from webhook.reviews.live_lookups import LiveLookups, ReadTrainJob
 from webhook.reviews.queue import QueueHandler, QueueLookups
 from webhook.reviews.router import ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
+from webhook.reviews.workload import WorkloadHandler
 from webhook.rules.queues.deletion import SlimPodGroup
 from webhook.rules.queues.permission import QueueAccessRequest
 from webhook.server import WebhookServer
@@ -137,6 +138,8 @@ async def serving(
     )
     queue_handler = QueueHandler(cache, rules.default_queue, queues, metrics, logger(__name__))
     router.add_route("/validate/queue", Route("queue", queue_handler.answer))
+    workload_handler = WorkloadHandler(cache, admission_policy or AdmissionPolicy(rules))
+    router.add_route("/validate/workload", Route("workload", workload_handler.answer))
     where = WebhookServerSettings(
         **{"address": "127.0.0.1", "port": 0, "drain_s": 0, **server_settings}
     )

@@ -153,7 +153,7 @@ REFUSED: list[Case[tuple[str, str, bytes], tuple[int, str]]] = [
         ("POST", "/mutate", b"{}"),
         (
             404,
-            "unknown path: reviews are answered at /mutate/jobset, /mutate/pod, /validate/workload",
+            "unknown path: reviews are answered at /mutate/jobset, /mutate/pod, /validate/trainjob",
         ),
     ),
     Case("a question", ("GET", PODS, b""), (405, "a review must be sent with POST")),

@@ -36,6 +36,7 @@ __all__ = [
     "KnownKeys",
     "is_similar",
     "misspelled_keys",
+    "similar_name",
 ]
 
 
@@ -53,6 +54,8 @@ PODGROUP_KEYS: Final = KnownKeys(
     (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS),
 )
 _MAX_DIFFERENCE: Final = 2
+_MAX_COMPARED: Final = 2000  # names, to find the one that was meant
+_MIN_COMPARED_LENGTH: Final = 5  # shorter names are all alike
 _MOST: Final = 200  # labels or annotations that are checked; an object may have thousands
 
 
@@ -73,6 +76,14 @@ def is_similar(given: str, right: str) -> bool:
     one, other = one[prefix_length:], other[prefix_length:]
     suffix_length = _common_prefix_length(one[::-1], other[::-1])
     return max(len(one), len(other)) - suffix_length <= _MAX_DIFFERENCE
+
+
+def similar_name(given: str, names: Iterable[str]) -> str:
+    """Return the first of the names, in their order as text, that was probably meant; or ""."""
+    if len(given) < _MIN_COMPARED_LENGTH:
+        return ""
+    few = islice(names, _MAX_COMPARED)
+    return min((it for it in few if is_similar(given, it)), default="")
 
 
 def _common_prefix_length(one: str, other: str) -> int:

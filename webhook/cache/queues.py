@@ -3,10 +3,9 @@
 Until all queues are listed, no queue counts as missing.
 """
 
-from itertools import islice
 from typing import Final
 
-from trainer_kai.policy.misspelled_keys import is_similar
+from trainer_kai.policy.misspelled_keys import similar_name
 from trainer_kai.policy.queueing.queue_access import (
     EffectiveQueueAccess,
     QueueAccessMode,
@@ -16,8 +15,6 @@ from trainer_kai.policy.queueing.queue_access import (
 __all__ = ["QueueTree"]
 
 _MAX_NAMED_CHILDREN: Final = 3
-_MAX_COMPARED: Final = 2000  # names, to find the one that was meant
-_MIN_COMPARED_LENGTH: Final = 5  # shorter names are all alike
 
 
 class QueueTree:
@@ -73,7 +70,7 @@ class QueueTree:
         if not self._is_listed:
             return None
         if name not in self._parents:
-            meant = self._similar_queue(name)
+            meant = similar_name(name, (it for it in self._parents if it not in self._children))
             hint = f"Did you mean {meant!r}? Otherwise create" if meant else "Create"
             return f"does not exist. {hint} the queue, or name an existing one"
         children = sorted(self._children.get(name, ()))
@@ -82,10 +79,3 @@ class QueueTree:
         more = ["…"] if len(children) > _MAX_NAMED_CHILDREN else []
         few = ", ".join((*children[:_MAX_NAMED_CHILDREN], *more))
         return f"has child queues and cannot hold workloads. Name one of the children: {few}"
-
-    def _similar_queue(self, name: str) -> str:
-        """Return a queue without children that was probably meant; "" if there is none."""
-        if len(name) < _MIN_COMPARED_LENGTH:
-            return ""
-        names = (it for it in islice(self._parents, _MAX_COMPARED) if it not in self._children)
-        return min((it for it in names if is_similar(name, it)), default="")

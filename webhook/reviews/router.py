@@ -27,7 +27,6 @@ from webhook.cache.trainjobs import TrainJobSummary
 from webhook.reviews.live_lookups import ReadTrainJob
 from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
 from webhook.rules.pod import mutate_pod
-from webhook.rules.queues.workload import WorkloadContext, validate_workload
 
 __all__ = [
     "HttpReply",
@@ -78,7 +77,6 @@ class ReviewRouter:
         self._routes: Final[dict[str, Route]] = {
             "/mutate/jobset": Route("jobset", self._review_jobset, lambda: True),
             "/mutate/pod": Route("pod", self._review_pod),
-            "/validate/workload": Route("workload", self._review_workload),
         }
 
     def add_route(self, path: str, route: Route) -> None:
@@ -127,15 +125,6 @@ class ReviewRouter:
 
     async def _review_pod(self, request: AdmissionRequest) -> AdmissionResponse:
         return mutate_pod(request, self._rules.mode)
-
-    async def _review_workload(self, request: AdmissionRequest) -> AdmissionResponse:
-        cluster = self._cache.cluster
-        context = WorkloadContext(
-            self._cache.queues,
-            cluster.known_cluster(autoscales=False),
-            cluster.non_preemptible_usage,
-        )
-        return validate_workload(request, context, self._rules).response()
 
     async def _review_jobset(self, request: AdmissionRequest) -> AdmissionResponse:
         review = read_jobset(request, self._rules)

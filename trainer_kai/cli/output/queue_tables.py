@@ -10,7 +10,8 @@ from trainer_kai.api.names import CPU, GPU, MEMORY
 from trainer_kai.api.podgroup import PodGroup, ResourcesStatus
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
 from trainer_kai.api.queue import Queue
-from trainer_kai.cli.output.table import fitted_table, table
+from trainer_kai.api.syntax import dns_subdomain_fault
+from trainer_kai.cli.output.table import escaped, fitted_table, table
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess
 
@@ -35,10 +36,6 @@ THOUSANDTHS: Final = 1000
 _SMALL: Final = 0.001  # the smallest number in a table
 _MISSING: Final = "missing"
 _IGNORED: Final = "ignored"  # it has no root; a note names the reason
-_MISSING_NOTE: Final = (
-    "queue {0} does not exist, and PodGroups use it: create it again (`trainer-kai queue create "
-    "{0}`), or move their workloads to another queue"
-)
 _RESOURCE_KINDS: Final = (
     ("cpu", ResourceKind.CPU, THOUSANDTHS),
     ("memory", ResourceKind.MEMORY, 1),
@@ -105,8 +102,21 @@ def read_queues(
     for unusable in _unusable_queues(podgroups, by_name.keys(), queue_table.row_by_name.keys()):
         amounts.append(unusable)
         if unusable.fault == _MISSING:
-            notes.append(_MISSING_NOTE.format(unusable.name))
+            notes.append(_missing_note(unusable.name))
     return sorted(amounts), notes
+
+
+def _missing_note(name: str) -> str:
+    """Return the note about a queue that PodGroups name: any user can write such a name."""
+    if dns_subdomain_fault(name):
+        return (
+            f"queue {escaped(name)} does not exist, and PodGroups use it: no queue can have this "
+            "name, so move their workloads to another queue"
+        )
+    return (
+        f"queue {name} does not exist, and PodGroups use it: create it again (`trainer-kai queue "
+        f"create {name}`), or move their workloads to another queue"
+    )
 
 
 def _unusable_queues(

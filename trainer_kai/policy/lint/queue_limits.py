@@ -189,8 +189,10 @@ def _bound_text(bound: _QueueBound) -> str:
     amount = _amount_text(bound.name, int(bound.most))
     if bound.path.endswith(_KINDS[bound.name]):
         return f"{amount} ({bound.path} is absent)"
+    if not bound.most:
+        return f"{amount} ({bound.path} is absent or 0)" if bound.path.endswith("limit") else amount
     unit, number = _FIELD_UNITS.get(bound.name), bound.most / _UNITS[bound.name]
-    if unit is None or not 0 < number < _LOOKS_LIKE_OTHER_UNIT:
+    if unit is None or number >= _LOOKS_LIKE_OTHER_UNIT:
         return amount
     return f"{amount} ({bound.path}: {number:g} is in {unit})"
 

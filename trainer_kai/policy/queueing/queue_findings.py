@@ -7,18 +7,24 @@ have the numbers in the unit of the field (GPU, millicores, megabytes) and say w
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.policy.finding import Finding
 
-__all__ = ["QueueFindingCode", "QueueRelatives", "queue_findings", "queue_relatives"]
+__all__ = [
+    "QueueFindingCode",
+    "QueueLevel",
+    "QueueRelatives",
+    "all_queue_relatives",
+    "queue_findings",
+    "queue_relatives",
+]
 
 _UNLIMITED: Final = Decimal(-1)
 _ZERO: Final = Decimal(0)
 _MILLI: Final = 1000  # millicores of a CPU
-_MIN_MEMORY: Final = 64  # megabytes; a node needs more for its own pods
+_MIN_MEMORY: Final = 1000  # megabytes; a smaller number was probably meant as gigabytes
 _BYTES: Final = Decimal(2**30)  # as megabytes that is 10^15 bytes
 _MEGABYTE: Final = 10**6
 _HUGE: Final = Decimal(10**15)  # no sum of such numbers leaves the range of a decimal
@@ -26,7 +32,6 @@ _MAX_EXPONENT: Final = 15
 _MAX_NAMED: Final = 3
 _NAMES: Final = {"gpu": "GPU", "cpu": "CPU", "memory": "memory"}
 _UNITS: Final = {"gpu": "GPU", "cpu": "millicores", "memory": "megabytes"}
-_NO_QUEUES: Final[Mapping[str, QueueSpec]] = MappingProxyType({})
 
 
 class QueueFindingCode(StrEnum):
@@ -43,14 +48,6 @@ class QueueFindingCode(StrEnum):
     SIBLINGS_OVER_PARENT = "siblings-over-parent"  # the queue and its siblings, seen from the queue
     CHILDREN_OVER_QUOTA = "children-over-quota"  # the same, seen from the parent
     CHILD_OVER_LIMIT = "child-over-limit"  # a child's limit above its own, seen from the parent
-
-
-class QueueRelatives(NamedTuple):
-    """The queues around a queue; those of the same level without a parent are siblings too."""
-
-    parent: QueueSpec | None = None  # None: there is none, or it is unknown
-    siblings: Mapping[str, QueueSpec] = _NO_QUEUES
-    children: Mapping[str, QueueSpec] = _NO_QUEUES
 
 
 class _Share(NamedTuple):
@@ -72,14 +69,74 @@ class _Share(NamedTuple):
         return f"{_text(number)} {_UNITS[self.kind]}"
 
 
+class _LevelShares(NamedTuple):
+    """One resource of the queues of a level."""
+
+    limits: Mapping[str, Decimal]
+    quota: Decimal  # the sum
+    owners: list[str]  # the queues with a quota above zero that is not unlimited
+
+
+class QueueLevel:
+    """The queues below one parent, or all queues without a parent.
+
+    What their findings have in common is calculated once, however many queues there are.
+    """
+
+    def __init__(self, specs: Mapping[str, QueueSpec]) -> None:
+        self._shares: Final = {kind: _level_shares(kind, specs) for kind in _NAMES if specs}
+
+    def shares(self, kind: str) -> _LevelShares:
+        """Return one resource of the queues."""
+        return self._shares.get(kind, _NO_SHARES)
+
+
+_NO_SHARES: Final = _LevelShares({}, _ZERO, [])
+_NO_LEVEL: Final = QueueLevel({})
+
+
+class QueueRelatives(NamedTuple):
+    """The queues around a queue."""
+
+    parent: QueueSpec | None = None  # None: there is none, or it is unknown
+    level: QueueLevel = _NO_LEVEL  # the queue itself, and its siblings
+    children: QueueLevel = _NO_LEVEL
+
+
 def queue_relatives(name: str, spec: QueueSpec, queues: Mapping[str, QueueSpec]) -> QueueRelatives:
     """Return the queues around a queue, which itself need not be one of them."""
     others = {it: other for it, other in queues.items() if it != name}
     return QueueRelatives(
         parent=others.get(spec.parent_queue),
-        siblings={it: s for it, s in others.items() if s.parent_queue == spec.parent_queue},
-        children={it: s for it, s in others.items() if s.parent_queue == name},
+        level=QueueLevel(
+            {name: spec}
+            | {it: s for it, s in others.items() if s.parent_queue == spec.parent_queue}
+        ),
+        children=QueueLevel({it: s for it, s in others.items() if s.parent_queue == name}),
     )
+
+
+def all_queue_relatives(queues: Mapping[str, QueueSpec]) -> dict[str, QueueRelatives]:
+    """Return the queues around each queue, with one pass over the queues of each level."""
+    by_parent: dict[str, dict[str, QueueSpec]] = {}
+    for name, spec in queues.items():
+        by_parent.setdefault(spec.parent_queue, {})[name] = spec
+    levels = {parent: QueueLevel(specs) for parent, specs in by_parent.items()}
+    return {
+        name: QueueRelatives(
+            queues.get(spec.parent_queue) if spec.parent_queue != name else None,
+            levels[spec.parent_queue],
+            levels.get(name, _NO_LEVEL),
+        )
+        for name, spec in queues.items()
+    }
+
+
+def _level_shares(kind: str, specs: Mapping[str, QueueSpec]) -> _LevelShares:
+    shares = {name: _share(kind, spec) for name, spec in specs.items()}
+    owners = sorted(name for name, it in shares.items() if it.quota > 0)
+    limits = {name: it.limit for name, it in shares.items()}
+    return _LevelShares(limits, sum((shares[it].quota for it in owners), _ZERO), owners)
 
 
 def queue_findings(spec: QueueSpec, relatives: QueueRelatives) -> tuple[Finding, ...]:
@@ -181,18 +238,17 @@ def _limit_findings(share: _Share) -> Iterator[Finding]:
 
 
 def _parent_findings(share: _Share, parent: str, relatives: QueueRelatives) -> Iterator[Finding]:
-    siblings = {it: _share(share.kind, spec) for it, spec in relatives.siblings.items()}
+    level = relatives.level.shares(share.kind)
     above = _share(share.kind, relatives.parent) if relatives.parent else None
     if share.kind == "gpu" and share.quota == _UNLIMITED:
-        yield from _unlimited(share, siblings, above)
+        yield from _unlimited(share, level.owners, above)
     if above is None:
         return
     name = f"parent queue {parent}"
-    quotas = [it.quota for it in (share, *siblings.values()) if it.quota > 0]
-    if share.quota > 0 and 0 <= above.quota < sum(quotas):
+    if share.quota > 0 and 0 <= above.quota < level.quota:
         message = (
-            f"the child queues of {name} have quotas of {share.amount(sum(quotas, _ZERO))} in "
-            f"total with this one, and {name} has a quota of {share.amount(above.quota)}. "
+            f"the child queues of {name} have quotas of {share.amount(level.quota)} in "
+            f"total with this one, and the parent has a quota of {share.amount(above.quota)}. "
             "Raise the quota of the parent, or lower this one"
         )
         yield share.finding("quota", message, QueueFindingCode.SIBLINGS_OVER_PARENT)
@@ -211,14 +267,11 @@ def _parent_findings(share: _Share, parent: str, relatives: QueueRelatives) -> I
         yield share.finding("limit", message, QueueFindingCode.LIMIT_OVER_PARENT)
 
 
-def _unlimited(
-    share: _Share, siblings: Mapping[str, _Share], above: _Share | None
-) -> Iterator[Finding]:
-    bounded = sorted(name for name, it in siblings.items() if it.quota > 0)
-    if bounded:
+def _unlimited(share: _Share, owners: list[str], above: _Share | None) -> Iterator[Finding]:
+    if owners:
         message = (
             f"the quota is unlimited (-1), and sibling queues have a GPU quota "
-            f"({_listed(bounded)}): they can reclaim no GPU from this queue. Write the number of "
+            f"({_listed(owners)}): they can reclaim no GPU from this queue. Write the number of "
             "GPUs that the queue owns, or 0"
         )
     elif above is not None and above.quota > 0:
@@ -231,17 +284,16 @@ def _unlimited(
     yield share.finding("quota", message, QueueFindingCode.UNLIMITED)
 
 
-def _children_findings(share: _Share, children: Mapping[str, QueueSpec]) -> Iterator[Finding]:
-    shares = {it: _share(share.kind, spec) for it, spec in children.items()}
-    total = sum((it.quota for it in shares.values() if it.quota > 0), _ZERO)
-    if 0 <= share.quota < total:
+def _children_findings(share: _Share, children: QueueLevel) -> Iterator[Finding]:
+    level = children.shares(share.kind)
+    if 0 <= share.quota < level.quota:
         message = (
-            f"the child queues have quotas of {share.amount(total)} in total, and this queue has a "
-            f"quota of {share.amount(share.quota)}. Write {_text(total)} or more, or lower the "
-            "quotas of the child queues"
+            f"the child queues have quotas of {share.amount(level.quota)} in total, and this queue "
+            f"has a quota of {share.amount(share.quota)}. Write {_text(level.quota)} or more, or "
+            "lower the quotas of the child queues"
         )
         yield share.finding("quota", message, QueueFindingCode.CHILDREN_OVER_QUOTA)
-    above = sorted(name for name, it in shares.items() if it.limit > share.limit >= 0)
+    above = sorted(name for name, limit in level.limits.items() if limit > share.limit >= 0)
     if above:
         message = (
             f"the limit of {share.amount(share.limit)} counts for the child queues too, and some "

@@ -5,7 +5,6 @@ that would be below itself is denied. Of an update only the changes are reported
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -16,17 +15,16 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.api.queue import QueueSpec, QueueStatus
 from trainer_kai.api.resources import QUEUES
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, is_similar, misspelled_keys
+from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys, similar_name
 from trainer_kai.policy.queueing.queue_findings import queue_findings, queue_relatives
 from webhook.admission.review import AdmissionRequest, size_fault
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, denied, warned
+from webhook.rules.queues.deletion import positive_amounts
 
 __all__ = ["KnownQueues", "QueueReview", "read_queue", "validate_queue"]
 
 _PARENT: Final = "spec.parentQueue"
 _MAX_NAMED: Final = 5  # queues of a cycle
-_MAX_COMPARED: Final = 2000  # names, to find the one that was meant
-_MIN_COMPARED_LENGTH: Final = 5  # shorter names are all alike
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 
 
@@ -110,13 +108,18 @@ def _parent_result(name: str, parent: str, known: KnownQueues) -> ValidationResu
     has_children = any(
         spec.parent_queue == parent for other, spec in known.specs.items() if other != name
     )
-    if status is not None and not has_children and (status.allocated or status.requested):
+    if status is not None and not has_children and _has_pods(status):
         message = (
             f"pods use queue {parent}, which has no child queues yet. With this one it takes no "
             "more pods: pods that name it wait. Let these workloads name a child queue"
         )
         return warned(FieldError(_PARENT, message))
     return NO_OBJECTIONS
+
+
+def _has_pods(status: QueueStatus) -> bool:
+    """Say whether pods use or request resources; the scheduler also reports amounts of zero."""
+    return bool(positive_amounts(status.allocated) or positive_amounts(status.requested))
 
 
 def _cycle(name: str, parent: str, specs: Mapping[str, QueueSpec]) -> tuple[str, ...]:
@@ -133,9 +136,7 @@ def _cycle(name: str, parent: str, specs: Mapping[str, QueueSpec]) -> tuple[str,
 
 
 def _missing(parent: str, known: KnownQueues) -> FieldError:
-    names = islice(known.specs, _MAX_COMPARED)
-    is_long = len(parent) >= _MIN_COMPARED_LENGTH
-    meant = min((it for it in names if is_long and is_similar(parent, it)), default="")
+    meant = similar_name(parent, known.specs)
     hint = f"Did you mean {meant}? Otherwise create" if meant else "Create"
     message = (
         f"queue {parent} does not exist, and this queue takes no pods until it does. {hint} it"

@@ -1,8 +1,10 @@
 """Whether a Queue may be deleted: not while workloads use it, or a queue below it.
 
 A queue is in use if a PodGroup of a workload that has not finished names it, or if its status has
-allocated resources: pods without a PodGroup. If nothing in its tree is used, it is deleted, with a
-warning about the queues below: a tree is deleted queue by queue, in any order. The annotation
+allocated resources: pods without a PodGroup, or pods that are terminating. Only a TrainJob is known
+to be finished: a finished Job that keeps its PodGroup, as beside KAI, uses its queue until the Job
+is deleted. If nothing in its tree is used, a queue is deleted, with a warning about the queues
+below: a tree is deleted queue by queue, in any order. The annotation
 `trainer-kai.dev/allow-delete: "true"` allows every deletion.
 """
 
@@ -34,12 +36,14 @@ __all__ = [
     "SlimPodGroup",
     "SlimPodGroupSpec",
     "is_deletion_allowed",
+    "positive_amounts",
     "queues_below",
     "validate_deletion",
 ]
 
 _MAX_NAMED: Final = 5
 _NAME: Final = "metadata.name"
+_REMEDY: Final = f"Delete these workloads or let them use another queue (label {QUEUE}) first"
 
 
 class SlimPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
@@ -126,31 +130,36 @@ def queues_below(name: str, specs: Mapping[str, QueueSpec]) -> tuple[str, ...]:
 
 def validate_deletion(queue: DeletedQueue, use: QueueUse) -> ValidationResult:
     """Deny the deletion of a queue in use; warn of what a deletion leaves behind."""
-    users = tuple(_users(queue, use))
+    users = _users(queue, use)
     if users:
-        below = f" Queues below it: {_few(queue.below)}." if queue.below else ""
+        # The remedy and the command come before the queues below: a long message is cut.
+        below = f" (queues below it: {_few(queue.below)})" if queue.below else ""
         message = (
-            f"queue {queue.name} is in use: {', and '.join(users)}.{below} Delete these workloads "
-            f"or let them use another queue (label {QUEUE}) first. To delete the queue all the "
-            f"same, run: kubectl annotate queue {queue.name} {ALLOW_DELETE}=true"
+            f"queue {queue.name} is in use: {users}. To delete the queue all the same, run: "
+            f"kubectl annotate queue {queue.name} {ALLOW_DELETE}=true{below}"
         )
         return denied(FieldError(_NAME, message), FORBIDDEN)
     return warned(*_warnings(queue, use)) if use.problem or _is_named(queue) else NO_OBJECTIONS
 
 
-def _users(queue: DeletedQueue, use: QueueUse) -> Iterable[str]:
-    where = f"queue {queue.name} or a queue below it" if queue.below else "it"
+def _users(queue: DeletedQueue, use: QueueUse) -> str:
+    """Return what uses a queue, and how that ends; "" if nothing does."""
     if use.podgroups:
+        where = f"queue {queue.name} or a queue below it" if queue.below else "it"
         many = f"{use.podgroups} PodGroups name" if use.podgroups > 1 else "1 PodGroup names"
         least = "at least " if use.problem else ""
-        yield f"{least}{many} {where} (of {_few(sorted(map(str, use.workloads)))})"
-        return
-    allocated = _positive_amounts(queue.status.allocated)
-    if allocated:
-        yield (
-            f"pods without a PodGroup have {allocated} of {where} (status.allocated; if they ended "
-            "just now, try again in a few seconds)"
+        return (
+            f"{least}{many} {where} (of {_few(sorted(map(str, use.workloads)))}). {_REMEDY}. If "
+            "you just did, try again in a few seconds"
         )
+    allocated = positive_amounts(queue.status.allocated)
+    if not allocated:
+        return ""
+    return (
+        f"status.allocated still has {allocated} (pods without a PodGroup, or pods that are "
+        f"terminating). {_REMEDY}. If you just did, try again in a few seconds; if the amount "
+        "stays, check that the scheduler runs (trainer-kai doctor)"
+    )
 
 
 def _is_named(queue: DeletedQueue) -> bool:
@@ -184,7 +193,8 @@ def _warnings(queue: DeletedQueue, use: QueueUse) -> Iterable[FieldError]:
         )
 
 
-def _positive_amounts(amounts: Mapping[str, Quantity]) -> str:
+def positive_amounts(amounts: Mapping[str, Quantity]) -> str:
+    """Return the amounts of a status above zero as text; "" if there are none."""
     return ", ".join(f"{amounts[it]} {it}" for it in sorted(amounts) if _is_positive(amounts[it]))
 
 

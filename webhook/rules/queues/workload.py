@@ -17,6 +17,9 @@ from trainer_kai.api.names import (
     APPS,
     DEFAULT_QUEUE,
     DEFAULT_SCHEDULER,
+    GPU,
+    GPU_FRACTION,
+    GPU_FRACTION_DEVICES,
     KUBEFLOW,
     KUEUE_QUEUE,
     NODE_POOL,
@@ -28,7 +31,7 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import PodTemplate
 from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.quantity import Quantity, QuantityError
+from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.lint import KnownCluster, quota_shortage
@@ -38,6 +41,7 @@ from trainer_kai.policy.queueing.priority_classes import (
     PREEMPTIBLE_BELOW,
     SelectablePriorityClasses,
 )
+from trainer_kai.policy.queueing.queue_access import QueueAccessMode, is_closed
 from webhook.admission.review import AdmissionRequest, size_fault
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, warned
 from webhook.cache.queues import QueueTree
@@ -70,6 +74,7 @@ class WorkloadContext(NamedTuple):
     queues: QueueTree
     cluster: KnownCluster
     non_preemptible: Mapping[str, Mapping[str, Quantity]]  # what is in use, by queue
+    unannotated: str = QueueAccessMode.OPEN  # of queues without an access annotation
 
 
 class _Pods(NamedTuple):
@@ -108,7 +113,7 @@ def validate_workload(
         return NO_OBJECTIONS  # the labels of the top owner count
     kind = _Kind(kind_name, kai_class, rules.mode == "bundled")
     old = _read(request.old_object) if request.operation == "UPDATE" else None
-    before = set(_label_faults(old, kind, context, rules)) if old else set()
+    before = set(_label_faults(old, kind, context, rules)) if old else set[FieldError]()
     faults = [it for it in _label_faults(workload, kind, context, rules) if it not in before]
     return warned(*faults, *_quota_faults((workload, old), kind, context, rules))
 
@@ -157,6 +162,9 @@ def _label_faults(
                 f"Name their queue by the label {QUEUE} at {path.partition('[')[0]}"
             )
             yield FieldError(f"{labels_path}[{KUEUE_QUEUE}]", message)
+    refused = _refused_class(workload, kind, context.cluster.priorities or {})
+    if refused is not None:
+        yield refused
     reason = context.queues.unusable_reason(queue)
     if reason is not None:
         given_by = "" if is_named else " (the default)"
@@ -203,11 +211,13 @@ def _quota_faults(
     if short is None:
         return
     parent = "" if short.queue == pods.queue else f", a parent of {pods.queue},"
+    quota = f"has a quota of {short.quota}, {short.used} in use"
+    if is_closed(context.queues.access(short.queue), context.unannotated):
+        quota = "is closed, and has less of its quota left"  # not every user may see its amounts
     yield FieldError(
         "spec.template",
         f"the pods are non-preemptible ({pods.non_preemptible_reason}) and request "
-        f"{short.requested}{more}; queue {short.queue}{parent} has a quota of {short.quota}, "
-        f"{short.used} in use. Pods beyond the quota wait",
+        f"{short.requested}{more}; queue {short.queue}{parent} {quota}. Pods beyond the quota wait",
     )
     yield FieldError(
         "spec.template",
@@ -231,9 +241,44 @@ def _pods(
         each = pod_requests(workload.spec.template.spec)
     except QuantityError:
         each = {}
+    if not kind.is_bundled:
+        shared = _shared_gpus(workload.spec.template.metadata.annotations)
+        each = {**each, GPU: each.get(GPU, 0) + shared}
     requests = {name: amount * replicas for name, amount in each.items()}
     reason = _non_preemptible_reason(workload, kind, classes)
     return _Pods(queue, path.partition("[")[0], reason, requests)
+
+
+def _shared_gpus(annotations: Mapping[str, str]) -> int:
+    """Return the GPUs that KAI counts for parts of GPUs, in thousandths."""
+    try:
+        devices = milli(annotations.get(GPU_FRACTION_DEVICES, "1"))
+        return max(milli(annotations.get(GPU_FRACTION, "0")), 0) * max(devices, 0) // 1000
+    except QuantityError:
+        return 0
+
+
+def _refused_class(
+    workload: _Workload, kind: _Kind, classes: Mapping[str, PriorityClass]
+) -> FieldError | None:
+    """Return why our scheduler ignores the class that a label names; None if it counts."""
+    own = workload.spec.template.spec.priority_class_name
+    for path in kind.label_paths if kind.is_bundled else ():
+        name = _labels(workload, path).get(PRIORITY_CLASS_NAME)
+        if name and name != own:
+            refusal = SelectablePriorityClasses(classes).refusal(name)
+            if refusal is None:
+                return None
+            reason = refusal.partition(". ")[2]  # the remedy is before it
+            message = f"{reason}. Set it at spec.template.spec.priorityClassName"
+            return FieldError(f"{path}[{PRIORITY_CLASS_NAME}]", message)
+    return None
+
+
+def _global_default(classes: Mapping[str, PriorityClass]) -> str:
+    """Return the class that Kubernetes gives a pod that names none; "" if there is none."""
+    defaults = ((it.value, name) for name, it in classes.items() if it.global_default)
+    return min(defaults, default=(0, ""))[1]
 
 
 def _non_preemptible_reason(
@@ -246,7 +291,9 @@ def _non_preemptible_reason(
             return "" if label == PREEMPTIBILITIES[0] else f"label {PREEMPTIBILITY}"
     names = [_labels(workload, path).get(PRIORITY_CLASS_NAME) for path in kind.label_paths]
     name = next(filter(None, names), "") or workload.spec.template.spec.priority_class_name
-    of_kind = ""
+    name, of_kind = name or _global_default(classes), ""
+    if _refused_class(workload, kind, classes) is not None:
+        name = ""
     if not kind.is_bundled and name not in classes:
         name, of_kind = kind.kai_class, f", which KAI gives a {kind.name}"
     value = SelectablePriorityClasses(classes).value(name)

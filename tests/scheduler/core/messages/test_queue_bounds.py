@@ -1,6 +1,8 @@
 """Why a PodGroup waits that would exceed a limit or a quota, and what would help."""
 
+import re
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final
 
 import pytest
@@ -19,6 +21,8 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import ResourceKind
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotQueue, signature
+from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
+from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
 
 BUILD: Final = Builder(
     queues=[SnapshotQueue(name) for name in ("department", "team", "division", "company")]
@@ -228,6 +232,44 @@ def test_the_earlier_podgroup_is_reported() -> None:
         "it waits. unit-0, which requests 2 GiB memory, 3 GPU, is ahead of it for resources that "
         "can be reclaimed"
     )
+
+
+NOTES: list[Case[tuple[str, Decimal | None], str]] = [
+    Case("absent", ("limit", None), "(spec.resources.cpu is absent)"),
+    Case("no quota, absent", ("quota", None), "(spec.resources.cpu is absent)"),
+    Case("0", ("limit", Decimal(0)), "(spec.resources.cpu.limit is absent or 0)"),
+    Case("a quota of 0", ("quota", Decimal(0)), ""),
+    Case("cores", ("limit", Decimal(999)), "(spec.resources.cpu.limit: 999 is in millicores)"),
+    Case(
+        "a quota in cores", ("quota", Decimal(4)), "(spec.resources.cpu.quota: 4 is in millicores)"
+    ),
+    Case("millicores", ("limit", Decimal(1000)), ""),
+]
+
+
+@pytest.mark.parametrize("case", NOTES, ids=ids)
+def test_admission_has_the_same_notes(case: Case[tuple[str, Decimal | None], str]) -> None:
+    """The core cannot import the rules of admission, so the notes exist twice."""
+    field, number = case.given
+    free = QueueResource(quota=Decimal(-1), limit=Decimal(-1))
+    amounts = {"quota": free.quota, "limit": free.limit, field: number or Decimal(0)}
+    written = QueueResource(**amounts)
+    cpu = ABSENT_RESOURCE if number is None else written
+    spec = QueueSpec(resources=QueueResources(gpu=free, memory=free, cpu=cpu))
+    check = over_limits if field == "limit" else over_quotas
+    [admission] = check("path", {"cpu": 4000}, (), "team", {"team": spec})
+
+    snapshot = BUILD.snapshot()
+    absent = frozenset({(1, ResourceKind.CPU)} if number is None else ())
+    snapshot = replace(snapshot, queues=replace(snapshot.queues, absent=absent))
+    reason = UnschedulableReason.EXCEEDS_LIMIT
+    if field == "quota":
+        reason = UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA
+    rejection = bound(reason, ResourceKind.CPU, int(number or 0), 0, 4000)
+
+    for message in (admission.message, rejection_message(snapshot, rejection)):
+        first = re.split(r"; |\. ", message)[0]
+        assert "".join(re.findall(r"\(spec\.resources[^)]*\)", first)) == case.want
 
 
 def test_an_absent_resource_is_reported() -> None:

@@ -123,7 +123,11 @@ def test_what_queues_may_have(case: Case[tuple[JobSet, str], list[str]]) -> None
 # spec.resources.cpu of the queue -> the limit in the message, and the remedy
 CPU_LIMITS = [
     Case("absent", {}, ("0 CPU (spec.resources.cpu is absent)", "Request no CPU")),
-    Case("written as 0", {"cpu": {"limit": 0}}, ("0 CPU", "Request no CPU")),
+    Case(
+        "written as 0",
+        {"cpu": {"limit": 0}},
+        ("0 CPU (spec.resources.cpu.limit is absent or 0)", "Request no CPU"),
+    ),
     Case(
         "millicores that look like cores",
         {"cpu": {"limit": 4}},

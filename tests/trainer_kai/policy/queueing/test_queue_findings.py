@@ -9,7 +9,9 @@ from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
 from trainer_kai.policy.queueing.queue_findings import (
+    QueueLevel,
     QueueRelatives,
+    all_queue_relatives,
     queue_findings,
     queue_relatives,
 )
@@ -94,7 +96,7 @@ OWN = [
         spec(memory=bounds(0, 32)),
         "unit spec.resources.memory.limit: 32 megabytes are 0.032 GB. Write 32000 for 32 GB",
     ),
-    Case("64 megabytes", spec(memory=bounds(64, 64)), ""),
+    Case("one gigabyte", spec(memory=bounds(1000, 1000)), ""),
     Case(
         "bytes for megabytes",
         spec(memory=bounds(0, 2**35)),
@@ -146,7 +148,7 @@ AROUND = [
         "more than the parent has left",
         ("team-c", spec("research", gpu=bounds(6))),
         f"siblings-over-parent spec.resources.gpu.quota: the child queues of {PARENT} have "
-        f"quotas of 18 GPU in total with this one, and {PARENT} has a quota of 16 GPU. Raise "
+        f"quotas of 18 GPU in total with this one, and the parent has a quota of 16 GPU. Raise "
         "the quota of the parent, or lower this one",
     ),
     Case("its own old quota does not count", ("team-a", spec("research", gpu=bounds(12))), ""),
@@ -206,6 +208,15 @@ def test_numbers_beside_those_of_other_queues(
     assert reported(written, queue_relatives(name, written, DIVISION)) == case.want
 
 
+def test_all_relatives_are_those_of_each_queue() -> None:
+    """The doctor calculates them together, admission for one queue."""
+    queues = {**DIVISION, "self": spec("self", gpu=bounds(-1)), "lost": spec("nowhere")}
+    together = all_queue_relatives(queues)
+    for name, written in queues.items():
+        alone = queue_relatives(name, written, queues)
+        assert reported(written, together[name]) == reported(written, alone)
+
+
 def test_an_only_child_with_an_unlimited_quota_is_reported_too() -> None:
     """The quota of the parent is enough to report an unlimited quota."""
     queues = {"research": DIVISION["research"]}
@@ -233,8 +244,10 @@ def test_no_number_is_too_strange(number: str) -> None:
     odd = Decimal(number)
     share = QueueResource(quota=odd, limit=odd, over_quota_weight=odd)
     written = QueueSpec(resources=QueueResources(gpu=share, cpu=share, memory=share))
-    relatives = QueueRelatives(written, {"a": written, "b": written}, {"c": written})
+    relatives = QueueRelatives(
+        written, QueueLevel({"a": written, "b": written}), QueueLevel({"c": written})
+    )
     reported(written, relatives)
     for other in DIVISION.values():
         reported(other, relatives)
-        reported(written, QueueRelatives(other, DIVISION, DIVISION))
+        reported(written, QueueRelatives(other, QueueLevel(DIVISION), QueueLevel(DIVISION)))

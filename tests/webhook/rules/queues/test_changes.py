@@ -37,10 +37,12 @@ KNOWN = KnownQueues(
         "team-a1": spec("team-a"),
         "busy": spec(),
         "idle": spec(),
+        "was-busy": spec(),
     },
     {
         "busy": QueueStatus(allocated={"nvidia.com/gpu": "8"}),
         "idle": QueueStatus(),
+        "was-busy": QueueStatus(allocated={"cpu": "0", "memory": "0"}, requested={"cpu": "0"}),
         "research": QueueStatus(allocated={"nvidia.com/gpu": "8"}),
     },
 )
@@ -97,6 +99,7 @@ PARENTS: list[Case[tuple[Obj, Obj | None], str]] = [
         ),
     ),
     Case("the first child of a queue without pods", (queue("new", "idle"), None), ""),
+    Case("the first child of a queue that had pods", (queue("new", "was-busy"), None), ""),
 ]
 
 

@@ -18,10 +18,14 @@ from webhook.rules.queues.deletion import (
 
 GPUS = {"nvidia.com/gpu": "4", "cpu": "0"}
 HOW = (
-    "Delete these workloads or let them use another queue (label kai.scheduler/queue) first. To "
-    "delete the queue all the same, run: kubectl annotate queue team-a "
+    "Delete these workloads or let them use another queue (label kai.scheduler/queue) first. If "
+    "you just did, try again in a few seconds"
+)
+COMMAND = (
+    ". To delete the queue all the same, run: kubectl annotate queue team-a "
     "trainer-kai.dev/allow-delete=true"
 )
+HOW += COMMAND
 
 
 def deleted(*below: str, status: QueueStatus = QueueStatus(), **fields: object) -> DeletedQueue:  # noqa: B008 - frozen
@@ -85,7 +89,7 @@ DELETIONS: list[Case[tuple[DeletedQueue, QueueUse], str]] = [
         (deleted("a", "b"), use(group("pg", "b"), queues=("team-a", "a", "b"))),
         denied(
             "metadata.name: queue team-a is in use: 1 PodGroup names queue team-a or a queue below "
-            "it (of vision/pg). Queues below it: a, b. " + HOW
+            "it (of vision/pg). " + HOW + " (queues below it: a, b)"
         ),
     ),
     Case(
@@ -100,8 +104,11 @@ DELETIONS: list[Case[tuple[DeletedQueue, QueueUse], str]] = [
         "pods without a PodGroup",
         (deleted(status=QueueStatus(allocated=GPUS, requested=GPUS)), use()),
         denied(
-            "metadata.name: queue team-a is in use: pods without a PodGroup have 4 nvidia.com/gpu "
-            "of it (status.allocated; if they ended just now, try again in a few seconds). " + HOW
+            "metadata.name: queue team-a is in use: status.allocated still has 4 nvidia.com/gpu "
+            "(pods without a PodGroup, or pods that are terminating). "
+            + HOW.removesuffix(COMMAND)
+            + "; if the amount stays, check that the scheduler runs (trainer-kai doctor)"
+            + COMMAND
         ),
     ),
     Case(
@@ -155,6 +162,15 @@ def test_the_deletion_of_a_queue(
     assert told(response) == case.want
     assert response.denial is None or response.denial.code == 403
     assert all(len(it) <= 256 for it in response.warnings)
+
+
+def test_a_long_denial_keeps_the_command() -> None:
+    """The names of workloads and of queues below have the length that is usual at most."""
+    below = [f"{i}-{'q' * 250}" for i in range(9)]
+    groups = (group(f"pg-{i}", owner=f"{i}-{'j' * 60}") for i in range(9))
+    denial = validate_deletion(deleted(*below), use(*groups)).response().denial
+    assert denial is not None
+    assert "trainer-kai.dev/allow-delete=true" in denial.message[:1024]
 
 
 def test_queues_below_are_found_level_by_level() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.policy.lint.cluster import known_cluster, queue_spec
+from tests.trainer_kai.policy.lint.cluster import decode_spec, known_cluster, queue_spec
 from tests.webhook.objects import BUNDLED, EXTERNAL, Obj, request, told
+from trainer_kai.api.priority import PriorityClass
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.cache.queues import QueueTree
 from webhook.rules.queues.workload import WorkloadContext, validate_workload
@@ -27,7 +28,7 @@ QUEUES = {
     "default-queue": queue_spec("default-parent-queue", quota=0),
     "free": queue_spec(),
 }
-CLASSES = {"train": 50, "build": 100, "inference": 125}
+CLASSES = {"train": 50, "build": 100, "inference": 125, "top": 1_000_000_000}
 
 
 def workload(
@@ -36,10 +37,11 @@ def workload(
     """Return a workload; *parts* are labels of its own, or labels and a class of its pods."""
     resources = {"limits": {GPU: gpus}} if gpus else {}
     spec = {"containers": [{"name": "server", "resources": resources}], "schedulerName": scheduler}
+    notes = parts.get("notes")
     if "of_class" in parts:
         spec["priorityClassName"] = parts["of_class"]
     metadata = {"name": "it", "labels": parts.get("labels"), **parts.get("metadata", {})}
-    template = {"metadata": {"labels": parts.get("of_pods")}, "spec": spec}
+    template = {"metadata": {"labels": parts.get("of_pods"), "annotations": notes}, "spec": spec}
     return {"metadata": metadata, "spec": {"replicas": replicas, "template": template}}
 
 
@@ -52,6 +54,13 @@ def context(**used: str) -> WorkloadContext:
     cluster = known_cluster(queues=QUEUES, priorities=CLASSES)
     in_use = {name.replace("_", "-"): {GPU: amount} for name, amount in used.items()}
     return WorkloadContext(tree, cluster, in_use)
+
+
+def with_default(value: int) -> dict[str, PriorityClass]:
+    """Return the classes, and a default one with this value."""
+    usual = {"metadata": {"name": "usual"}, "value": value, "globalDefault": True}
+    classes = known_cluster(priorities=CLASSES).priorities or {}
+    return {**classes, "usual": decode_spec(PriorityClass, usual)}
 
 
 IDLE = context()
@@ -97,6 +106,22 @@ OF_KAI: list[Case[tuple[Obj, Obj], str]] = [
     Case("a Deployment without a label", (workload(4), DEPLOYMENT), NO_LABEL),
     Case("a Deployment without GPUs", (workload(4, gpus=0), DEPLOYMENT), ""),
     Case("no replicas", (workload(0), DEPLOYMENT), ""),
+    Case(
+        "parts of GPUs",
+        (workload(4, gpus=0, notes={"gpu-fraction": "0.5"}), DEPLOYMENT),
+        short(INFERENCE, "2 GPU", "default-queue", "0 GPU") + ways_out(),
+    ),
+    Case(
+        "parts of several GPUs",
+        (
+            workload(
+                gpus=0, notes={"gpu-fraction": "0.25", "gpu-fraction-num-devices": "2"}, labels={}
+            ),
+            DEPLOYMENT,
+        ),
+        short(INFERENCE, "500m GPU", "default-queue", "0 GPU") + ways_out(),
+    ),
+    Case("a part that is none", (workload(4, gpus=0, notes={"gpu-fraction": "x"}), DEPLOYMENT), ""),
     Case(
         "made preemptible",
         (workload(4, labels={PREEMPTIBILITY: "preemptible"}), DEPLOYMENT),
@@ -174,6 +199,11 @@ LOST = (
     f"metadata.labels[{QUEUE}]: the label of the Deployment has no effect on its pods, which use "
     "queue default-queue. Set the label at spec.template.metadata.labels"
 )
+REFUSED = (
+    "spec.template.metadata.labels[priorityClassName]: A label or PodGroup may not choose "
+    "PriorityClass top: its value 1000000000 is not below 1000000000. Set it at "
+    "spec.template.spec.priorityClassName"
+)
 # In mode bundled, where our scheduler reads the pods.
 OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
     Case("a Deployment without a label is preemptible", (workload(4), DEPLOYMENT), ""),
@@ -188,6 +218,16 @@ OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
         (workload(4, of_pods={"priorityClassName": "inference"}), DEPLOYMENT),
         short("PriorityClass inference, has value 125", "4 GPU", "default-queue", "0 GPU")
         + IN_PODS,
+    ),
+    Case(
+        "parts of GPUs are not supported",
+        (workload(4, gpus=0, of_class="build", notes={"gpu-fraction": "0.5"}), DEPLOYMENT),
+        "",
+    ),
+    Case(
+        "a class that a label may not choose, so that the default one counts",
+        (workload(4, of_pods={"priorityClassName": "top"}), DEPLOYMENT),
+        REFUSED,
     ),
     Case(
         "non-preemptible by the label of its pods",
@@ -224,6 +264,37 @@ def test_what_is_in_use_counts_on_every_level() -> None:
     wanted = short(INFERENCE, "5 GPU", "top, a parent of team-a,", "8 GPU", "4 GPU") + ways_out()
     assert reviewed(workload(5, labels=A_LABEL), known=context(top="4", team_b="4")) == wanted
     assert reviewed(workload(8, labels=A_LABEL), known=context(team_a="much")) == ""
+
+
+def test_the_amounts_of_a_closed_queue_are_not_shown() -> None:
+    """A user of any namespace can name a queue, and would see what other teams have and use."""
+    known = context(team_a="4")
+    known.queues.put("team-a", "top", "closed")
+    secret = (
+        f"spec.template: the pods are non-preemptible ({INFERENCE}) and request 5 GPU; queue "
+        "team-a is closed, and has less of its quota left. Pods beyond the quota wait"
+    ) + ways_out()
+    assert reviewed(workload(5, labels=A_LABEL), known=known) == secret
+
+    known = context(team_a="4")._replace(unannotated="closed")
+    assert reviewed(workload(5, labels=A_LABEL), known=known) == secret
+    known.queues.put("team-a", "top", "open")
+    wanted = short(INFERENCE, "5 GPU", "team-a", "8 GPU", "4 GPU") + ways_out()
+    assert reviewed(workload(5, labels=A_LABEL), known=known) == wanted
+
+
+def test_the_default_class_of_the_cluster_counts_before_that_of_the_kind() -> None:
+    """Kubernetes writes it on the pods, where KAI and our scheduler read it."""
+    known = IDLE._replace(cluster=IDLE.cluster._replace(priorities=with_default(50)))
+    assert reviewed(workload(4), known=known) == ""
+    known = IDLE._replace(cluster=IDLE.cluster._replace(priorities=with_default(100)))
+    reason = "PriorityClass usual, has value 100"
+    assert reviewed(workload(4), known=known) == (
+        short(reason, "4 GPU", "default-queue", "0 GPU") + ways_out()
+    )
+    assert reviewed(workload(4), rules=BUNDLED, known=known) == (
+        short(reason, "4 GPU", "default-queue", "0 GPU") + IN_PODS
+    )
 
 
 def test_an_update_is_compared_with_what_it_adds() -> None:

@@ -171,6 +171,16 @@ team-a (missing)                   4                   5
 there              2       -       0      -            0         open (not annotated)"""
 
 
+def test_a_name_that_no_queue_can_have_is_in_no_command() -> None:
+    """Any user can write it into a PodGroup, for an administrator to copy."""
+    _, notes = read_queues([], [podgroup("a", "x`rm y`\x1b[2J", "4", "4")])
+    [note] = notes
+    assert note == (
+        "queue x`rm y`\\x1b[2J does not exist, and PodGroups use it: no queue can have this name, "
+        "so move their workloads to another queue"
+    )
+
+
 def test_a_queue_in_use_that_is_gone_is_shown() -> None:
     """With what its PodGroups have; it was in no table, while they held the GPUs."""
     some = queues(queue("there", 2), queue("left", 8, -1, "gone"))

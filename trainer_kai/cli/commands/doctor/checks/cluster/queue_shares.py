@@ -13,8 +13,8 @@ from trainer_kai.cli.commands.doctor.finding import CheckFinding, warning
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.queueing.queue_findings import (
     QueueFindingCode,
+    all_queue_relatives,
     queue_findings,
-    queue_relatives,
 )
 
 __all__ = ["QueueFinding", "share_findings", "share_warnings", "unlimited_default"]
@@ -39,11 +39,11 @@ class QueueFinding(NamedTuple):
 def share_findings(queues: Mapping[str, Queue]) -> list[QueueFinding]:
     """Return what is probably wrong with the numbers of queues, each once."""
     specs = {name: it.spec for name, it in queues.items()}
+    relatives = all_queue_relatives(specs)
     return [
         QueueFinding(name, finding)
-        for name, spec in sorted(specs.items())
-        if spec.resources is not None  # without it, the scheduler warns already
-        for finding in queue_findings(spec, queue_relatives(name, spec, specs))
+        for name in sorted(specs)
+        for finding in queue_findings(specs[name], relatives[name])
         if finding.code not in _SEEN_FROM_THE_OTHER_SIDE
     ]
 
@@ -61,20 +61,34 @@ def share_warnings(check: str, findings: list[QueueFinding]) -> Iterator[CheckFi
 def unlimited_default(
     check: str, default: str, queues: Mapping[str, Queue]
 ) -> Iterator[CheckFinding]:
-    """Warn if no queue can reclaim from the default queue, as in earlier versions."""
-    path, name = list[str](), default
-    while name in queues and name not in path:
-        path.append(name)
-        name = queues[name].spec.parent_queue
-    unlimited = [name for name in path if _gpu_quota(queues[name]) < 0]
-    owners = sorted(name for name, it in queues.items() if _gpu_quota(it) > 0 and name not in path)
-    if unlimited and owners:
+    """Warn if queues cannot reclaim from the default queue, as in earlier versions.
+
+    Reclaim compares two queues of one level: the ancestors of both below their common ancestor.
+    """
+    path = _ancestors(default, queues)
+    below = dict(zip(path[1:], path, strict=False))  # an ancestor -> the queue of the path below
+    owners: dict[str, list[str]] = {}
+    for name in sorted(queues):
+        if name not in path and _gpu_quota(queues[name]) > 0:
+            common = next((it for it in _ancestors(name, queues) if it in path), "")
+            compared = below.get(common, "") if common else path[-1]
+            if compared and _gpu_quota(queues[compared]) < 0:
+                owners.setdefault(compared, []).append(name)
+    for name in sorted(owners, key=path.index):
         observed = (
-            f"the GPU quota of {listed(unlimited)} is unlimited (-1), as in earlier versions: "
-            f"{listed(owners)} cannot reclaim from workloads that name no queue"
+            f"the GPU quota of {name} is unlimited (-1), as in earlier versions: "
+            f"{listed(owners[name])} cannot reclaim from workloads that name no queue"
         )
-        commands = (f"`kubectl patch queue {name} --type merge -p {_PATCH}`" for name in unlimited)
-        yield warning(check, observed, " and ".join(commands))
+        yield warning(check, observed, f"`kubectl patch queue {name} --type merge -p {_PATCH}`")
+
+
+def _ancestors(name: str, queues: Mapping[str, Queue]) -> list[str]:
+    """Return a queue and the queues above it, up to the top or an unknown parent."""
+    path = dict[str, None]()
+    while name in queues and name not in path:
+        path[name] = None
+        name = queues[name].spec.parent_queue
+    return [*path]
 
 
 def _code(it: QueueFinding) -> str:

@@ -40,14 +40,14 @@ def check_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
         queue_warning.message for queue_warning in warnings if not queue_warning.still_counts
     ]
     findings = share_findings(queues)
-    reported = (
-        f" annotation {ACCESS} ",
-        *(f"queue {it.queue}: {it.finding.path}: " for it in findings),
-    )
+    reported = {f"queue {it.queue}: {it.finding.path}" for it in findings}
+    reported |= {f"queue {it}: spec.resources" for it in queues}  # its resources are reported
     corrected = [
         it.message
         for it in warnings
-        if it.still_counts and not any(text in it.message for text in reported)
+        if it.still_counts
+        and f" annotation {ACCESS} " not in it.message
+        and ": ".join(it.message.split(": ")[:2]) not in reported
     ]
     if not queues:
         yield fault(

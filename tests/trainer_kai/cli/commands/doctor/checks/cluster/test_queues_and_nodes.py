@@ -1,5 +1,6 @@
 """Queues that are invalid, that promise too much, and that are named but take no pods."""
 
+import time
 from typing import Any
 
 import pytest
@@ -176,6 +177,47 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         ),
     ),
     Case(
+        "a default queue without bound below a parent with a quota, seen from another parent",
+        (
+            "default queue",
+            with_queues(
+                queue("top", 8), queue("default-queue", -1, parent="top"), queue("team", 8)
+            ),
+        ),
+        ("ok", "default-queue takes TrainJobs that name no queue"),
+    ),
+    Case(
+        "the same, seen from below that parent",
+        (
+            "default queue",
+            with_queues(
+                queue("top", 8),
+                queue("default-queue", -1, parent="top"),
+                queue("team", 4, parent="top"),
+                queue("other", 8),
+            ),
+        ),
+        (
+            "warning",
+            (
+                "the GPU quota of default-queue is unlimited (-1), as in earlier versions: team "
+                "cannot reclaim from workloads that name no queue"
+            ),
+        ),
+    ),
+    Case(
+        "a parent without bound, seen from below it",
+        (
+            "default queue",
+            with_queues(
+                queue("top", -1),
+                queue("default-queue", 0, parent="top"),
+                queue("team", 4, parent="top"),
+            ),
+        ),
+        ("ok", "default-queue takes TrainJobs that name no queue"),
+    ),
+    Case(
         "a default queue without a quota",
         ("default queue", with_queues(queue("default-queue", 0), queue("team", 8))),
         ("ok", "default-queue takes TrainJobs that name no queue"),
@@ -265,6 +307,25 @@ def test_what_is_shared(case: Case[tuple[str, InstallationFacts], tuple[str, str
     assert check_results(facts, check)[0] == case.want
 
 
+def test_many_queues_are_checked_in_a_second() -> None:
+    """Each level is added up once, not once for each of its queues."""
+    facts = with_queues(
+        *(with_cpu_limit(f"q{i}") for i in range(1000)),
+        *(queue(f"open-{i}", -1, weight=-1) for i in range(1000)),
+    )
+    began_s = time.process_time()
+    found = [*check_queues(facts)]
+    assert time.process_time() - began_s < 1
+    assert len(found) == 3
+
+
+def test_a_queue_without_resources_is_reported_once() -> None:
+    """The warning of the queue table says less."""
+    bare = {"metadata": {"name": "bare"}, "spec": {}}
+    [found] = check_queues(with_queues(bare))
+    assert found.observed.startswith("queue bare: spec.resources.gpu: is absent")
+
+
 def test_the_remedies_of_shares() -> None:
     """The number to write, with the queue; and the commands for a default queue of old."""
     top, default = queue("top", -1), queue("default-queue", -1, parent="top")
@@ -274,8 +335,8 @@ def test_the_remedies_of_shares() -> None:
         """'{"spec":{"resources":{"gpu":{"quota":0},"cpu":{"quota":0},"memory":{"quota":0}}}}'"""
     )
 
-    assert found["default queue", "warning"] == " and ".join(
-        f"`kubectl patch queue {name} --type merge -p {patch}`" for name in ("default-queue", "top")
+    assert found["default queue", "warning"] == (
+        f"`kubectl patch queue top --type merge -p {patch}`"
     )
     remedies = [it.remedy for it in check_queues(facts)]
     assert "queue a: write 4000 for 4 CPU" in remedies
