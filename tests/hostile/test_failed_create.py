@@ -14,6 +14,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GANG, JOB_NAME, SUBGROUP
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import EVENTS, JOBSETS, PODGROUPS, PODS
+from trainer_kai.service.garbage_collection import without_collection
 
 _JOBS: Final = 500
 _PODS: Final = 6  # of each Job that were made, of a hundred
@@ -71,9 +72,11 @@ def test_pods_are_looked_at_once() -> None:
             Key(TENANT, f"e{number}"), _read(EVENTS, _failed_create_event(number))
         )
 
-    began = time.process_time()
-    live.creation_failures.refresh(_NOW)
+    with without_collection():  # the garbage of other tests is not its cost
+        began = time.process_time()
+        live.creation_failures.refresh(_NOW)
+        took_s = time.process_time() - began
 
-    assert time.process_time() - began < _MAX_S
+    assert took_s < _MAX_S
     (lack,) = live.creation_failures.by_podgroup.values()
     assert (lack.existing, lack.required) == (_JOBS * _PODS, _JOBS * 100)
