@@ -24,6 +24,7 @@ _README: Final = ROOT / "README.md"
 _UNDO: Final = """
 kubectl delete trainjob yours --cascade=foreground
 kubectl delete role,rolebinding trainer-kai-use-team-b
+kubectl annotate queue team-b trainer-kai.dev/allow-delete=true
 kubectl delete queue team-b
 """
 
