@@ -182,6 +182,7 @@ async def _check_quota(cluster: Cluster, seen: Timeline) -> None:
     """Submit a TrainJob over the limit: it waits, since pods from before are charged."""
     await _submit(cluster, "late", "team-a", 1, 4)
     await seen.until(_waits_with("late", "uses 16 GPU; the PodGroup requests 4"), "it waits")
+    rows: dict[str, list[str]] = {}
     for _ in range(20):  # the status of a queue follows within seconds
         listed = (await sentences_of("queue", "list", kubeconfig=cluster.kubeconfig)).out
         rows = {line.split()[0]: line.split()[1:4] for line in listed.splitlines() if line}
