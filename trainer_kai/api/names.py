@@ -31,10 +31,11 @@ SCHEDULING: Final = "scheduling.k8s.io"
 STORAGE: Final = "storage.k8s.io"
 TRAINER: Final = "trainer.kubeflow.org"
 
-# The schedulers, and the default queue of a workload that names none.
+# The schedulers, the default queue of a workload that names none, and its parent.
 SCHEDULER_NAME: Final = "kai-scheduler"
 DEFAULT_SCHEDULER: Final = "default-scheduler"  # the default of the API server
 DEFAULT_QUEUE: Final = "default-queue"
+DEFAULT_PARENT_QUEUE: Final = "default-parent-queue"
 
 # KAI: labels of workloads and pods.
 QUEUE: Final = "kai.scheduler/queue"

@@ -1,26 +1,38 @@
 """Queues from quantities: quota, limit and weight, in the units of a Queue. Pure.
 
 Amounts are thousandths of a GPU or a CPU, and bytes of memory, until they are written: GPU,
-millicores, and megabytes of 10^6 bytes.
+millicores, and megabytes of 10^6 bytes. Memory is rounded up to a megabyte when it is read, so that
+a sum is the sum of what is written.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from trainer_kai.api.names import ACCESS, AMD_GPU, CPU, GPU, MEMORY
+from trainer_kai.api.names import (
+    ACCESS,
+    AMD_GPU,
+    CPU,
+    DEFAULT_PARENT_QUEUE,
+    DEFAULT_QUEUE,
+    GPU,
+    MEMORY,
+)
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
 from trainer_kai.api.resources import QUEUES
+from trainer_kai.api.syntax import label_value_fault
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
 __all__ = [
     "FREE",
+    "INSTALLED_QUEUES",
     "RESOURCES",
     "UNLIMITED",
     "QueueShare",
     "amount_of",
     "queue_field",
     "queue_manifest",
+    "queue_name_fault",
     "shares_text",
 ]
 
@@ -34,6 +46,7 @@ _TITLES: Final = {
 }
 _MEGABYTE: Final = 10**6
 _MILLI: Final = 1000
+INSTALLED_QUEUES: Final = (DEFAULT_PARENT_QUEUE, DEFAULT_QUEUE)
 
 
 class QueueShare(NamedTuple):
@@ -55,13 +68,25 @@ def queue_field(resource: str) -> str:
 def amount_of(resource: str, quantity: Quantity, path: str, faults: list[FieldError]) -> int:
     """Return an amount; add a fault for an invalid or negative one."""
     try:
-        amount = whole(quantity) if queue_field(resource) == "memory" else milli(quantity)
+        if queue_field(resource) == "memory":
+            amount = -(-whole(quantity) // _MEGABYTE) * _MEGABYTE
+        else:
+            amount = milli(quantity)
     except QuantityError as error:
         faults.append(FieldError(path, str(error)))
         return 0
     if amount < 0:
         faults.append(FieldError(path, f"{quantity} must not be negative"))
     return max(amount, 0)
+
+
+def queue_name_fault(name: str) -> str:
+    """Return why a name cannot be the name of a Queue that a move makes; "" if it can."""
+    if name in INSTALLED_QUEUES:
+        return f"Queue {name} belongs to the installation of trainer-kai"
+    if fault := label_value_fault(name):
+        return f"{fault}, because pods name their queue in a label"
+    return ""
 
 
 def queue_manifest(
@@ -122,9 +147,9 @@ def _resource_fields(name: str, share: QueueShare) -> dict[str, Any]:
 
 
 def _in_unit(name: str, amount: int) -> float:
-    """Return an amount in the unit of the field; memory is rounded up to a megabyte."""
+    """Return an amount in the unit of the field."""
     if amount == UNLIMITED or name == "cpu":
         return amount
     if name == "memory":
-        return -(-amount // _MEGABYTE)
+        return amount // _MEGABYTE
     return amount // _MILLI if amount % _MILLI == 0 else amount / _MILLI

@@ -14,6 +14,7 @@ import msgspec
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import (
     APPS,
+    JOBSET_CONTROLLER,
     KUBEFLOW,
     LAST_APPLIED,
     LEADER_WORKER_SET,
@@ -22,12 +23,15 @@ from trainer_kai.api.names import (
     QUEUE,
     RAY,
     SCHEDULER_NAME,
+    TRAINJOB_CONTROLLER,
 )
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, RUNTIMES, TRAINJOBS
 from trainer_kai.cli.commands.migrate.migration import (
+    FieldRule,
     Migration,
     MigrationNote,
     ReadObject,
+    field_notes,
     values_at,
 )
 
@@ -37,6 +41,7 @@ __all__ = [
     "WORKLOAD_STRUCTS",
     "NewLabels",
     "Workload",
+    "is_finished",
     "labelled_templates",
     "new_labels",
     "relabel_trainjob",
@@ -79,6 +84,20 @@ WORKLOAD_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
 
 WORKLOAD_KINDS: Final = tuple(kind for _, kind in WORKLOAD_STRUCTS)
 _NON_PREEMPTIBLE: Final = 100  # PodGroups with a priority from here on
+_FINISHED: Final = ("Complete", "Completed", "Failed")  # conditions of TrainJobs, Jobs, JobSets
+_PAUSED: Final = (
+    FieldRule(
+        "spec.managedBy",
+        "another controller runs the workload: the controllers of this cluster ignore it. The "
+        "field cannot be changed: create the workload again without it",
+        (TRAINJOB_CONTROLLER, JOBSET_CONTROLLER),
+    ),
+    FieldRule(
+        "spec.suspend",
+        "the workload is suspended, and trainer-kai does not resume it: set false when it is to "
+        "start",
+    ),
+)
 
 
 class NewLabels(NamedTuple):
@@ -106,8 +125,23 @@ def new_labels(
     return NewLabels(labels, removed)
 
 
+def is_finished(it: ReadObject[Workload]) -> bool:
+    """Say whether a TrainJob, Job or JobSet has ended: a move changes nothing for it."""
+    fields = it.document.fields
+    if any(state for _, state in values_at(fields, "status.terminalState")):
+        return True
+    conditions = [found for _, found in values_at(fields, "status.conditions[]")]
+    return any(
+        isinstance(found, Mapping)
+        and found.get("type") in _FINISHED
+        and found.get("status") == "True"
+        for found in conditions
+    )
+
+
 def relabel_trainjob(migration: Migration, it: ReadObject[Workload], new: NewLabels) -> None:
     """Add a TrainJob with other labels: as a manifest, or in the cluster as a command."""
+    migration.by_hand += field_notes(it, _PAUSED)
     if it.document.file == CLUSTER:
         meta = it.value.metadata
         words = ["kubectl", "-n", meta.namespace, "label", "trainjob", meta.name]
@@ -149,6 +183,7 @@ def relabelled_other(migration: Migration, it: ReadObject[Workload], new: NewLab
     """Add a note for a workload of another kind, unless a controller made it."""
     if any(owner.controller for owner in it.value.metadata.owner_references):
         return
+    migration.by_hand += field_notes(it, _PAUSED)
     message = (
         f"set the {new.text}, on the pod template too, and schedulerName: {SCHEDULER_NAME}. Only "
         "TrainJobs are gangs: each pod of another kind is scheduled alone"

@@ -32,7 +32,7 @@ from trainer_kai.cli.commands.migrate.migration import (
 )
 from trainer_kai.cli.commands.migrate.queue_manifests import shares_text
 from trainer_kai.cli.commands.migrate.systems.kai_settings import add_kai_settings
-from trainer_kai.cli.commands.migrate.workloads import Workload
+from trainer_kai.cli.commands.migrate.workloads import Workload, is_finished
 from trainer_kai.cli.commands.queue.write_plan import effective_access
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import BindRequest
@@ -148,10 +148,25 @@ def _add_queues(migration: Migration, queues: Sequence[ReadObject[Queue]]) -> No
                 f"those below it, as with KAI. `{close_command(name)}` closes them"
             )
             migration.by_hand.append(MigrationNote(it.name, "metadata.annotations", message))
+        if fault := _tree_fault(by_name, name):
+            message = f"{fault}. PodGroups of the queue wait until spec.parentQueue is corrected"
+            migration.by_hand.append(MigrationNote(it.name, "spec.parentQueue", message))
         if NODE_POOL in it.value.metadata.labels:
             message = "the queue counts for all nodes: there are no node pools"
             path = f"metadata.labels[{NODE_POOL}]"
             migration.unsupported.append(MigrationNote(it.name, path, message))
+
+
+def _tree_fault(queues: Mapping[str, Queue], name: str) -> str:
+    """Return what is wrong with the parent of a queue; "" for nothing."""
+    parent = queues[name].spec.parent_queue
+    if parent and parent not in queues:
+        return f"Queue {parent} does not exist in the input"
+    path = [name]
+    while parent and parent in queues and parent not in path:
+        path.append(parent)
+        parent = queues[parent].spec.parent_queue
+    return f"the queue is below itself: {' → '.join((*path, name))}" if parent == name else ""
 
 
 def _add_podgroups(migration: Migration, objects: Mapping[str, list[ReadObject[Any]]]) -> None:
@@ -173,7 +188,8 @@ def _add_podgroups(migration: Migration, objects: Mapping[str, list[ReadObject[A
         migration.unsupported.append(MigrationNote(like.first, "metadata.ownerReferences", message))
     for it in objects[JOBSETS.kind]:
         meta = it.value.metadata
-        if trainjob_owner(meta) and meta.annotations.get(ADMITTED) != ADMITTED_MARK:
+        is_admitted = meta.annotations.get(ADMITTED) == ADMITTED_MARK
+        if trainjob_owner(meta) and not is_admitted and not is_finished(it):
             source = ObjectName(TRAINJOBS.kind, meta.key)
             message = _RESUMED.format(meta.namespace, meta.name)
             migration.by_hand.append(MigrationNote(source, "spec.suspend", message))

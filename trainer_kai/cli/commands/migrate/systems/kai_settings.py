@@ -117,8 +117,8 @@ def _action_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:
 
 def _add_args(migration: Migration, it: ReadObject[Any]) -> None:
     for path, found in values_at(it.document.fields, "spec.args"):
-        for flag, value in sorted(found.items()) if isinstance(found, Mapping) else ():
-            remedy = _ARGS.get(str(flag))
+        for flag, value in _sorted_items(found):
+            remedy = _ARGS.get(flag)
             notes = migration.by_hand if remedy else migration.unsupported
             text = remedy or "no setting has this effect"
             notes.append(MigrationNote(it.name, f"{path}.{flag}", f"{value!r}: {text}"))
@@ -141,6 +141,12 @@ def _add_plugins(migration: Migration, it: ReadObject[Any]) -> None:
 
 def _named(it: ReadObject[Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for _, found in values_at(it.document.fields, path):
-        for name, switch in sorted(found.items()) if isinstance(found, Mapping) else ():
+        for name, switch in _sorted_items(found):
             if isinstance(switch, Mapping):
-                yield str(name), switch
+                yield name, switch
+
+
+def _sorted_items(found: Any) -> list[tuple[str, Any]]:
+    """Return keys and values; none of a field that is no object. YAML has keys of any type."""
+    items = found.items() if isinstance(found, Mapping) else ()
+    return sorted(((str(key), value) for key, value in items), key=lambda item: item[0])

@@ -1,10 +1,18 @@
 """From Kueue: Queues, grants, namespaces, priorities, topologies and TrainJobs. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, NamedTuple
 
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import KUEUE, KUEUE_PRIORITY_CLASS, KUEUE_QUEUE, PREEMPTIBILITY, QUEUE
+from trainer_kai.api.names import (
+    KUEUE,
+    KUEUE_PRIORITY_CLASS,
+    KUEUE_QUEUE,
+    PREEMPTIBILITY,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+)
 from trainer_kai.api.resources import NAMESPACES, PRIORITY_CLASSES, TOPOLOGIES, TRAINJOBS
 from trainer_kai.cli.commands.migrate.migration import (
     FieldRule,
@@ -26,6 +34,8 @@ from trainer_kai.cli.commands.migrate.systems.kueue_objects import (
 from trainer_kai.cli.commands.migrate.systems.kueue_quotas import add_kueue_queues
 from trainer_kai.cli.commands.migrate.workloads import (
     WORKLOAD_KINDS,
+    Workload,
+    is_finished,
     labelled_templates,
     new_labels,
     relabel_trainjob,
@@ -41,6 +51,8 @@ _DEFAULT: Final = "default"  # the LocalQueue of workloads that name none
 _ALL_USERS: Final = "system:authenticated"
 _NON_PREEMPTIBLE: Final = 100
 _MAX_PRIORITY: Final = 10**9
+_INSTALLED_CLASSES: Final = ("build", "build-preemptible", "inference", "train")
+_KUBERNETES_PREFIX: Final = "system-"  # of names of PriorityClasses
 _STOPPED: Final = ("Hold", "HoldAndDrain")
 _FLAVOR_RULES: Final = (
     FieldRule(
@@ -65,6 +77,14 @@ _CLASS_NOTE: Final = (
 )
 
 
+class _KueueSuccessors(NamedTuple):
+    """What the labels of workloads become."""
+
+    queues: Mapping[Key, str]  # of each LocalQueue; "" without a Queue
+    values: Mapping[str, int]  # of each WorkloadPriorityClass
+    refused: AbstractSet[str]  # names of WorkloadPriorityClasses without a PriorityClass
+
+
 def plan_kueue(documents: Sequence[Document]) -> Migration:
     """Return what a move from Kueue changes; raise for faults of the objects."""
     faults: list[FieldError] = []
@@ -82,7 +102,7 @@ def plan_kueue(documents: Sequence[Document]) -> Migration:
 
 def _add_grants(migration: Migration, objects: Mapping[str, list[ReadObject[Any]]]) -> None:
     """Add a grant for each LocalQueue, and a label for each namespace with a default one."""
-    known = {it.value.metadata.name for it in objects["ClusterQueue"]}
+    known = _known(migration, "ClusterQueue")
     queues: dict[str, dict[str, str]] = {}
     granted: set[tuple[str, str]] = set()
     for it in objects["LocalQueue"]:
@@ -92,15 +112,25 @@ def _add_grants(migration: Migration, objects: Mapping[str, list[ReadObject[Any]
             raise ConfigError([FieldError(str(it.document), f"{field}: is missing")])
         queues.setdefault(namespace, {})[name] = queue
         if queue not in known:
-            message = f"ClusterQueue {queue} is not in the input: create Queue {queue} by hand"
+            message = (
+                f"no Queue is made of ClusterQueue {queue}: add it to the input; or create a Queue "
+                f"in its place, and run `trainer-kai queue allow QUEUE -n {namespace}`"
+            )
             migration.by_hand.append(MigrationNote(it.name, "spec.clusterQueue", message))
+            continue
         if it.value.spec.stop_policy in _STOPPED:
             message = "the LocalQueue is stopped: leave out its grant until it takes workloads"
             migration.by_hand.append(MigrationNote(it.name, "spec.stopPolicy", message))
         _add_grant(migration, it, is_first=(namespace, queue) not in granted)
         granted.add((namespace, queue))
     for namespace, by_name in queues.items():
-        _add_namespace(migration, namespace, by_name)
+        _add_namespace(migration, namespace, by_name, known)
+
+
+def _known(migration: Migration, kind: str) -> frozenset[str]:
+    """Return the names of the objects of a kind of Kueue that the move makes objects of."""
+    sources = (it.source for it in migration.becomes)
+    return frozenset(it.key.name for it in sources if it.kind == kind)
 
 
 def _add_grant(migration: Migration, it: ReadObject[LocalQueue], *, is_first: bool) -> None:
@@ -117,18 +147,24 @@ def _add_grant(migration: Migration, it: ReadObject[LocalQueue], *, is_first: bo
         migration.manifests += (role, binding)
 
 
-def _add_namespace(migration: Migration, namespace: str, queues: Mapping[str, str]) -> None:
+def _add_namespace(
+    migration: Migration, namespace: str, queues: Mapping[str, str], known: AbstractSet[str]
+) -> None:
     """Make the default LocalQueue, or the only one, the queue of the namespace."""
     source = ObjectName("LocalQueue", Key(namespace, _DEFAULT))
     queue = queues.get(_DEFAULT, "")
     if len(queues) == 1:
         ((name, queue),) = queues.items()
         source = ObjectName("LocalQueue", Key(namespace, name))
-    if not queue:
-        message = (
-            f"the namespace has {len(queues)} LocalQueues: label each TrainJob with {QUEUE}, or "
-            f"the namespace with one of {', '.join(sorted(set(queues.values())))}"
+    if queue not in known:
+        usable = sorted(known.intersection(queues.values()))
+        choice = f"one of {', '.join(usable)}" if usable else "the name of a Queue"
+        reason = (
+            f"no Queue is made of ClusterQueue {queue}"
+            if queue
+            else f"the namespace has {len(queues)} LocalQueues, and none is the default"
         )
+        message = f"{reason}: label each TrainJob with {QUEUE}, or the namespace with {choice}"
         source = ObjectName(NAMESPACES.kind, Key("", namespace))
         migration.by_hand.append(MigrationNote(source, "metadata.labels", message))
         return
@@ -145,7 +181,11 @@ def _add_priorities(
     migration: Migration, classes: Sequence[ReadObject[WorkloadPriorityClass]]
 ) -> None:
     for it in classes:
-        value = it.value.value
+        name, value = it.value.metadata.name, it.value.value
+        if fault := _class_name_fault(name):
+            message = f"{fault}: create a PriorityClass with another name"
+            migration.by_hand.append(MigrationNote(it.name, "metadata.name", message))
+            continue
         if not -_MAX_PRIORITY <= value < _MAX_PRIORITY:
             message = f"{value} must be at most {_MAX_PRIORITY - 1} in size: choose a value"
             migration.by_hand.append(MigrationNote(it.name, "value", message))
@@ -153,7 +193,7 @@ def _add_priorities(
         manifest = {
             "apiVersion": PRIORITY_CLASSES.api_version,
             "kind": PRIORITY_CLASSES.kind,
-            "metadata": {"name": it.value.metadata.name},
+            "metadata": {"name": name},
             "value": value,
             "description": it.value.description or "From a WorkloadPriorityClass of Kueue.",
         }
@@ -163,17 +203,31 @@ def _add_priorities(
             migration.by_hand.append(MigrationNote(it.name, "value", message))
 
 
+def _class_name_fault(name: str) -> str:
+    """Return why a name cannot be the name of a PriorityClass that a move makes."""
+    if name in _INSTALLED_CLASSES:
+        return f"PriorityClass {name} belongs to the installation of trainer-kai"
+    if name.startswith(_KUBERNETES_PREFIX):
+        return f"names that begin with {_KUBERNETES_PREFIX} belong to Kubernetes"
+    return ""
+
+
 def _add_flavors(migration: Migration, objects: Mapping[str, list[ReadObject[Any]]]) -> None:
     for it in objects["ResourceFlavor"]:
         for path, labels in values_at(it.document.fields, "spec.nodeLabels"):
             if not isinstance(labels, Mapping) or not labels:
                 continue
-            selector = ", ".join(f"{key}: {value}" for key, value in sorted(labels.items()))
+            selector = ", ".join(sorted(f"{key}: {value}" for key, value in labels.items()))
             message = f"write the nodeSelector in the workloads that need these nodes: {selector}"
             migration.by_hand.append(MigrationNote(it.name, path, message))
         migration.unsupported += field_notes(it, _FLAVOR_RULES)
     for it in objects["Topology"]:
-        levels = [level for _, level in values_at(it.document.fields, "spec.levels[].nodeLabel")]
+        found = [level for _, level in values_at(it.document.fields, "spec.levels[].nodeLabel")]
+        levels = [level for level in found if level and isinstance(level, str)]
+        if not levels or len(levels) < len(found):
+            message = "a level has no node label, which is a text: create the Topology by hand"
+            migration.by_hand.append(MigrationNote(it.name, "spec.levels", message))
+            continue
         manifest = {
             "apiVersion": TOPOLOGIES.api_version,
             "kind": TOPOLOGIES.kind,
@@ -189,27 +243,55 @@ def _add_flavors(migration: Migration, objects: Mapping[str, list[ReadObject[Any
 
 def _add_workloads(migration: Migration, objects: Mapping[str, list[ReadObject[Any]]]) -> None:
     """Relabel TrainJobs; other kinds are changed by hand."""
-    local_queues = {it.value.metadata.key: it.value.spec for it in objects["LocalQueue"]}
-    values = {it.value.metadata.name: it.value.value for it in objects["WorkloadPriorityClass"]}
+    successors = _successors(migration, objects)
     for kind in WORKLOAD_KINDS:
         for it in objects[kind]:
-            migration.by_hand += labelled_templates(it, KUEUE_QUEUE)
-            labels = it.value.metadata.labels
-            local = labels.get(KUEUE_QUEUE, "")
-            if not local:
-                continue
-            spec = local_queues.get(Key(it.value.metadata.namespace, local))
-            if spec is None:
-                message = f"LocalQueue {local} is not in the input: set {QUEUE} to its queue"
-                path = f"metadata.labels[{KUEUE_QUEUE}]"
-                migration.by_hand.append(MigrationNote(it.name, path, message))
-                continue
-            priority = labels.get(KUEUE_PRIORITY_CLASS, "")
-            new = new_labels(
-                spec.cluster_queue,
-                (KUEUE_QUEUE, KUEUE_PRIORITY_CLASS),
-                priority,
-                values.get(priority, 0),
-            )
-            add = relabel_trainjob if kind == TRAINJOBS.kind else relabelled_other
-            add(migration, it, new)
+            if not is_finished(it):
+                migration.by_hand += labelled_templates(it, KUEUE_QUEUE)
+                _add_workload(migration, it, successors)
+
+
+def _successors(
+    migration: Migration, objects: Mapping[str, list[ReadObject[Any]]]
+) -> _KueueSuccessors:
+    known = _known(migration, "ClusterQueue")
+    local_queues = {it.value.metadata.key: it.value.spec for it in objects["LocalQueue"]}
+    values = {it.value.metadata.name: it.value.value for it in objects["WorkloadPriorityClass"]}
+    return _KueueSuccessors(
+        {
+            key: it.cluster_queue if it.cluster_queue in known else ""
+            for key, it in local_queues.items()
+        },
+        values,
+        values.keys() - _known(migration, "WorkloadPriorityClass"),
+    )
+
+
+def _add_workload(
+    migration: Migration, it: ReadObject[Workload], successors: _KueueSuccessors
+) -> None:
+    """Relabel a workload that names a LocalQueue."""
+    labels = it.value.metadata.labels
+    local = labels.get(KUEUE_QUEUE, "")
+    if not local:
+        return
+    queue = successors.queues.get(Key(it.value.metadata.namespace, local))
+    if not queue:
+        reason = "is not in the input" if queue is None else "has a queue that becomes no Queue"
+        message = f"LocalQueue {local} {reason}: set the label {QUEUE} to the name of a Queue"
+        path = f"metadata.labels[{KUEUE_QUEUE}]"
+        migration.by_hand.append(MigrationNote(it.name, path, message))
+        return
+    priority = labels.get(KUEUE_PRIORITY_CLASS, "")
+    if priority in successors.refused:
+        message = (
+            f"WorkloadPriorityClass {priority} becomes no PriorityClass: set the label "
+            f"{PRIORITY_CLASS_NAME} to another one"
+        )
+        path = f"metadata.labels[{KUEUE_PRIORITY_CLASS}]"
+        migration.by_hand.append(MigrationNote(it.name, path, message))
+        priority = ""
+    removed = (KUEUE_QUEUE, KUEUE_PRIORITY_CLASS)
+    new = new_labels(queue, removed, priority, successors.values.get(priority, 0))
+    add = relabel_trainjob if it.document.kind == TRAINJOBS.kind else relabelled_other
+    add(migration, it, new)

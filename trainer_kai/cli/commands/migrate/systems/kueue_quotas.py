@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.quantity import QuantityError, milli
-from trainer_kai.api.syntax import label_value_fault
 from trainer_kai.cli.commands.migrate.migration import (
     FieldRule,
     Migration,
@@ -21,12 +20,14 @@ from trainer_kai.cli.commands.migrate.migration import (
 )
 from trainer_kai.cli.commands.migrate.queue_manifests import (
     FREE,
+    INSTALLED_QUEUES,
     RESOURCES,
     UNLIMITED,
     QueueShare,
     amount_of,
     queue_field,
     queue_manifest,
+    queue_name_fault,
     shares_text,
 )
 from trainer_kai.cli.commands.migrate.systems.kueue_objects import (
@@ -117,8 +118,8 @@ def add_kueue_queues(
 def _cohorts(
     cluster_queues: list[ReadQuota], objects: list[ReadQuota], faults: list[FieldError]
 ) -> dict[str, _Cohort]:
-    """Return all cohorts; a name that a ClusterQueue has gets a suffix."""
-    taken = {it.value.metadata.name for it in cluster_queues}
+    """Return all cohorts; a name that another Queue has gets a suffix."""
+    taken = {*INSTALLED_QUEUES, *(it.value.metadata.name for it in cluster_queues)}
     by_name = {it.value.metadata.name: it for it in objects}
     parents = {name: it.value.parent for name, it in by_name.items()}
     named = {*(it.value.parent for it in cluster_queues), *parents, *parents.values()} - {""}
@@ -186,9 +187,9 @@ def _with_children(own: QueueShare, children: Iterable[QueueShare]) -> QueueShar
 
 def _add_cluster_queue(migration: Migration, it: ReadQuota, parent: str, shares: Shares) -> None:
     name = it.value.metadata.name
-    if fault := label_value_fault(name):
-        message = f"{fault}. Pods name their queue in a label: create a Queue with another name"
-        migration.unsupported.append(MigrationNote(it.name, "metadata.name", message))
+    if fault := queue_name_fault(name):
+        message = f"{fault}: create a Queue with another name"
+        migration.by_hand.append(MigrationNote(it.name, "metadata.name", message))
         return
     queue = queue_manifest(name, parent, shares, QueueAccessMode.CLOSED)
     migration.add(it.name, queue, f"closed; {shares_text(queue)}")

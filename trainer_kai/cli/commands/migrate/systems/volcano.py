@@ -14,7 +14,6 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import QUEUE, SCHEDULER_NAME
 from trainer_kai.api.quantity import Quantity
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, RUNTIMES, TRAINJOBS
-from trainer_kai.api.syntax import label_value_fault
 from trainer_kai.cli.commands.migrate.migration import (
     FieldRule,
     Migration,
@@ -32,6 +31,7 @@ from trainer_kai.cli.commands.migrate.queue_manifests import (
     amount_of,
     queue_field,
     queue_manifest,
+    queue_name_fault,
     shares_text,
 )
 from trainer_kai.cli.commands.migrate.workloads import (
@@ -39,6 +39,7 @@ from trainer_kai.cli.commands.migrate.workloads import (
     WORKLOAD_KINDS,
     WORKLOAD_STRUCTS,
     Workload,
+    is_finished,
     new_labels,
     relabel_trainjob,
     without_status,
@@ -129,8 +130,7 @@ def plan_volcano(documents: Sequence[Document]) -> Migration:
     jobs = read_objects(own_jobs, {(_BATCH, "Job"): Workload})["Job"]
     migration = Migration()
     divided = _divided(objects["Queue"])
-    for it in _parents_first(objects["Queue"], faults):
-        _add_queue(migration, it, divided, faults)
+    _add_queues(migration, _parents_first(objects["Queue"], faults), divided, faults)
     if faults:
         raise ConfigError(faults)
     for it in jobs:
@@ -141,9 +141,11 @@ def plan_volcano(documents: Sequence[Document]) -> Migration:
         migration.unsupported.append(MigrationNote(it.name, "kind", message))
     for kind, message in _OTHER_KINDS.items():
         migration.unsupported += (MigrationNote(it.name, "kind", message) for it in objects[kind])
+    queues = {it["metadata"]["name"] for it in migration.manifests}
     for kind in WORKLOAD_KINDS:
         for workload in objects[kind]:
-            _add_workload(migration, workload)
+            if not is_finished(workload):
+                _add_workload(migration, workload, queues)
     return migration
 
 
@@ -181,25 +183,61 @@ def _divided(queues: Sequence[ReadObject[VolcanoQueue]]) -> frozenset[str]:
     return frozenset(map(queue_field, named)) | {"gpu"}
 
 
-def _add_queue(
+def _add_queues(
     migration: Migration,
-    it: ReadObject[VolcanoQueue],
+    queues: Sequence[ReadObject[VolcanoQueue]],
     divided: AbstractSet[str],
     faults: list[FieldError],
 ) -> None:
+    """Add a Queue for each queue, parents first; the quota of a parent covers its children."""
+    shares = {it.value.metadata.name: _shares(migration, it, divided, faults) for it in queues}
+    below: dict[str, list[dict[str, QueueShare]]] = {}
+    for it in reversed(queues):
+        name = it.value.metadata.name
+        shares[name] = _with_children(shares[name], below.get(name, ()))
+        below.setdefault(_parent(it.value), []).append(shares[name])
+    made = {name for name in shares if not queue_name_fault(name)}
+    for it in queues:
+        _add_queue(migration, it, shares[it.value.metadata.name], made, faults)
+
+
+def _with_children(
+    own: Mapping[str, QueueShare], children: Sequence[Mapping[str, QueueShare]]
+) -> dict[str, QueueShare]:
+    """Raise each quota to the sum of the children, up to the limit."""
+    raised = {}
+    for name, share in own.items():
+        quota = max(share.quota, sum(it[name].quota for it in children))
+        if share.quota == UNLIMITED:
+            quota = UNLIMITED
+        elif share.limit != UNLIMITED:
+            quota = max(share.quota, min(quota, share.limit))
+        raised[name] = share._replace(quota=quota)
+    return raised
+
+
+def _add_queue(
+    migration: Migration,
+    it: ReadObject[VolcanoQueue],
+    shares: Mapping[str, QueueShare],
+    made: AbstractSet[str],
+    faults: list[FieldError],
+) -> None:
     queue, spec = it.value, it.value.spec
-    name = queue.metadata.name
-    if fault := label_value_fault(name):
-        message = f"{fault}. Pods name their queue in a label: create a Queue with another name"
-        migration.unsupported.append(MigrationNote(it.name, "metadata.name", message))
+    name, parent = queue.metadata.name, _parent(it.value)
+    if fault := queue_name_fault(name):
+        message = f"{fault}: create a Queue with another name"
+        migration.by_hand.append(MigrationNote(it.name, "metadata.name", message))
         return
+    if parent and parent not in made:
+        message = f"no Queue {parent} is made: create it by hand, or choose another parent"
+        migration.by_hand.append(MigrationNote(it.name, "spec.parent", message))
     if spec.weight < 0:
         message = f"spec.weight: {spec.weight} must not be negative"
         faults.append(FieldError(str(it.document), message))
-    shares = _shares(migration, it, divided, faults)
     access = QueueAccessMode.CLOSED if queue.status.state in _CLOSED else None
     priority = _DEFAULT_PRIORITY + spec.priority if spec.priority else None
-    manifest = queue_manifest(name, _parent(queue), shares, access, priority)
+    manifest = queue_manifest(name, parent, shares, access, priority)
     closed = "closed, as its state says; " if access else ""
     migration.add(it.name, manifest, f"{closed}{shares_text(manifest)}")
     migration.unsupported += field_notes(it, _NO_EQUIVALENT)
@@ -256,16 +294,19 @@ def _amounts(
     return amounts
 
 
-def _add_workload(migration: Migration, it: ReadObject[Workload]) -> None:
+def _add_workload(migration: Migration, it: ReadObject[Workload], queues: AbstractSet[str]) -> None:
     """Change a runtime or a TrainJob; pods that name Volcano in other kinds by hand."""
     meta = it.value.metadata
     if any(owner.controller for owner in meta.owner_references):
         return
     if it.document.kind in {RUNTIMES.kind, CLUSTER_RUNTIMES.kind}:
-        _add_runtime(migration, it)
+        _add_runtime(migration, it, queues)
     elif it.document.kind == TRAINJOBS.kind:
         queue = meta.annotations.get(_QUEUE_NAME, "")
-        if queue and QUEUE not in meta.labels:
+        if queue and QUEUE not in meta.labels and queue not in queues:
+            path = f"metadata.annotations[{_QUEUE_NAME}]"
+            migration.by_hand.append(MigrationNote(it.name, path, _no_queue_text(queue)))
+        elif queue and QUEUE not in meta.labels:
             relabel_trainjob(migration, it, new_labels(queue, (_QUEUE_NAME,)))
     else:
         for path in _volcano_schedulers(it.document.fields):
@@ -276,11 +317,21 @@ def _add_workload(migration: Migration, it: ReadObject[Workload]) -> None:
             migration.by_hand.append(MigrationNote(it.name, path, message))
 
 
-def _add_runtime(migration: Migration, it: ReadObject[Workload]) -> None:
+def _no_queue_text(queue: Any) -> str:
+    """Return what to do about a queue-name that becomes no label."""
+    return f"{queue!r}: no such Queue is made: set the label {QUEUE} to the name of a Queue"
+
+
+def _add_runtime(migration: Migration, it: ReadObject[Workload], queues: AbstractSet[str]) -> None:
     """Remove Volcano from a runtime: its policy, its scheduler name, and its queue."""
     changes = [*_runtime_changes(it.document.fields)]
     if not changes:
         return
+    migration.by_hand += (
+        MigrationNote(it.name, path, _no_queue_text(queue))
+        for path, queue in _queue_names(it.document.fields)
+        if not _is_made(queue, queues)
+    )
     for path in (path for path in changes if path.endswith("networkTopology")):
         message = "the scheduler does not support a required topology yet"
         migration.unsupported.append(MigrationNote(it.name, path, message))
@@ -290,7 +341,7 @@ def _add_runtime(migration: Migration, it: ReadObject[Workload]) -> None:
         migration.by_hand += (MigrationNote(it.name, path, message) for path in changes)
         return
     manifest = without_status(it.document.fields)
-    _remove_volcano(manifest)
+    _remove_volcano(manifest, queues)
     migration.add(it.name, manifest, f"without {', '.join(changes)}")
 
 
@@ -299,10 +350,19 @@ def _runtime_changes(fields: Mapping[str, Any]) -> Iterator[str]:
         yield path
         if isinstance(policy, Mapping) and policy.get("networkTopology"):
             yield f"{path}.networkTopology"
+    yield from (path for path, _ in _queue_names(fields))
+    yield from _volcano_schedulers(fields)
+
+
+def _queue_names(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the annotation of a runtime's template that names a queue, with its path."""
     for path, annotations in values_at(fields, "spec.template.metadata.annotations"):
         if isinstance(annotations, Mapping) and _QUEUE_NAME in annotations:
-            yield f"{path}[{_QUEUE_NAME}]"
-    yield from _volcano_schedulers(fields)
+            yield f"{path}[{_QUEUE_NAME}]", annotations[_QUEUE_NAME]
+
+
+def _is_made(queue: Any, queues: AbstractSet[str]) -> bool:
+    return isinstance(queue, str) and queue in queues
 
 
 def _volcano_schedulers(fields: Mapping[str, Any]) -> Iterator[str]:
@@ -317,7 +377,7 @@ def _volcano_schedulers(fields: Mapping[str, Any]) -> Iterator[str]:
                 yield path
 
 
-def _remove_volcano(manifest: dict[str, Any]) -> None:
+def _remove_volcano(manifest: dict[str, Any], queues: AbstractSet[str]) -> None:
     spec = manifest["spec"]
     policy = spec.get("podGroupPolicy")
     if isinstance(policy, dict):
@@ -327,7 +387,9 @@ def _remove_volcano(manifest: dict[str, Any]) -> None:
     for _, meta in [*values_at(manifest, "spec.template.metadata")]:
         annotations = meta.get("annotations") if isinstance(meta, dict) else None
         if isinstance(annotations, dict) and _QUEUE_NAME in annotations:
-            meta["labels"] = {**(meta.get("labels") or {}), QUEUE: annotations.pop(_QUEUE_NAME)}
+            queue, labels = annotations.pop(_QUEUE_NAME), meta.get("labels")
+            if _is_made(queue, queues):
+                meta["labels"] = {**(labels if isinstance(labels, dict) else {}), QUEUE: queue}
             if not annotations:
                 del meta["annotations"]
     path = "spec.template.spec.replicatedJobs[].template.spec.template.spec"

@@ -11,6 +11,9 @@ from trainer_kai.errors import ConfigError
 FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
+CLOSED: Obj = {"annotations": {"trainer-kai.dev/access": "closed"}}
+
+
 def config(spec: Any) -> Obj:
     """Return KAI's Config."""
     meta = {"name": "kai-config"}
@@ -138,8 +141,7 @@ def test_a_second_shard_is_not_supported() -> None:
 
 def test_queues_stay_and_are_open_unless_annotated() -> None:
     """Only the root is named: closing it closes those below."""
-    access: Obj = {"annotations": {"trainer-kai.dev/access": "closed"}}
-    found = migrate("kai", queue("root"), queue("low", "root"), queue("shut", **access))
+    found = migrate("kai", queue("root"), queue("low", "root"), queue("shut", **CLOSED))
 
     assert [str(it.source) for it in found.becomes] == ["Queue low", "Queue root", "Queue shut"]
     assert notes(found.by_hand) == [("Queue root", "metadata.annotations")]
@@ -161,6 +163,27 @@ def test_numbers_of_queues_are_checked_as_by_admission() -> None:
         ("Queue top", "spec.resources.gpu.limit"),
     ]
     assert "no pod that requests CPU starts" in found.by_hand[1].message
+
+
+def test_a_broken_tree_of_queues_is_named() -> None:
+    """PodGroups below a missing parent or in a cycle wait."""
+    given = (queue("a", "b"), queue("b", "a"), queue("below", "a"), queue("lost", "gone"))
+    found = [it for it in migrate("kai", *given).by_hand if it.path == "spec.parentQueue"]
+
+    assert [it.message.partition(". ")[0] for it in found] == [
+        "the queue is below itself: a → b → a",
+        "the queue is below itself: b → a → b",
+        "Queue gone does not exist in the input",
+    ]
+
+
+def test_flags_with_keys_of_any_type_are_sorted() -> None:
+    """YAML has numbers as keys."""
+    found = migrate("kai", shard({"args": {1: "x", "v": "4"}, "plugins": {2: {}, "mine": {}}}))
+
+    assert [it.path for it in found.unsupported] == [
+        *("spec.args.1", "spec.args.v", "spec.plugins.2", "spec.plugins.mine")
+    ]
 
 
 def test_podgroups_of_one_queue_are_one_line() -> None:
@@ -187,12 +210,13 @@ def test_nothing_groups_the_pods_of_other_kinds() -> None:
         (jobset({}), True),
         (jobset({"trainer-kai.dev/admitted": "v1"}), False),
         (jobset({}, "Other"), False),
+        ({**jobset({}), "status": {"terminalState": "Completed"}}, False),
     ],
-    ids=["from before", "admitted", "of another owner"],
+    ids=["from before", "admitted", "of another owner", "ended"],
 )
 def test_trainjobs_from_before_the_webhook_are_named(given: Obj, *, is_named: bool) -> None:
-    """When one is suspended, its JobSet is made anew."""
-    found = migrate("kai", queue(parent="x"), given).by_hand
+    """When one is suspended, its JobSet is made anew; one that has ended is not resumed."""
+    found = migrate("kai", queue(**CLOSED), given).by_hand
 
     assert bool(found) == is_named
     assert all("kubectl -n ns delete jobset job" in it.message for it in found)
@@ -227,7 +251,7 @@ def test_unfinished_bindings_are_awaited(phase: str, *, is_named: bool) -> None:
         "spec": {"selectedNode": "n"},
         "status": {"phase": phase},
     }
-    found = migrate("kai", queue(parent="x"), request)
+    found = migrate("kai", queue(**CLOSED), request)
 
     assert (("BindRequest ns/pod", "status.phase") in notes(found.by_hand)) == is_named
 

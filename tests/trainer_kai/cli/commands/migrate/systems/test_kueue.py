@@ -324,7 +324,90 @@ def test_a_name_that_is_no_label_is_left_out() -> None:
     found = migrate("kueue", cluster_queue("q" * 64))
 
     assert found.manifests == []
-    assert notes(found.unsupported)[-1][1] == "metadata.name"
+    assert notes(found.by_hand)[-1][1] == "metadata.name"
+
+
+@pytest.mark.parametrize("name", ["q" * 64, "default-queue", "default-parent-queue"])
+def test_nothing_names_a_queue_that_is_not_made(name: str) -> None:
+    """No grant, no label of the namespace, and no label of the TrainJob."""
+    local = kueue("LocalQueue", "main", {"clusterQueue": name}, "ns")
+    found = migrate("kueue", cluster_queue(name), local, trainjob(LABELS))
+
+    assert found.manifests == []
+    assert set(notes(found.by_hand)) >= {
+        (f"ClusterQueue {name}", "metadata.name"),
+        ("LocalQueue ns/main", "spec.clusterQueue"),
+        ("Namespace ns", "metadata.labels"),
+        ("TrainJob ns/job", "metadata.labels[kueue.x-k8s.io/queue-name]"),
+    }
+
+
+def test_a_cohort_with_the_name_of_an_installed_queue_gets_another() -> None:
+    """The installation owns its queues."""
+    found = migrate("kueue", cluster_queue("a", cohort="default-queue"))
+
+    assert found.manifests[0]["metadata"]["name"] == "default-queue-cohort"
+
+
+@pytest.mark.parametrize("name", ["train", "inference", "system-a"])
+def test_a_priority_class_that_others_own_is_not_made(name: str) -> None:
+    """The TrainJob names no class in its place."""
+    labels = {**LABELS, "kueue.x-k8s.io/priority-class": name}
+    given = (kueue("WorkloadPriorityClass", name, value=1000), trainjob(labels))
+    found = migrate("kueue", *LOCAL, *given)
+
+    assert "PriorityClass" not in {it["kind"] for it in found.manifests}
+    assert "priorityClassName" not in found.manifests[-1]["metadata"]["labels"]
+    assert set(notes(found.by_hand)) >= {
+        (f"WorkloadPriorityClass {name}", "metadata.name"),
+        ("TrainJob ns/job", "metadata.labels[kueue.x-k8s.io/priority-class]"),
+    }
+
+
+@pytest.mark.parametrize("file", ["in.yaml", CLUSTER])
+def test_a_trainjob_that_has_ended_is_left_out(file: str) -> None:
+    """Nothing of it runs again."""
+    ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+    found = migrate("kueue", *LOCAL, {**trainjob(LABELS), "status": ended}, file=file)
+
+    assert "TrainJob" not in {it["kind"] for it in found.manifests}
+    assert "TrainJob ns/job" not in [source for source, _ in notes(found.by_hand)]
+
+
+def test_a_trainjob_that_would_not_start_is_named() -> None:
+    """It is suspended, or another cluster runs it."""
+    job = trainjob(LABELS)
+    job["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
+    found = notes(migrate("kueue", *LOCAL, job).by_hand)
+
+    assert set(found) >= {
+        ("TrainJob ns/job", "spec.managedBy"),
+        ("TrainJob ns/job", "spec.suspend"),
+    }
+
+
+def test_memory_of_a_cohort_is_the_sum_of_what_is_written() -> None:
+    """Each amount is rounded up to a megabyte before it is added."""
+    groups = quotas({"memory": {"nominalQuota": "1Gi"}})
+    queues = [cluster_queue(name, groups=groups, cohort="lab") for name in "abc"]
+
+    assert shares(migrate("kueue", *queues), "lab")["memory"] == (3222, 3222, 1)
+
+
+@pytest.mark.parametrize("level", [[1], 1, "", None])
+def test_a_topology_without_the_label_of_a_level_is_made_by_hand(level: Any) -> None:
+    """A level has the name of a node label."""
+    given = kueue("Topology", "t", {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": level}]})
+    found = migrate("kueue", given)
+
+    assert (found.manifests, notes(found.by_hand)) == ([], [("Topology t", "spec.levels")])
+
+
+def test_node_labels_with_keys_of_any_type_are_sorted() -> None:
+    """YAML has numbers as keys."""
+    found = migrate("kueue", kueue("ResourceFlavor", "f", {"nodeLabels": {1: "x", "a": "y"}}))
+
+    assert found.by_hand[0].message.endswith("1: x, a: y")
 
 
 def test_the_order_of_the_files_does_not_matter() -> None:

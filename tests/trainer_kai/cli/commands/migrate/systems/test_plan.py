@@ -18,7 +18,7 @@ from trainer_kai.errors import ConfigError
 
 ODD: Final[list[Any]] = [
     *(None, "", 0, -1, 1.5, True, [], {}, "x" * 300, [None], {"a": None}, "\u001b[2J"),
-    *(2**70, "1e400", "NaN", ["a"], {"spec": 1}),
+    *(2**70, "1e400", "NaN", ["a"], {"spec": 1}, [1], {1: "x", "a": {}}),
 ]
 
 

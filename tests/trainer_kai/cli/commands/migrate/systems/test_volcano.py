@@ -1,5 +1,6 @@
 """From Volcano: what its queues, runtimes and TrainJobs become."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ TRAINJOB: Obj = {
 
 def test_a_runtime_loses_the_policy_the_scheduler_and_the_annotation() -> None:
     """The queue is a label of the template; the webhook sets the scheduler."""
-    (manifest,) = migrate("volcano", RUNTIME).manifests
+    manifest = migrate("volcano", queue("team-a"), RUNTIME).manifests[-1]
     spec = manifest["spec"]
     (job,) = spec["template"]["spec"]["replicatedJobs"]
 
@@ -100,7 +101,7 @@ def test_a_runtime_loses_the_policy_the_scheduler_and_the_annotation() -> None:
 
 def test_a_trainjob_gets_the_label_of_its_queue() -> None:
     """The annotation goes."""
-    (manifest,) = migrate("volcano", TRAINJOB).manifests
+    manifest = migrate("volcano", queue(), TRAINJOB).manifests[-1]
 
     assert manifest["metadata"] == {
         "namespace": "ns",
@@ -109,11 +110,61 @@ def test_a_trainjob_gets_the_label_of_its_queue() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["root", "absent", "q" * 64, ["a"]])
+def test_a_queue_name_that_is_no_queue_becomes_no_label(name: Any) -> None:
+    """Neither of a TrainJob nor of a runtime; both are named."""
+    key = "scheduling.volcano.sh/queue-name"
+    runtime, job = copy.deepcopy(RUNTIME), copy.deepcopy(TRAINJOB)
+    runtime["spec"]["template"]["metadata"] = {"annotations": {key: name}, "labels": ["a"]}
+    job["metadata"]["annotations"] = {key: str(name)}
+    found = migrate("volcano", queue("root"), queue("q" * 64), runtime, job)
+
+    assert [it["kind"] for it in found.manifests] == ["TrainingRuntime"]
+    assert found.manifests[0]["spec"]["template"]["metadata"] == {"labels": ["a"]}
+    assert set(notes(found.by_hand)) >= {
+        ("TrainingRuntime vision/torch-volcano", f"spec.template.metadata.annotations[{key}]"),
+        ("TrainJob ns/job", f"metadata.annotations[{key}]"),
+    }
+
+
+def test_labels_that_are_no_object_are_replaced() -> None:
+    """The queue is the only label then."""
+    runtime = copy.deepcopy(RUNTIME)
+    runtime["spec"]["template"]["metadata"]["labels"] = ["a"]
+    manifest = migrate("volcano", queue("team-a"), runtime).manifests[-1]
+
+    assert manifest["spec"]["template"]["metadata"]["labels"] == {"kai.scheduler/queue": "team-a"}
+
+
+def test_a_parent_that_is_not_made_is_named() -> None:
+    """The child waits until it exists."""
+    found = migrate("volcano", queue("a", parent="absent"), queue("default-queue"))
+
+    assert set(notes(found.by_hand)) == {
+        ("Queue a", "spec.parent"),
+        ("Queue default-queue", "metadata.name"),
+    }
+
+
+def test_the_quota_of_a_parent_covers_its_children() -> None:
+    """It is raised to their sum, and not above the limit."""
+    found = migrate(
+        "volcano",
+        queue("top", capability={GPU: 6}),
+        queue("mid", parent="top", deserved={GPU: 1}),
+        queue("a", parent="mid", deserved={GPU: 4}),
+        queue("b", parent="mid", deserved={GPU: 4}),
+    )
+
+    assert shares(found, "mid")["gpu"] == (8, -1, 1)
+    assert shares(found, "top")["gpu"] == (6, 6, 1)
+
+
 def test_objects_of_the_cluster_are_changed_by_hand() -> None:
     """A manifest could undo what a controller wrote since."""
-    found = migrate("volcano", RUNTIME, TRAINJOB, file=CLUSTER)
+    found = migrate("volcano", queue(), queue("team-a"), RUNTIME, TRAINJOB, file=CLUSTER)
 
-    assert found.manifests == []
+    assert {it["kind"] for it in found.manifests} == {"Queue"}
     assert notes(found.by_hand) == [
         ("TrainingRuntime vision/torch-volcano", "spec.podGroupPolicy.volcano"),
         (
@@ -154,7 +205,11 @@ def test_what_has_no_equivalent_is_named_by_object_and_field() -> None:
         ("Job j", "kind"),
         ("TrainingRuntime vision/torch-volcano", "spec.podGroupPolicy.volcano.networkTopology"),
     ]
-    assert notes(found.by_hand) == [("Deployment d", "spec.template.spec.schedulerName")]
+    path = "spec.template.metadata.annotations[scheduling.volcano.sh/queue-name]"
+    assert notes(found.by_hand) == [
+        ("TrainingRuntime vision/torch-volcano", path),
+        ("Deployment d", "spec.template.spec.schedulerName"),
+    ]
 
 
 # what is wrong → what is reported
