@@ -99,7 +99,9 @@ def main() -> int:
         measured = [row for stage, report in reports.items() for row in _measured(stage, report)]
         rows.writerows(measured)
         for name in sorted(all_test_files() - {row.file for row in measured}):  # only in a soak
-            rows.writerow(DurationRow("e2e" if name.startswith("e2e/") else "unit", name, name, 0.0))
+            rows.writerow(
+                DurationRow("e2e" if name.startswith("e2e/") else "unit", name, name, 0.0)
+            )
     return 0
 
 
