@@ -203,8 +203,7 @@ def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
         return False
     console.print(
         f"\nAll {len(rows)} TrainJobs are Complete after {took_s:.1f} s. No TrainJob names a "
-        "scheduler or a PodGroup: the webhook and the podgrouper added them. KAI v0.17 never "
-        "starts moe: its PodGroup waits for a launcher that is created when the workers are Ready.",
+        "scheduler or a PodGroup: the webhook and the podgrouper added them.",
         highlight=False,
     )
     return True

@@ -23,6 +23,7 @@ from e2e.versions.table import ChainRun, failure_of, page
 from tests.support.repository import ROOT
 
 _DEMO: Final = [sys.executable, "-m", "e2e.demo"]
+_DEMO_S: Final = 600.0
 _PAGE: Final = ROOT / "docs" / "versions.md"
 
 
@@ -54,7 +55,12 @@ def _run(chain: str) -> ChainRun:
 
 def _demo_failure() -> str:
     """Run the demo; return why it failed, or nothing."""
-    done = subprocess.run(_DEMO, stderr=subprocess.PIPE, text=True, check=False)
+    try:
+        done = subprocess.run(
+            _DEMO, stderr=subprocess.PIPE, text=True, check=False, timeout=_DEMO_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"the demo did not end within {_DEMO_S:.0f} s"
     print(done.stderr, file=sys.stderr, end="")
     return failure_of(done.returncode, done.stderr)
 

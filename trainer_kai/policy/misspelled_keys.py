@@ -69,21 +69,26 @@ def misspelled_keys(
 
 def is_similar(given: str, right: str) -> bool:
     """Say whether changing at most two adjacent letters of one gives the other."""
-    one, other = given.lower(), right.lower()
-    if abs(len(one) - len(other)) > _MAX_DIFFERENCE:
-        return False
-    prefix_length = _common_prefix_length(one, other)
-    one, other = one[prefix_length:], other[prefix_length:]
-    suffix_length = _common_prefix_length(one[::-1], other[::-1])
-    return max(len(one), len(other)) - suffix_length <= _MAX_DIFFERENCE
+    return _difference(given, right) <= _MAX_DIFFERENCE
 
 
 def similar_name(given: str, names: Iterable[str]) -> str:
-    """Return the first of the names, in their order as text, that was probably meant; or ""."""
+    """Return the name that was probably meant: the nearest, then the first as text; or ""."""
     if len(given) < _MIN_COMPARED_LENGTH:
         return ""
-    few = islice(names, _MAX_COMPARED)
-    return min((it for it in few if is_similar(given, it)), default="")
+    near = ((_difference(given, it), it) for it in islice(names, _MAX_COMPARED))
+    return min((it for it in near if it[0] <= _MAX_DIFFERENCE), default=(0, ""))[1]
+
+
+def _difference(given: str, right: str) -> int:
+    """Return the length of the part in which two names differ, in the longer one."""
+    one, other = given.lower(), right.lower()
+    if abs(len(one) - len(other)) > _MAX_DIFFERENCE:
+        return _MAX_DIFFERENCE + 1
+    prefix_length = _common_prefix_length(one, other)
+    one, other = one[prefix_length:], other[prefix_length:]
+    suffix_length = _common_prefix_length(one[::-1], other[::-1])
+    return max(len(one), len(other)) - suffix_length
 
 
 def _common_prefix_length(one: str, other: str) -> int:

@@ -10,6 +10,7 @@ from trainer_kai.policy.misspelled_keys import (
     KnownKeys,
     is_similar,
     misspelled_keys,
+    similar_name,
 )
 
 SIMILAR = [
@@ -29,6 +30,13 @@ SIMILAR = [
 def test_similar_keys(case: Case[tuple[str, str], bool]) -> None:
     """At most two letters beside each other."""
     assert is_similar(*case.given) == case.want
+
+
+def test_the_nearest_name_is_meant() -> None:
+    """One letter too many is nearer than two changed ones, whatever comes first as text."""
+    assert similar_name("team-bb", ["team-a", "team-b", "teams"]) == "team-b"
+    assert similar_name("team-c", ["team-b", "team-a"]) == "team-a"
+    assert similar_name("team", ["teams"]) == ""
 
 
 def test_labels_and_annotations() -> None:

@@ -157,7 +157,7 @@ def _add_namespace(
         ((name, queue),) = queues.items()
         source = ObjectName("LocalQueue", Key(namespace, name))
     if queue not in known:
-        usable = sorted(known.intersection(queues.values()))
+        usable = sorted(known & set(queues.values()))
         choice = f"one of {', '.join(usable)}" if usable else "the name of a Queue"
         reason = (
             f"no Queue is made of ClusterQueue {queue}"

@@ -112,7 +112,7 @@ def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
     yield warning(
         check,
         listed(described, 2),
-        "create such a queue, or change the label; until then they wait",
+        "create such a queue, or change the label; until then no new pod of them starts",
     )
 
 

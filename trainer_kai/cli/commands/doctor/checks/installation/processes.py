@@ -212,9 +212,14 @@ def check_other_schedulers(facts: InstallationFacts) -> Iterator[CheckFinding]:
 def check_kueue(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether TrainJobs are managed by Kueue as well."""
     check, names = "Kueue", require(facts.kueue_trainjobs)
+    setting = webhook_setting(facts, "KUEUE", "false")
     if not names:
         yield ok(check, "no TrainJob uses Kueue")
-    elif webhook_setting(facts, "KUEUE", "false").lower() == "false":
+    elif setting == UNKNOWN_VALUE:
+        observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}"
+        remedy = "the label has an effect only with the setting kueue; without it remove the label"
+        yield warning(check, observed, remedy)
+    elif setting.lower() == "false":
         observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}, which has no effect"
         yield warning(
             check, observed, "if Kueue runs here, set the setting kueue; otherwise remove the label"

@@ -205,6 +205,11 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         ("warning", "a/b has the label kueue.x-k8s.io/queue-name, which has no effect"),
     ),
     Case(
+        "TrainJobs with the label of Kueue, and no Deployment that shows the setting",
+        ("Kueue", facts(kueue_trainjobs=["a/b"], deployments=[])),
+        ("warning", "a/b has the label kueue.x-k8s.io/queue-name"),
+    ),
+    Case(
         "a clock that is far behind",
         ("clocks", with_leases(lease(GROUPER, ago_s=100), renewed=GROUPER)),
         ("fault", "the clock of one is 100 s behind the API server's"),
