@@ -18,8 +18,9 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.older_trainer import trainjob_fields
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import Obj
+from e2e.cluster.toolchain import BuildError
 from e2e.fixtures.install import MANIFESTS, build
-from e2e.versions.table import ChainRun, failure_of, page
+from e2e.versions.table import ChainRun, failure_of, failure_text, kubernetes_version, page
 from tests.support.repository import ROOT
 
 _DEMO: Final = [sys.executable, "-m", "e2e.demo"]
@@ -30,26 +31,28 @@ _PAGE: Final = ROOT / "docs" / "versions.md"
 def main() -> int:
     """Run every chain; 1 if the demo fails on one of them."""
     runs = [_run(name) for name in all_chains()]
-    runs.sort(key=lambda run: [int(part) for part in run.versions["Kubernetes"][1:].split(".")])
-    _PAGE.write_text(page(runs))
+    _PAGE.write_text(page(sorted(runs, key=kubernetes_version)))
     print(f"\n{_PAGE.relative_to(ROOT)}:\n\n{_PAGE.read_text()}")
     return 1 if any(run.failure for run in runs) else 0
 
 
 def _run(chain: str) -> ChainRun:
     os.environ[CHAIN] = chain  # for the demo, and for the library here
-    catalog = ensure_built().catalog()
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    try:
+        catalog = ensure_built().catalog()
+    except BuildError as error:
+        return ChainRun(chain, {}, None, failure_text(f"cannot be built: {error}"), 0.0, today)
     print(f"\nchain {chain}: {catalog.versions}", flush=True)
     try:
         kinds = asyncio.run(_served_kinds())
-    except (ApiError, ProgramDied, TimeoutError) as error:
-        kinds, failure, seconds = frozenset[str](), f"the chain does not start: {error}", 0.0
-    else:
-        began = time.monotonic()
-        failure = _demo_failure()
-        seconds = time.monotonic() - began
+    except (ApiError, BuildError, ProgramDied, TimeoutError) as error:
+        failure = failure_text(f"the chain does not start: {error}")
+        return ChainRun(chain, catalog.versions, None, failure, 0.0, today)
+    began = time.monotonic()
+    failure = _demo_failure()
+    seconds = time.monotonic() - began
     features = kinds | frozenset(_trainer_features(catalog))
-    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     return ChainRun(chain, catalog.versions, features, failure, seconds, today)
 
 

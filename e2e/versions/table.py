@@ -1,15 +1,17 @@
 """The tables of docs/versions.md, from what ran. Pure."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["ChainRun", "failure_of", "page"]
+__all__ = ["ChainRun", "failure_of", "failure_text", "kubernetes_version", "page"]
 
 _COMPONENTS: Final = ("Kubernetes", "etcd", "JobSet", "Trainer")
 _REASON: Final = "demo: "  # how the demo begins the line that says why it fails
 _LONGEST: Final = 240
+_UNKNOWN: Final = "?"
 _PAGE: Final = """\
 # Supported versions
 
@@ -37,8 +39,8 @@ class ChainRun(NamedTuple):
     """What came of the demo on one chain."""
 
     chain: str
-    versions: dict[str, str]
-    features: frozenset[str]
+    versions: dict[str, str]  # empty if the chain cannot be built
+    features: frozenset[str] | None  # None: the chain does not start
     failure: str  # empty if all TrainJobs are Complete
     seconds: float
     date: str
@@ -50,7 +52,17 @@ def failure_of(status: int, errors: str) -> str:
         return ""
     lines = [line for line in errors.splitlines() if line.startswith(_REASON)]
     text = lines[-1].removeprefix(_REASON) if lines else f"exit status {status}"
+    return failure_text(text)
+
+
+def failure_text(text: str) -> str:
+    """Return a reason as one line of bounded length, which holds on any machine."""
     return textwrap.shorten(text.replace(str(Path.home()), "~"), _LONGEST, placeholder=" …")
+
+
+def kubernetes_version(run: ChainRun) -> list[int]:
+    """Return the numbers of the version by which the rows are sorted; none if it is unknown."""
+    return [int(number) for number in re.findall(r"[0-9]+", run.versions.get("Kubernetes", ""))]
 
 
 def page(runs: Sequence[ChainRun]) -> str:
@@ -63,7 +75,7 @@ def _runs(runs: Sequence[ChainRun]) -> str:
     rows = [
         [
             f"`{run.chain}`",
-            *(run.versions[name].removeprefix("v") for name in _COMPONENTS),
+            *(run.versions.get(name, _UNKNOWN).removeprefix("v") for name in _COMPONENTS),
             f"fails: {run.failure}" if run.failure else "works",
             f"{run.seconds:.0f}",
             run.date,
@@ -74,13 +86,19 @@ def _runs(runs: Sequence[ChainRun]) -> str:
 
 
 def _differences(runs: Sequence[ChainRun]) -> str:
-    everything = frozenset[str]().union(*(run.features for run in runs))
-    shared = everything.intersection(*(run.features for run in runs))
+    known = [run.features for run in runs if run.features is not None]
+    everything = frozenset[str]().union(*known)
+    shared = everything.intersection(*known)
     rows = [
-        [feature, *("yes" if feature in run.features else "no" for run in runs)]
-        for feature in sorted(everything - shared)
+        [feature, *(_has(run, feature) for run in runs)] for feature in sorted(everything - shared)
     ]
     return _table(["what", *(f"`{run.chain}`" for run in runs)], rows)
+
+
+def _has(run: ChainRun, feature: str) -> str:
+    if run.features is None:
+        return _UNKNOWN
+    return "yes" if feature in run.features else "no"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from e2e.cluster.catalog import _COMPONENTS
 from e2e.cluster.chains import all_chains, chain_modules
-from e2e.versions.table import ChainRun, failure_of, page
+from e2e.versions.table import ChainRun, failure_of, kubernetes_version, page
 from tests.support.case import Case, ids
 from tests.support.repository import ROOT
 
@@ -51,6 +51,23 @@ def test_only_what_differs_is_listed() -> None:
         "| a | yes | no |",
         "| c | no | yes |",
     ]
+
+
+def test_a_chain_that_does_not_start_has_question_marks() -> None:
+    """What it has is unknown, and changes no other column."""
+    broken = ChainRun("broken", {}, None, "cannot be built", 0.0, "2026-01-02")
+    lines = page([broken, OLD, NEW]).splitlines()
+
+    assert "| `broken` | ? | ? | ? | ? | fails: cannot be built | 0 | 2026-01-02 |" in lines
+    assert lines[-2:] == ["| a | ? | yes | no |", "| c | ? | no | yes |"]
+
+
+def test_rows_are_sorted_by_numbers() -> None:
+    """A version can be a candidate of a release, or unknown."""
+    versions = ["v1.33.0-rc.1", "v1.9.2", ""]
+    runs = [OLD._replace(versions={"Kubernetes": it} if it else {}) for it in versions]
+
+    assert [*map(kubernetes_version, runs)] == [[1, 33, 0, 1], [1, 9, 2], []]
 
 
 def test_the_page_is_of_the_modules_of_this_checkout() -> None:
