@@ -338,7 +338,13 @@ def _add_runtime(migration: Migration, it: ReadObject[Workload], queues: Abstrac
     changes = [path for path in changes if not path.endswith("networkTopology")]
     if it.document.file == CLUSTER:
         message = "remove it: the webhook sets schedulerName, and the podgrouper makes the PodGroup"
-        migration.by_hand += (MigrationNote(it.name, path, message) for path in changes)
+        named = dict(_queue_names(it.document.fields))
+        for path in changes:
+            if path not in named:
+                migration.by_hand.append(MigrationNote(it.name, path, message))
+            elif _is_made(named[path], queues):
+                label = f"replace it by the label {QUEUE}: {named[path]}"
+                migration.by_hand.append(MigrationNote(it.name, path, label))
         return
     manifest = without_status(it.document.fields)
     _remove_volcano(manifest, queues)

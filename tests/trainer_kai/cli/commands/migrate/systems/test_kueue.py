@@ -387,11 +387,11 @@ def test_a_trainjob_that_would_not_start_is_named() -> None:
 
 
 def test_memory_of_a_cohort_is_the_sum_of_what_is_written() -> None:
-    """Each amount is rounded up to a megabyte before it is added."""
+    """Each amount is rounded up to a megabyte before it is added; 4 GiB are 4295 megabytes."""
     groups = quotas({"memory": {"nominalQuota": "1Gi"}})
-    queues = [cluster_queue(name, groups=groups, cohort="lab") for name in "abc"]
+    queues = [cluster_queue(name, groups=groups, cohort="lab") for name in "abcd"]
 
-    assert shares(migrate("kueue", *queues), "lab")["memory"] == (3222, 3222, 1)
+    assert shares(migrate("kueue", *queues), "lab")["memory"] == (4296, 4296, 1)
 
 
 @pytest.mark.parametrize("level", [[1], 1, "", None])

@@ -177,6 +177,7 @@ def test_objects_of_the_cluster_are_changed_by_hand() -> None:
         ),
         ("TrainJob ns/job", "metadata.labels"),
     ]
+    assert found.by_hand[1].message == "replace it by the label kai.scheduler/queue: team-a"
 
 
 def test_what_has_no_equivalent_is_named_by_object_and_field() -> None:
