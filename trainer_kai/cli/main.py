@@ -18,7 +18,7 @@ from trainer_kai.cli.commands.simulate.command import add_simulate
 from trainer_kai.cli.commands.why.command import add_why
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.errors import ApiError
-from trainer_kai.version import __version__
+from trainer_kai.version import version_text
 
 __all__ = ["build_parser", "main"]
 
@@ -33,11 +33,10 @@ def build_parser() -> argparse.ArgumentParser:
         prog="kubectl trainer-kai" if is_plugin else "trainer-kai",
         description="Gang scheduling of TrainJobs: preview, simulate, explain, manage queues.",
     )
-    python = ".".join(map(str, sys.version_info[:3]))
     parser.add_argument(
         "--version",
         action="version",
-        version=f"trainer-kai {__version__} (Python {python})",
+        version=version_text(sys.version_info),
         help="print the versions of trainer-kai and of Python",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -23,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.version import __version__
+from trainer_kai.version import version_text
 
 __all__ = ["Setting", "load", "read_or_exit", "settings_of"]
 
@@ -154,7 +154,7 @@ def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]
         print(_help(model))
         raise SystemExit(0)
     if "--version" in argv:
-        print(f"trainer-kai {__version__} (Python {'.'.join(map(str, sys.version_info[:3]))})")
+        print(version_text(sys.version_info))
         raise SystemExit(0)
     try:
         settings, values = _read(model, argv, environ)

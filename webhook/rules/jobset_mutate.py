@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     ADMITTED,
@@ -306,9 +307,7 @@ def _write_queue(
         if not given or is_outranked:
             patch.set((*pod_template_path(number), *_LABELS, QUEUE), choice.queue)
     if choice.others:
-        more = len(choice.others) - _MAX_NAMED_QUEUES
-        names = ", ".join(choice.others[:_MAX_NAMED_QUEUES])
-        names += f" and {more} more" if more > 0 else ""
+        names = listed_names(choice.others, _MAX_NAMED_QUEUES)
         yield (
             f"{_QUEUE_PATH}: the PodGroups use queue {choice.queue}, from {choice.source.value}; "
             f"labels of pod templates name other queues: {names}. Remove those labels"

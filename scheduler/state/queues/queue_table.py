@@ -5,7 +5,7 @@ parent is missing, and one that is its own ancestor is misconfigured. An invalid
 queue: `effective_queue` says what is used instead.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
@@ -22,6 +22,7 @@ from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.state.inputs import ObjectWarning, epoch_s
 from scheduler.state.podgroups.attributes import duration_s
 from trainer_kai.api.effective_values import effective_queue
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL
 from trainer_kai.api.queue import ABSENT_RESOURCE, Queue, QueueResource, QueueResources
@@ -262,13 +263,15 @@ class QueueTable:
             fault is None or fault.reason != UnschedulableReason.MISCONFIGURED
         )
         if is_inner:
-            values = name, _listed(self._leaf_queues_below(name))
+            values = name, listed_names(self._leaf_queues_below(name), _MAX_NAMES)
             return PreFilterFailure(PreFilterCause.QUEUE_HAS_CHILDREN, values)
         return fault
 
     def _usable_queues(self) -> str:
         """Return the names of queues that take PodGroups."""
-        return _listed(sorted(name for name in self.names if name not in self._parent_names))
+        return listed_names(
+            sorted(name for name in self.names if name not in self._parent_names), _MAX_NAMES
+        )
 
     def _leaf_queues_below(self, name: str) -> list[str]:
         """Return the leaf queues below a queue; none below an invalid one."""
@@ -276,11 +279,6 @@ class QueueTable:
         for one in names:
             names += self._children.get(one, ())
         return sorted(one for one in names if one not in self._parent_names)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _cycle(path: list[str], back: str) -> Iterator[str]:

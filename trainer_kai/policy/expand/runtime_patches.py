@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from trainer_kai.api.container import Container
 from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.meta import TemplateMeta
 from trainer_kai.api.pod import PodSpec, PodTemplate, SchedulingGate, Volume
 from trainer_kai.api.runtime import JobSetTemplate
@@ -100,8 +101,7 @@ def _pod_faults(base: PodSpec, job: ReplicatedJob, path: str) -> Iterator[FieldE
 
 def _names_remedy(known: Iterable[str]) -> str:
     names = list(known)
-    more = len(names) - _MAX_NAMED
-    listed = ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    listed = listed_names(names, _MAX_NAMED)
     return f"Name one of the runtime: {listed or 'none'}"
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from trainer_kai.api.container import Container, Resources
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
@@ -219,6 +220,5 @@ def _existing_names(known: Mapping[str, object]) -> str:
     names: Sequence[str] = sorted(known)
     if not names:
         return "None exists: create it, or remove the name"
-    more = len(names) - _MOST_LISTED
-    listed = ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    listed = listed_names(names, _MOST_LISTED)
     return f"Name an existing one: {listed}"

@@ -8,6 +8,7 @@ unknown, so that is only a warning.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.names import PODS
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.budget import LintBudget
@@ -276,14 +277,15 @@ class NodeCapacityCheck:
             return "the cluster has no nodes today"
         selected = nodes.selected_by(demand.pod)
         if selected:
-            taints = _listed(nodes.taints(selected))
+            taints = listed_names(nodes.taints(selected), _MOST_LISTED)
             return (
                 f"pods of {name} tolerate no node that they select today; the taints are {taints}"
             )
         for label, value in demand.pod.node_selector.items():
             values = nodes.label_values(label)
             if value not in values:
-                right = f"; existing values are {_listed(values)}" if values else ""
+                existing = listed_names(values, _MOST_LISTED)
+                right = f"; existing values are {existing}" if values else ""
                 return f"pods of {name} select {label}={value}, which no node has today{right}"
         return f"no node matches what pods of {name} select today"
 
@@ -323,8 +325,3 @@ def _all_text(nodes: int, verb: str) -> str:
     if count == 1:
         return f"the one eligible node {'has' if verb == 'have' else f'{verb}s'}"
     return f"the {count} eligible nodes {verb}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_LISTED
-    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -70,14 +70,19 @@ class SelectablePriorityClasses:
 
         It follows the path of the field. The remedy is first, because tools cut long messages.
         """
-        reason = self._refusal_reason(name, quotas)
-        if reason is None:
+        fact = self.refusal_fact(name, quotas)
+        if fact is None:
             return None
         allowed = (it for it in sorted(self._classes) if self._refusal_reason(it, quotas) is None)
         return (
             f"{_choose_hint(allowed)}set spec.priorityClassName of all pods to {name}, which the "
-            f"API server checks. A label or PodGroup may not choose PriorityClass {name}: {reason}"
+            f"API server checks. {fact}"
         )
+
+    def refusal_fact(self, name: str, quotas: PriorityQuotas = _NO_QUOTAS) -> str | None:
+        """Say why a label, or a PodGroup, may not choose a class, without the remedy."""
+        reason = self._refusal_reason(name, quotas)
+        return reason and f"A label or PodGroup may not choose PriorityClass {name}: {reason}"
 
     def _refusal_reason(self, name: str, quotas: PriorityQuotas) -> str | None:
         value = self.value(name)

@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.policy.finding import Finding
 
@@ -271,8 +272,8 @@ def _unlimited(share: _Share, owners: list[str], above: _Share | None) -> Iterat
     if owners:
         message = (
             f"the quota is unlimited (-1), and sibling queues have a GPU quota "
-            f"({_listed(owners)}): they can reclaim no GPU from this queue. Write the number of "
-            "GPUs that the queue owns, or 0"
+            f"({listed_names(owners, _MAX_NAMED)}): they can reclaim no GPU from this queue. Write "
+            "the number of GPUs that the queue owns, or 0"
         )
     elif above is not None and above.quota > 0:
         message = (
@@ -297,15 +298,9 @@ def _children_findings(share: _Share, children: QueueLevel) -> Iterator[Finding]
     if above:
         message = (
             f"the limit of {share.amount(share.limit)} counts for the child queues too, and some "
-            f"have a larger limit of their own: {_listed(above)}"
+            f"have a larger limit of their own: {listed_names(above, _MAX_NAMED)}"
         )
         yield share.finding("limit", message, QueueFindingCode.CHILD_OVER_LIMIT)
-
-
-def _listed(names: list[str]) -> str:
-    few = ", ".join(names[:_MAX_NAMED])
-    more = len(names) - _MAX_NAMED
-    return f"{few} and {more} more" if more > 0 else few
 
 
 def _text(number: Decimal) -> str:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api import resources
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ALLOW_DELETE, QUEUE
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
@@ -206,5 +207,4 @@ def _is_positive(quantity: Quantity) -> bool:
 
 
 def _few(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_NAMED
-    return f"{', '.join(names[:_MAX_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    return listed_names(names, _MAX_NAMED)

@@ -266,11 +266,10 @@ def _refused_class(
     for path in kind.label_paths if kind.is_bundled else ():
         name = _labels(workload, path).get(PRIORITY_CLASS_NAME)
         if name and name != own:
-            refusal = SelectablePriorityClasses(classes).refusal(name)
-            if refusal is None:
+            fact = SelectablePriorityClasses(classes).refusal_fact(name)
+            if fact is None:
                 return None
-            reason = refusal.partition(". ")[2]  # the remedy is before it
-            message = f"{reason}. Set it at spec.template.spec.priorityClassName"
+            message = f"{fact}. Set it at spec.template.spec.priorityClassName"
             return FieldError(f"{path}[{PRIORITY_CLASS_NAME}]", message)
     return None
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from trainer_kai.api.deployment import Deployment
 from trainer_kai.api.lease import Lease
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.queue import Queue
 from trainer_kai.cli.commands.doctor.finding import Fact, Unread
@@ -122,7 +123,4 @@ def labels_of(obj: Obj, kind: str = "labels") -> Mapping[str, str]:
 
 def listed(names: Iterable[str], limit: int = 4) -> str:
     """Return some names, and the number of the others."""
-    all_names = list(names)
-    more = len(all_names) - limit
-    shown = all_names if more <= 0 else all_names[:limit]
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return listed_names([*names], limit)

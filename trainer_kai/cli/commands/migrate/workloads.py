@@ -34,6 +34,7 @@ from trainer_kai.cli.commands.migrate.migration import (
     field_notes,
     values_at,
 )
+from trainer_kai.policy.queueing.priority_classes import PREEMPTIBLE_BELOW
 
 __all__ = [
     "CLUSTER",
@@ -83,7 +84,6 @@ WORKLOAD_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
 
 
 WORKLOAD_KINDS: Final = tuple(kind for _, kind in WORKLOAD_STRUCTS)
-_NON_PREEMPTIBLE: Final = 100  # PodGroups with a priority from here on
 _FINISHED: Final = ("Complete", "Completed", "Failed")  # conditions of TrainJobs, Jobs, JobSets
 _PAUSED: Final = (
     FieldRule(
@@ -120,7 +120,7 @@ def new_labels(
     labels = {QUEUE: queue}
     if priority:
         labels[PRIORITY_CLASS_NAME] = priority
-    if priority and value >= _NON_PREEMPTIBLE:
+    if priority and value >= PREEMPTIBLE_BELOW:
         labels[PREEMPTIBILITY] = "preemptible"
     return NewLabels(labels, removed)
 

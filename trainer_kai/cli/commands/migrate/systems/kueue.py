@@ -28,6 +28,7 @@ from trainer_kai.cli.commands.migrate.migration import (
 from trainer_kai.cli.commands.migrate.systems.kueue_objects import (
     KUEUE_STRUCTS,
     KUEUE_VERSIONS,
+    STOPPED,
     LocalQueue,
     WorkloadPriorityClass,
 )
@@ -44,16 +45,15 @@ from trainer_kai.cli.commands.migrate.workloads import (
 from trainer_kai.cli.commands.queue.grants import ExistingGrant, grant_writes, make_grant
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.policy.queueing.priority_classes import PREEMPTIBLE_BELOW
 
 __all__ = ["plan_kueue"]
 
 _DEFAULT: Final = "default"  # the LocalQueue of workloads that name none
 _ALL_USERS: Final = "system:authenticated"
-_NON_PREEMPTIBLE: Final = 100
 _MAX_PRIORITY: Final = 10**9
 _INSTALLED_CLASSES: Final = ("build", "build-preemptible", "inference", "train")
 _KUBERNETES_PREFIX: Final = "system-"  # of names of PriorityClasses
-_STOPPED: Final = ("Hold", "HoldAndDrain")
 _FLAVOR_RULES: Final = (
     FieldRule(
         "spec.topologyName",
@@ -118,7 +118,7 @@ def _add_grants(migration: Migration, objects: Mapping[str, list[ReadObject[Any]
             )
             migration.by_hand.append(MigrationNote(it.name, "spec.clusterQueue", message))
             continue
-        if it.value.spec.stop_policy in _STOPPED:
+        if it.value.spec.stop_policy in STOPPED:
             message = "the LocalQueue is stopped: leave out its grant until it takes workloads"
             migration.by_hand.append(MigrationNote(it.name, "spec.stopPolicy", message))
         _add_grant(migration, it, is_first=(namespace, queue) not in granted)
@@ -198,7 +198,7 @@ def _add_priorities(
             "description": it.value.description or "From a WorkloadPriorityClass of Kueue.",
         }
         migration.add(it.name, manifest, f"value {value}")
-        if value >= _NON_PREEMPTIBLE:
+        if value >= PREEMPTIBLE_BELOW:
             message = _CLASS_NOTE.format(value, PREEMPTIBILITY)
             migration.by_hand.append(MigrationNote(it.name, "value", message))
 

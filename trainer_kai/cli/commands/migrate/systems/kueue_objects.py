@@ -17,6 +17,7 @@ from trainer_kai.cli.commands.migrate.workloads import WORKLOAD_STRUCTS, Workloa
 __all__ = [
     "KUEUE_STRUCTS",
     "KUEUE_VERSIONS",
+    "STOPPED",
     "FlavorResource",
     "LocalQueue",
     "QuotaObject",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1", "v1alpha1")
+STOPPED: Final = ("Hold", "HoldAndDrain")  # policies of queues that take no more workloads
 
 
 class FlavorResource(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):

@@ -31,6 +31,7 @@ from trainer_kai.cli.commands.migrate.queue_manifests import (
     shares_text,
 )
 from trainer_kai.cli.commands.migrate.systems.kueue_objects import (
+    STOPPED,
     FlavorResource,
     QuotaObject,
     flavor_resources,
@@ -44,7 +45,6 @@ Shares = dict[str, QueueShare]
 ReadQuota = ReadObject[QuotaObject]
 
 _MILLI: Final = 1000
-_STOPPED: Final = ("Hold", "HoldAndDrain")
 _NO_EQUIVALENT: Final = (
     FieldRule(
         "spec.queueingStrategy",
@@ -193,7 +193,7 @@ def _add_cluster_queue(migration: Migration, it: ReadQuota, parent: str, shares:
         return
     queue = queue_manifest(name, parent, shares, QueueAccessMode.CLOSED)
     migration.add(it.name, queue, f"closed; {shares_text(queue)}")
-    if it.value.spec.stop_policy in _STOPPED:
+    if it.value.spec.stop_policy in STOPPED:
         message = "the queue is stopped: leave out its grants until it takes workloads again"
         migration.by_hand.append(MigrationNote(it.name, "spec.stopPolicy", message))
     migration.unsupported += field_notes(it, _NO_EQUIVALENT)

@@ -14,8 +14,8 @@ from trainer_kai.cli.input.documents import Document, read_object
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.queueing.queue_findings import (
     QueueFindingCode,
+    all_queue_relatives,
     queue_findings,
-    queue_relatives,
 )
 
 __all__ = ["plan_migration"]
@@ -51,8 +51,9 @@ def _queues(migration: Migration, documents: Sequence[Document]) -> dict[str, Qu
 def _queue_notes(queues: Mapping[str, Queue]) -> Iterator[MigrationNote]:
     """Yield what is probably wrong with the numbers of the Queues, as admission would."""
     specs: dict[str, QueueSpec] = {name: it.spec for name, it in queues.items()}
+    relatives = all_queue_relatives(specs)
     for name, spec in sorted(specs.items()):
         source = name_of({"kind": QUEUES.kind, "metadata": {"name": name}})
-        for finding in queue_findings(spec, queue_relatives(name, spec, specs)):
+        for finding in queue_findings(spec, relatives[name]):
             if finding.code not in _REPEATED:
                 yield MigrationNote(source, finding.path, finding.message)
