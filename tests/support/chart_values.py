@@ -22,7 +22,7 @@ HEADING: Final = "{{{{- /* Written by `make tables` from manifests/{}: change th
 _OF_KAI: Final = ("global.", "operator.", "defaultPriorityClasses.")
 _NO_EFFECT: Final = "No effect"
 _NUMBER: Final = r"^[0-9]+(\.[0-9]+)?$"
-# Settings that other values of the chart mean, and those that must differ between processes.
+# Settings that other values of the chart set, and settings that must differ between processes.
 _OWN_SETTINGS: Final = frozenset(
     {
         *("kubeconfig", "context", "mode", "scheduler_name", "queue_access.unannotated"),

@@ -97,7 +97,7 @@ resources:
 {{- end -}}
 {{- end }}
 
-{{- /* The settings of all processes as a flat map: those of the values, and those that other values mean. */}}
+{{- /* The settings of all processes as a flat map: from `settings`, and from other values that mean a setting. */}}
 {{- define "trainer-kai.settings" -}}
 {{- $values := .Values -}}
 {{- $flat := dict -}}

@@ -85,7 +85,7 @@ def test_a_trainjob_that_has_ended_is_finished() -> None:
 
 
 def test_namespaces_are_found_by_their_queue() -> None:
-    """Those that name it now."""
+    """A namespace counts if its label names the queue now."""
     cache = AdmissionCache()
     for name, queue in (("b", "q"), ("a", "q"), ("c", "other"), ("d", "q")):
         cache.put_namespace(Meta(name=name, labels={QUEUE: queue}))

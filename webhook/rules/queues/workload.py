@@ -1,9 +1,9 @@
 """Warns that the pods of a Deployment, StatefulSet or Notebook would wait in their queue.
 
-Its queue and its preemptibility are those that its pods will get. In mode `bundled` our scheduler
-reads the pods alone. In mode `external` KAI creates PodGroups for them, from the labels of the
-workload first, and by its kind non-preemptible ones: class `inference` for a Deployment, `build`
-for a Notebook. Nothing is denied, and nothing is looked up.
+The rules compute the queue and the preemptibility that the pods of the workload will get. In mode
+`bundled` our scheduler reads the pods alone. In mode `external` KAI creates the PodGroups, from the
+labels of the workload first, and by its kind non-preemptible PodGroups: class `inference` for a
+Deployment, `build` for a Notebook. Nothing is denied, and nothing is read from the API server.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a user is told who writes a queue: about its parent and its numbers."""
+"""The warnings and denials for a user that writes a Queue: about its parent and its numbers."""
 
 import msgspec
 import pytest

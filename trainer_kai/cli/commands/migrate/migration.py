@@ -108,7 +108,7 @@ def read_objects(
 ) -> dict[str, list[ReadObject[Any]]]:
     """Return the objects of some kinds, by kind and sorted; raise for all faults at once.
 
-    *versions* are those that are known of an API group: another one may have other fields.
+    *versions* are the known versions of an API group: another version may have other fields.
     """
     objects: dict[tuple[str, Key], ReadObject[Any]] = {}
     faults: list[FieldError] = []

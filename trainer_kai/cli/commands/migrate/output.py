@@ -65,7 +65,7 @@ def as_json(system: str, migration: Migration) -> dict[str, Any]:
 
 
 def as_yaml(migration: Migration) -> str:
-    """Return the objects to apply, each after those that it needs."""
+    """Return the objects to apply, each object after the objects that it needs."""
     text: str = yaml.safe_dump_all(
         _in_order(migration.manifests), sort_keys=False, explicit_start=True, allow_unicode=True
     )
