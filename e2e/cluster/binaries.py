@@ -1,17 +1,14 @@
 """Every program of a chain, built once from its Go modules and cached by their content."""
 
-import contextlib
-import fcntl
 import hashlib
 import platform
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from e2e.cluster.build_folder import build_lock, built_beside
 from e2e.cluster.catalog import Catalog, ModuleSource
 from e2e.cluster.chains import chain_modules, chosen_chain
 from e2e.cluster.paths import cache_root
@@ -61,27 +58,19 @@ def ensure_built() -> BuiltPrograms:
     finished = root / build_key(modules)
     if finished.is_dir():
         return BuiltPrograms(finished)
-    root.mkdir(parents=True, exist_ok=True)
-    with _alone(root / "build.lock"):
+    with build_lock():
         if not finished.is_dir():
             _build_into(finished, modules)
     return BuiltPrograms(finished)
 
 
 def _build_into(finished: Path, modules: Sequence[Path]) -> None:
-    """Build beside *finished* and move the whole folder there last, so it is complete or absent."""
-    for leftover in finished.parent.glob(".building-*"):
-        shutil.rmtree(leftover)  # of a build that was cut off: we hold the lock
-    partial = Path(tempfile.mkdtemp(prefix=".building-", dir=finished.parent))
-    try:
+    with built_beside(finished) as partial:
         go = find_go()
         environment = go_environment(go)
         builds = [_Build(go, environment, module, partial / "bin") for module in modules]
         with Progress("building the chain") as progress:
             _build_all(builds, partial, progress)
-        partial.rename(finished)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _build_all(builds: Sequence["_Build"], target: Path, progress: Progress) -> None:
@@ -147,15 +136,3 @@ def _counted(lines: Iterator[str], progress: Progress, total: int) -> Iterator[s
     for count, line in enumerate(lines, start=1):
         progress.say(f"compiled {count} of at most {total} packages")
         yield line
-
-
-@contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Hold a lock between processes; say so when another one holds it."""
-    with lock.open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("another process is building the chain: waiting for it", flush=True)
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield

@@ -3,14 +3,12 @@
 It is no program of the chain: it requires newer libraries than the chain's Kubernetes.
 """
 
-import fcntl
 import hashlib
 import platform
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
+from e2e.cluster.build_folder import build_lock, built_beside
 from e2e.cluster.paths import cache_root
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import find_go, go_environment, run
@@ -31,15 +29,10 @@ def helm_key(source: Path) -> str:
 
 def ensure_helm() -> Path:
     """Return the program, building it if the cache does not hold it."""
-    root = cache_root() / "helm"
-    program = root / helm_key(_SOURCE) / "helm"
+    program = cache_root() / "helm" / helm_key(_SOURCE) / "helm"
     if program.exists():
         return program
-    lock_path = cache_root() / "chain" / "build.lock"  # of all builds: they may install Go
-    for folder in (root, lock_path.parent):
-        folder.mkdir(parents=True, exist_ok=True)
-    with lock_path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with build_lock():
         if not program.exists():
             print("building helm: this takes minutes, once", flush=True)
             _build_into(program.parent)
@@ -47,12 +40,7 @@ def ensure_helm() -> Path:
 
 
 def _build_into(finished: Path) -> None:
-    """Build beside *finished* and move the folder there last, so it is complete or absent."""
-    partial = Path(tempfile.mkdtemp(prefix=".building-", dir=finished.parent))
-    try:
+    with built_beside(finished) as partial:
         go = find_go()
         build = [str(go), "build", *_FLAGS, "-o", f"{partial}/", "tool"]
         run(tethered(build, group=True), _SOURCE, go_environment(go))
-        partial.rename(finished)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
