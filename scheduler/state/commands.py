@@ -197,9 +197,11 @@ def commands_from_plan(encoded: EncodedSnapshot, plan: Plan) -> Commands:
     binds, nominations, reservations = [], [], []
     for allocation in plan.allocations:
         group = encoded.podgroup_keys[allocation.podgroup]
-        binds += [PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in allocation.binds]
+        binds += [
+            PodAndNode(encoded.pod_keys[it.pod], nodes[it.node]) for it in allocation.binds
+        ]
         nominations += [
-            PodAndNode(encoded.pod_keys[pod], nodes[n]) for pod, n in allocation.nominations
+            PodAndNode(encoded.pod_keys[it.pod], nodes[it.node]) for it in allocation.nominations
         ]
         reservations += [_new_reservation(group, one, nodes) for one in allocation.reservations]
     for relocation in plan.relocations:
@@ -274,7 +276,7 @@ def _pods_and_nodes(
     encoded: EncodedSnapshot, placements: Iterable[PodPlacement]
 ) -> tuple[PodAndNode, ...]:
     nodes = encoded.snapshot.nodes.names
-    return tuple(PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in placements)
+    return tuple(PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node, _ in placements)
 
 
 def _evictions_by_preemptor(

@@ -70,6 +70,9 @@ class StateOptions:
     default_access: str = QueueAccessMode.CLOSED  # of queues that do not set it
     # True: PodGroups may be relocated unless their queue forbids it; False: only if it allows it.
     consolidates_by_default: bool = True
+    # True: pods get shares of GPUs, and the labels of running pods say of which. False: pods with
+    # such requests wait, and a label counts only where a reservation pod holds that GPU.
+    places_gpu_shares: bool = False
 
 
 class ObjectWarning(NamedTuple):

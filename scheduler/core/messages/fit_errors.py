@@ -38,6 +38,14 @@ _FIT_ERRORS: Final = {
         "does not match the node selector, node affinity or volumes of the pod",
         "do not match the node selector, node affinity or volumes of the pod",
     ),
+    FitErrorReason.GPU_MODE: (
+        "does not offer GPUs in the form that the pod requests (MIG)",
+        "do not offer GPUs in the form that the pod requests (MIG)",
+    ),
+    FitErrorReason.GPU_MEMORY: (
+        "has no label nvidia.com/gpu.memory",
+        "have no label nvidia.com/gpu.memory",
+    ),
     FitErrorReason.TOO_SMALL: ("is too small even when empty", "are too small even when empty"),
     FitErrorReason.CLAIM: (
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
@@ -67,6 +75,8 @@ _REMEDIES: Final = {
     FitErrorReason.NO_NETWORK: "a node gets its network",
     FitErrorReason.TAINT: "the pod tolerates the taints of a node",
     FitErrorReason.SELECTOR: "the pod selects other nodes",
+    FitErrorReason.GPU_MODE: "the pod requests GPUs in the form that a node offers",
+    FitErrorReason.GPU_MEMORY: "a node states the memory of its GPUs",
     FitErrorReason.TOO_SMALL: "the pod requests less",
     FitErrorReason.CLAIM: "the PersistentVolumeClaim is no longer in use",
     FitErrorReason.PORT: "the host port is free",
@@ -82,6 +92,8 @@ _KAI_FIT_ERRORS: Final = {
     FitErrorReason.NO_NETWORK: "have no network",
     FitErrorReason.TAINT: "have taints it does not tolerate",
     FitErrorReason.SELECTOR: "do not match what it selects",
+    FitErrorReason.GPU_MODE: "do not offer GPUs in the requested form (MIG)",
+    FitErrorReason.GPU_MEMORY: "do not state the memory of their GPUs",
     FitErrorReason.TOO_SMALL: "are too small even when empty",
     FitErrorReason.CLAIM: "cannot give it a claim that is in use",
     FitErrorReason.PORT: "have its host port in use",

@@ -44,6 +44,7 @@ class NodeFeatures(NamedTuple):
     fits_idle: ScoreValue  # whether the pod fits into what is idle
     has_gpu: ScoreValue
     is_nominated: ScoreValue
+    shares_gpu: ScoreValue = 0  # whether pods share a GPU there of which the share is idle
 
 
 class ScorePlugin(Protocol):
@@ -109,3 +110,4 @@ class Policies:
     max_relocated: int = 16  # candidates that consolidation tries; below zero: all
     victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards
     is_budget_strict: bool = False  # budgets hold in reclaim as well
+    spreads_shares: bool = False  # shares of GPUs go to GPUs with the least used, not the most

@@ -78,8 +78,13 @@ class SchedulingSignature:
     spread_constraints: tuple[SpreadConstraint, ...] = ()
     rwo_claims: tuple[int, ...] = ()  # that only one node may use at a time
     rwop_claims: tuple[int, ...] = ()  # that only one pod may use at a time
-    shared_devices: int = 0  # how many devices that are shared
-    device_share: int = 0  # thousandths of each
+    shared_devices: int = 0  # of how many GPUs it requests a share
+    device_share: int = 0  # thousandths of each; 0 where it requests memory
+    device_memory: int = 0  # MiB of each
+    # Where it requests memory: what its queue is charged on the largest GPU of any node.
+    # `queue_request` is on the smallest one. None is the same.
+    least_queue_request: tuple[int, int, int] | None = None
+    requests_mig: bool = False
     unknown_resources: tuple[
         tuple[str, int], ...
     ] = ()  # resources that it requests and no node has
@@ -99,6 +104,7 @@ class ReservedPlace(NamedTuple):
     node: int
     signature: int
     cause: ReservationCause
+    slots: tuple[int, ...] = ()  # of the node's shared GPUs, those of which it has a share
 
 
 @dataclass(frozen=True, slots=True)

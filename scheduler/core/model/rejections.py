@@ -35,6 +35,7 @@ __all__ = [
     "ReclaimShortfall",
     "Rejection",
     "RejectionDetails",
+    "ShareShortage",
     "StageProgress",
     "UnschedulableReason",
 ]
@@ -140,13 +141,25 @@ class FitErrorReason(IntEnum):
     NO_NETWORK = 3
     TAINT = 4
     SELECTOR = 5  # labels, affinity, or where volumes are
-    TOO_SMALL = 6  # even when empty
-    CLAIM = 7
-    PORT = 8
-    AFFINITY = 9
-    ANTI_AFFINITY = 10
-    SPREAD = 11
-    ROOM = 12
+    GPU_MODE = 6  # no whole GPUs, no shares of GPUs, or no MIG profiles
+    GPU_MEMORY = 7  # of its GPUs is not known
+    TOO_SMALL = 8  # even when empty
+    CLAIM = 9
+    PORT = 10
+    AFFINITY = 11
+    ANTI_AFFINITY = 12
+    SPREAD = 13
+    ROOM = 14
+
+
+class ShareShortage(NamedTuple):
+    """Shares of GPUs that are free on nodes of which only free resources are too small."""
+
+    insufficient: int  # nodes that have no GPUs with so much free
+    requested: int  # thousandths of each GPU that the pod requests; the least of any such node
+    largest_free: int  # thousandths: the most that a pod could get of one GPU
+    largest_node: int  # where that is, or NONE
+    total_free: int  # thousandths
 
 
 class FitErrors(NamedTuple):
@@ -172,6 +185,7 @@ class FitErrors(NamedTuple):
     unplaced: int  # such pods of the attempt without a node, this one included
     fitting: int  # of these, how many fit on those nodes beside pods of the attempt alone
     is_resolvable: bool  # by evicting other pods
+    share_shortage: ShareShortage | None = None  # of a pod that requests shares of GPUs
 
 
 class QueueBoundExceeded(NamedTuple):

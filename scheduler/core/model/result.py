@@ -25,6 +25,9 @@ class PodPlacement(NamedTuple):
 
     pod: int
     node: int
+    # The shared GPUs of which it has a share, by slot; slots of the node that the snapshot does not
+    # have are new: two pods of a plan with the same one share that GPU.
+    slots: tuple[int, ...] = ()
 
 
 class Reservation(NamedTuple):

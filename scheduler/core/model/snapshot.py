@@ -5,7 +5,8 @@ equal ones, the one with the smaller row comes first. The order of pods, signatu
 codes means nothing. The builder of a snapshot gives up its arrays.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -18,6 +19,7 @@ from scheduler.core.model.resources import Bools, Floats, Ints, ResourceColumns
 __all__ = [
     "NO_BUDGETS",
     "DisruptionBudgets",
+    "GpuMode",
     "NodeFault",
     "PodRelations",
     "PodState",
@@ -38,6 +40,15 @@ class NodeFault(IntEnum):
     PRESSURE = 2
     NOT_READY = 3
     CORDONED = 4
+
+
+class GpuMode(IntEnum):
+    """In which form a node offers its GPUs."""
+
+    WHOLE = 0  # whole GPUs, and shares of them
+    MIG = 1  # whole GPUs and MIG profiles
+    MIG_SINGLE = 2  # whole GPUs only, each of which is a MIG profile
+    MIG_MIXED = 3  # MIG profiles only
 
 
 class PodState(IntEnum):
@@ -65,17 +76,24 @@ class SnapshotNodes:
     ports: NDArray[np.int32]  # [node, port] how many pods there have it
     key_names: tuple[str, ...]
     taint_names: tuple[str, ...]
+    gpu_mode: NDArray[np.int8]  # [node] GpuMode
+    gpu_memory: Ints  # [node] MiB of one GPU, or 0: not known
+    closed_to_mig: Bools  # [node] pods there request MIG profiles by annotation
 
 
 @dataclass(frozen=True, slots=True)
 class SharedDevices:
-    """Devices that pods share, and MIG profiles: one row each."""
+    """GPUs that pods share: one row each, in the order of their nodes, then of their ids.
+
+    The position of a device among those of its node is its slot. In `SnapshotNodes` each is one
+    GPU less idle, and one more releasing if all that is used of it is releasing.
+    """
 
     ids: tuple[str, ...]
     node: NDArray[np.int32]  # [device]
-    used: Ints  # [device] thousandths
-    releasing: Ints  # [device] thousandths
-    memory: Ints  # [device] MiB of the whole device
+    used: Ints  # [device] thousandths, of pods and reserved places
+    releasing: Ints  # [device] thousandths of it that are being released
+    slots_of_pod: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # of running pods
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class ReleasingPods:
         """Return the nominated pods of a PodGroup, and then its new reserved places."""
         snapshot = self._snapshot
         places = []
-        for pod, node in placed.nominations:
+        for pod, node, _ in placed.nominations:
             signature = snapshot.signatures[snapshot.pods.signature[pod]]
             places.append(
                 _PipelinedPlace(node, signature.queue_request, signature.nominated_node == node)

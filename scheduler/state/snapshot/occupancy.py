@@ -94,13 +94,11 @@ class SharedGpuTable:
             for row in sorted(self._by_node)
             for group in sorted(self._by_node[row])
         ]
-        memory = [device_memory_mib(self._nodes.nodes[row]) for row, _, _ in rows]
         return SharedDevices(
             ids=tuple(group for _, group, _ in rows),
             node=np.array([row for row, _, _ in rows], dtype=np.int32),
             used=np.array([device.used for _, _, device in rows], dtype=np.int64),
             releasing=np.array([device.releasing for _, _, device in rows], dtype=np.int64),
-            memory=np.array(memory, dtype=np.int64),
         )
 
     def charge(self, rows: Iterable[int], allocatable: Ints, used: Ints, releasing: Ints) -> None:
@@ -194,6 +192,9 @@ class NodeOccupancy:
             ports=self._ports.copy(),
             key_names=encoding.labels.key_names,
             taint_names=encoding.taints.names,
+            gpu_mode=np.zeros(len(nodes), dtype=np.int8),
+            gpu_memory=np.zeros(len(nodes), dtype=np.int64),
+            closed_to_mig=np.zeros(len(nodes), dtype=np.bool_),
         )
 
     def pod_relations(self, placed: tuple[tuple[int, int], ...]) -> PodRelations:

@@ -46,7 +46,7 @@ def test_a_plan_keeps_what_must_hold(snapshot: Snapshot, packs: bool) -> None:
 def test_no_pod_is_sent_where_it_cannot_run(snapshot: Snapshot) -> None:
     """Labels, taints, faults and size hold for all, whatever is reserved there."""
     for allocation in plan(snapshot, POLICIES).allocations:
-        for pod, node in (*allocation.binds, *allocation.nominations):
+        for pod, node, _ in (*allocation.binds, *allocation.nominations):
             assert _can_take(snapshot, node, snapshot.signatures[snapshot.pods.signature[pod]])
 
 

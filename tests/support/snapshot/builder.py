@@ -13,6 +13,7 @@ from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignat
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, UNBOUND, ResourceColumns
 from scheduler.core.model.snapshot import (
+    GpuMode,
     PodRelations,
     PodState,
     ReleasingAmount,
@@ -23,7 +24,7 @@ from scheduler.core.model.snapshot import (
     SnapshotQueues,
 )
 
-__all__ = ["AXES", "Builder", "SnapshotNode", "SnapshotQueue", "signature"]
+__all__ = ["AXES", "Builder", "SnapshotNode", "SnapshotQueue", "share_signature", "signature"]
 
 GIB: Final = 2**30
 AXES: Final = ResourceColumns(
@@ -50,6 +51,8 @@ class SnapshotNode:
     prefilter_fault: int = 0
     labels: tuple[int, ...] = ()
     taints: tuple[bool, ...] = ()
+    gpu_mode: int = GpuMode.WHOLE
+    gpu_memory: int = 0  # MiB of one GPU
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,23 @@ class SnapshotQueue:
     preempt_min_runtime_s: int = NONE
     reclaim_min_runtime_s: int = NONE
     is_quota_only: bool = False
+
+
+def share_signature(
+    share: float, devices: int = 1, *, cpu: float = 1, **more: Any
+) -> SchedulingSignature:
+    """Return the signature of a pod that requests shares of GPUs."""
+    thousandths = round(share * 1000)
+    amounts = (round(cpu * 1000), GIB, 1, 0)
+    counted = (amounts[0], GIB, (thousandths + 5) // 10 * 10 * devices)
+    return SchedulingSignature(
+        request=amounts,
+        queue_request=counted,
+        has_gpu=True,
+        shared_devices=devices,
+        device_share=thousandths,
+        **more,
+    )
 
 
 def signature(
@@ -164,7 +184,7 @@ class Builder:
         table: dict[str, Any] = {
             "resources": AXES,
             "nodes": nodes,
-            "devices": SharedDevices((), none.astype(np.int32), none, none, none),
+            "devices": SharedDevices((), none.astype(np.int32), none, none),
             "pod_relations": _no_pod_affinity(len(self.nodes)),
             "queues": self._queues(),
             "signatures": tuple(self.signatures),
@@ -247,6 +267,9 @@ def _nodes(nodes: Sequence[SnapshotNode]) -> SnapshotNodes:
         ports=np.zeros((len(nodes), 8), dtype=np.int32),
         key_names=tuple(f"key-{i}" for i in range(keys)),
         taint_names=tuple(f"taint-{i}" for i in range(taints)),
+        gpu_mode=np.array([n.gpu_mode for n in nodes], dtype=np.int8),
+        gpu_memory=np.array([n.gpu_memory for n in nodes], dtype=np.int64),
+        closed_to_mig=np.zeros(len(nodes), dtype=np.bool_),
     )
 
 

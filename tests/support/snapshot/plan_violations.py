@@ -244,9 +244,9 @@ def _placements(
 ) -> Iterator[tuple[int, Ints, bool]]:
     """Yield node, amounts, and whether out of what is idle; reservations may wait as well."""
     shape_of = snapshot.pods.signature
-    for pod, node in admission.binds:
+    for pod, node, _ in admission.binds:
         yield node, np.array(snapshot.signatures[shape_of[pod]].request), True
-    for pod, node in admission.nominations:
+    for pod, node, _ in admission.nominations:
         yield node, np.array(snapshot.signatures[shape_of[pod]].request), False
     shapes = {
         podset.name: podset.expected_signature for podset in _podsets(snapshot, admission.podgroup)

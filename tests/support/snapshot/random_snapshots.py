@@ -251,7 +251,7 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
             statement.deallocate(reserved_place.node, reserved_place.signature)
             charges.charge(podgroup.queue, reserved_place.signature, -1, is_fixed)
             charges.request(podgroup.queue, reserved_place.signature, -1)
-        for pod, node in admission.binds:
+        for pod, node, _ in admission.binds:
             one = int(snapshot.pods.signature[pod])
             statement.allocate(node, one, on_idle=True)
             charges.charge(podgroup.queue, one, 1, is_fixed)

@@ -74,8 +74,8 @@ def described(placed: PodGroupAllocation | PlacementFailure) -> str:
     """Return nodes by pod; ~ is before one where it waits, + before one that is reserved."""
     if isinstance(placed, PlacementFailure):
         return f"no room for {placed.signature} after {placed.placed}"
-    bound = {pod: f"{node}" for pod, node in placed.binds}
-    is_pipelined = {pod: f"~{node}" for pod, node in placed.nominations}
+    bound = {pod: f"{node}" for pod, node, _ in placed.binds}
+    is_pipelined = {pod: f"~{node}" for pod, node, _ in placed.nominations}
     reserved = [f"+{it.node}" * it.number for it in placed.reservations]
     return " ".join([*(at for _, at in sorted({**bound, **is_pipelined}.items())), *reserved])
 
