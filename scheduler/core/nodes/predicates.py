@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scheduler.core.model.podgroup import LabelRequirement, SchedulingSignature, SpreadConstraint
 from scheduler.core.model.rejections import FitErrorReason
 from scheduler.core.model.resources import NONE, Bools, Ints
-from scheduler.core.model.snapshot import NodeFault, Snapshot
+from scheduler.core.model.snapshot import GpuMode, NodeFault, Snapshot
+from scheduler.core.nodes.devices import WHOLE_GPU, share_on_nodes, whole_gpus
 from scheduler.core.nodes.statement import Statement
 
 __all__ = [
@@ -97,12 +98,36 @@ def has_value(labels: LabelCodes, requirement: LabelRequirement) -> Bools:
     return is_meant[values]
 
 
+def _offers_form(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
+    """Return the nodes that offer GPUs in the form that a pod requests: whole, shares or MIG."""
+    mode = snapshot.nodes.gpu_mode
+    if signature.requests_mig:
+        is_mig = (mode == GpuMode.MIG) | (mode == GpuMode.MIG_MIXED)
+        return is_mig & ~snapshot.nodes.closed_to_mig
+    if signature.shared_devices:
+        return np.equal(mode, GpuMode.WHOLE)
+    if signature.has_gpu:
+        return np.not_equal(mode, GpuMode.MIG_MIXED)
+    return np.ones(len(mode), dtype=np.bool_)
+
+
+def _knows_gpu_memory(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
+    memory = snapshot.nodes.gpu_memory
+    if signature.device_memory and not signature.device_share:
+        return np.greater(memory, 0)
+    return np.ones(len(memory), dtype=np.bool_)
+
+
 def _large_enough(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
     if signature.unknown_resources:
         return np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
     request = np.array(signature.request)
     requested = np.flatnonzero(request)
-    return _all(snapshot.nodes.allocatable[:, requested] >= request[requested])
+    mask = _all(snapshot.nodes.allocatable[:, requested] >= request[requested])
+    if signature.shared_devices:
+        mask &= whole_gpus(snapshot) >= signature.shared_devices
+        mask &= share_on_nodes(snapshot, signature) <= WHOLE_GPU
+    return mask
 
 
 def _claims_free(statement: Statement, signature: SchedulingSignature) -> Bools:
@@ -230,6 +255,8 @@ STATIC_PREDICATES: Final[tuple[tuple[FitErrorReason, StaticPredicate], ...]] = (
     (FitErrorReason.NO_NETWORK, _without_fault(NodeFault.NO_NETWORK)),
     (FitErrorReason.TAINT, _tolerated),
     (FitErrorReason.SELECTOR, _selected),
+    (FitErrorReason.GPU_MODE, _offers_form),
+    (FitErrorReason.GPU_MEMORY, _knows_gpu_memory),
     (FitErrorReason.TOO_SMALL, _large_enough),
 )
 

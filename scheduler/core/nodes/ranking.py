@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.plugins import NodeFeatures, Policies
+from scheduler.core.model.plugins import NodeFeatures, Policies, ScoreValue
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.predicates import (
@@ -19,6 +19,7 @@ from scheduler.core.nodes.predicates import (
     pods_until_skewed,
 )
 from scheduler.core.nodes.statement import Statement, has_enough
+from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
 __all__ = ["NodeRanking", "ScoredResource"]
 
@@ -47,13 +48,15 @@ class NodeRanking:
         policies: Policies,
         signature: int,
         scored_resource: ScoredResource,
+        subset: NodeSubset = ALL_NODES,
     ) -> None:
         self.signature: Final = statement.snapshot.signatures[signature]
         self._row: Final = signature
         self._statement: Final = statement
         self._policies: Final = policies
         self._scored_resource: Final = scored_resource
-        self.fits_empty: Final = fits_empty_node(statement.snapshot, self.signature)
+        self.fits_empty: Final = subset.within(fits_empty_node(statement.snapshot, self.signature))
+        self._has_shares: Final = self.signature.shared_devices > 0
         self._requests: Final = tuple((r, n) for r, n in enumerate(self.signature.request) if n)
         self.has_no_relations: Final = has_no_relations(self.signature)
         self._open = self.fits_empty  # and that no other pod closes
@@ -82,6 +85,8 @@ class NodeRanking:
         Of pods with relations to each other, no more than leave all nodes open that are open. All
         of them fit into what is idle, or none does.
         """
+        if self._has_shares:
+            return 1
         if not self.has_no_relations:
             most = int(min(most, self._pods_while_open(node)))
         if most == 1:
@@ -160,13 +165,22 @@ class NodeRanking:
         columns = [r for r, _ in self._requests]
         request = np.array([n for _, n in self._requests])
         mask = self._open & (statement.free[:, columns] >= request).all(axis=1)
+        fits_idle = (statement.idle[:, columns] >= request).all(axis=1)
+        shares_gpu: ScoreValue = 0
+        if self._has_shares:
+            fits, fits_now, shares_gpu = statement.devices.fits_on_nodes(
+                self._row, statement.free, statement.idle
+            )
+            mask, fits_idle = mask & fits, fits_idle & fits_now
+            shares_gpu = shares_gpu & fits_idle
         features = NodeFeatures(
             free=statement.free[:, self._scored_resource.columns].sum(axis=1),
             allocatable=self._scored_resource.allocatable,
             max_allocatable=self._scored_resource.max_allocatable,
-            fits_idle=(statement.idle[:, columns] >= request).all(axis=1),
+            fits_idle=fits_idle,
             has_gpu=self._scored_resource.has_gpu,
             is_nominated=np.equal(np.arange(len(mask)), self.signature.nominated_node),
+            shares_gpu=shares_gpu,
         )
         self._scores[: len(mask)] = np.where(mask, self._score(features), -math.inf)
         self._tops = self._rows.max(axis=1)
@@ -176,16 +190,26 @@ class NodeRanking:
             return
         free = self._statement.free[node].tolist()
         score = -math.inf
-        if has_enough(free, self._requests):
+        fits, shares_gpu = has_enough(free, self._requests), False
+        if fits:
             idle = self._statement.idle[node].tolist()
+            fits_idle = has_enough(idle, self._requests)
+            if self._has_shares:
+                fits, fits_now, has_shared = self._statement.devices.fits(
+                    self._row, node, free, idle
+                )
+                fits_idle = fits_idle and fits_now
+                shares_gpu = has_shared and fits_idle
+        if fits:
             scored_resource = self._scored_resource
             features = NodeFeatures(
                 free=sum([free[r] for r in scored_resource.columns]),
                 allocatable=scored_resource.allocatable_list[node],
                 max_allocatable=scored_resource.max_allocatable,
-                fits_idle=has_enough(idle, self._requests),
+                fits_idle=fits_idle,
                 has_gpu=scored_resource.has_gpu_list[node],
                 is_nominated=node == self.signature.nominated_node,
+                shares_gpu=shares_gpu,
             )
             if features not in self._score_cache:
                 self._score_cache[features] = self._score(features)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.nodes.devices import WHOLE_GPU, DeviceChoice, DeviceShares, Slots
 
 __all__ = ["Statement", "StatementEntry", "has_enough"]
 
@@ -28,12 +29,13 @@ class StatementEntry(NamedTuple):
     pod_count: int
     on_idle: bool  # from idle as well, not only from free
     is_eviction: bool = False  # its relations to other pods stay
+    slots: Slots = ()  # the shared GPUs of a pod with shares
 
 
 class Statement:
     """Free resources of nodes, and the relations of pods on them."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, *, spreads_shares: bool = False) -> None:
         self.snapshot: Final = snapshot
         self.idle: Final[Ints] = snapshot.nodes.idle.copy()
         self.free: Final[Ints] = self.idle + snapshot.nodes.releasing  # for pods that can wait
@@ -54,6 +56,8 @@ class Statement:
         self._has_relations: Final = [
             _has_relations(signature) for signature in snapshot.signatures
         ]
+        self.devices: Final = DeviceShares(snapshot, spreads=spreads_shares)
+        self._pods: Final = snapshot.resources.pods
         self._log: Final[list[StatementEntry]] = []
 
     @property
@@ -84,27 +88,42 @@ class Statement:
         for key in np.unique(np.concatenate((key_of[own], key_of[existing]))).tolist():
             yield key, selector_of[own[key_of[own] == key]], existing[key_of[existing] == key]
 
-    def allocate(self, node: int, signature: int, *, on_idle: bool, count: int = 1) -> None:
-        """Add pods to a node."""
-        self._write(StatementEntry(node, signature, count, on_idle))
+    def allocate(
+        self, node: int, signature: int, *, on_idle: bool, count: int = 1, slots: Slots = ()
+    ) -> None:
+        """Add pods to a node; one with shares of GPUs gets those of some slots."""
+        self._write(StatementEntry(node, signature, count, on_idle, slots=slots))
 
-    def deallocate(self, node: int, signature: int) -> None:
+    def deallocate(self, node: int, signature: int, slots: Slots = ()) -> None:
         """Remove a pod from a node; its resources are idle."""
-        self._write(StatementEntry(node, signature, -1, on_idle=True))
+        self._write(StatementEntry(node, signature, -1, on_idle=True, slots=slots))
 
-    def evict(self, node: int, signature: int) -> None:
+    def evict(self, node: int, signature: int, slots: Slots = ()) -> None:
         """Evict a pod: its resources are releasing, and its relations to other pods stay."""
-        self._write(StatementEntry(node, signature, -1, on_idle=False, is_eviction=True))
+        self._write(
+            StatementEntry(node, signature, -1, on_idle=False, is_eviction=True, slots=slots)
+        )
 
-    def pipeline(self, node: int, signature: int, count: int = 1) -> None:
+    def pipeline(self, node: int, signature: int, count: int = 1, slots: Slots = ()) -> None:
         """Let pods that were added to a node wait for what is being released there."""
-        self._write(StatementEntry(node, signature, -count, on_idle=True))
-        self._write(StatementEntry(node, signature, count, on_idle=False))
+        self._write(StatementEntry(node, signature, -count, on_idle=True, slots=slots))
+        self._write(StatementEntry(node, signature, count, on_idle=False, slots=slots))
 
     def reserve(self, nodes: Ints, amounts: Ints) -> None:
         """Subtract amounts from what is free on nodes; this is not rolled back."""
         np.subtract.at(self.free, nodes, amounts)
         self.changed_nodes.extend(nodes.tolist())
+
+    def reserve_shares(self, node: int, signature: int, slots: Slots, sign: int) -> None:
+        """Reserve shares of GPUs on a node, or, with sign -1, no more; this is not rolled back."""
+        self._add_shares(node, slots, sign * self.devices.share(signature, node), on_idle=False)
+        self.changed_nodes.append(node)
+
+    def choose_devices(self, node: int, signature: int) -> DeviceChoice | None:
+        """Return the GPUs of a node for a pod with shares, or None if it does not fit there."""
+        return self.devices.choose(
+            signature, node, self.free[node].tolist(), self.idle[node].tolist()
+        )
 
     def roll_back(self, checkpoint: int) -> None:
         """Undo everything since a checkpoint."""
@@ -126,7 +145,7 @@ class Statement:
         self._apply(entry)
 
     def _apply(self, entry: StatementEntry) -> None:
-        node, signature, count, on_idle, is_eviction = entry
+        node, signature, count, on_idle, is_eviction, slots = entry
         request = self._requests[signature][0]
         change = np.subtract if count > 0 else np.add
         if count not in (1, -1):  # of most there is one
@@ -136,9 +155,25 @@ class Statement:
         if on_idle:
             idle = self.idle[node]
             change(idle, request, idle)
+        if slots:
+            share = count * self.devices.share(signature, node)
+            self._add_shares(node, slots, share, on_idle=on_idle)
         self.changed_nodes.append(node)
         if self._has_relations[signature] and not is_eviction:
             self._update_relations(node, self.snapshot.signatures[signature], count)
+
+    def _add_shares(self, node: int, slots: Slots, amount: int, *, on_idle: bool) -> None:
+        """Add to shared GPUs, and count those that begin or cease to be shared as whole ones.
+
+        A GPU that begins to be shared also takes a place for its reservation pod.
+        """
+        column = self.devices.column[node]
+        if column == NONE:
+            return  # the node has lost its GPUs
+        for is_now, gpus, is_new in self.devices.add(node, slots, amount, changes_now=on_idle):
+            amounts = self.idle if is_now else self.free
+            amounts[node, column] -= gpus * WHOLE_GPU
+            amounts[node, self._pods] -= gpus * is_new
 
     def _update_relations(self, node: int, signature: SchedulingSignature, count: int) -> None:
         self.relation_changes += 1

@@ -1,0 +1,242 @@
+"""Shares of GPUs: what is used of each shared GPU of a node, and which GPUs a share gets.
+
+A shared GPU has two numbers, as resources have idle and free: what is used now, terminating pods
+included, and what is used once these are gone, pods that wait included. Whole GPUs follow from
+that: a GPU is shared as long as something of it is used.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model.podgroup import SchedulingSignature
+from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.core.model.snapshot import Snapshot
+
+__all__ = [
+    "WHOLE_GPU",
+    "DeviceChoice",
+    "DeviceShares",
+    "Slots",
+    "gpu_columns",
+    "least_share",
+    "share_on_nodes",
+    "whole_gpus",
+]
+
+WHOLE_GPU: Final = 1000
+
+Slots: TypeAlias = tuple[int, ...]
+
+
+class DeviceChoice(NamedTuple):
+    """The GPUs of a node for a pod with shares."""
+
+    slots: Slots
+    on_idle: bool  # all shares fit beside pods that are terminating
+
+
+class _Fit(NamedTuple):
+    """How many GPUs of a node have so much left for one pod: shared ones, and whole ones."""
+
+    shared: int
+    shared_now: int  # beside pods that are terminating
+    whole: int
+    whole_now: int
+
+
+class DeviceShares:
+    """The shared GPUs of all nodes; `add` and the same with the opposite sign cancel exactly."""
+
+    def __init__(self, snapshot: Snapshot, *, spreads: bool = False) -> None:
+        devices = snapshot.devices
+        self.now: Final[dict[int, list[int]]] = {}  # by node, by slot: thousandths
+        self.later: Final[dict[int, list[int]]] = {}
+        for node, used, releasing in zip(
+            devices.node.tolist(), devices.used.tolist(), devices.releasing.tolist(), strict=True
+        ):
+            self.now.setdefault(node, []).append(used)
+            self.later.setdefault(node, []).append(used - releasing)
+        self.column: Final[list[int]] = gpu_columns(snapshot).tolist()  # [node] of whole GPUs
+        self._known: Final = {node: len(slots) for node, slots in self.now.items()}
+        self._pods: Final = snapshot.resources.pods
+        self._spreads: Final = spreads
+        # By signature: a share, or [node] shares.
+        self._shares: Final = [
+            share_on_nodes(snapshot, it).tolist()
+            if it.device_memory and not it.device_share
+            else it.device_share
+            for it in snapshot.signatures
+        ]
+        self.devices_of: Final = [it.shared_devices for it in snapshot.signatures]
+
+    def share(self, signature: int, node: int) -> int:
+        """Return the thousandths of each GPU that a pod requests on a node."""
+        share = self._shares[signature]
+        return share if isinstance(share, int) else share[node]
+
+    def used_later(self, node: int) -> Sequence[int]:
+        """Return what is used of the shared GPUs of a node once terminating pods are gone."""
+        return self.later.get(node, ())
+
+    def add(
+        self, node: int, slots: Slots, amount: int, *, changes_now: bool
+    ) -> Iterator[tuple[bool, int, bool]]:
+        """Add an amount to each GPU; a negative one removes it.
+
+        Yield what that does to whole GPUs: of what is idle or of what is free, how many more of
+        them are used, and whether the GPU was not shared in the snapshot.
+        """
+        views = ((True, self.now), (False, self.later)) if changes_now else ((False, self.later),)
+        for is_now, used_by_node in views:
+            used = used_by_node.setdefault(node, [])
+            for slot in slots:
+                if slot >= len(used):
+                    used.extend([0] * (slot + 1 - len(used)))
+                before = used[slot]
+                after = used[slot] = before + amount
+                if (before > 0) != (after > 0):
+                    yield is_now, 1 if after > 0 else -1, slot >= self._known.get(node, 0)
+
+    def fits(
+        self, signature: int, node: int, free: Sequence[int], idle: Sequence[int]
+    ) -> tuple[bool, bool, bool]:
+        """Say whether a pod fits on the GPUs of a node, whether now, and whether beside others.
+
+        *free* and *idle* are what the node has of each resource.
+        """
+        fit = self._fit(signature, node, free, idle)
+        needed = self.devices_of[signature]
+        return (
+            fit.shared + fit.whole >= needed,
+            fit.shared_now + fit.whole_now >= needed,
+            fit.shared_now > 0,
+        )
+
+    def choose(
+        self, signature: int, node: int, free: Sequence[int], idle: Sequence[int]
+    ) -> DeviceChoice | None:
+        """Return the GPUs of a node for a pod, or None if it does not fit there."""
+        share, later, now = (
+            self.share(signature, node),
+            self.later.get(node, []),
+            self.now.get(node, []),
+        )
+        fit = self._fit(signature, node, free, idle)
+        sign = 1 if self._spreads else -1
+        candidates = [
+            (_used_of(now, slot) + share > WHOLE_GPU, sign * used, slot)
+            for slot, used in enumerate(later)
+            if 0 < used <= WHOLE_GPU - share
+        ]
+        needed = self.devices_of[signature]
+        unused = self._unused_slots(node)
+        candidates += [(i >= fit.whole_now, 0, next(unused)) for i in range(min(fit.whole, needed))]
+        if len(candidates) < needed:
+            return None
+        chosen = sorted(candidates)[:needed]
+        return DeviceChoice(
+            tuple([slot for _, _, slot in chosen]), not any([waits for waits, _, _ in chosen])
+        )
+
+    def rooms(self, node: int) -> int:
+        """Return what is free of the shared GPUs of a node."""
+        return sum([max(WHOLE_GPU - used, 0) for used in self.later.get(node, ()) if used > 0])
+
+    def largest_room(self, node: int) -> int:
+        """Return the most that is free of one shared GPU of a node."""
+        return max([WHOLE_GPU - used for used in self.later.get(node, ()) if used > 0], default=0)
+
+    def shared_count(self) -> int:
+        """Return how many GPUs are shared, on all nodes."""
+        return sum([sum([used > 0 for used in slots]) for slots in self.later.values()])
+
+    def fits_on_nodes(self, signature: int, free: Ints, idle: Ints) -> tuple[Bools, Bools, Bools]:
+        """Return the same as `fits` for all nodes, [node]; *free* and *idle* are by resource."""
+        nodes, needed = np.arange(len(free)), self.devices_of[signature]
+        column = np.array(self.column, dtype=np.int64)
+        has_gpu = column != NONE
+        whole, whole_now = _whole_gpus(free, idle, nodes, np.where(has_gpu, column, 0), self._pods)
+        whole, whole_now = np.where(has_gpu, whole, 0), np.where(has_gpu, whole_now, 0)
+        shared, shared_now = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
+        for node in self.later:
+            shared[node], shared_now[node] = self._shared(node, self.share(signature, node))
+        is_too_large = np.array(self._shares[signature], dtype=np.int64) > WHOLE_GPU
+        whole, whole_now = (np.where(is_too_large, 0, it) for it in (whole, whole_now))
+        return shared + whole >= needed, shared_now + whole_now >= needed, shared_now > 0
+
+    def _fit(self, signature: int, node: int, free: Sequence[int], idle: Sequence[int]) -> _Fit:
+        share, column = self.share(signature, node), self.column[node]
+        if share > WHOLE_GPU or column == NONE:
+            return _Fit(0, 0, 0, 0)
+        shared, shared_now = self._shared(node, share)
+        whole = max(min(free[column] // WHOLE_GPU, free[self._pods] - 1), 0)
+        whole_now = max(min(idle[column] // WHOLE_GPU, idle[self._pods] - 1, whole), 0)
+        return _Fit(shared, shared_now, whole, whole_now)
+
+    def _shared(self, node: int, share: int) -> tuple[int, int]:
+        """Return how many shared GPUs have so much left, and how many have it now."""
+        shared = shared_now = 0
+        most, now = WHOLE_GPU - share, self.now.get(node, [])
+        for slot, used in enumerate(self.later.get(node, ())):
+            if 0 < used <= most:
+                shared += 1
+                if _used_of(now, slot) <= most:
+                    shared_now += 1
+        return shared, shared_now
+
+    def _unused_slots(self, node: int) -> Iterator[int]:
+        """Yield the slots of GPUs that no pod shares, first those that were used before."""
+        later, now = self.later.get(node, []), self.now.get(node, [])
+        size = max(len(later), len(now))
+        for slot in range(size):
+            if not (_used_of(later, slot) or _used_of(now, slot)):
+                yield slot
+        while True:
+            yield size
+            size += 1
+
+
+def _used_of(used: Sequence[int], slot: int) -> int:
+    """Return what is used of a slot, which may be a new one."""
+    return used[slot] if slot < len(used) else 0
+
+
+def gpu_columns(snapshot: Snapshot) -> NDArray[np.int64]:
+    """Return the resource of the whole GPUs of each node, [node], or NONE."""
+    found = np.full(len(snapshot.nodes.names), NONE, dtype=np.int64)
+    for column in reversed(snapshot.resources.gpus):
+        found[snapshot.nodes.allocatable[:, column] > 0] = column
+    return found
+
+
+def whole_gpus(snapshot: Snapshot) -> Ints:
+    """Return how many GPUs each node has that can be shared, [node]."""
+    column = gpu_columns(snapshot)
+    number: Ints = snapshot.nodes.allocatable[np.arange(len(column)), np.maximum(column, 0)]
+    return np.where(column == NONE, 0, number // WHOLE_GPU)
+
+
+def share_on_nodes(snapshot: Snapshot, signature: SchedulingSignature) -> Ints:
+    """Return the thousandths of each GPU that a pod requests, [node]; more than a GPU fits none."""
+    memory = snapshot.nodes.gpu_memory
+    if signature.device_share or not signature.device_memory:
+        return np.full(len(memory), signature.device_share, dtype=np.int64)
+    share: Ints = -(-100 * signature.device_memory // np.maximum(memory, 1)) * 10
+    return np.where(memory > 0, np.minimum(share, 2 * WHOLE_GPU), 2 * WHOLE_GPU)
+
+
+def least_share(snapshot: Snapshot, signature: SchedulingSignature) -> int:
+    """Return the thousandths of each GPU that a pod requests at least, on any node."""
+    if signature.device_share or not len(snapshot.nodes.gpu_memory):
+        return signature.device_share
+    return int(share_on_nodes(snapshot, signature).min())
+
+
+def _whole_gpus(free: Ints, idle: Ints, nodes: Ints, column: Ints, pods: int) -> tuple[Ints, Ints]:
+    """Return how many whole GPUs are free and idle, with a place for their reservation pods."""
+    whole = np.minimum(free[nodes, column] // WHOLE_GPU, free[:, pods] - 1).clip(min=0)
+    whole_now = np.minimum(idle[nodes, column] // WHOLE_GPU, idle[:, pods] - 1).clip(min=0)
+    return whole, np.minimum(whole_now, whole)
