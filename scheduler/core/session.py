@@ -46,10 +46,12 @@ from scheduler.core.model.result import Eviction, PodGroupAllocation, Relocation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage, charged
 from scheduler.core.nodes.capacity import EmptyClusterFit, PodCapacities
+from scheduler.core.nodes.devices import memory_pods, most_saved
 from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.nominated import NominatedCapacity, NominatedPodGroups, NominationAccess
 from scheduler.core.nodes.placement import PlacementFailure, Placer
 from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.subsets import MemorySubsets
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import unevictable_usage
@@ -77,6 +79,12 @@ class PlacementAttempt(NamedTuple):
     amounts: Amounts
     signatures: SignatureRuns
     key: PodGroupKey
+    least_amounts: Amounts  # on the GPUs with the most memory, if it requests memory of GPUs
+
+    @property
+    def depends_on_nodes(self) -> bool:
+        """Say whether its queue is charged less on some nodes than on others."""
+        return self.least_amounts != self.amounts
 
     @property
     def fits_empty_cluster(self) -> bool:
@@ -95,6 +103,9 @@ class Attempts:
         self._placer: Final = placer
         self._empty_cluster_fit: Final = EmptyClusterFit(placer, usage)
         self._nominated: Final = nominated
+        self._has_memory_requests: Final = any(
+            it.least_queue_request is not None for it in self._snapshot.signatures
+        )
         self._attempts: Final[dict[int, PlacementAttempt]] = {}
         self._assigned: Final[dict[int, AssignedTasks]] = {}
         self._elastic: Final[dict[int, ElasticTasks]] = {}
@@ -163,14 +174,18 @@ class Attempts:
     ) -> PlacementAttempt:
         signatures = self._placer.signature_runs(tasks)
         amounts = self._amounts(tasks, signatures, assigned)
+        least = amounts
+        if self._has_memory_requests:
+            cpu, memory, gpu = amounts
+            least = cpu, memory, gpu - most_saved(self._snapshot, signatures)
         key = podgroup_key(self._snapshot, self._policies, row, available_state)
         if self._nominated:  # before others, but not before a larger priority
             first = min(1, len(key) - 1)
             key = (*key[:first], not self._nominated.all_nominated(tasks), *key[first:])
         fits_empty_cluster = self._empty_cluster_fit.fits_empty_cluster(
-            self._snapshot.podgroups[row].queue, amounts, signatures
+            self._snapshot.podgroups[row].queue, least, signatures
         )
-        return PlacementAttempt(tasks, amounts, signatures, (not fits_empty_cluster, *key))
+        return PlacementAttempt(tasks, amounts, signatures, (not fits_empty_cluster, *key), least)
 
     def _amounts(self, tasks: Tasks, requested: SignatureRuns, assigned: AssignedTasks) -> Amounts:
         """Return what tasks add to the usage of their queue: used reserved places come off."""
@@ -213,7 +228,7 @@ class Session:
         )
         self.releasing: Final = ReleasingPods(snapshot, self.usage)
         # Nodes.
-        self.statement: Final = Statement(snapshot)
+        self.statement: Final = Statement(snapshot, spreads_shares=policies.spreads_shares)
         self.placer: Final = Placer(self.statement, policies)
         self.capacities: Final = PodCapacities(self.placer)
         self.nominated_podgroups: Final = NominatedPodGroups(snapshot, self.usage)
@@ -277,7 +292,7 @@ class Session:
         """Evict pods and reserved places in the statement; the caller may roll it back."""
         for member in members:
             if member.node != NONE:
-                self.statement.evict(member.node, member.signature)
+                self.statement.evict(member.node, member.signature, member.slots)
         self._failed_signatures.clear()
 
     def refund(self, queue: int, amounts: Amounts) -> None:
@@ -331,7 +346,7 @@ class Session:
 
         With its next tasks, unless other *amounts* are given.
         """
-        more = self.attempts[row].amounts if amounts is None else amounts
+        more = self.attempts[row].least_amounts if amounts is None else amounts
         for quota in self.policies.quotas:
             refusal = quota(usage, self.snapshot.podgroups[row], more)
             if refusal is not None:
@@ -342,7 +357,8 @@ class Session:
         self, row: int, *, is_final: bool, is_pipelined: bool
     ) -> PodGroupAllocation | Rejection | None:
         """Place the next tasks of a PodGroup, or return the rejection, if that is known."""
-        tasks, amounts, signatures, _ = self.attempts[row]
+        attempt = self.attempts[row]
+        amounts, signatures = attempt.least_amounts, attempt.signatures
         if self.nominated_capacity.release(row):
             self._failed_signatures.clear()
         refusal = self.refusal(self.usage, row)
@@ -357,7 +373,10 @@ class Session:
             return _node_rejection(row, self._failed_signatures[failed_key], releasing_refusal)
         is_pipelined = is_pipelined or self.releasing.must_pipeline(row, amounts, self.refusal)
         checkpoint = self.statement.checkpoint
-        placed = self._place_tasks(row, tasks, is_pipelined=is_pipelined)
+        placed = self._place_tasks(row, is_pipelined=is_pipelined)
+        if isinstance(placed, QuotaRefusal):
+            self.nominated_capacity.restore()
+            return _quota_rejection(row, placed)
         if isinstance(placed, PlacementFailure):
             details = self._fit_errors(placed, signatures, is_final=is_final)
             if not has_reserved_places:
@@ -403,18 +422,56 @@ class Session:
         return None
 
     def _place_tasks(
-        self, row: int, tasks: Tasks, *, is_pipelined: bool
-    ) -> PodGroupAllocation | PlacementFailure:
+        self, row: int, *, is_pipelined: bool
+    ) -> PodGroupAllocation | PlacementFailure | QuotaRefusal:
         """Place tasks; if need be on what is reserved for lower priorities of the queue."""
-        assigned = self.attempts.assigned(row)
-        placed = self.placer.place(row, tasks, assigned, is_pipelined=is_pipelined)
+        placed = self._place_within_bounds(row, is_pipelined=is_pipelined)
         if isinstance(placed, PlacementFailure) and self.nominated_capacity.may_use_lower_priority(
             row
         ):
             self.statement.roll_back(placed.checkpoint)
             self.nominated_capacity.release_lower_priority(row)
-            placed = self.placer.place(row, tasks, assigned, is_pipelined=is_pipelined)
+            placed = self._place_within_bounds(row, is_pipelined=is_pipelined)
         return placed
+
+    def _place_within_bounds(
+        self, row: int, *, is_pipelined: bool
+    ) -> PodGroupAllocation | PlacementFailure | QuotaRefusal:
+        """Place tasks where their queue may use so much of the GPUs.
+
+        That depends on the nodes if they request memory of GPUs: then those with larger GPUs are
+        tried until they are charged little enough.
+        """
+        attempt, assigned = self.attempts[row], self.attempts.assigned(row)
+        if not attempt.depends_on_nodes:
+            return self.placer.place(row, attempt.tasks, assigned, is_pipelined=is_pipelined)
+        first_refusal: QuotaRefusal | None = None
+        subsets = MemorySubsets(self.snapshot)
+        while True:
+            checkpoint = self.statement.checkpoint
+            placed = self.placer.place(
+                row, attempt.tasks, assigned, is_pipelined=is_pipelined, subset_of=subsets.subset_of
+            )
+            if isinstance(placed, PlacementFailure):
+                if first_refusal is None:
+                    return placed
+                self.statement.roll_back(checkpoint)
+                return first_refusal
+            refusal = self.refusal(self.usage, row, self._charged_amounts(row, placed))
+            if refusal is None:
+                return placed
+            first_refusal = first_refusal or refusal
+            self.statement.roll_back(checkpoint)
+            pods = memory_pods(self.snapshot, attempt.tasks, placed)
+            subsets.exclude_smallest(node for _, node, _ in pods)
+
+    def _charged_amounts(self, row: int, placed: PodGroupAllocation) -> Amounts:
+        """Return what an allocation is charged; of pods that request memory, on their GPUs."""
+        cpu, memory, gpu = self.attempts[row].amounts
+        if self.attempts[row].depends_on_nodes:
+            pods = memory_pods(self.snapshot, self.attempts[row].tasks, placed)
+            gpu += self.statement.devices.charge_difference(pods)
+        return cpu, memory, gpu
 
     def _is_known_failure(
         self, failed_key: tuple[NominationAccess, SignatureRuns], *, is_final: bool
@@ -438,7 +495,7 @@ class Session:
         podgroup = self.snapshot.podgroups[row]
         self.usage.charge(
             podgroup.queue,
-            self.attempts[row].amounts,
+            self._charged_amounts(row, placed),
             is_non_preemptible=not podgroup.is_preemptible,
         )
         is_first = self.attempts.is_first(row) and not placed.nominations and placed.binds

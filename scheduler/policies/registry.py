@@ -18,6 +18,7 @@ from scheduler.policies.scores import (
     by_resource_type,
     nominated_node,
     resource_type,
+    shared_gpu,
     spread,
 )
 
@@ -43,6 +44,7 @@ _SCORES: Final[Mapping[str, tuple[float, ScorePlugin]]] = {
     "nodeavailability": (1_000.0, availability),
     "resourcetype": (10.0, resource_type),
 }
+_PACK_SHARES, _SPREAD_SHARES, _SHARING_ORDER = "gpupack", "gpuspread", "gpusharingorder"
 _PLACEMENT: Final = "nodeplacement"
 _PLACEMENTS: Final[Mapping[str, ScorePlugin]] = {"binpack": binpack, "spread": spread}
 _PLACEMENT_WEIGHT: Final = 9.0
@@ -58,9 +60,6 @@ NOT_BUILT: Final = (
     "podaffinity",
     "dynamicresources",
     "topology",
-    "gpupack",
-    "gpuspread",
-    "gpusharingorder",
     "numa",
     "sg-nodelocalgreedy",
     "sg-multinodegang",
@@ -69,6 +68,9 @@ NOT_BUILT: Final = (
 PLUGINS: Final = (
     *_PODGROUP_ORDER,
     *_SCORES,
+    _PACK_SHARES,
+    _SPREAD_SHARES,
+    _SHARING_ORDER,
     _PLACEMENT,
     _PROPORTION,
     _MIN_RUNTIME,
@@ -76,7 +78,9 @@ PLUGINS: Final = (
     *NOT_BUILT,
 )
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys((*_PODGROUP_ORDER, *_SCORES, *ALWAYS_ON), ()),
+    **dict.fromkeys(
+        (*_PODGROUP_ORDER, *_SCORES, _PACK_SHARES, _SPREAD_SHARES, _SHARING_ORDER, *ALWAYS_ON), ()
+    ),
     _PLACEMENT: ("cpu", "gpu"),
     _PROPORTION: (_K_VALUE,),
     _MIN_RUNTIME: MIN_RUNTIME_ARGUMENTS,
@@ -143,6 +147,9 @@ def build_policies(selection: PolicySelection) -> Policies:
     """Return the selected policies; invalid values are ignored."""
     placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(selection).items()}
     scores = [score for name, score in _SCORES.items() if _is_on(selection, name)]
+    packs_shares = _packs_shares(selection)
+    if _is_on(selection, _SHARING_ORDER, is_default=packs_shares):
+        scores.append((10_000.0, shared_gpu))
     if _is_on(selection, _PLACEMENT):
         scores.append((_PLACEMENT_WEIGHT, by_resource_type(placements["gpu"], placements["cpu"])))
     return Policies(
@@ -160,7 +167,16 @@ def build_policies(selection: PolicySelection) -> Policies:
         max_relocated=selection.max_relocated,
         victim_order=VICTIM_ORDERS.get(selection.victim_order),
         is_budget_strict=selection.disruption_budgets == "always",
+        spreads_shares=not packs_shares,
     )
+
+
+def _packs_shares(selection: PolicySelection) -> bool:
+    """Say whether shares go to the GPU with the most used; KAI's plugins outrank the placement."""
+    is_packed = _placements(selection)["gpu"] != "spread"
+    if _is_on(selection, _SPREAD_SHARES, is_default=not is_packed):
+        return _is_on(selection, _PACK_SHARES, is_default=is_packed)
+    return True
 
 
 def _placements(selection: PolicySelection) -> Mapping[str, str]:
@@ -175,5 +191,6 @@ def _arguments(selection: PolicySelection, name: str) -> Mapping[str, str]:
     return selection.plugins.get(name, PluginSelection()).arguments
 
 
-def _is_on(selection: PolicySelection, name: str) -> bool:
-    return selection.plugins.get(name, PluginSelection()).enabled is not False
+def _is_on(selection: PolicySelection, name: str, *, is_default: bool = True) -> bool:
+    enabled = selection.plugins.get(name, PluginSelection()).enabled
+    return is_default if enabled is None else enabled

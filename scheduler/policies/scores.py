@@ -9,6 +9,7 @@ __all__ = [
     "by_resource_type",
     "nominated_node",
     "resource_type",
+    "shared_gpu",
     "spread",
 ]
 
@@ -21,6 +22,11 @@ def availability(_signature: SchedulingSignature, features: NodeFeatures) -> Sco
 def nominated_node(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
     """Prefer the node that was nominated."""
     return 1 * features.is_nominated
+
+
+def shared_gpu(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+    """Prefer nodes with a GPU that pods share and that has the share idle."""
+    return 1 * features.shares_gpu
 
 
 def binpack(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:

@@ -197,9 +197,7 @@ def commands_from_plan(encoded: EncodedSnapshot, plan: Plan) -> Commands:
     binds, nominations, reservations = [], [], []
     for allocation in plan.allocations:
         group = encoded.podgroup_keys[allocation.podgroup]
-        binds += [
-            PodAndNode(encoded.pod_keys[it.pod], nodes[it.node]) for it in allocation.binds
-        ]
+        binds += [PodAndNode(encoded.pod_keys[it.pod], nodes[it.node]) for it in allocation.binds]
         nominations += [
             PodAndNode(encoded.pod_keys[it.pod], nodes[it.node]) for it in allocation.nominations
         ]

@@ -51,7 +51,7 @@ from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
 from scheduler.core.model.result import Action, Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.capacity import free_amount
+from scheduler.core.nodes.capacity import free_amount, requested_gpus
 from scheduler.core.session import Session, podgroup_key
 
 __all__ = ["ConsolidationCandidates", "RelocatedTasks", "consolidate", "relocated_signatures"]
@@ -133,7 +133,7 @@ class ConsolidationCandidates:
         """Say whether no other pod restricts where a pod can be."""
         signature = self._snapshot.signatures[member.signature]
         return member.node != NONE and not (
-            signature.affinity or signature.spread_constraints or signature.shared_devices
+            signature.affinity or signature.spread_constraints or signature.device_memory
         )
 
     def _has_same_signature(self, podset: PodSet, signature_of: dict[str, int]) -> bool:
@@ -214,9 +214,11 @@ class _Consolidation:
 
     def _is_free_in_total(self, row: int) -> bool:
         """Say whether what a PodGroup requests is free on all nodes together."""
-        amounts = self._session.attempts[row].amounts
+        session, attempt = self._session, self._session.attempts[row]
+        cpu, memory, gpu = attempt.amounts
+        amounts = cpu, memory, requested_gpus(session.snapshot, attempt.signatures, gpu)
         return all(
-            amounts[kind] <= free_amount(self._session.statement, kind)
+            amounts[kind] <= free_amount(session.statement, kind)
             for kind in RESOURCE_KINDS
             if amounts[kind] > 0
         )

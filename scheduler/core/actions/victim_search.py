@@ -30,6 +30,7 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import NONE, ResourceKind
 from scheduler.core.model.result import Action, Eviction
 from scheduler.core.nodes.capacity import free_amount
+from scheduler.core.nodes.devices import WHOLE_GPU
 from scheduler.core.session import Session
 
 __all__ = [
@@ -67,7 +68,10 @@ class VictimSearch:
         amounts = self._session.attempts[self._row].amounts
         kind = ResourceKind.GPU if amounts[ResourceKind.GPU] else ResourceKind.CPU
         missing = amounts[kind] - most(kind)
-        return missing <= 0 or missing <= free_amount(self._session.statement, kind)
+        statement = self._session.statement
+        if kind == ResourceKind.GPU:  # a victim with a share may free a whole GPU
+            missing -= WHOLE_GPU * statement.devices.shared_count()
+        return missing <= 0 or missing <= free_amount(statement, kind)
 
     def candidate_sets(
         self, queues: Collection[int], ordered_victims: OrderedVictims
@@ -280,7 +284,7 @@ def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) ->
                 session.failures.record(one, EvictionFailure(is_rate_limited=True))
             return
         left.remove(row)
-        if session.releasing.refusal(row, attempts[row].amounts, session.refusal) is not None:
+        if session.releasing.refusal(row, attempts[row].least_amounts, session.refusal) is not None:
             continue
         eviction_count = len(evictions)
         yield row
@@ -296,7 +300,7 @@ def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) ->
 
 def preemptor_request(session: Session, row: int) -> PreemptorRequest:
     """Return what a PodGroup requests next."""
-    tasks, _, signatures, _ = session.attempts[row]
+    tasks, _, signatures, _, _ = session.attempts[row]
     has_reserved_places = session.attempts.has_reserved_places(row)
     wanted: dict[int, int] = {}
     for signature, count in signatures:
@@ -304,6 +308,7 @@ def preemptor_request(session: Session, row: int) -> PreemptorRequest:
     has_no_relations = all(
         session.placer.ranking(signature).has_no_relations for signature in wanted
     )
+    has_shares = any(session.snapshot.signatures[it].shared_devices for it in wanted)
     return PreemptorRequest(
         podgroup=row,
         tasks=tasks,
@@ -312,9 +317,11 @@ def preemptor_request(session: Session, row: int) -> PreemptorRequest:
         capacities={}
         if has_reserved_places
         else {signature: session.capacities.of(signature) for signature in wanted},
-        is_count_enough=has_no_relations and len(wanted) == 1 and not has_reserved_places,
+        is_count_enough=has_no_relations
+        and len(wanted) == 1
+        and not (has_reserved_places or has_shares),
         has_no_relations=has_no_relations,
-        reuses_placement=has_no_relations,
+        reuses_placement=has_no_relations and not has_shares,
     )
 
 

@@ -15,6 +15,7 @@ from scheduler.core.gang.tasks_to_allocate import AssignedTasks, Tasks
 from scheduler.core.model.resources import NONE, Amounts
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.capacity import PodCapacity
+from scheduler.core.nodes.devices import WHOLE_GPU, Slots
 from scheduler.core.nodes.placement import Placer
 
 __all__ = [
@@ -96,6 +97,8 @@ class EvictionScenario(Scenario[int]):
         self._informed: Final = checks if headroom is None else (*checks, headroom)
         self._tasks_beside: Final = tasks_beside
         self._free: Final[dict[int, list[int]]] = {}  # of nodes, as it would be
+        # Likewise what is used of shared GPUs, of nodes with victims that have shares.
+        self._used_shares: Final[dict[int, list[int]]] = {}
         self._evicted: Final[dict[Victim, int]] = {}  # in how many evicted units it is
         self._placed: Final[dict[int, Counter[int]]] = {}  # on trial, by node: amounts by resource
         self._changed_nodes: Final[set[int]] = set()  # of these nodes, those that changed since
@@ -161,22 +164,44 @@ class EvictionScenario(Scenario[int]):
         return UnitMembers(row, pool.eviction_units[row], changed, pool.amounts(row, changed))
 
     def _change_free(self, members: list[Victim], sign: int) -> None:
+        statement = self._placer.statement
         nodes = set()
-        for _, node, signature in members:
+        for _, node, signature, slots in members:
             if node == NONE:
                 continue
             free = self._free.get(node)
             if free is None:
-                free = self._free[node] = self._placer.statement.free[node].tolist()
-            for resource, amount in self._placer.statement.requests(signature):
+                free = self._free[node] = statement.free[node].tolist()
+            for resource, amount in statement.requests(signature):
                 free[resource] += sign * amount
+            if slots:
+                self._change_shares(node, signature, slots, sign)
             nodes.add(node)
         for node in nodes:
-            for capacity in self._request.capacities.values():
-                if capacity.is_open[node]:
-                    capacity.set_free(node, self._free[node])
+            self._refresh_capacities(node)
             if node in self._placed:
                 self._changed_nodes.add(node)
+
+    def _refresh_capacities(self, node: int) -> None:
+        used_shares: Sequence[int] | None = self._used_shares.get(node)
+        if used_shares is None:
+            used_shares = self._placer.statement.devices.used_later(node)
+        for capacity in self._request.capacities.values():
+            if capacity.is_open[node]:
+                capacity.set_free(node, self._free[node], used_shares)
+
+    def _change_shares(self, node: int, signature: int, slots: Slots, sign: int) -> None:
+        """Free shares of GPUs; a GPU of which nothing is used is free as a whole one."""
+        devices = self._placer.statement.devices
+        used = self._used_shares.get(node)
+        if used is None:
+            used = self._used_shares[node] = [*devices.used_later(node)]
+        amount, column = sign * devices.share(signature, node), devices.column[node]
+        for slot in slots:
+            before = used[slot]
+            used[slot] = before - amount
+            if column != NONE and (before > 0) != (used[slot] > 0):
+                self._free[node][column] += sign * WHOLE_GPU
 
     def _placement_stands(self) -> bool:
         """Say whether the last trial placement still fits."""
@@ -198,7 +223,7 @@ class EvictionScenario(Scenario[int]):
         for member in self._evicted:
             if member.node == NONE:
                 continue
-            statement.evict(member.node, member.signature)
+            statement.evict(member.node, member.signature, member.slots)
         placements = self._placer.fits(
             self._request.tasks, self._request.assigned, self._tasks_beside()
         )

@@ -67,6 +67,7 @@ class Victim(NamedTuple):
     pod: int  # below zero: a reserved place
     node: int  # or NONE: on an unknown node
     signature: int
+    slots: tuple[int, ...] = ()  # the shared GPUs of the node of which it has a share
 
 
 Victims: TypeAlias = tuple[Victim, ...]
@@ -549,6 +550,9 @@ def victims_of(snapshot: Snapshot) -> Callable[[int], Victims]:
     found = list(
         map(Victim, rows.tolist(), pods.node[rows].tolist(), pods.signature[rows].tolist())
     )
+    slots_of_pod = snapshot.devices.slots_of_pod
+    if slots_of_pod:
+        found = [it._replace(slots=slots_of_pod.get(it.pod, ())) for it in found]
 
     reserved_places = count(1)
 
@@ -557,7 +561,7 @@ def victims_of(snapshot: Snapshot) -> Callable[[int], Victims]:
         for podset in (tree,) if isinstance(tree, PodSet) else podsets_of(tree):
             if podset.reserved_places:
                 there += [
-                    Victim(-next(reserved_places), it.node, it.signature)
+                    Victim(-next(reserved_places), it.node, it.signature, it.slots)
                     for it in podset.reserved_places
                 ]
         return tuple(there)

@@ -6,14 +6,24 @@ would keep the fair share of the queue from them, for nothing.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.resources import UNBOUND, Amounts, Ints, ResourceKind, total
+from scheduler.core.model.resources import (
+    NONE,
+    UNBOUND,
+    Amounts,
+    Bools,
+    Ints,
+    ResourceKind,
+    total,
+)
+from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
+from scheduler.core.nodes.devices import WHOLE_GPU, gpu_columns, least_share, share_on_nodes
 from scheduler.core.nodes.placement import Placer
 from scheduler.core.nodes.ranking import NodeRanking
 from scheduler.core.nodes.statement import Statement
@@ -24,10 +34,13 @@ __all__ = [
     "PodCapacity",
     "count_fitting_pods",
     "free_amount",
+    "requested_gpus",
 ]
 
 _MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
 _UNLIMITED: Final = 2**40  # for pods that request nothing
+# A request, the shares of GPUs in it, and the nodes that it fits when they are empty.
+_AlikePods: TypeAlias = tuple[tuple[int, ...], tuple[int, int, int], bytes]
 
 
 class PodCapacity:
@@ -36,6 +49,8 @@ class PodCapacity:
     def __init__(self, statement: Statement, ranking: NodeRanking) -> None:
         self._statement: Final = statement
         self._requests: Final = tuple((r, n) for r, n in enumerate(ranking.signature.request) if n)
+        self._row: Final = ranking.row
+        self._shared_devices: Final = ranking.signature.shared_devices
         self.is_open: Final[list[bool]] = ranking.fits_empty.tolist()
         self._per_node: Final = self._fitting_on_all(ranking)
         self._seen = len(statement.changed_nodes)
@@ -57,26 +72,48 @@ class PodCapacity:
         self._trial.clear()
         for node in set(changed_nodes[self._seen :]):
             if self.is_open[node]:
-                pod_count = self._fitting(self._statement.free[node].tolist())
+                pod_count = self._fitting(
+                    node,
+                    self._statement.free[node].tolist(),
+                    self._statement.devices.used_later(node),
+                )
                 self._total += pod_count - self._per_node[node]
                 self._per_node[node] = pod_count
         self._seen = len(changed_nodes)
 
-    def set_free(self, node: int, free: Sequence[int]) -> None:
-        """Set what would be free on a node."""
-        pod_count = self._fitting(free)
+    def set_free(self, node: int, free: Sequence[int], used_later: Sequence[int]) -> None:
+        """Set what would be free on a node, and used of its shared GPUs."""
+        pod_count = self._fitting(node, free, used_later)
         self._total += pod_count - self._trial.get(node, self._per_node[node])
         self._trial[node] = pod_count
 
-    def _fitting(self, free: Sequence[int]) -> int:
+    def _fitting(self, node: int, free: Sequence[int], used_later: Sequence[int]) -> int:
+        """Return how many pods fit on a node: of pods with shares of GPUs at most so many."""
         pod_count = _UNLIMITED
         for resource, amount in self._requests:
             here = free[resource] // amount
             if here < pod_count:  # noqa: PLR1730 - called for every eviction unit, and so faster
                 pod_count = here
+        if self._shared_devices:
+            pod_count = min(pod_count, self._fitting_shares(node, free, used_later))
         return max(pod_count, 0)
 
+    def _fitting_shares(self, node: int, free: Sequence[int], used_later: Sequence[int]) -> int:
+        devices = self._statement.devices
+        share, column = devices.share(self._row, node), devices.column[node]
+        if share > WHOLE_GPU or column == NONE:
+            return 0
+        shares = sum([(WHOLE_GPU - used) // share for used in used_later if 0 < used < WHOLE_GPU])
+        shares += max(free[column] // WHOLE_GPU, 0) * (WHOLE_GPU // share)
+        return shares // self._shared_devices
+
     def _fitting_on_all(self, ranking: NodeRanking) -> list[int]:
+        if self._shared_devices:
+            free, used_later = self._statement.free.tolist(), self._statement.devices.used_later
+            return [
+                self._fitting(node, free[node], used_later(node)) if is_open else 0
+                for node, is_open in enumerate(self.is_open)
+            ]
         if not self._requests or not len(ranking.fits_empty):
             return [_UNLIMITED if is_open else 0 for is_open in self.is_open]
         columns = [r for r, _ in self._requests]
@@ -92,7 +129,7 @@ class PodCapacities:
 
     def __init__(self, placer: Placer) -> None:
         self._placer: Final = placer
-        self._capacities: Final[dict[int, PodCapacity]] = {}
+        self._capacities: Final[dict[int, PodCapacity]] = {}  # on all nodes
 
     def of(self, signature: int) -> PodCapacity:
         """Return the capacity for pods of a signature."""
@@ -115,7 +152,7 @@ class EmptyClusterFit:
         self._paths: Final = usage.paths
         self._limits: Final[list[list[float]]] = self._snapshot.queues.limit.tolist()
         self._known: Final[dict[SignatureRuns, bool]] = {}
-        self._fitting: Final[dict[tuple[tuple[int, ...], bytes], int]] = {}
+        self._fitting: Final[dict[_AlikePods, int]] = {}
 
     def fits_empty_cluster(self, queue: int, amounts: Amounts, signatures: SignatureRuns) -> bool:
         """Say whether pods of these signatures are within all limits, and fit on empty nodes."""
@@ -129,32 +166,64 @@ class EmptyClusterFit:
 
     def _fits_empty_nodes(self, signatures: SignatureRuns) -> bool:
         """Count pods together that request the same and that fit on the same nodes."""
-        needed = Counter[tuple[tuple[int, ...], bytes]]()
+        needed = Counter[_AlikePods]()
         for row, number in signatures:
             signature, fits_empty = (
                 self._snapshot.signatures[row],
                 self._placer.ranking(row).fits_empty,
             )
-            alike = signature.request, fits_empty.tobytes()
+            shares = signature.shared_devices, signature.device_share, signature.device_memory
+            alike = signature.request, shares, fits_empty.tobytes()
             needed[alike] += number
             if alike not in self._fitting:
                 self._fitting[alike] = count_fitting_pods(
-                    self._snapshot.nodes.allocatable[fits_empty], signature
+                    self._snapshot, self._snapshot.nodes.allocatable, signature, fits_empty
                 )
         return all(number <= self._fitting[alike] for alike, number in needed.items())
 
 
 def free_amount(statement: Statement, kind: ResourceKind) -> int:
-    """Return what is free of a kind on all nodes."""
+    """Return what is free of a kind on all nodes, of shared GPUs as well."""
     resources, free = statement.snapshot.resources, statement.free
     columns = [r for r, kind_of_r in enumerate(resources.kinds) if kind_of_r == kind]
-    return sum([total(free[:, r].clip(min=0)) * resources.weights[r] for r in columns])
+    found = sum([total(free[:, r].clip(min=0)) * resources.weights[r] for r in columns])
+    if kind == ResourceKind.GPU:
+        found += sum(map(statement.devices.rooms, statement.devices.later))
+    return found
 
 
-def count_fitting_pods(allocatable: Ints, signature: SchedulingSignature) -> int:
-    """Return how many pods of a signature fit, given [node, resource]."""
+def requested_gpus(snapshot: Snapshot, signatures: SignatureRuns, charged_gpus: int) -> int:
+    """Return how many thousandths of GPUs pods take at least, which are charged as *charged_gpus*.
+
+    Queues are charged for hundredths of a share.
+    """
+    found = charged_gpus
+    for row, count in signatures:
+        signature = snapshot.signatures[row]
+        if signature.shared_devices:
+            share = least_share(snapshot, signature)
+            charged_share = signature.queue_request[ResourceKind.GPU]
+            found += count * (signature.shared_devices * share - charged_share)
+    return found
+
+
+def count_fitting_pods(
+    snapshot: Snapshot, amounts: Ints, signature: SchedulingSignature, nodes: Bools
+) -> int:
+    """Return how many pods of a signature fit on some nodes that have *amounts*, by node.
+
+    Of GPUs with shares, as if the nodes had no others.
+    """
     requested = [r for r, n in enumerate(signature.request) if n]
-    if not requested or not len(allocatable):
+    if not requested or not nodes.any():
         return 0
     request = np.array([signature.request[r] for r in requested])
-    return total(np.maximum(allocatable[:, requested] // request, 0).min(axis=1))
+    fitting: Ints = np.maximum(amounts[:, requested] // request, 0).min(axis=1)
+    if signature.shared_devices:
+        column = gpu_columns(snapshot)
+        gpus = amounts[np.arange(len(column)), np.maximum(column, 0)] // WHOLE_GPU
+        gpus = np.where(column == NONE, 0, gpus)
+        share = np.clip(share_on_nodes(snapshot, signature), 1, 2 * WHOLE_GPU)
+        shares = gpus * (WHOLE_GPU // share) // signature.shared_devices
+        fitting = np.minimum(fitting, np.where(gpus >= signature.shared_devices, shares, 0))
+    return total(np.maximum(fitting[nodes], 0))

@@ -5,14 +5,16 @@ included, and what is used once these are gone, pods that wait included. Whole G
 that: a GPU is shared as long as something of it is used.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.core.gang.tasks_to_allocate import SignatureRuns, Tasks
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.core.model.resources import NONE, Bools, Ints, ResourceKind
+from scheduler.core.model.result import PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot
 
 __all__ = [
@@ -22,6 +24,8 @@ __all__ = [
     "Slots",
     "gpu_columns",
     "least_share",
+    "memory_pods",
+    "most_saved",
     "share_on_nodes",
     "whole_gpus",
 ]
@@ -29,6 +33,7 @@ __all__ = [
 WHOLE_GPU: Final = 1000
 
 Slots: TypeAlias = tuple[int, ...]
+PlacedPods: TypeAlias = tuple[int, int, int]  # signature, node, and how many
 
 
 class DeviceChoice(NamedTuple):
@@ -71,6 +76,7 @@ class DeviceShares:
             for it in snapshot.signatures
         ]
         self.devices_of: Final = [it.shared_devices for it in snapshot.signatures]
+        self._charges: Final = [it.queue_request[ResourceKind.GPU] for it in snapshot.signatures]
 
     def share(self, signature: int, node: int) -> int:
         """Return the thousandths of each GPU that a pod requests on a node."""
@@ -138,7 +144,7 @@ class DeviceShares:
             return None
         chosen = sorted(candidates)[:needed]
         return DeviceChoice(
-            tuple([slot for _, _, slot in chosen]), not any([waits for waits, _, _ in chosen])
+            tuple([slot for _, _, slot in chosen]), not any(waits for waits, _, _ in chosen)
         )
 
     def rooms(self, node: int) -> int:
@@ -166,6 +172,15 @@ class DeviceShares:
         is_too_large = np.array(self._shares[signature], dtype=np.int64) > WHOLE_GPU
         whole, whole_now = (np.where(is_too_large, 0, it) for it in (whole, whole_now))
         return shared + whole >= needed, shared_now + whole_now >= needed, shared_now > 0
+
+    def charge_difference(self, pods: Iterable[PlacedPods]) -> int:
+        """Return how much more queues are charged for pods on their nodes than on any node."""
+        return sum(
+            [
+                count * (self.devices_of[row] * self.share(row, node) - self._charges[row])
+                for row, node, count in pods
+            ]
+        )
 
     def _fit(self, signature: int, node: int, free: Sequence[int], idle: Sequence[int]) -> _Fit:
         share, column = self.share(signature, node), self.column[node]
@@ -233,6 +248,26 @@ def least_share(snapshot: Snapshot, signature: SchedulingSignature) -> int:
     if signature.device_share or not len(snapshot.nodes.gpu_memory):
         return signature.device_share
     return int(share_on_nodes(snapshot, signature).min())
+
+
+def memory_pods(snapshot: Snapshot, tasks: Tasks, placed: PodGroupAllocation) -> list[PlacedPods]:
+    """Return the pods and new places of an allocation that request memory of GPUs."""
+    signature_of, signatures = snapshot.pods.signature, snapshot.signatures
+    expected = {it.podset.name: it.podset.expected_signature for it in tasks}
+    pods = [(int(signature_of[it.pod]), it.node, 1) for it in (*placed.binds, *placed.nominations)]
+    pods += [(expected[it.podset], it.node, it.number) for it in placed.reservations]
+    return [it for it in pods if signatures[it[0]].least_queue_request is not None]
+
+
+def most_saved(snapshot: Snapshot, requested: SignatureRuns) -> int:
+    """Return how much less pods may be charged on the GPUs with the most memory."""
+    found = 0
+    for row, count in requested:
+        signature = snapshot.signatures[row]
+        if signature.least_queue_request is not None:
+            gpu, least = signature.queue_request, signature.least_queue_request
+            found += count * (gpu[ResourceKind.GPU] - least[ResourceKind.GPU])
+    return found
 
 
 def _whole_gpus(free: Ints, idle: Ints, nodes: Ints, column: Ints, pods: int) -> tuple[Ints, Ints]:

@@ -7,10 +7,16 @@ import numpy as np
 
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns
 from scheduler.core.model.podgroup import ReservedPlace, SchedulingSignature
-from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
+from scheduler.core.model.rejections import (
+    FitErrorReason,
+    FitErrors,
+    ShareShortage,
+    UnschedulableReason,
+)
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.capacity import count_fitting_pods
+from scheduler.core.nodes.devices import WHOLE_GPU, least_share
 from scheduler.core.nodes.placement import PlacementFailure
 from scheduler.core.nodes.predicates import DYNAMIC_PREDICATES, STATIC_PREDICATES, has_value
 from scheduler.core.nodes.ranking import NodeRanking
@@ -31,6 +37,7 @@ def collect_fit_errors(
     too_small = _too_small(statement.snapshot, ranking.signature, by_reason)
     insufficient = {r: int((left & (statement.free[:, r] < n)).sum()) for r, n in requested}
     here = statement.free[left]
+    shortage = _share_shortage(statement, ranking, left)
     _deallocate(
         statement,
         [reserved_place for at, reserved_place in failure.reserved_places if at > failure.placed],
@@ -40,11 +47,21 @@ def collect_fit_errors(
     _deallocate(statement, [reserved_place for _, reserved_place in failure.reserved_places])
     own = _own_counts(statement, ranking.signature, by_reason)
     before = statement.free[left]
+    free_shares = _free_shares(statement, left)
     statement.roll_back(failure.checkpoint)
     unplaced = _count_unplaced(statement, signatures, failure)
-    allocatable = statement.snapshot.nodes.allocatable[left]
+    used = np.zeros_like(statement.free)
+    used[left] = before - after
+    fitting = count_fitting_pods(
+        statement.snapshot,
+        statement.snapshot.nodes.allocatable - used,
+        ranking.signature,
+        left,
+    )
     return FitErrors(
-        reason=_reason(before, _requested_amounts(statement, signatures)),
+        reason=_reason(
+            statement.snapshot, before, free_shares, _requested_amounts(statement, signatures)
+        ),
         signature=failure.signature,
         placed=failure.placed,
         needed=sum([count for _, count in signatures]),
@@ -58,8 +75,9 @@ def collect_fit_errors(
         largest_free={r: int(here[:, r].max(initial=0)) for r, _ in requested},
         total_free={r: total(np.maximum(here[:, r], 0)) for r, _ in requested},
         unplaced=unplaced,
-        fitting=count_fitting_pods(allocatable - (before - after), ranking.signature),
+        fitting=fitting,
         is_resolvable=FitErrorReason.ROOM in counts,
+        share_shortage=shortage,
     )
 
 
@@ -139,13 +157,16 @@ def _too_small(
     if FitErrorReason.TOO_SMALL not in by_reason:
         return {}
     allocatable = snapshot.nodes.allocatable[by_reason[FitErrorReason.TOO_SMALL]]
-    requested = ((r, allocatable[:, r], n) for r, n in enumerate(signature.request) if n)
+    request = [*signature.request]
+    if signature.shared_devices and snapshot.resources.gpus:
+        request[snapshot.resources.gpus[0]] = signature.shared_devices * WHOLE_GPU
+    requested = ((r, allocatable[:, r], n) for r, n in enumerate(request) if n)
     return {r: has[has < n].tolist() for r, has, n in requested if (has < n).any()}
 
 
 def _deallocate(statement: Statement, reserved_places: Iterable[ReservedPlace]) -> None:
     for reserved_place in reserved_places:
-        statement.deallocate(reserved_place.node, reserved_place.signature)
+        statement.deallocate(reserved_place.node, reserved_place.signature, reserved_place.slots)
 
 
 def _own_counts(
@@ -176,17 +197,61 @@ def _count_unplaced(
 
 
 def _requested_amounts(statement: Statement, signatures: SignatureRuns) -> dict[int, int]:
+    """Return what pods request of each resource; under NONE, in shares of GPUs."""
+    snapshot = statement.snapshot
     wanted: dict[int, int] = {}
-    for signature, count in signatures:
-        for r, n in enumerate(statement.snapshot.signatures[signature].request):
+    for row, count in signatures:
+        signature = snapshot.signatures[row]
+        for r, n in enumerate(signature.request):
             if n:
                 wanted[r] = wanted.get(r, 0) + count * n
+        if signature.shared_devices:
+            share = signature.shared_devices * least_share(snapshot, signature)
+            wanted[NONE] = wanted.get(NONE, 0) + count * share
     return wanted
 
 
-def _reason(free: Ints, wanted: dict[int, int]) -> UnschedulableReason:
-    """Return the reason by the nodes of which only resources are short, without the attempt."""
+def _reason(
+    snapshot: Snapshot, free: Ints, free_shares: int, wanted: dict[int, int]
+) -> UnschedulableReason:
+    """Return the reason by the nodes of which only resources are short, without the attempt.
+
+    Of GPUs, what is free of shared ones counts as well.
+    """
     if not len(free):
         return UnschedulableReason.NO_NODE_MATCHES
-    is_enough = all(total(np.maximum(free[:, r], 0)) >= n for r, n in wanted.items())
+    gpus = snapshot.resources.gpus
+    free_of = {r: total(np.maximum(free[:, r], 0)) for r in {*wanted, *gpus} - {NONE}}
+    free_gpus = sum([free_of[r] for r in gpus]) + free_shares
+    wanted_gpus = sum([wanted.get(r, 0) for r in (*gpus, NONE)])
+    is_enough = wanted_gpus <= free_gpus and all(
+        free_of[r] + (free_shares if r in gpus else 0) >= n for r, n in wanted.items() if r != NONE
+    )
     return UnschedulableReason.FRAGMENTED if is_enough else UnschedulableReason.NO_CAPACITY
+
+
+def _free_shares(statement: Statement, nodes: Bools) -> int:
+    """Return what is free of the shared GPUs of some nodes."""
+    devices = statement.devices
+    return sum([devices.rooms(node) for node in devices.later if nodes[node]])
+
+
+def _share_shortage(
+    statement: Statement, ranking: NodeRanking, nodes: Bools
+) -> ShareShortage | None:
+    """Return what is free of GPUs on nodes of which only free resources are too small."""
+    if not ranking.signature.shared_devices:
+        return None
+    devices, free, row = statement.devices, statement.free, ranking.row
+    insufficient = largest = total_free = 0
+    largest_node, requested = NONE, 2 * WHOLE_GPU
+    for node in np.flatnonzero(nodes).tolist():
+        here = free[node].tolist()
+        whole = max(here[devices.column[node]] // WHOLE_GPU, 0)
+        insufficient += not devices.fits(row, node, here, here)[0]
+        requested = min(requested, devices.share(row, node))
+        total_free += whole * WHOLE_GPU + devices.rooms(node)
+        most = WHOLE_GPU if whole else max(devices.largest_room(node), 0)
+        if most > largest:
+            largest, largest_node = most, node
+    return ShareShortage(insufficient, requested, largest, largest_node, total_free)

@@ -17,6 +17,7 @@ from scheduler.core.model.plugins import QuotaRefusal
 from scheduler.core.model.resources import NONE, Amounts, Ints
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
+from scheduler.core.nodes.devices import Slots
 from scheduler.core.nodes.statement import Statement
 
 __all__ = [
@@ -87,6 +88,7 @@ class _Nomination(NamedTuple):
     nodes: Ints  # [pod]
     amounts: Ints  # [pod, resource]
     queue_request: Amounts
+    shares: tuple[tuple[int, int, Slots], ...] = ()  # node, signature and GPUs of pods with shares
 
 
 class NominatedCapacity:
@@ -192,14 +194,19 @@ class NominatedCapacity:
             del self._nominations[queue]
 
     def _nomination(self, row: int, attempt_index: int, signatures: SignatureRuns) -> _Nomination:
-        runs = ((self._snapshot.signatures[signature], count) for signature, count in signatures)
-        pods = [one for one, count in runs if one.nominated_node != NONE for _ in range(count)]
+        every = self._snapshot.signatures
+        rows = [it for it, count in signatures for _ in range(count)]
+        rows = [it for it in rows if every[it].nominated_node != NONE]
+        pods = [every[it] for it in rows]
+        shares: tuple[tuple[int, int, Slots], ...] = tuple(
+            [(every[it].nominated_node, it, ()) for it in rows if every[it].shared_devices]
+        )
         nodes = np.array([one.nominated_node for one in pods], dtype=np.int64)
         amounts = np.array([one.request for one in pods], dtype=np.int64)
         cpu, memory, gpu = (
             sum(amount) for amount in zip(*[it.queue_request for it in pods], strict=True)
         )
-        return _Nomination(row, attempt_index, nodes, amounts, (cpu, memory, gpu))
+        return _Nomination(row, attempt_index, nodes, amounts, (cpu, memory, gpu), shares)
 
     def _reserve(self, nominations: list[_Nomination]) -> None:
         """Reserve each of these that fits, in order: all at once, or else by halves."""
@@ -207,12 +214,14 @@ class NominatedCapacity:
             return
         nodes, amounts = _concatenated(nominations)
         self._statement.reserve(nodes, amounts)
-        if ((self._statement.free[nodes] >= 0) | (amounts == 0)).all():
-            for one in nominations:
+        is_enough = bool(((self._statement.free[nodes] >= 0) | (amounts == 0)).all())
+        reserved = self._with_shares(nominations) if is_enough else None
+        if reserved is not None:
+            for one in reserved:
                 queue, priority = self._queue_and_priority(one.row)
                 of = self._nominations.setdefault(queue, {}).setdefault(priority, {})
                 of.setdefault(one.row, []).append(one)
-            self._charge(nominations, self._charged, 1)
+            self._charge(reserved, self._charged, 1)
             return
         self._statement.reserve(nodes, -amounts)
         if len(nominations) > 1:
@@ -220,14 +229,37 @@ class NominatedCapacity:
             self._reserve(nominations[:half])
             self._reserve(nominations[half:])
 
+    def _with_shares(self, nominations: list[_Nomination]) -> list[_Nomination] | None:
+        """Reserve the shares of GPUs beside other resources; return None if not all fit."""
+        statement = self._statement
+        found: list[_Nomination] = []
+        for one in nominations:
+            shares: list[tuple[int, int, Slots]] = []
+            for node, signature, _ in one.shares:
+                # One place for the pod itself is reserved already.
+                choice = statement.choose_devices(node, signature, is_counted=True)
+                if choice is None:
+                    self._reserve_shares([*found, one._replace(shares=tuple(shares))], -1)
+                    return None
+                shares.append((node, signature, choice.slots))
+                statement.reserve_shares(*shares[-1], 1)
+            found.append(one._replace(shares=tuple(shares)))
+        return found
+
+    def _reserve_shares(self, nominations: list[_Nomination], sign: int) -> None:
+        for one in nominations:
+            for node, signature, slots in one.shares:
+                self._statement.reserve_shares(node, signature, slots, sign)
+
     def _unreserve(self, nominations: list[_Nomination]) -> None:
         if nominations:
             nodes, amounts = _concatenated(nominations)
             self._statement.reserve(nodes, -amounts)
+            self._reserve_shares(nominations, -1)
             self._charge(nominations, self._charged, -1)
 
     def _charge(self, nominations: list[_Nomination], usage: Usage, sign: int) -> None:
-        for row, _, _, _, (cpu, memory, gpu) in nominations:
+        for row, _, _, _, (cpu, memory, gpu), _ in nominations:
             podgroup = self._snapshot.podgroups[row]
             amounts = (sign * cpu, sign * memory, sign * gpu)
             usage.charge(podgroup.queue, amounts, is_non_preemptible=not podgroup.is_preemptible)

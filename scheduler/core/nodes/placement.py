@@ -1,7 +1,7 @@
 """Placement of the tasks of one attempt on nodes: all of them, or none."""
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.gang.tasks_to_allocate import (
     AssignedTasks,
@@ -14,10 +14,15 @@ from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, SubGroupTree, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Reservation
+from scheduler.core.nodes.devices import WHOLE_GPU, DeviceShares, Slots
 from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
 from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
-__all__ = ["PlacementFailure", "Placer"]
+__all__ = ["PlacementFailure", "Placer", "SubsetOf"]
+
+# To which nodes the pods of a signature are restricted.
+SubsetOf: TypeAlias = Callable[[int], NodeSubset]
 
 
 _MAX_RANKINGS: Final = 512  # each is as large as there are nodes
@@ -38,8 +43,13 @@ class _PlacedPods(NamedTuple):
     pod: int  # or NONE: pods that do not exist yet
     node: int
     signature: int
-    on_idle: bool
+    on_idle: bool = False
     pod_count: int = 1
+    slots: Slots = ()
+
+
+def _all_nodes(_signature: int) -> NodeSubset:
+    return ALL_NODES
 
 
 class Placer:
@@ -48,7 +58,9 @@ class Placer:
     def __init__(self, statement: Statement, policies: Policies) -> None:
         self.statement: Final = statement
         self._policies = policies
-        self._rankings: dict[int, NodeRanking] = {}
+        # By signature and key of the subset.
+        self._rankings: dict[tuple[int, tuple[int, ...]], NodeRanking] = {}
+        self._devices_before: Final = DeviceShares(statement.snapshot)
         self._scored_resources = {
             it: ScoredResource(statement.snapshot, has_gpu=it) for it in (False, True)
         }
@@ -56,17 +68,18 @@ class Placer:
         self._allocated_now: dict[int, AssignedTasks] = {}
         self._signature_of: Final[list[int]] = statement.snapshot.pods.signature.tolist()
 
-    def ranking(self, signature: int) -> NodeRanking:
-        """Return the ranking of nodes for a signature."""
-        ranking = self._rankings.get(signature)
+    def ranking(self, signature: int, subset: NodeSubset = ALL_NODES) -> NodeRanking:
+        """Return the ranking of the nodes of a subset for a signature."""
+        key = signature, subset.key
+        ranking = self._rankings.get(key)
         if ranking is None:
             if len(self._rankings) >= _MAX_RANKINGS:  # the oldest one is dropped
                 del self._rankings[next(iter(self._rankings))]
             scored_resource = self._scored_resources[
                 self.statement.snapshot.signatures[signature].has_gpu
             ]
-            ranking = self._rankings[signature] = NodeRanking(
-                self.statement, self._policies, signature, scored_resource
+            ranking = self._rankings[key] = NodeRanking(
+                self.statement, self._policies, signature, scored_resource, subset
             )
         return ranking
 
@@ -90,13 +103,19 @@ class Placer:
         return tuple([run for run in found if run[1]])
 
     def place(
-        self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, *, is_pipelined: bool = False
+        self,
+        podgroup: int,
+        tasks: Tasks,
+        assigned: AssignedTasks,
+        *,
+        is_pipelined: bool = False,
+        subset_of: SubsetOf = _all_nodes,
     ) -> PodGroupAllocation | PlacementFailure:
-        """Place all of some tasks, or return the pod that fits on no node.
+        """Place all of some tasks, or return the pod that fits on no node of its subset.
 
         With *is_pipelined* all pods wait, even if there are idle resources.
         """
-        placements = self._place_all(tasks, assigned)
+        placements = self._place_all(tasks, assigned, subset_of)
         if isinstance(placements, PlacementFailure):
             return placements
         if is_pipelined:
@@ -135,7 +154,7 @@ class Placer:
         )
 
     def _place_all(
-        self, tasks: Tasks, assigned: AssignedTasks
+        self, tasks: Tasks, assigned: AssignedTasks, subset_of: SubsetOf = _all_nodes
     ) -> list[_PlacedPods] | PlacementFailure:
         checkpoint = self.statement.checkpoint
         placements: list[_PlacedPods] = []
@@ -154,32 +173,47 @@ class Placer:
             )
             for j, pod in enumerate(podset_tasks.pods):
                 signature = self._signature_of[pod]
+                ranking = self.ranking(signature, subset_of(signature))
                 node = self._node_for(
-                    signature, reserved_places[j] if j < len(reserved_places) else None
+                    ranking, reserved_places[j] if j < len(reserved_places) else None
                 )
                 if node == NONE:
                     return failed(signature)
-                on_idle = self.statement.fits_idle(node, signature)
-                self.statement.allocate(node, signature, on_idle=on_idle)
-                placements.append(_PlacedPods(i, pod, node, signature, on_idle))
-            if podset_tasks.expected and not self._place_expected(i, podset_tasks, placements):
-                return failed(podset_tasks.podset.expected_signature)
+                placements.append(self._allocate(_PlacedPods(i, pod, node, signature)))
+            if podset_tasks.expected:
+                expected = podset_tasks.podset.expected_signature
+                ranking = self.ranking(expected, subset_of(expected))
+                if not self._place_expected(i, podset_tasks, ranking, placements):
+                    return failed(expected)
         return placements
 
+    def _allocate(self, pods: _PlacedPods) -> _PlacedPods:
+        """Add pods to the statement; return whether they fit into what is idle, and their slots."""
+        statement, (_, _, node, signature, _, count, slots) = self.statement, pods
+        on_idle = statement.fits_idle(node, signature)
+        if statement.devices.devices_of[signature]:
+            choice = statement.choose_devices(node, signature)
+            assert choice is not None  # the node was ranked as one that fits
+            on_idle, slots = on_idle and choice.on_idle, choice.slots
+        statement.allocate(node, signature, on_idle=on_idle, count=count, slots=slots)
+        return pods._replace(on_idle=on_idle, slots=slots)
+
     def _place_expected(
-        self, number: int, podset_tasks: PodSetTasks, placements: list[_PlacedPods]
+        self,
+        number: int,
+        podset_tasks: PodSetTasks,
+        ranking: NodeRanking,
+        placements: list[_PlacedPods],
     ) -> bool:
         """Place the expected pods of a PodSet, many in a row on one node; say if all fit."""
         signature, left = podset_tasks.podset.expected_signature, podset_tasks.expected
-        ranking = self.ranking(signature)
         while left:
             node = ranking.best()
             if node == NONE:
                 return False
             count = ranking.pods_in_a_row(node, left)
-            on_idle = self.statement.fits_idle(node, signature)
-            self.statement.allocate(node, signature, on_idle=on_idle, count=count)
-            placements.append(_PlacedPods(number, NONE, node, signature, on_idle, count))
+            pods = _PlacedPods(number, NONE, node, signature, pod_count=count)
+            placements.append(self._allocate(pods))
             left -= count
         return True
 
@@ -211,22 +245,35 @@ class Placer:
 
     def _pipelined_places(self, tree: SubGroupTree) -> dict[str, int]:
         """Return how many reserved places of each PodSet wait for what is being released."""
-        idle = self.statement.snapshot.nodes.idle
         found: dict[str, int] = {}
         for podset in podsets_of(tree):
             for reserved_place in podset.reserved_places:
-                request = self.statement.snapshot.signatures[reserved_place.signature].request
-                short = any(
-                    n and has < 0 for n, has in zip(request, idle[reserved_place.node], strict=True)
-                )
-                if short:
+                if self._is_pipelined_place(reserved_place):
                     found[podset.name] = found.get(podset.name, 0) + 1
         return found
 
-    def _node_for(self, signature: int, reserved_place: ReservedPlace | None) -> int:
-        ranking = self.ranking(signature)
+    def _is_pipelined_place(self, place: ReservedPlace) -> bool:
+        """Say whether a reserved place waits for what is being released."""
+        snapshot = self.statement.snapshot
+        request, idle = (
+            snapshot.signatures[place.signature].request,
+            snapshot.nodes.idle[place.node],
+        )
+        if any(n and has < 0 for n, has in zip(request, idle, strict=True)):
+            return True
+        if not place.slots:
+            return False
+        used = self._devices_before.now[place.node]
+        return bool(
+            idle[self._devices_before.column[place.node]] < 0
+            or any(used[slot] > WHOLE_GPU for slot in place.slots)
+        )
+
+    def _node_for(self, ranking: NodeRanking, reserved_place: ReservedPlace | None) -> int:
         if reserved_place is not None:
-            self.statement.deallocate(reserved_place.node, reserved_place.signature)
+            self.statement.deallocate(
+                reserved_place.node, reserved_place.signature, reserved_place.slots
+            )
             if ranking.fits(reserved_place.node):
                 return reserved_place.node
         return ranking.best()
@@ -234,7 +281,9 @@ class Placer:
     def _pipelined(self, placed_pods: _PlacedPods) -> _PlacedPods:
         if not placed_pods.on_idle:
             return placed_pods
-        self.statement.pipeline(placed_pods.node, placed_pods.signature, placed_pods.pod_count)
+        self.statement.pipeline(
+            placed_pods.node, placed_pods.signature, placed_pods.pod_count, placed_pods.slots
+        )
         return placed_pods._replace(on_idle=False)
 
 
@@ -279,12 +328,12 @@ def _podgroup_allocation(
     binds: list[PodPlacement] = []
     nominations: list[PodPlacement] = []
     reserved: dict[tuple[str, int], int] = {}
-    for podset_tasks, pod, node, _, on_idle, count in placements:
+    for podset_tasks, pod, node, _, on_idle, count, slots in placements:
         if pod == NONE:
             key = (tasks[podset_tasks].podset.name, node)
             reserved[key] = reserved.get(key, 0) + count
         else:
-            (binds if on_idle else nominations).append(PodPlacement(pod, node))
+            (binds if on_idle else nominations).append(PodPlacement(pod, node, slots))
     return PodGroupAllocation(
         podgroup=podgroup,
         binds=tuple(binds),

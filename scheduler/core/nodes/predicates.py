@@ -102,7 +102,7 @@ def _offers_form(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
     """Return the nodes that offer GPUs in the form that a pod requests: whole, shares or MIG."""
     mode = snapshot.nodes.gpu_mode
     if signature.requests_mig:
-        is_mig = (mode == GpuMode.MIG) | (mode == GpuMode.MIG_MIXED)
+        is_mig: Bools = (mode == GpuMode.MIG) | (mode == GpuMode.MIG_MIXED)
         return is_mig & ~snapshot.nodes.closed_to_mig
     if signature.shared_devices:
         return np.equal(mode, GpuMode.WHOLE)

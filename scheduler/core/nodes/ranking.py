@@ -51,7 +51,7 @@ class NodeRanking:
         subset: NodeSubset = ALL_NODES,
     ) -> None:
         self.signature: Final = statement.snapshot.signatures[signature]
-        self._row: Final = signature
+        self.row: Final = signature
         self._statement: Final = statement
         self._policies: Final = policies
         self._scored_resource: Final = scored_resource
@@ -64,8 +64,8 @@ class NodeRanking:
         width = max(1, math.isqrt(count))
         self._width: Final = width
         self._scores = np.full(-(-count // width) * width, -math.inf)
-        self._rows = self._scores.reshape(-1, width)
-        self._tops = self._rows.max(axis=1) if count else np.full(1, -math.inf)
+        self.rows = self._scores.reshape(-1, width)
+        self._tops = self.rows.max(axis=1) if count else np.full(1, -math.inf)
         self._score_cache: Final[dict[NodeFeatures, float]] = {}
         self._seen = 0
         self._relation_changes = 0
@@ -77,7 +77,7 @@ class NodeRanking:
         row = int(self._tops.argmax())
         if self._tops[row] == -math.inf:
             return NONE
-        return row * self._width + int(self._rows[row].argmax())
+        return row * self._width + int(self.rows[row].argmax())
 
     def pods_in_a_row(self, node: int, most: int) -> int:
         """Return how many equal pods the best node gets, one by one, before another node is best.
@@ -116,19 +116,19 @@ class NodeRanking:
         Affinity, ports and claims ask whether a pod is there, so that only the first one changes
         them; a spread asks how many are there.
         """
-        if not self._statement.was_last_allocated(node, self._row):
+        if not self._statement.was_last_allocated(node, self.row):
             return 1
         return pods_until_skewed(self._statement, self.signature, node)
 
     def _second_best(self, node: int) -> tuple[int, float]:
         """Return the second best node, and its score."""
         at, place = divmod(node, self._width)
-        was, self._rows[at, place] = self._rows[at, place], -math.inf
+        was, self.rows[at, place] = self.rows[at, place], -math.inf
         tops = self._tops.copy()
-        tops[at] = self._rows[at].max()
+        tops[at] = self.rows[at].max()
         row = int(tops.argmax())
-        found = row * self._width + int(self._rows[row].argmax()), float(tops[row])
-        self._rows[at, place] = was
+        found = row * self._width + int(self.rows[row].argmax()), float(tops[row])
+        self.rows[at, place] = was
         return found
 
     def fits(self, node: int) -> bool:
@@ -169,7 +169,7 @@ class NodeRanking:
         shares_gpu: ScoreValue = 0
         if self._has_shares:
             fits, fits_now, shares_gpu = statement.devices.fits_on_nodes(
-                self._row, statement.free, statement.idle
+                self.row, statement.free, statement.idle
             )
             mask, fits_idle = mask & fits, fits_idle & fits_now
             shares_gpu = shares_gpu & fits_idle
@@ -183,20 +183,20 @@ class NodeRanking:
             shares_gpu=shares_gpu,
         )
         self._scores[: len(mask)] = np.where(mask, self._score(features), -math.inf)
-        self._tops = self._rows.max(axis=1)
+        self._tops = self.rows.max(axis=1)
 
     def _rescore(self, node: int) -> None:
         if not self._open[node]:
             return
         free = self._statement.free[node].tolist()
         score = -math.inf
-        fits, shares_gpu = has_enough(free, self._requests), False
+        fits, fits_idle, shares_gpu = has_enough(free, self._requests), False, False
         if fits:
             idle = self._statement.idle[node].tolist()
             fits_idle = has_enough(idle, self._requests)
             if self._has_shares:
                 fits, fits_now, has_shared = self._statement.devices.fits(
-                    self._row, node, free, idle
+                    self.row, node, free, idle
                 )
                 fits_idle = fits_idle and fits_now
                 shares_gpu = has_shared and fits_idle
@@ -220,7 +220,7 @@ class NodeRanking:
         if score >= top:
             self._tops[row] = score
         elif was == top:
-            self._tops[row] = self._rows[row].max()
+            self._tops[row] = self.rows[row].max()
 
     def _score(self, features: NodeFeatures) -> float:
         """Return the score: an array for all nodes, or a number for one node."""

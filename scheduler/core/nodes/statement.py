@@ -119,11 +119,16 @@ class Statement:
         self._add_shares(node, slots, sign * self.devices.share(signature, node), on_idle=False)
         self.changed_nodes.append(node)
 
-    def choose_devices(self, node: int, signature: int) -> DeviceChoice | None:
-        """Return the GPUs of a node for a pod with shares, or None if it does not fit there."""
-        return self.devices.choose(
-            signature, node, self.free[node].tolist(), self.idle[node].tolist()
-        )
+    def choose_devices(
+        self, node: int, signature: int, *, is_counted: bool = False
+    ) -> DeviceChoice | None:
+        """Return the GPUs of a node for a pod with shares, or None if it does not fit there.
+
+        If the pod *is_counted*, all but its shares is subtracted from what is free.
+        """
+        free = self.free[node].tolist()
+        free[self._pods] += is_counted
+        return self.devices.choose(signature, node, free, self.idle[node].tolist())
 
     def roll_back(self, checkpoint: int) -> None:
         """Undo everything since a checkpoint."""

@@ -3,12 +3,14 @@
 Whatever is computed for the nodes of a subset is cached by its key.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from scheduler.core.model.resources import Bools
+from scheduler.core.model.snapshot import Snapshot
 
-__all__ = ["ALL_NODES", "NodeSubset"]
+__all__ = ["ALL_NODES", "MemorySubsets", "NodeSubset"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -24,3 +26,22 @@ class NodeSubset:
 
 
 ALL_NODES: Final = NodeSubset((), None)
+
+
+class MemorySubsets:
+    """For pods that request memory of GPUs: the nodes with larger GPUs than those before."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot: Final = snapshot
+        self._larger = ALL_NODES
+
+    def subset_of(self, signature: int) -> NodeSubset:
+        """Return the nodes for a signature."""
+        is_by_memory = self._snapshot.signatures[signature].least_queue_request is not None
+        return self._larger if is_by_memory else ALL_NODES
+
+    def exclude_smallest(self, nodes: Iterable[int]) -> None:
+        """Exclude all nodes whose GPUs are not larger than the smallest of some nodes."""
+        memory = self._snapshot.nodes.gpu_memory
+        least = min([int(memory[node]) for node in nodes])
+        self._larger = NodeSubset((least,), memory > least)

@@ -95,8 +95,8 @@ def described(got: Plan) -> list[str]:
 
 def _one(it: PodGroupAllocation) -> str:
     tasks = [
-        *(f"{node}" for _, node in it.binds),
-        *(f"~{node}" for _, node in it.nominations),
+        *(f"{node}" for _, node, _ in it.binds),
+        *(f"~{node}" for _, node, _ in it.nominations),
         *(f"+{reserved.node}" * reserved.number for reserved in it.reservations),
     ]
     return f"{it.podgroup}: {' '.join(tasks)}{'!' if it.is_start else ''}"

@@ -16,7 +16,14 @@ from scheduler.policies.registry import (
     build_policies,
     selection_errors,
 )
-from scheduler.policies.scores import availability, binpack, nominated_node, resource_type, spread
+from scheduler.policies.scores import (
+    availability,
+    binpack,
+    nominated_node,
+    resource_type,
+    shared_gpu,
+    spread,
+)
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import signature
 
@@ -99,7 +106,7 @@ def test_what_is_not_configured_is_as_in_kai() -> None:
     """Weights far apart: each step decides only where those before it say the same."""
     got = build_policies(PolicySelection())
     weights = [weight for weight, _ in got.scores]
-    assert weights == [10_000_000.0, 1_000.0, 10.0, 9.0]
+    assert weights == [10_000_000.0, 1_000.0, 10.0, 10_000.0, 9.0]
     assert [score for _, score in got.scores[:3]] == [nominated_node, availability, resource_type]
     assert got.podgroup_order == (priority, elastic)
     assert got.quotas == (within_limit, within_quota, may_borrow)
@@ -139,6 +146,34 @@ def test_placement(case: Case[PolicySelection, tuple[str, str]]) -> None:
     assert placements(case.given) == case.want
 
 
+# a choice -> whether shares are spread, and whether nodes with shared GPUs are preferred
+SHARES: list[Case[PolicySelection, tuple[bool, bool]]] = [
+    Case("nothing is chosen", PolicySelection(), (False, True)),
+    Case("spread", PolicySelection(gpu_placement="spread"), (True, False)),
+    Case("CPU is spread", PolicySelection(cpu_placement="spread"), (False, True)),
+    Case(
+        "spread by the plugins",
+        PolicySelection(
+            {"gpuspread": PluginSelection(True), "gpupack": PluginSelection(False)},
+        ),
+        (True, False),
+    ),
+    Case(
+        "packed beside spread nodes",
+        PolicySelection({"gpuspread": PluginSelection(False)}, gpu_placement="spread"),
+        (False, True),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SHARES, ids=ids)
+def test_shares_of_gpus(case: Case[PolicySelection, tuple[bool, bool]]) -> None:
+    """The plugins are those of KAI."""
+    got = build_policies(case.given)
+
+    assert (got.spreads_shares, shared_gpu in [it for _, it in got.scores]) == case.want
+
+
 def counted(policies: Policies) -> tuple[int, int, int]:
     """Return how many scores, orders and quotas there are."""
     return len(policies.scores), len(policies.podgroup_order), len(policies.quotas)
@@ -146,13 +181,14 @@ def counted(policies: Policies) -> tuple[int, int, int]:
 
 # plugins that are off -> how many scores, orders and quotas are left
 WITHOUT: list[Case[tuple[str, ...], tuple[int, int, int]]] = [
-    Case("none", (), (4, 2, 3)),
-    Case("the nominated node", ("nominatednode",), (3, 2, 3)),
-    Case("placement", ("nodeplacement",), (3, 2, 3)),
-    Case("priority", ("priority",), (4, 1, 3)),
-    Case("bounds", ("proportion",), (4, 2, 0)),
-    Case("what is always on stays on", ("predicates", "subgrouporder", "taskorder"), (4, 2, 3)),
-    Case("what is not built yet", ("topology", "numa"), (4, 2, 3)),
+    Case("none", (), (5, 2, 3)),
+    Case("the nominated node", ("nominatednode",), (4, 2, 3)),
+    Case("placement", ("nodeplacement",), (4, 2, 3)),
+    Case("priority", ("priority",), (5, 1, 3)),
+    Case("bounds", ("proportion",), (5, 2, 0)),
+    Case("what is always on stays on", ("predicates", "subgrouporder", "taskorder"), (5, 2, 3)),
+    Case("what is not built yet", ("topology", "numa"), (5, 2, 3)),
+    Case("shared GPUs", ("gpusharingorder", "gpuspread"), (4, 2, 3)),
     Case("all", PLUGINS, (0, 0, 0)),
 ]
 

@@ -183,7 +183,7 @@ def _running_pods(snapshot: Snapshot, podgroups: set[int]) -> list[int]:
 
 
 def _placed_twice(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    placed = Counter(pod for it in plan.allocations for pod, _ in (*it.binds, *it.nominations))
+    placed = Counter(pod for it in plan.allocations for pod, *_ in (*it.binds, *it.nominations))
     rows = {int(snapshot.pods.podgroup[pod]) for pod in placed}
     waiting = {pod for row in rows for podset in _podsets(snapshot, row) for pod in podset.pending}
     for pod, times in placed.items():
@@ -206,7 +206,7 @@ def _overcommitted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     for _, node, shape, number in _relocated_places(snapshot, plan):
         room[node] -= np.array(snapshot.signatures[shape].request) * number
     for podgroup in {admission.podgroup for admission in plan.allocations}:
-        for node, shape, _ in _released_places(snapshot, plan, podgroup):
+        for node, shape, *_ in _released_places(snapshot, plan, podgroup):
             request = np.array(snapshot.signatures[shape].request)
             idle[node] += request
             room[node] += request
@@ -262,7 +262,7 @@ def _released_places(
         pod
         for admission in plan.allocations
         if admission.podgroup == podgroup
-        for pod, _ in (*admission.binds, *admission.nominations)
+        for pod, *_ in (*admission.binds, *admission.nominations)
     }
     for podset in _podsets(snapshot, podgroup):
         yield from podset.reserved_places[: sum(pod in placed for pod in podset.pending)]
@@ -282,7 +282,7 @@ def _bound_in_part(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _count_placed(
     snapshot: Snapshot, admission: PodGroupAllocation, progress: AssignedTasks
 ) -> None:
-    bound = {pod for pod, _ in admission.binds}
+    bound = {pod for pod, *_ in admission.binds}
     for podset in _podsets(snapshot, admission.podgroup):
         come = sum(pod in bound for pod in podset.pending)
         progress.pods[podset.name] = progress.pods.get(podset.name, 0) + come
@@ -319,11 +319,11 @@ def _over_limit_on_nodes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     before = usage.copy()
     for admission in plan.allocations:
         queue = snapshot.podgroups[admission.podgroup].queue
-        for pod, _ in admission.binds:
+        for pod, *_ in admission.binds:
             counted = snapshot.signatures[snapshot.pods.signature[pod]].queue_request
             usage.charge(queue, counted, is_non_preemptible=False)
     for podgroup in {admission.podgroup for admission in plan.allocations}:
-        for _, shape, _ in _released_places(snapshot, plan, podgroup):
+        for _, shape, *_ in _released_places(snapshot, plan, podgroup):
             counted = snapshot.signatures[shape].queue_request
             usage.refund(snapshot.podgroups[podgroup].queue, counted, is_non_preemptible=False)
     for q, name in enumerate(queues.names):
@@ -336,7 +336,7 @@ def _over_limit_on_nodes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _gained(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
     """Yield PodGroup, signature and how many pods and places it gets, less what it gives up."""
     for admission in plan.allocations:
-        for pod, _ in (*admission.binds, *admission.nominations):
+        for pod, *_ in (*admission.binds, *admission.nominations):
             yield admission.podgroup, int(snapshot.pods.signature[pod]), 1
         shapes = {
             podset.name: podset.expected_signature
@@ -345,7 +345,7 @@ def _gained(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
         for name, _, number, _ in admission.reservations:
             yield admission.podgroup, shapes[name], number
     for podgroup in sorted({admission.podgroup for admission in plan.allocations}):
-        for _, shape, _ in _released_places(snapshot, plan, podgroup):
+        for _, shape, *_ in _released_places(snapshot, plan, podgroup):
             yield podgroup, shape, -1
 
 

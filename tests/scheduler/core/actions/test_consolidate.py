@@ -249,7 +249,7 @@ SPREAD = SpreadConstraint(
     [
         pytest.param(replace(ONE, affinity=(AffinityTerm(0, 0),)), id="near others"),
         pytest.param(replace(ONE, spread_constraints=(SPREAD,)), id="spread"),
-        pytest.param(replace(ONE, shared_devices=1), id="with a part of a device"),
+        pytest.param(replace(ONE, device_memory=100), id="with memory of a GPU"),
     ],
 )
 def test_a_pod_with_terms_about_others_is_not_relocated(one: SchedulingSignature) -> None:

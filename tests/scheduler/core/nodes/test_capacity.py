@@ -43,7 +43,7 @@ def test_it_is_what_counting_says(data: Any) -> None:
         elif what == "evict":
             statement.evict(node, row)
         elif node < 3:
-            capacities[row].set_free(node, [99_000, 2**40, 7, 99_000])
+            capacities[row].set_free(node, [99_000, 2**40, 7, 99_000], ())
             continue
         for one, capacity in enumerate(capacities):
             capacity.refresh()
@@ -57,9 +57,9 @@ def test_what_would_be_counts_until_it_is_settled() -> None:
     statement = Statement(builder.snapshot())
     capacity = PodCapacity(statement, Placer(statement, Policies(scores=())).ranking(0))
     assert capacity.total == 0
-    capacity.set_free(1, [99_000, 2**40, 9, 3_000])
+    capacity.set_free(1, [99_000, 2**40, 9, 3_000], ())
     assert capacity.total == 3
-    capacity.set_free(1, [99_000, 2**40, 9, 2_000])
+    capacity.set_free(1, [99_000, 2**40, 9, 2_000], ())
     assert capacity.total == 2
     capacity.refresh()
     assert capacity.total == 0

@@ -42,7 +42,7 @@ def described(found: Plan) -> dict[int, str]:
     """Return of each PodGroup the nodes of its pods, those that are only nominated in brackets."""
     dump: dict[int, str] = {}
     for it in found.allocations:
-        at = [str(node) for _, node in it.binds] + [f"({node})" for _, node in it.nominations]
+        at = [str(node) for _, node, _ in it.binds] + [f"({node})" for _, node, _ in it.nominations]
         dump[it.podgroup] = "".join([dump.get(it.podgroup, ""), *at])
     return dump | {it.podgroup: it.reason.title for it in found.rejections}
 
