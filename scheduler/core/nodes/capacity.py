@@ -27,6 +27,7 @@ from scheduler.core.nodes.devices import WHOLE_GPU, gpu_columns, least_share, sh
 from scheduler.core.nodes.placement import Placer
 from scheduler.core.nodes.ranking import NodeRanking
 from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
 __all__ = [
     "EmptyClusterFit",
@@ -129,16 +130,18 @@ class PodCapacities:
 
     def __init__(self, placer: Placer) -> None:
         self._placer: Final = placer
-        self._capacities: Final[dict[int, PodCapacity]] = {}  # on all nodes
+        # By signature and key of the subset.
+        self._capacities: Final[dict[tuple[int, tuple[int, ...]], PodCapacity]] = {}
 
-    def of(self, signature: int) -> PodCapacity:
-        """Return the capacity for pods of a signature."""
-        capacity = self._capacities.get(signature)
+    def of(self, signature: int, subset: NodeSubset = ALL_NODES) -> PodCapacity:
+        """Return the capacity of the nodes of a subset for pods of a signature."""
+        key = signature, subset.key
+        capacity = self._capacities.get(key)
         if capacity is None:
             if len(self._capacities) >= _MAX_CAPACITIES:  # the oldest one is dropped
                 del self._capacities[next(iter(self._capacities))]
-            capacity = self._capacities[signature] = PodCapacity(
-                self._placer.statement, self._placer.ranking(signature)
+            capacity = self._capacities[key] = PodCapacity(
+                self._placer.statement, self._placer.ranking(signature, subset)
             )
         return capacity
 
