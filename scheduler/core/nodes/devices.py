@@ -133,7 +133,7 @@ class DeviceShares:
         fit = self._fit(signature, node, free, idle)
         sign = 1 if self._spreads else -1
         candidates = [
-            (_used_of(now, slot) + share > WHOLE_GPU, sign * used, slot)
+            (not _is_room(now, slot, WHOLE_GPU - share), sign * used, slot)
             for slot, used in enumerate(later)
             if 0 < used <= WHOLE_GPU - share
         ]
@@ -198,7 +198,7 @@ class DeviceShares:
         for slot, used in enumerate(self.later.get(node, ())):
             if 0 < used <= most:
                 shared += 1
-                if _used_of(now, slot) <= most:
+                if _is_room(now, slot, most):
                     shared_now += 1
         return shared, shared_now
 
@@ -212,6 +212,14 @@ class DeviceShares:
         while True:
             yield size
             size += 1
+
+
+def _is_room(now: Sequence[int], slot: int, most: int) -> bool:
+    """Say whether no more than so much is used now of a GPU that is shared now.
+
+    One that pods only wait for is not idle: what they wait for may not be released yet.
+    """
+    return 0 < _used_of(now, slot) <= most
 
 
 def _used_of(used: Sequence[int], slot: int) -> int:
