@@ -1,0 +1,153 @@
+"""Shares of GPUs are read exactly, and a fault says what to write."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer_kai.api.gpu_share import (
+    MAX_MEMORY_MIB,
+    fraction_fault,
+    read_devices,
+    read_fraction,
+    read_memory_mib,
+)
+
+_RANGE = "must be a number above 0 and below 1, such as 0.5"
+_REMOVE = "For whole GPUs remove the annotation and request nvidia.com/gpu"
+_NONE = "must be MiB as a whole number above 0, such as 3072"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("0.5", 500),
+        ("+0.5", 500),
+        (".5", 500),
+        ("5e-1", 500),
+        ("5E-1", 500),
+        ("500e-3", 500),
+        ("0.125", 125),
+        ("0.0004", 1),
+        ("1e-300", 1),
+        ("0.9999", 1000),
+        ("1", 1000),
+        ("1.", 1000),
+        ("0.1e1", 1000),
+        ("0." + "3" * 98, 334),
+        ("0", f"'0' {_RANGE}"),
+        ("0e5", f"'0e5' {_RANGE}"),
+        ("-0.5", f"'-0.5' {_RANGE}"),
+        ("nan", f"'nan' {_RANGE}"),
+        ("inf", f"'inf' {_RANGE}"),
+        ("1_0", f"'1_0' {_RANGE}"),
+        (" 0.5", f"' 0.5' {_RANGE}"),
+        ("0.5\n", rf"'0.5\n' {_RANGE}"),
+        ("\u0660.\u0665", f"'\u0660.\u0665' {_RANGE}"),
+        ("0x1p-1", f"'0x1p-1' {_RANGE}"),
+        (".", f"'.' {_RANGE}"),
+        ("", f"'' {_RANGE}"),
+        ("50%", f"'50%' {_RANGE}"),
+        ("500m", "'500m' must be a number without a suffix; write 0.5"),
+        ("125m", "'125m' must be a number without a suffix; write 0.125"),
+        ("2", f"'2' {_RANGE}. {_REMOVE}: 2"),
+        ("2.0", f"'2.0' {_RANGE}. {_REMOVE}: 2"),
+        ("2000m", f"'2000m' {_RANGE}. {_REMOVE}: 2"),
+        ("1.0001", f"'1.0001' {_RANGE}. {_REMOVE}"),
+        ("1e99", f"'1e99' {_RANGE}"),
+        ("1e9999", f"'1e9999' {_RANGE}"),
+        ("9" * 101, f"'99999999999999999999…' {_RANGE}"),
+    ],
+)
+def test_a_fraction(text: str, want: int | str) -> None:
+    """In thousandths, rounded up; 1 is a fraction for the scheduler."""
+    assert read_fraction(text) == want
+
+
+@pytest.mark.parametrize("text", ["1", "1.0", "10e-1", "1" + ".", "1000e-3"])
+def test_admission_refuses_a_whole_gpu(text: str) -> None:
+    """As KAI's admission does, and says what to request instead."""
+    assert fraction_fault(text) == f"{text!r} {_RANGE}. {_REMOVE}: 1"
+
+
+@pytest.mark.parametrize("text", ["0.9999", "0.5", "1e-1"])
+def test_admission_accepts_what_is_below_a_whole_gpu(text: str) -> None:
+    """Also where the share of the scheduler is a whole GPU."""
+    assert fraction_fault(text) is None
+
+
+def test_a_fault_of_the_scheduler_is_one_of_admission() -> None:
+    """Whatever the scheduler refuses is refused earlier."""
+    assert fraction_fault("2") == read_fraction("2")
+
+
+@given(st.fractions(0, 2), st.integers(0, 30))
+def test_any_decimal_is_exact(number: Fraction, digits: int) -> None:
+    """No binary floating point: a share is rounded up once."""
+    units = number.numerator * 10**digits // number.denominator
+    text = f"{units}e-{digits}"
+    exact = Fraction(units, 10**digits)
+
+    found = read_fraction(text)
+
+    assert isinstance(found, int) == (0 < exact <= 1)
+    if isinstance(found, int):
+        assert found - 1 < exact * 1000 <= found
+        assert (fraction_fault(text) is None) == (exact < 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("1", 1),
+        ("20000", 20000),
+        ("0010", 10),
+        (str(2**64), MAX_MEMORY_MIB),
+        ("3Gi", "'3Gi' must be MiB as a whole number; write 3072"),
+        ("1.5Gi", "'1.5Gi' must be MiB as a whole number; write 1536"),
+        ("512Mi", "'512Mi' must be MiB as a whole number; write 512"),
+        ("1Ki", "'1Ki' must be MiB as a whole number; write 1"),
+        ("3000M", "'3000M' must be MiB as a whole number; write 2862"),
+        ("3G", "'3G' must be MiB as a whole number; write 2862"),
+        ("3k", "'3k' must be MiB as a whole number; write 1"),
+        ("1024.5", "'1024.5' must be MiB as a whole number; write 1025"),
+        ("1024.0", "'1024.0' must be MiB as a whole number; write 1024"),
+        ("1e4", "'1e4' must be MiB as a whole number; write 10000"),
+        ("+5", "'+5' must be MiB as a whole number; write 5"),
+        ("0", f"'0' {_NONE}"),
+        ("0Gi", f"'0Gi' {_NONE}"),
+        ("-1", f"'-1' {_NONE}"),
+        ("-3Gi", f"'-3Gi' {_NONE}"),
+        ("500m", f"'500m' {_NONE}"),
+        ("8Ei", f"'8Ei' {_NONE}"),
+        ("1e99", f"'1e99' {_NONE}"),
+        ("3GiB", f"'3GiB' {_NONE}"),
+        ("3 Gi", f"'3 Gi' {_NONE}"),
+        ("half", f"'half' {_NONE}"),
+        ("nan", f"'nan' {_NONE}"),
+        ("", f"'' {_NONE}"),
+        ("\u0663", f"'\u0663' {_NONE}"),
+        ("1" * 101, f"'11111111111111111111…' {_NONE}"),
+    ],
+)
+def test_gpu_memory(text: str, want: int | str) -> None:
+    """In MiB; another quantity is converted, and rounded up."""
+    assert read_memory_mib(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("1", 1),
+        ("64", 64),
+        ("002", 2),
+        *(
+            (text, f"{text!r} must be a whole number from 1 to 64")
+            for text in ("0", "65", "-1", "+1", "2.0", "1e1", "two", "", "nan", "9" * 99, "\u0662")
+        ),
+    ],
+)
+def test_devices(text: str, want: int | str) -> None:
+    """At least one GPU, and no more than the scheduler reads."""
+    assert read_devices(text) == want
