@@ -4,20 +4,36 @@ Each reader returns a number, or a text that says what is wrong with the value a
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
-from trainer_kai.api.names import GPU
-from trainer_kai.api.quantity import MAX, QuantityError, is_whole, milli, whole
+from trainer_kai.api.names import (
+    AMD_GPU,
+    APP,
+    GPU,
+    GPU_FRACTION,
+    GPU_FRACTION_DEVICES,
+    GPU_GROUP,
+    GPU_GROUP_PREFIX,
+    GPU_MEMORY,
+    MIG_PREFIX,
+    RESERVATION_APP,
+)
+from trainer_kai.api.pod import PodSpec
+from trainer_kai.api.quantity import MAX, Quantity, QuantityError, is_whole, milli, whole
+from trainer_kai.errors import FieldError, FieldWarning
 
 __all__ = [
     "MAX_DEVICES",
     "MAX_MEMORY_MIB",
     "WHOLE_GPU",
     "fraction_fault",
+    "gpu_share_faults",
     "read_devices",
     "read_fraction",
     "read_memory_mib",
+    "reserved_label_faults",
 ]
 
 WHOLE_GPU: Final = 1000  # thousandths
@@ -25,6 +41,7 @@ MAX_DEVICES: Final = 64  # GPUs of which one pod may have shares
 MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it
 
 _MIB: Final = 2**20
+_REMOVE_ONE: Final = "Remove one of the two"
 _LONGEST: Final = 100  # characters of a number that a user can mean
 _SHOWN: Final = 20  # characters of a longer value in a message
 _DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,3})?")
@@ -69,6 +86,75 @@ def read_devices(text: str) -> int | str:
     if number and number <= MAX_DEVICES:
         return number
     return f"{_shown(text)} must be a whole number from 1 to {MAX_DEVICES}"
+
+
+def gpu_share_faults(
+    annotations: Mapping[str, str], spec: PodSpec, path: str
+) -> Iterator[FieldError]:
+    """Yield what is wrong with the shares of GPUs that a pod or a template at *path* requests.
+
+    With any of it the scheduler places no such pod, except for a fraction of 1.
+    """
+    at = f"{path}metadata.annotations"
+    requested = [name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations]
+    faults = {
+        GPU_FRACTION: fraction_fault(annotations.get(GPU_FRACTION, "0.5")),
+        GPU_MEMORY: _text(read_memory_mib(annotations.get(GPU_MEMORY, "1"))),
+        GPU_FRACTION_DEVICES: _text(read_devices(annotations.get(GPU_FRACTION_DEVICES, "1"))),
+    }
+    for name, fault in faults.items():
+        if fault is not None:
+            yield FieldWarning(f"{at}[{name}]", fault)
+    if GPU_FRACTION_DEVICES in annotations and not requested:
+        message = f"can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"
+        yield FieldWarning(f"{at}[{GPU_FRACTION_DEVICES}]", message)
+    if len(requested) > 1:
+        message = f"cannot be set together with {GPU_FRACTION}. {_REMOVE_ONE}"
+        yield FieldWarning(f"{at}[{GPU_MEMORY}]", message)
+    if requested:
+        message = f"cannot be set together with the annotation {requested[0]}. {_REMOVE_ONE}"
+        for place in _whole_gpu_requests(spec):
+            yield FieldWarning(f"{path}{place}", message)
+
+
+def reserved_label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Yield the labels of pods by which shared GPUs are found, and which a user may not set."""
+    for name, value in labels.items():
+        is_group = name == GPU_GROUP or name.startswith(GPU_GROUP_PREFIX)
+        if is_group or (name, value) == (APP, RESERVATION_APP):
+            label = f"{name}: {value}" if name == APP else name
+            message = (
+                f"no pod can be created with the label {label}: only the scheduler sets it, on "
+                "pods that share or reserve a GPU. Remove the label"
+            )
+            yield FieldWarning(f"{path}[{name}]", message)
+
+
+def _text(value: int | str) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole_gpu_requests(spec: PodSpec) -> Iterator[str]:
+    """Yield where the containers of a pod request whole GPUs or MIG profiles."""
+    for field, containers in (
+        ("initContainers", spec.init_containers),
+        ("containers", spec.containers),
+    ):
+        for i, container in enumerate(containers):
+            resources = container.resources
+            amounts = {name: ("requests", it) for name, it in resources.requests.items()}
+            amounts |= {name: ("limits", it) for name, it in resources.limits.items()}
+            for name, (kind, quantity) in amounts.items():
+                is_gpu = name in {GPU, AMD_GPU} or name.startswith(MIG_PREFIX)
+                if is_gpu and not _is_zero(quantity):
+                    yield f"spec.{field}[{i}].resources.{kind}[{name}]"
+
+
+def _is_zero(quantity: Quantity) -> bool:
+    try:
+        return milli(quantity) == 0
+    except QuantityError:
+        return False
 
 
 def _out_of_range(text: str) -> str:

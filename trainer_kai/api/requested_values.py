@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.names import (
     BATCH_MIN_MEMBER,
     GPU_FRACTION,
-    GPU_FRACTION_DEVICES,
     GPU_MEMORY,
     LAST_CHECKPOINT,
     MPS,
@@ -23,7 +21,6 @@ from trainer_kai.api.names import (
     TOPOLOGY_PREFERRED,
     TOPOLOGY_REQUIRED,
 )
-from trainer_kai.api.quantity import QuantityError, milli
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
 from trainer_kai.errors import FieldError, FieldWarning
 
@@ -71,18 +68,16 @@ def requested_label_faults(labels: Mapping[str, str], path: str) -> Iterator[Fie
 
 
 def requested_annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the values of annotations, one by one and together."""
+    """Yield what is wrong with the values of annotations, one by one and together.
+
+    Shares of GPUs are requested by annotations of pods alone: see `gpu_share_faults`.
+    """
     yield from _faults(_ANNOTATIONS, annotations, path)
     shares_gpu = GPU_FRACTION in annotations or GPU_MEMORY in annotations
-    if GPU_FRACTION_DEVICES in annotations and not shares_gpu:
-        message = f"can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"
-        yield FieldWarning(f"{path}[{GPU_FRACTION_DEVICES}]", message)
     if annotations.get(MPS) == "true" and not shares_gpu:
         yield FieldWarning(
             f"{path}[{MPS}]", f"can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"
         )
-    if GPU_FRACTION in annotations and GPU_MEMORY in annotations:
-        yield FieldWarning(f"{path}[{GPU_MEMORY}]", f"cannot be set together with {GPU_FRACTION}")
     for name in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
         if name in annotations and TOPOLOGY not in annotations:
             yield FieldWarning(f"{path}[{name}]", f"can only be set together with {TOPOLOGY}")
@@ -103,16 +98,6 @@ def _queue(text: str) -> str | None:
 
 def _count(text: str) -> str | None:
     return None if is_count(text) else f"{text!r} must be an integer of 1 or more"
-
-
-def _fraction(text: str) -> str | None:
-    try:
-        milli(text)  # a quantity as well as a number: no suffix, and not "nan"
-        if 0 < Decimal(text) < 1:
-            return None
-    except (QuantityError, InvalidOperation):
-        pass
-    return f"{text!r} must be a fraction of one GPU: more than 0 and less than 1, such as '0.5'"
 
 
 def _flag(text: str) -> str | None:
@@ -142,8 +127,5 @@ _ANNOTATIONS: Final[Mapping[str, Callable[[str], str | None]]] = {
     TOPOLOGY: dns_subdomain_fault,
     TOPOLOGY_REQUIRED: label_name_fault,
     TOPOLOGY_PREFERRED: label_name_fault,
-    GPU_FRACTION: _fraction,
-    GPU_FRACTION_DEVICES: _count,
-    GPU_MEMORY: _count,
     LAST_CHECKPOINT: _time,
 }

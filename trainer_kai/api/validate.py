@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from trainer_kai.api.container import Container
+from trainer_kai.api.gpu_share import gpu_share_faults
 from trainer_kai.api.jobset import JobSet, JobSetSpec
 from trainer_kai.api.meta import Meta, TemplateMeta
-from trainer_kai.api.names import GPU, GPU_FRACTION, GPU_MEMORY, HOSTNAME
+from trainer_kai.api.names import GPU_FRACTION, HOSTNAME
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.podgroup import PodGroup, SubGroup
 from trainer_kai.api.quantity import Quantity, QuantityError, is_whole, milli
@@ -242,15 +243,7 @@ def _metadata(metadata: Meta | TemplateMeta, path: str) -> Faults:
 def _pod(metadata: Meta | TemplateMeta, spec: PodSpec, path: str) -> Faults:
     yield from _metadata(metadata, f"{path}metadata")
     yield from _pod_spec(spec, f"{path}spec")
-    gpu_sharing = [name for name in (GPU_FRACTION, GPU_MEMORY) if name in metadata.annotations]
-    for field, containers in (
-        ("initContainers", spec.init_containers),
-        ("containers", spec.containers),
-    ):
-        for i, container in enumerate(containers):
-            if gpu_sharing and GPU in container.resources.limits:
-                message = f"cannot be set together with the annotation {gpu_sharing[0]}"
-                yield FieldError(f"{path}spec.{field}[{i}].resources.limits[{GPU}]", message)
+    yield from gpu_share_faults(metadata.annotations, spec, path)
 
 
 def _pod_spec(spec: PodSpec, path: str) -> Faults:

@@ -12,6 +12,7 @@ class FindingCode(StrEnum):
     NOT_BUILT = "not-built"
     UNREACHABLE = "unreachable"
     INVALID_AMOUNT = "wrong-amount"
+    RESERVED_LABEL = "reserved-label"
     POD_TOO_LARGE = "pod-too-large"
     POD_SPEC_TOO_LARGE = "pod-says-too-much"
     PODGROUP_TOO_LARGE = "unit-too-large"

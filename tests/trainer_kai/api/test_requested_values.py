@@ -7,7 +7,8 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.validate import pod_faults
 
-PART = "must be a fraction of one GPU: more than 0 and less than 1, such as '0.5'"
+PART = "must be a number above 0 and below 1, such as 0.5"
+WHOLE = ". For whole GPUs remove the annotation and request nvidia.com/gpu: 1"
 
 # (labels, annotations) of a pod -> its faults
 CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
@@ -49,7 +50,7 @@ CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
                 "metadata.annotations[kai.scheduler/batch-min-member]: '0' must be an integer of "
                 "1 or more"
             ),
-            "metadata.annotations[gpu-memory]: '1Gi' must be an integer of 1 or more",
+            ("metadata.annotations[gpu-memory]: '1Gi' must be MiB as a whole number; write 1024"),
         ],
     ),
     Case(
@@ -57,12 +58,12 @@ CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
         ({}, {"gpu-fraction-num-devices": "2", "kai.scheduler/topology-preferred-placement": "a"}),
         [
             (
-                "metadata.annotations[gpu-fraction-num-devices]: can only be set together with "
-                "gpu-fraction or gpu-memory"
-            ),
-            (
                 "metadata.annotations[kai.scheduler/topology-preferred-placement]: can only be set "
                 "together with kai.scheduler/topology"
+            ),
+            (
+                "metadata.annotations[gpu-fraction-num-devices]: can only be set together with "
+                "gpu-fraction or gpu-memory"
             ),
         ],
     ),
@@ -88,10 +89,25 @@ CASES += [
     Case(
         f"a GPU fraction of {text!r}",
         ({}, {"gpu-fraction": text}),
-        [f"metadata.annotations[gpu-fraction]: {text!r} {PART}"],
+        [f"metadata.annotations[gpu-fraction]: {text!r} {PART}{more}"],
     )
-    for text in ("0", "1", "1.0", "-0.5", "nan", "500m", "half", "")
+    for text, more in (
+        *((text, "") for text in ("0", "-0.5", "nan", "half", "")),
+        *((text, WHOLE) for text in ("1", "1.0")),
+    )
 ]
+CASES.append(
+    Case(
+        "a GPU fraction as a quantity",
+        ({}, {"gpu-fraction": "500m"}),
+        [
+            (
+                "metadata.annotations[gpu-fraction]: '500m' must be a number without a suffix; "
+                "write 0.5"
+            )
+        ],
+    )
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)

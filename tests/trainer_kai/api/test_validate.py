@@ -25,6 +25,7 @@ from trainer_kai.api.validate import (
     topology_faults,
     trainjob_faults,
 )
+from trainer_kai.errors import FieldWarning
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 Obj = dict[str, Any]
@@ -217,33 +218,65 @@ def test_topologies(case: Case[list[Obj], list[str]]) -> None:
     assert fault_texts(topology_faults(topology)) == case.want
 
 
+def share_faults(annotations: Obj, spec: Obj) -> list[str]:
+    """Return the faults of a pod with annotations."""
+    obj = {"metadata": {"annotations": annotations}, "spec": spec}
+    found = pod_faults(decode(Pod, encode(obj)))
+    assert all(isinstance(it, FieldWarning) for it in found)  # a dump of a cluster is still read
+    return fault_texts(found)
+
+
 def test_a_share_of_a_gpu_stands_alone() -> None:
     """A pod asks for a part of a GPU, for some of its memory or for whole ones."""
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
     spec = {"initContainers": [limits], "containers": [{}, limits]}
     annotations = {"gpu-fraction": "0.5", "gpu-memory": "100", "mps": "true"}
 
-    def faults(annotations: Obj, spec: Obj) -> list[str]:
-        obj = {"metadata": {"annotations": annotations}, "spec": spec}
-        return fault_texts(pod_faults(decode(Pod, encode(obj))))
-
     together = "cannot be set together with"
-    assert faults({}, spec) == []
-    assert faults({"mps": "false"}, spec) == []
-    assert faults({"gpu-memory": "100", "mps": "true"}, {}) == []
-    assert faults({"mps": "true"}, {}) == [
+    end = "Remove one of the two"
+    assert share_faults({}, spec) == []
+    assert share_faults({"mps": "false"}, spec) == []
+    assert share_faults({"gpu-memory": "100", "mps": "true"}, {}) == []
+    assert share_faults({"mps": "true"}, {}) == [
         "metadata.annotations[mps]: can only be set together with gpu-fraction or gpu-memory"
     ]
-    assert faults({"gpu-memory": "100"}, {"containers": [limits]}) == [
-        f"spec.containers[0].resources.limits[nvidia.com/gpu]: {together} the annotation gpu-memory"
+    assert share_faults({"gpu-memory": "100"}, {"containers": [limits]}) == [
+        (
+            "spec.containers[0].resources.limits[nvidia.com/gpu]: "
+            f"{together} the annotation gpu-memory. {end}"
+        )
     ]
-    assert faults(annotations, spec) == [
-        f"metadata.annotations[gpu-memory]: {together} gpu-fraction",
+    assert share_faults(annotations, spec) == [
+        f"metadata.annotations[gpu-memory]: {together} gpu-fraction. {end}",
         *(
-            f"spec.{at}.resources.limits[nvidia.com/gpu]: {together} the annotation gpu-fraction"
+            f"spec.{at}.resources.limits[nvidia.com/gpu]: "
+            f"{together} the annotation gpu-fraction. {end}"
             for at in ("initContainers[0]", "containers[1]")
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("resources", "at"),
+    [
+        ({"requests": {"nvidia.com/gpu": "1"}}, "requests[nvidia.com/gpu]"),
+        ({"requests": {"amd.com/gpu": "1"}}, "requests[amd.com/gpu]"),
+        ({"limits": {"nvidia.com/mig-1g.5gb": "1"}}, "limits[nvidia.com/mig-1g.5gb]"),
+        (
+            {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+            "limits[nvidia.com/gpu]",
+        ),
+        ({"limits": {"nvidia.com/gpu": "0"}}, ""),
+        ({"limits": {"cpu": "1", "example.com/gpu": "1"}}, ""),
+    ],
+)
+def test_whole_gpus_beside_a_share(resources: Obj, at: str) -> None:
+    """GPUs of each vendor and MIG profiles, in limits or requests; none of them is fine."""
+    found = share_faults({"gpu-fraction": "0.5"}, {"containers": [{"resources": resources}]})
+
+    assert [it.partition(": ")[0] for it in found] == (
+        [f"spec.containers[0].resources.{at}"] if at else []
+    )
 
 
 @pytest.mark.parametrize("text", ["16Pi", "8Ei", "1e30", "1500e-2", "2000m", "0.5k", "0"])

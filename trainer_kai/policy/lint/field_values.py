@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from trainer_kai.api.container import Container, Resources
+from trainer_kai.api.gpu_share import gpu_share_faults as requested_share_faults
+from trainer_kai.api.gpu_share import reserved_label_faults
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
-    GPU_MEMORY,
     NATIVE_PREFIX,
     PRIORITY_CLASS_NAME,
     QUEUE,
@@ -33,6 +34,7 @@ from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClass
 __all__ = [
     "amount_faults",
     "annotation_faults",
+    "gpu_share_faults",
     "priority_faults",
     "required_domain",
     "spec_limit_faults",
@@ -158,8 +160,6 @@ def amount_faults(jobset: JobSet) -> Iterator[Finding]:
     """Yield the amounts of resources that the API server refuses in a pod."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
-        annotations = template.metadata.annotations
-        sharing = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), None)
         for kind, containers in (
             ("containers", template.spec.containers),
             ("initContainers", template.spec.init_containers),
@@ -167,10 +167,23 @@ def amount_faults(jobset: JobSet) -> Iterator[Finding]:
             for j, container in enumerate(containers):
                 path = f"{pod_path(i)}.{kind}[{j}].resources"
                 yield from _container_faults(container, path)
-                if sharing and GPU in container.resources.limits:
-                    message = f"ignored, because the annotation {sharing} requests a part of a GPU"
-                    message += ". Remove one of the two"
-                    yield Finding(f"{path}.limits[{GPU}]", message, code=FindingCode.INVALID_AMOUNT)
+
+
+def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+    """Yield the requests for shares of GPUs with which no pod starts."""
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        template, path = job.template.spec.template, _template_path(i)
+        for fault in reserved_label_faults(template.metadata.labels, f"{path}metadata.labels"):
+            yield Finding(fault.path, fault.message, blocks=True, code=FindingCode.RESERVED_LABEL)
+        if template.spec.scheduler_name not in {"", scheduler_name}:
+            continue
+        for fault in requested_share_faults(template.metadata.annotations, template.spec, path):
+            message = f"{fault.message}. Otherwise no pod starts"
+            yield Finding(fault.path, message, blocks=True, code=FindingCode.INVALID_AMOUNT)
+
+
+def _template_path(index: int) -> str:
+    return pod_path(index).removesuffix("spec")
 
 
 def _container_faults(container: Container, path: str) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from trainer_kai.policy.lint.budget import LintBudget
 from trainer_kai.policy.lint.field_values import (
     amount_faults,
     annotation_faults,
+    gpu_share_faults,
     priority_faults,
     required_domain,
     spec_limit_faults,
@@ -58,6 +59,7 @@ def _findings(
     for finding in plan.findings:
         code = FindingCode.UNREACHABLE if finding.blocks else FindingCode.INVALID_VALUE
         yield finding._replace(code=code)
+    yield from gpu_share_faults(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
     if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
         return  # the user groups the pods

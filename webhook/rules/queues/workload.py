@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.api.gpu_share import gpu_share_faults, reserved_label_faults
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import (
     APPS,
@@ -113,8 +114,8 @@ def validate_workload(
         return NO_OBJECTIONS  # the labels of the top owner count
     kind = _Kind(kind_name, kai_class, rules.mode == "bundled")
     old = _read(request.old_object) if request.operation == "UPDATE" else None
-    before = set(_label_faults(old, kind, context, rules)) if old else set[FieldError]()
-    faults = [it for it in _label_faults(workload, kind, context, rules) if it not in before]
+    before = set(_faults(old, kind, context, rules)) if old else set[FieldError]()
+    faults = [it for it in _faults(workload, kind, context, rules) if it not in before]
     return warned(*faults, *_quota_faults((workload, old), kind, context, rules))
 
 
@@ -132,6 +133,17 @@ def _labels(workload: _Workload, path: str) -> Mapping[str, str]:
 
 def _is_ours(workload: _Workload, rules: GroupingRules) -> bool:
     return workload.spec.template.spec.scheduler_name == rules.scheduler_name
+
+
+def _faults(
+    workload: _Workload, kind: _Kind, context: WorkloadContext, rules: GroupingRules
+) -> Iterator[FieldError]:
+    yield from _label_faults(workload, kind, context, rules)
+    template = workload.spec.template
+    yield from reserved_label_faults(template.metadata.labels, _TEMPLATE)
+    if _is_ours(workload, rules):
+        annotations = template.metadata.annotations
+        yield from gpu_share_faults(annotations, template.spec, "spec.template.")
 
 
 def _label_faults(

@@ -78,6 +78,96 @@ def test_amounts_that_the_api_server_refuses(case: Case[JobSet, list[str]]) -> N
     assert jobset_findings(case.given) == case.want
 
 
+TEMPLATE = POD.removesuffix("spec")
+
+
+def sharing(
+    annotations: dict[str, str], labels: dict[str, str] | None = None, **spec: Any
+) -> JobSet:
+    """Return a JobSet with a pod template that has these annotations and labels."""
+    job = rjob("node", pod={"containers": [{"name": "node"}], **spec})
+    metadata = {"annotations": annotations, "labels": labels or {}}
+    job["template"]["spec"]["template"]["metadata"] = metadata
+    return jobset(job)
+
+
+SHARES = [
+    Case("right", sharing({"gpu-fraction": "5e-1", "gpu-fraction-num-devices": "2"}), []),
+    Case("right memory", sharing({"gpu-memory": "3072", "mps": "true"}), []),
+    Case(
+        "a whole GPU",
+        sharing({"gpu-fraction": "1"}),
+        [
+            (
+                f"wrong-amount! {TEMPLATE}metadata.annotations[gpu-fraction]: '1' must be a number "
+                "above 0 and below 1, such as 0.5. For whole GPUs remove the annotation and "
+                "request nvidia.com/gpu: 1. Otherwise no pod starts"
+            )
+        ],
+    ),
+    Case(
+        "both, and the number of GPUs",
+        sharing({"gpu-fraction": "0.5", "gpu-memory": "1Gi", "gpu-fraction-num-devices": "65"}),
+        [
+            (
+                f"wrong-amount! {TEMPLATE}metadata.annotations[{name}]: {message}. "
+                "Otherwise no pod starts"
+            )
+            for name, message in (
+                ("gpu-memory", "'1Gi' must be MiB as a whole number; write 1024"),
+                ("gpu-fraction-num-devices", "'65' must be a whole number from 1 to 64"),
+                (
+                    "gpu-memory",
+                    "cannot be set together with gpu-fraction. Remove one of the two",
+                ),
+            )
+        ],
+    ),
+    Case(
+        "beside MIG",
+        sharing(
+            {"gpu-fraction": "0.5"},
+            initContainers=[{"name": "i", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}],
+        ),
+        [
+            (
+                f"wrong-amount! {POD}.initContainers[0].resources.limits[nvidia.com/mig-1g.5gb]: "
+                "cannot be set together with the annotation gpu-fraction. Remove one of the two. "
+                "Otherwise no pod starts"
+            )
+        ],
+    ),
+    Case(
+        "labels of the scheduler, also for another one",
+        sharing(
+            {"gpu-fraction": "x"},
+            {"runai-gpu-group/a": "a", "app": "kai-resource-reservation"},
+            schedulerName="other",
+        ),
+        [
+            (
+                f"reserved-label! {TEMPLATE}metadata.labels[{name}]: no pod can be created with "
+                f"the label {label}: only the scheduler sets it, on pods that share or reserve a "
+                "GPU. Remove the label"
+            )
+            for name, label in (
+                ("runai-gpu-group/a", "runai-gpu-group/a"),
+                ("app", "app: kai-resource-reservation"),
+            )
+        ],
+    ),
+    Case("other labels", sharing({}, {"app": "web", "runai-gpu-groups": "a"}), []),
+]
+
+
+@pytest.mark.parametrize("case", SHARES, ids=ids)
+def test_shares_of_gpus(case: Case[JobSet, list[str]]) -> None:
+    """What the scheduler or a policy would refuse of the pods is a fault of their template."""
+    found = [it for it in jobset_findings(case.given) if "schedulerName" not in it]
+
+    assert found == case.want
+
+
 def jobset_findings(whole: JobSet, rules: GroupingRules = EXTERNAL) -> list[str]:
     """Return what is found, in a cluster of which no node is known."""
     return [short(it) for it in lint_jobset(whole, "team", rules, known_cluster())]

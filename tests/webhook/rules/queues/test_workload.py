@@ -121,7 +121,14 @@ OF_KAI: list[Case[tuple[Obj, Obj], str]] = [
         ),
         short(INFERENCE, "500m GPU", "default-queue", "0 GPU") + ways_out(),
     ),
-    Case("a part that is none", (workload(4, gpus=0, notes={"gpu-fraction": "x"}), DEPLOYMENT), ""),
+    Case(
+        "a part that is none",
+        (workload(4, gpus=0, notes={"gpu-fraction": "x"}), DEPLOYMENT),
+        (
+            "spec.template.metadata.annotations[gpu-fraction]: 'x' must be a number above 0 and "
+            "below 1, such as 0.5"
+        ),
+    ),
     Case(
         "made preemptible",
         (workload(4, labels={PREEMPTIBILITY: "preemptible"}), DEPLOYMENT),
@@ -358,6 +365,45 @@ def test_labels_of_a_workload(case: Case[Obj, str]) -> None:
     assert reviewed(case.given, rules=BUNDLED, old=case.given) == ""
     if case.want:
         assert reviewed(case.given, rules=BUNDLED, old=workload(4)) == case.want
+
+
+@pytest.mark.parametrize("rules", [EXTERNAL, BUNDLED], ids=["external", "bundled"])
+def test_shares_of_gpus_are_checked(rules: GroupingRules) -> None:
+    """As the scheduler and the policies read them; an update repeats no warning."""
+    labels = {QUEUE: "free", "runai-gpu-group": "mine", "app": "web"}
+    notes = {"gpu-memory": "3Gi", "gpu-fraction-num-devices": "2"}
+    it = workload(1, labels=A_LABEL, of_pods=labels, notes=notes)
+
+    assert [line.partition(": ")[::2] for line in reviewed(it, rules=rules).splitlines()] == [
+        (
+            "spec.template.metadata.labels[runai-gpu-group]",
+            (
+                "no pod can be created with the label runai-gpu-group: only the scheduler sets "
+                "it, on pods that share or reserve a GPU. Remove the label"
+            ),
+        ),
+        (
+            "spec.template.metadata.annotations[gpu-memory]",
+            "'3Gi' must be MiB as a whole number; write 3072",
+        ),
+        (
+            "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
+            "cannot be set together with the annotation gpu-memory. Remove one of the two",
+        ),
+    ]
+    assert reviewed(it, rules=rules, old=it) == ""
+
+
+def test_a_workload_of_another_scheduler_may_annotate_its_pods() -> None:
+    """The labels are refused of all pods, the requests only of ours."""
+    labels = {"app": "kai-resource-reservation"}
+    it = workload(1, scheduler="other", of_pods=labels, notes={"gpu-fraction": "2"})
+
+    assert reviewed(it) == (
+        "spec.template.metadata.labels[app]: no pod can be created with the label app: "
+        "kai-resource-reservation: only the scheduler sets it, on pods that share or reserve a "
+        "GPU. Remove the label"
+    )
 
 
 def test_where_kueue_runs_its_label_is_not_reported() -> None:
