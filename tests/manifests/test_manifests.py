@@ -230,6 +230,7 @@ KEPT: Final = {
         {"scheduler", "podgrouper"},
     ),
     "trainer-kai-pods": ({names.GANG}, {"scheduler", "podgrouper"}),
+    "trainer-kai-gpu-sharing": (set(), {"scheduler"}),
 }
 _KAI_NAMES: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
 _FIELD: Final = re.compile(r"'?(metadata|spec|webhooks)\b[\w.]*(\[[^]]+\])?: |variables\.")
@@ -298,6 +299,18 @@ def test_the_policy_on_pods_keeps_all_that_the_scheduler_reads_of_them() -> None
         *(names.SUBGROUP, names.POD_GROUP, names.RESTART_ATTEMPT, names.JOB_RESTART_ATTEMPT),
         *(names.GPU_FRACTION, names.GPU_FRACTION_DEVICES, names.GPU_MEMORY),
         *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAI_NAMES}"),
+    ):
+        assert f"'{name}'" in text
+
+
+def test_the_policy_on_shared_gpus_spells_what_the_scheduler_reads() -> None:
+    """Labels by which shared GPUs are found, requests for shares, and KAI's binder."""
+    text = str(policy("trainer-kai-gpu-sharing"))
+    for name in (
+        *(names.GPU_GROUP, names.GPU_GROUP_PREFIX, names.APP, names.RESERVATION_APP),
+        *(names.GPU_FRACTION, names.GPU_FRACTION_DEVICES, names.GPU_MEMORY),
+        *(names.GPU, names.AMD_GPU, names.MIG_PREFIX),
+        *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAI_NAMES}", "system:node:"),
     ):
         assert f"'{name}'" in text
 

@@ -41,6 +41,7 @@ RENDERED: Final[Mapping[str, str]] = {
     "base/rbac/podgrouper.yaml": _ACTIVE,
     "base/rbac/scheduler.yaml": _BUNDLED,
     "base/rbac/people.yaml": _ACTIVE,
+    "base/policies/gpu-sharing.yaml": _ACTIVE,
     "base/policies/jobs.yaml": _ACTIVE,
     "base/policies/jobsets.yaml": _ACTIVE,
     "base/policies/podgrouper.yaml": _ACTIVE,

@@ -44,7 +44,7 @@ _MIB: Final = 2**20
 _REMOVE_ONE: Final = "Remove one of the two"
 _LONGEST: Final = 100  # characters of a number that a user can mean
 _SHOWN: Final = 20  # characters of a longer value in a message
-_DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,3})?")
+_DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,2})?")
 _WHOLE: Final = re.compile("[0-9]+")
 _SUB_UNITS: Final = "mun"  # suffixes of quantities that are no amounts of memory
 
@@ -55,7 +55,7 @@ def read_fraction(text: str) -> int | str:
         thousandths = milli(text)
         if 0 < thousandths <= WHOLE_GPU:
             return thousandths
-    elif _is_quantity(text) and 0 < milli(text) < WHOLE_GPU:
+    elif _is_quantity(text) and text[-1] in _SUB_UNITS and 0 < milli(text) < WHOLE_GPU:
         return f"{text!r} must be a number without a suffix; write {_decimal(milli(text))}"
     return _out_of_range(text)
 
