@@ -1,0 +1,255 @@
+"""What the API server refuses of pods that share GPUs, and all that it lets pass."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Final, NamedTuple
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import PODS, Obj
+from e2e.conftest import make_namespace
+from tests.support.case import Case, ids
+
+_NAMESPACE: Final = "shared-gpus"
+_NAMES: Final = count()
+_GROUP: Final = "runai-gpu-group"
+_ANN: Final = "ann"
+_RESERVES: Final = {"app": "kai-resource-reservation"}
+_EXEMPT: Final = (
+    "system:serviceaccount:trainer-kai:trainer-kai-scheduler",
+    "system:serviceaccount:kai-scheduler:binder",
+)
+_ONLY: Final = "because only the scheduler sets it, on pods that share or reserve a GPU. Remove"
+_STAYS: Final = "because it says which GPU the pod shares or reserves. To release the GPU, delete"
+_RANGE: Final = "must be a number above 0 and below 1, such as 0.5. For whole GPUs remove"
+_ONE: Final = "Remove one of the two"
+
+
+class ApiUsers(NamedTuple):
+    """The API server, and a session of an administrator that acts for users."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def create(self, user: str, pod: Obj, *, dry_run: bool = True) -> str:
+        """Create a pod as a user; return the refusal, or nothing."""
+        return await self._write(
+            user, "POST", PODS.path(_NAMESPACE), pod, "application/json", dry_run=dry_run
+        )
+
+    async def patch(self, user: str, name: str, metadata: Obj) -> str:
+        """Change a pod as a user; return the refusal, or nothing."""
+        path = PODS.path(_NAMESPACE, name)
+        body = {"metadata": metadata}
+        return await self._write(user, "PATCH", path, body, "application/merge-patch+json")
+
+    async def _write(
+        self, user: str, method: str, path: str, body: Obj, kind: str, *, dry_run: bool = True
+    ) -> str:
+        headers = {"Impersonate-User": user, "Content-Type": kind}
+        query = {"dryRun": "All"} if dry_run else {}
+        async with self.session.request(
+            method, self.url + path, json=body, params=query, headers=headers
+        ) as response:
+            answer = await response.json()
+        if response.status < 400:
+            return ""
+        assert response.status == 422, answer
+        assert "ValidatingAdmissionPolicy 'trainer-kai-gpu-sharing'" in answer["message"]
+        return str(answer["message"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def api_users(installed_cluster: Cluster) -> AsyncIterator[ApiUsers]:
+    """Return the shared chain once the policy is in force; each user may do everything."""
+    await make_namespace(installed_cluster, _NAMESPACE)
+    api = installed_cluster.api
+    headers = {"Authorization": f"Bearer {api.token}", "Impersonate-Group": "system:masters"}
+    connector = aiohttp.TCPConnector(ssl=api.tls)
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        users = ApiUsers(api.url, session)
+        async with asyncio.timeout(30):
+            while not await users.create(_ANN, _pod("tried", {"labels": {_GROUP: "a"}})):
+                await asyncio.sleep(0.1)
+        yield users
+
+
+def _pod(name: str, metadata: Obj, **spec: object) -> Obj:
+    resources = spec.pop("resources", {})
+    container = {"name": "c", "image": "none", "resources": resources}
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {"namespace": _NAMESPACE, "name": name, **metadata},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [container], **spec},
+    }
+
+
+def _share(**annotations: str) -> Obj:
+    return {"annotations": {name.replace("_", "-"): it for name, it in annotations.items()}}
+
+
+def _refused(name: str, metadata: Obj, want: str) -> Case[tuple[Obj, Obj], str]:
+    return Case(name, (metadata, {}), want)
+
+
+# the metadata of a new pod, and its spec -> the refusal
+CREATED: Final[list[Case[tuple[Obj, Obj], str]]] = [
+    Case("no share", ({}, {"resources": {"limits": {"nvidia.com/gpu": "8"}}}), ""),
+    Case("half a GPU", (_share(gpu_fraction="0.5"), {}), ""),
+    Case("in scientific notation", (_share(gpu_fraction="5e-1"), {}), ""),
+    Case("memory of two GPUs", (_share(gpu_memory="3072", gpu_fraction_num_devices="2"), {}), ""),
+    Case(
+        "beside no GPU",
+        (_share(gpu_fraction=".5"), {"resources": {"limits": {"nvidia.com/gpu": "0"}}}),
+        "",
+    ),
+    Case("of another scheduler", (_share(gpu_fraction="2"), {"schedulerName": "other"}), ""),
+    Case("another app", ({"labels": {"app": "web", f"{_GROUP}s": "a"}}, {}), ""),
+    *(
+        _refused(
+            f"a fraction of {text!r}",
+            _share(gpu_fraction=text),
+            f'metadata.annotations[gpu-fraction]: "{text}" {_RANGE}',
+        )
+        for text in ("0", "-0.5", "1", "1.5", "nan", "inf", "500m", "half", "", "1e99", "1e999")
+    ),
+    Case(
+        "two GPUs as a fraction",
+        (_share(gpu_fraction="2.0"), {}),
+        "remove the annotation and request nvidia.com/gpu: 2",
+    ),
+    *(
+        _refused(
+            f"memory of {text!r}",
+            _share(gpu_memory=text),
+            f'metadata.annotations[gpu-memory]: "{text}" must be MiB as a whole number{more}',
+        )
+        for text, more in (
+            *(
+                ("3Gi", "; write 3072"),
+                ("1Ki", "; write 1"),
+                ("1.5Gi", "; write 1536"),
+                ("3000M", "; write 2862"),
+            ),
+            *((text, " above 0, such as 3072") for text in ("0", "-1", "1.5", "8Ei", "0Gi", "x")),
+        )
+    ),
+    *(
+        _refused(
+            f"shares of {text!r} GPUs",
+            _share(gpu_fraction="0.5", gpu_fraction_num_devices=text),
+            f'[gpu-fraction-num-devices]: "{text}" must be a whole number from 1 to 64',
+        )
+        for text in ("0", "65", "2.0", "two")
+    ),
+    Case(
+        "a number of GPUs alone",
+        (_share(gpu_fraction_num_devices="2"), {}),
+        "[gpu-fraction-num-devices]: can only be set together with gpu-fraction or gpu-memory",
+    ),
+    Case(
+        "both",
+        (_share(gpu_fraction="0.5", gpu_memory="100"), {}),
+        f"metadata.annotations[gpu-memory]: cannot be set together with gpu-fraction. {_ONE}",
+    ),
+    Case(
+        "beside a whole GPU",
+        (_share(gpu_fraction="0.5"), {"resources": {"limits": {"nvidia.com/gpu": "1"}}}),
+        (
+            "spec.containers[c].resources: whole GPUs and MIG profiles cannot be requested together"
+            f" with the annotation gpu-fraction. {_ONE}"
+        ),
+    ),
+    Case(
+        "beside MIG of an init container",
+        (
+            _share(gpu_memory="100"),
+            {
+                "initContainers": [
+                    {
+                        "name": "i",
+                        "image": "none",
+                        "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}},
+                    }
+                ]
+            },
+        ),
+        "spec.initContainers[i].resources: whole GPUs and MIG profiles cannot be requested",
+    ),
+    *(
+        Case(
+            f"the label {name} for {scheduler}",
+            ({"labels": {name: value}}, {"schedulerName": scheduler}),
+            f'metadata.labels[{name}]: cannot be "{value}", {_ONLY} the label',
+        )
+        for name, value in (
+            *((_GROUP, "a"), (_GROUP, ""), (f"{_GROUP}/a", "a"), *_RESERVES.items()),
+        )
+        for scheduler in ("kai-scheduler", "default-scheduler")
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CREATED, ids=ids)
+async def test_a_new_pod(case: Case[tuple[Obj, Obj], str], api_users: ApiUsers) -> None:
+    """Refused with the field and what would be right, or created."""
+    metadata, spec = case.given
+
+    refusal = await api_users.create(_ANN, _pod("new", metadata, **spec))
+
+    assert case.want in refusal
+    assert bool(refusal) == bool(case.want)
+
+
+@pytest.mark.parametrize("user", _EXEMPT)
+async def test_the_scheduler_and_the_binder_of_kai_mark_pods(
+    user: str, api_users: ApiUsers
+) -> None:
+    """They create reservation pods, and write the GPU on pods that share it."""
+    name = f"marked-{next(_NAMES)}"
+    reservation = _pod("new", {"labels": {_GROUP: "a", **_RESERVES}}, nodeName="node-0")
+    reservation["spec"]["schedulerName"] = "default-scheduler"
+
+    assert await api_users.create(user, reservation) == ""
+    assert await api_users.create(_ANN, _pod(name, {}), dry_run=False) == ""
+    assert await api_users.patch(user, name, {"labels": {_GROUP: "a"}}) == ""
+    assert await api_users.patch(_ANN, name, {"labels": {_GROUP: "a"}}) != ""
+
+
+@pytest.mark.parametrize("node", ["", "node-0"], ids=["waiting", "on a node"])
+async def test_the_labels_of_a_pod_stay(node: str, api_users: ApiUsers) -> None:
+    """No user adds, changes or removes them, wherever the pod is; other labels may change."""
+    name = f"shares-{next(_NAMES)}"
+    several = f"{_GROUP}/b"
+    labels = {_GROUP: "a", several: "b", **_RESERVES}
+    pod = _pod(name, {"labels": labels}, schedulerName="default-scheduler", nodeName=node)
+    assert await api_users.create(_EXEMPT[0], pod, dry_run=False) == ""
+
+    changes: list[tuple[Obj, str]] = [
+        ({"team": "a"}, ""),
+        ({_GROUP: "c"}, f'metadata.labels[{_GROUP}]: must stay "a", {_STAYS} the pod'),
+        ({_GROUP: None}, f'metadata.labels[{_GROUP}]: must stay "a", {_STAYS}'),
+        ({several: None}, f'metadata.labels[{several}]: must stay "b", {_STAYS}'),
+        ({"app": "web"}, f'metadata.labels[app]: must stay "kai-resource-reservation", {_STAYS}'),
+        ({f"{_GROUP}/c": "c"}, f'metadata.labels[{_GROUP}/c]: cannot be "c", {_ONLY}'),
+    ]
+    for change, want in changes:
+        refusal = await api_users.patch(_ANN, name, {"labels": change})
+        assert want in refusal
+        assert bool(refusal) == bool(want)
+
+
+async def test_only_changed_requests_are_checked(api_users: ApiUsers) -> None:
+    """A pod that was created before the policy, here by an exempt account, can be labelled."""
+    name = f"old-{next(_NAMES)}"
+    pod = _pod(name, _share(gpu_fraction="1"))
+    assert await api_users.create(_EXEMPT[0], pod, dry_run=False) == ""
+
+    assert await api_users.patch(_ANN, name, {"labels": {"team": "a"}}) == ""
+    assert await api_users.patch(_ANN, name, _share(gpu_fraction="0.5")) == ""
+    assert _RANGE in await api_users.patch(_ANN, name, _share(gpu_fraction="2"))
