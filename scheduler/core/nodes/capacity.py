@@ -223,10 +223,25 @@ def count_fitting_pods(
     request = np.array([signature.request[r] for r in requested])
     fitting: Ints = np.maximum(amounts[:, requested] // request, 0).min(axis=1)
     if signature.shared_devices:
-        column = gpu_columns(snapshot)
-        gpus = amounts[np.arange(len(column)), np.maximum(column, 0)] // WHOLE_GPU
-        gpus = np.where(column == NONE, 0, gpus)
-        share = np.clip(share_on_nodes(snapshot, signature), 1, 2 * WHOLE_GPU)
-        shares = gpus * (WHOLE_GPU // share) // signature.shared_devices
-        fitting = np.minimum(fitting, np.where(gpus >= signature.shared_devices, shares, 0))
+        fitting = np.minimum(fitting, _fitting_shares(snapshot, amounts, signature))
     return total(np.maximum(fitting[nodes], 0))
+
+
+def _fitting_shares(snapshot: Snapshot, amounts: Ints, signature: SchedulingSignature) -> Ints:
+    """Return how many pods with shares fit on the GPUs of each node, [node].
+
+    Each GPU needs a place for its reservation pod: with more GPUs there is room for more shares,
+    and for fewer pods. The most fit with one of the two numbers where these cross.
+    """
+    devices, column = signature.shared_devices, gpu_columns(snapshot)
+    gpus = amounts[np.arange(len(column)), np.maximum(column, 0)] // WHOLE_GPU
+    gpus = np.where(column == NONE, 0, gpus)
+    places = amounts[:, snapshot.resources.pods]
+    each = WHOLE_GPU // np.clip(share_on_nodes(snapshot, signature), 1, 2 * WHOLE_GPU)
+    crossing = -(-(places + 1) * devices // (each + devices)) - 1
+    found: Ints = np.zeros(len(column), dtype=np.int64)
+    for used in (crossing, crossing + 1):
+        shared = np.minimum(np.maximum(used, devices), gpus)
+        fitting = np.minimum(shared * each // devices, places - shared)
+        found = np.maximum(found, np.where(shared >= devices, fitting, 0))
+    return found

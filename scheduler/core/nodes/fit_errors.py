@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,46 +28,33 @@ __all__ = [
 ]
 
 
+class _WithoutAttempt(NamedTuple):
+    """What is free without the attempt, and without the reserved places that its pods give up."""
+
+    before: Ints  # [node, resource]
+    free_shares: int
+    fitting: int  # pods beside those of the attempt, if no others were there
+    own_counts: dict[FitErrorReason, int]
+
+
 def collect_fit_errors(
     statement: Statement, ranking: NodeRanking, failure: PlacementFailure, signatures: SignatureRuns
 ) -> FitErrors:
     """Check all nodes for the pod that fits on none; then roll the statement back."""
     by_reason, left = _nodes_by_reason(statement, ranking)
-    counts = {fit_error_reason: int(nodes.sum()) for fit_error_reason, nodes in by_reason.items()}
     requested = [(r, n) for r, n in enumerate(ranking.signature.request) if n]
     too_small = _too_small(statement.snapshot, ranking.signature, by_reason)
     insufficient = {r: int((left & (statement.free[:, r] < n)).sum()) for r, n in requested}
-    here = statement.free[left]
-    shortage = _share_shortage(statement, ranking, left)
-    _deallocate(
-        statement,
-        [reserved_place for at, reserved_place in failure.reserved_places if at > failure.placed],
-    )
-    after = statement.free[left]
-    statement.roll_back(failure.checkpoint)
-    _deallocate(statement, [reserved_place for _, reserved_place in failure.reserved_places])
-    own = _own_counts(statement, ranking.signature, by_reason)
-    before = statement.free[left]
-    free_shares = _free_shares(statement, left)
-    statement.roll_back(failure.checkpoint)
-    unplaced = _count_unplaced(statement, signatures, failure)
-    used = np.zeros_like(statement.free)
-    used[left] = before - after
-    fitting = count_fitting_pods(
-        statement.snapshot,
-        statement.snapshot.nodes.allocatable - used,
-        ranking.signature,
-        left,
-    )
+    here, shortage = statement.free[left], _share_shortage(statement, ranking, left)
+    without = _roll_back(statement, ranking, failure, by_reason)
+    wanted = _requested_amounts(statement, signatures)
     return FitErrors(
-        reason=_reason(
-            statement.snapshot, before, free_shares, _requested_amounts(statement, signatures)
-        ),
+        reason=_reason(statement.snapshot, without.before, without.free_shares, wanted),
         signature=failure.signature,
         placed=failure.placed,
         needed=sum([count for _, count in signatures]),
-        counts=counts,
-        own_counts=own,
+        counts={reason: int(nodes.sum()) for reason, nodes in by_reason.items()},
+        own_counts=without.own_counts,
         taints=_nodes_by_taint(statement.snapshot, ranking.signature, by_reason),
         keys=_nodes_by_label(statement.snapshot, ranking.signature, by_reason),
         too_small={r: len(has) for r, has in too_small.items()},
@@ -74,11 +62,32 @@ def collect_fit_errors(
         insufficient={r: n for r, n in insufficient.items() if n},
         largest_free={r: int(here[:, r].max(initial=0)) for r, _ in requested},
         total_free={r: total(np.maximum(here[:, r], 0)) for r, _ in requested},
-        unplaced=unplaced,
-        fitting=fitting,
-        is_resolvable=FitErrorReason.ROOM in counts,
+        unplaced=_count_unplaced(statement, signatures, failure),
+        fitting=without.fitting,
+        is_resolvable=FitErrorReason.ROOM in by_reason,
         share_shortage=shortage,
     )
+
+
+def _roll_back(
+    statement: Statement,
+    ranking: NodeRanking,
+    failure: PlacementFailure,
+    by_reason: dict[FitErrorReason, Bools],
+) -> _WithoutAttempt:
+    """Roll the statement back; nodes are those of which only free resources are too small."""
+    left = by_reason.get(FitErrorReason.ROOM, np.zeros(len(statement.idle), dtype=np.bool_))
+    places = failure.reserved_places
+    _deallocate(statement, [place for at, place in places if at > failure.placed])
+    after = statement.free.copy()
+    statement.roll_back(failure.checkpoint)
+    _deallocate(statement, [place for _, place in places])
+    own_counts = _own_counts(statement, ranking.signature, by_reason)
+    before, free_shares = statement.free.copy(), _free_shares(statement, left)
+    statement.roll_back(failure.checkpoint)
+    allocatable = statement.snapshot.nodes.allocatable - (before - after)
+    fitting = count_fitting_pods(statement.snapshot, allocatable, ranking.signature, left)
+    return _WithoutAttempt(before[left], free_shares, fitting, own_counts)
 
 
 def _nodes_by_reason(

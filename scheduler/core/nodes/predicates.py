@@ -125,6 +125,8 @@ def _large_enough(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
     requested = np.flatnonzero(request)
     mask = _all(snapshot.nodes.allocatable[:, requested] >= request[requested])
     if signature.shared_devices:
+        places = snapshot.nodes.allocatable[:, snapshot.resources.pods]
+        mask &= places > signature.shared_devices  # for itself and reservation pods
         mask &= whole_gpus(snapshot) >= signature.shared_devices
         mask &= share_on_nodes(snapshot, signature) <= WHOLE_GPU
     return mask

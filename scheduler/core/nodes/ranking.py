@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.model.plugins import NodeFeatures, Policies, ScoreValue
-from scheduler.core.model.resources import NONE, Ints
-from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.model.resources import NONE, Ints, ResourceKind
+from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.predicates import (
     fits_empty_node,
     has_no_relations,
@@ -23,6 +23,7 @@ from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
 __all__ = ["NodeRanking", "ScoredResource"]
 
+_GPU: Final = ResourceKind.GPU
 _RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by one
 
 
@@ -33,7 +34,8 @@ class ScoredResource:
         resources, allocatable = snapshot.resources, snapshot.nodes.allocatable
         self.columns: Final = list(resources.gpus) if has_gpu else [resources.cpu]
         self.allocatable: Final[Ints] = allocatable[:, self.columns].sum(axis=1)
-        self.has_gpu: Final = allocatable[:, list(resources.gpus)].sum(axis=1) > 0
+        offered = allocatable[:, [r for r, it in enumerate(resources.kinds) if it == _GPU]]
+        self.has_gpu: Final = offered.any(axis=1) | (snapshot.nodes.gpu_mode != GpuMode.WHOLE)
         self.allocatable_list: Final[list[int]] = self.allocatable.tolist()
         self.has_gpu_list: Final[list[bool]] = self.has_gpu.tolist()
         self.max_allocatable: Final = max(self.allocatable_list, default=0)

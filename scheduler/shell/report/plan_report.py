@@ -161,7 +161,7 @@ def _nominated_reports(
     """Report for which victims nominated PodGroups wait."""
     nodes: dict[int, list[int]] = {}
     for it in result.allocations:
-        nodes.setdefault(it.podgroup, []).extend(node for _, node in it.nominations)
+        nodes.setdefault(it.podgroup, []).extend([one.node for one in it.nominations])
     evictions: dict[Key, list[PlannedEviction]] = {
         key: [*them] for key, them in in_flight_evictions.items()
     }
