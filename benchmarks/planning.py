@@ -10,8 +10,10 @@ import gc
 import heapq
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from operator import truediv
+from random import Random
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -20,16 +22,23 @@ from rich.table import Table
 
 from benchmarks.machine_speed import MachineSpeed
 from benchmarks.rounds import rounds
-from scheduler.core.model.podgroup import PodGroupInfo
+from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
 from scheduler.core.model.resources import UNBOUND
 from scheduler.core.model.result import Plan
-from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.plan import plan
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, QueueOrder, keys_by_queue
 from scheduler.policies.registry import PolicySelection, build_policies
-from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshot.builder import (
+    Builder,
+    SnapshotNode,
+    SnapshotQueue,
+    mig_signature,
+    share_signature,
+    signature,
+)
 from tests.support.snapshot.plan_violations import plan_violations
 
 __all__ = ["main"]
@@ -39,6 +48,14 @@ _ROUNDS: Final = 7
 _LEAST_S: Final = 10.0
 _POLICIES: Final = build_policies(PolicySelection())
 _ROOMY: Final = SnapshotNode(cpu=640, memory=5120)
+# Two MIG nodes: 7 profiles of the smallest size on each GPU, and 4 of three sizes.
+_EVEN_MIG: Final = SnapshotNode(
+    cpu=640, memory=5120, gpu=0, gpu_mode=GpuMode.MIG_MIXED, mig=(7 * _GPUS, 0, 0)
+)
+_MIXED_MIG: Final = SnapshotNode(
+    cpu=640, memory=5120, gpu=0, gpu_mode=GpuMode.MIG_MIXED, mig=(2 * _GPUS, _GPUS, _GPUS)
+)
+_DEVICE: Final = -1  # stands for the column of one shared GPU
 
 
 class _Row(NamedTuple):
@@ -51,6 +68,7 @@ class _Row(NamedTuple):
     most_s: float
     kai_s: float | None = None
     most_growth: float = math.inf
+    check: Callable[[Snapshot, Plan], str] | None = None  # of more; what is to be printed
 
 
 async def main() -> None:
@@ -69,15 +87,19 @@ async def main() -> None:
     ):
         table.add_column(heading, justify="left" if heading == "work" else "right")
     faults: list[str] = []
+    notes: list[str] = []
     for row in _ROWS:
-        faults += _measure(row, table)
+        faults += _measure(row, table, notes)
     faults += _measure_queues(table)
-    Console(width=115).print(table)
+    console = Console(width=115)
+    console.print(table)
+    for note in notes:
+        console.print(note)
     assert not faults, faults
 
 
-def _measure(row: _Row, table: Table) -> list[str]:
-    once, growth, floor, slowdown = _seconds(row)
+def _measure(row: _Row, table: Table, notes: list[str]) -> list[str]:
+    once, growth, floor, slowdown = _seconds(row, notes)
     bound = row.bound(row.nodes)
     table.add_row(
         row.work,
@@ -98,7 +120,7 @@ def _measure(row: _Row, table: Table) -> list[str]:
     return faults
 
 
-def _seconds(row: _Row) -> tuple[float, float, float, float]:
+def _seconds(row: _Row, notes: list[str]) -> tuple[float, float, float, float]:
     """Return the time of a plan, how it grows with its size, the floor's time and the machine's.
 
     Each plan is checked. The sizes are measured in turns: a machine that is slower for a while is
@@ -130,6 +152,9 @@ def _seconds(row: _Row) -> tuple[float, float, float, float]:
         _first_fit(snapshots[row.nodes])
         floor = min(floor, time.perf_counter() - began)
     gc.enable()
+    if row.check is not None:
+        snapshot = snapshots[row.nodes]
+        notes.append(f"{row.work}: {row.check(snapshot, plan(snapshot, _POLICIES))}")
     return min(once), growth(), floor, speed.slowdown
 
 
@@ -143,22 +168,35 @@ def _check(snapshot: Snapshot, result: Plan, bound: int) -> None:
 
 
 def _first_fit(snapshot: Snapshot) -> list[tuple[int, int]]:
-    column = snapshot.resources.gpus[0]
-    free = snapshot.nodes.idle[:, column].tolist()
-    signatures, signature_of = snapshot.signatures, snapshot.pods.signature.tolist()
+    """Put each job onto the first node, or the first GPU for a share, with enough of one kind."""
+    columns = range(snapshot.resources.pods + 1, len(snapshot.resources.names))
+    free = {column: snapshot.nodes.idle[:, column].tolist() for column in columns}
+    free[_DEVICE] = [1000] * (int(snapshot.nodes.idle[:, snapshot.resources.gpus[0]].sum()) // 1000)
+    wanted = [_wanted(it, columns) for it in snapshot.signatures]
+    signature_of = snapshot.pods.signature.tolist()
     pending = [(podgroup.queue, row) for row, podgroup in enumerate(snapshot.podgroups)]
     heapq.heapify(pending)
-    node, placed = 0, []
-    while pending and node < len(free):
+    node_of, placed = dict.fromkeys(free, 0), []
+    while pending:
         _, row = heapq.heappop(pending)
         for pod in _pending_pods(snapshot.podgroups[row]):
-            wanted = signatures[signature_of[pod]].request[column]
-            while node < len(free) and free[node] < wanted:
+            column, amount = wanted[signature_of[pod]]
+            left, node = free[column], node_of[column]
+            while node < len(left) and left[node] < amount:
                 node += 1
-            if node < len(free):
-                free[node] -= wanted
+            node_of[column] = node
+            if node < len(left):
+                left[node] -= amount
                 placed.append((pod, node))
     return placed
+
+
+def _wanted(one: SchedulingSignature, columns: range) -> tuple[int, int]:
+    """Return the form in which a pod requests GPUs, and how much of it."""
+    if one.shared_devices:
+        return _DEVICE, one.device_share
+    column = next(column for column in columns if one.request[column])
+    return column, one.request[column]
 
 
 def _pending_pods(podgroup: PodGroupInfo) -> tuple[int, ...]:
@@ -186,6 +224,40 @@ def _full_cluster(nodes: int) -> Snapshot:
     signatures = [signature(gpu=1 + i % 8, cpu=1 + i // 8) for i in range(20)]
     for i in range(2 * nodes):
         builder.uniform_podgroup(1, signatures[i % 20])
+    return builder.snapshot()
+
+
+def _shares(nodes: int) -> Snapshot:
+    """Return jobs of one pod with a tenth of a GPU, two tenths and so on, in any order."""
+    builder = Builder([_ROOMY] * nodes, _departments(nodes))
+    sizes = [share_signature((1 + i % 9) / 10) for i in range(8 * nodes)]
+    Random(1).shuffle(sizes)  # noqa: S311 - the same order each time
+    for i, one in enumerate(sizes):
+        builder.uniform_podgroup(1, one, queue=f"queue-{i % 4}")
+    return builder.snapshot()
+
+
+def _check_shares(snapshot: Snapshot, result: Plan) -> str:
+    """Return how many GPUs the shares are on; none has more of them than there is of it."""
+    used = Counter[tuple[int, int]]()
+    for allocation in result.allocations:
+        for pod, node, slots in allocation.binds:
+            share = snapshot.signatures[snapshot.pods.signature[pod]].device_share
+            used.update({(node, slot): share for slot in slots})
+    assert max(used.values()) <= 1000
+    least = -(-used.total() // 1000)
+    return f"{len(used):,} GPUs, at least {least:,} are needed ({len(used) / least:.3f} times)"
+
+
+def _mig_profiles(nodes: int) -> Snapshot:
+    """Return nodes with MIG profiles of two kinds, and jobs of one pod for most of them."""
+    machines = [_EVEN_MIG if i % 2 else _MIXED_MIG for i in range(nodes)]
+    builder = Builder(machines, _departments(nodes))
+    names = ["1g.5gb"] * 3 + ["2g.10gb", "3g.20gb"]
+    jobs = [mig_signature(names[i % 5]) for i in range(20 * nodes)]
+    Random(1).shuffle(jobs)  # noqa: S311 - the same order each time
+    for i, one in enumerate(jobs):
+        builder.uniform_podgroup(1, one, queue=f"queue-{i % 4}")
     return builder.snapshot()
 
 
@@ -290,5 +362,20 @@ _ROWS: Final = (
         lambda _: 0,
         nodes=5_000,
         most_s=0.3,
+    ),
+    _Row(
+        "shares: 5,000 nodes of 8 GPUs, 40,000 jobs with 0.1 to 0.9 of one",
+        _shares,
+        lambda n: 8 * n,
+        nodes=5_000,
+        most_s=5.0,
+        check=_check_shares,
+    ),
+    _Row(
+        "MIG: 500 nodes of 8 GPUs, each 7 slices, 10,000 jobs of 3 profiles",
+        _mig_profiles,
+        lambda n: 20 * n,
+        nodes=500,
+        most_s=2.0,
     ),
 )

@@ -73,7 +73,7 @@ def _can_take(snapshot: Snapshot, node: int, one: SchedulingSignature) -> bool:
 def test_each_waiting_podgroup_gets_a_reason(snapshot: Snapshot) -> None:
     """Each pod that waits is placed, or its PodGroup is told why not."""
     got = plan(snapshot, POLICIES)
-    placed = {pod for it in got.allocations for pod, *_ in (*it.binds, *it.nominations)}
+    placed = {at.pod for it in got.allocations for at in (*it.binds, *it.nominations)}
     rejected = [it.podgroup for it in got.rejections]
     assert rejected == sorted(set(rejected))
     for pod, podgroup in enumerate(snapshot.pods.podgroup.tolist()):

@@ -3,6 +3,7 @@
 GPUs and CPUs are whole here, memory is in GiB; -1 stays -1.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,7 +12,7 @@ import numpy as np
 
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, SubGroupTree
 from scheduler.core.model.rejections import PreFilterFailure
-from scheduler.core.model.resources import NONE, UNBOUND, ResourceColumns
+from scheduler.core.model.resources import NONE, UNBOUND, Ints, ResourceColumns
 from scheduler.core.model.snapshot import (
     GpuMode,
     PodRelations,
@@ -24,7 +25,16 @@ from scheduler.core.model.snapshot import (
     SnapshotQueues,
 )
 
-__all__ = ["AXES", "Builder", "SnapshotNode", "SnapshotQueue", "share_signature", "signature"]
+__all__ = [
+    "AXES",
+    "MIG_AXES",
+    "Builder",
+    "SnapshotNode",
+    "SnapshotQueue",
+    "mig_signature",
+    "share_signature",
+    "signature",
+]
 
 GIB: Final = 2**30
 AXES: Final = ResourceColumns(
@@ -35,11 +45,23 @@ AXES: Final = ResourceColumns(
     pods=2,
     gpus=(3,),
 )
+_MIG_PROFILES: Final = {"1g.5gb": 1, "2g.10gb": 2, "3g.20gb": 3}  # and their GPUs
+MIG_AXES: Final = ResourceColumns(
+    names=(*AXES.names, *(f"nvidia.com/mig-{profile}" for profile in _MIG_PROFILES)),
+    kinds=(*AXES.kinds, *(2 for _ in _MIG_PROFILES)),
+    weights=(*AXES.weights, *(1000 * gpus for gpus in _MIG_PROFILES.values())),
+    cpu=AXES.cpu,
+    pods=AXES.pods,
+    gpus=AXES.gpus,
+)
 
 
 @dataclass(frozen=True)
 class SnapshotNode:
-    """A node, and what of it is taken."""
+    """A node, and what of it is taken.
+
+    Each GPU that pods share is one of `gpu`, and not of `used_gpu` or `releasing_gpu`.
+    """
 
     gpu: int = 8
     cpu: int = 64
@@ -53,6 +75,11 @@ class SnapshotNode:
     taints: tuple[bool, ...] = ()
     gpu_mode: int = GpuMode.WHOLE
     gpu_memory: int = 0  # MiB of one GPU
+    mig: tuple[int, ...] = ()  # of each profile of MIG_AXES
+    is_closed_to_mig: bool = False
+    # By slot: thousandths of a shared GPU that stay in use, and those that are being released.
+    # Pods that are added with slots come on top.
+    shares: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +116,21 @@ def share_signature(
     )
 
 
+def mig_signature(
+    profile: str, number: int = 1, *, cpu: float = 1, **more: Any
+) -> SchedulingSignature:
+    """Return the signature of a pod that requests a MIG profile."""
+    amounts = (round(cpu * 1000), GIB, 1, 0)
+    profiles = (number if one == profile else 0 for one in _MIG_PROFILES)
+    return SchedulingSignature(
+        request=(*amounts, *profiles),
+        queue_request=(amounts[0], GIB, 1000 * number * _MIG_PROFILES[profile]),
+        has_gpu=True,
+        requests_mig=True,
+        **more,
+    )
+
+
 def signature(
     *, gpu: float = 0, cpu: float = 1, memory: float = 1, **more: Any
 ) -> SchedulingSignature:
@@ -108,6 +150,7 @@ class Builder:
     podgroups: list[PodGroupInfo] = field(default_factory=list)
     terminating: list[ReleasingAmount] = field(default_factory=list)
     _pods: list[tuple[int, int, int, int]] = field(default_factory=list)
+    _slots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by pod
     _known: dict[SchedulingSignature, int] = field(default_factory=dict)
 
     def signature_row(self, one: SchedulingSignature) -> int:
@@ -131,17 +174,28 @@ class Builder:
         podset = PodSet("default", minimum, self.waiting_pods(number, one), running=there)
         return self.podgroup(podset, **more)
 
-    def pod_on_node(self, node: int, row: int) -> None:
-        """Add a pod on a node, of the PodGroup that comes next."""
+    def pod_on_node(self, node: int, row: int, slots: tuple[int, ...] = ()) -> None:
+        """Add a pod on a node, of the PodGroup that comes next; one with shares has slots."""
+        if slots:
+            self._slots[len(self._pods)] = slots
         self._pods.append((row, node, len(self.podgroups), PodState.RUNNING))
 
     def running_podgroup(
-        self, nodes: Sequence[int], one: SchedulingSignature, *, minimum: int = -1, **more: Any
+        self,
+        nodes: Sequence[int],
+        one: SchedulingSignature,
+        *,
+        minimum: int = -1,
+        slots: Sequence[tuple[int, ...]] = (),
+        **more: Any,
     ) -> int:
-        """Add a PodGroup of pods on these nodes, all needed unless *minimum* says otherwise."""
+        """Add a PodGroup of pods on these nodes, all needed unless *minimum* says otherwise.
+
+        Pods with shares of GPUs have *slots* there, an entry each.
+        """
         row, first = self.signature_row(one), len(self._pods)
-        for node in nodes:
-            self.pod_on_node(node, row)
+        for node, slots_of_pod in zip(nodes, slots or [()] * len(nodes), strict=True):
+            self.pod_on_node(node, row, slots_of_pod)
         pods = tuple(range(first, first + len(nodes)))
         least = len(nodes) if minimum < 0 else minimum
         podset = PodSet(
@@ -172,22 +226,29 @@ class Builder:
 
     def snapshot(self, **more: Any) -> Snapshot:
         """Return the snapshot."""
-        nodes = _nodes(self.nodes)
-        idle = nodes.idle.copy()
+        has_mig = any(it.mig for it in self.nodes) or any(it.requests_mig for it in self.signatures)
+        axes = MIG_AXES if has_mig else AXES
+        signatures = tuple(_padded_signature(it, len(axes.names)) for it in self.signatures)
+        nodes = _nodes(self.nodes, len(axes.names))
+        idle, devices = nodes.idle.copy(), self._devices()
         for one, node, _, _ in self._pods:
             if node != NONE:
-                idle[node] -= self.signatures[one].request
+                idle[node] -= signatures[one].request
+        for node, used, releasing in zip(
+            devices.node, devices.used, devices.releasing, strict=True
+        ):
+            idle[node, axes.gpus[0]] -= 1000
+            nodes.releasing[node, axes.gpus[0]] += 1000 * (releasing == used)
         nodes = replace(nodes, idle=idle)
-        sums = nodes.allocatable[nodes.fault == 0].sum(axis=0).tolist()
+        sums = nodes.allocatable[nodes.fault == 0].sum(axis=0) * axes.weights
         columns = np.array(self._pods, dtype=np.int32).reshape(-1, 4)
-        none = np.zeros(0, dtype=np.int64)
         table: dict[str, Any] = {
-            "resources": AXES,
+            "resources": axes,
             "nodes": nodes,
-            "devices": SharedDevices((), none.astype(np.int32), none, none),
+            "devices": devices,
             "pod_relations": _no_pod_affinity(len(self.nodes)),
             "queues": self._queues(),
-            "signatures": tuple(self.signatures),
+            "signatures": signatures,
             "pods": SnapshotPods(
                 columns[:, 0].copy(),
                 columns[:, 1].copy(),
@@ -195,10 +256,30 @@ class Builder:
                 columns[:, 3].astype(np.int8),
             ),
             "podgroups": tuple(self.podgroups),
-            "total": (sums[0], sums[1], sums[3]),
+            "total": (int(sums[0]), int(sums[1]), int(sums[3:].sum())),
             "now": 0,
         }
         return Snapshot(**{**table, **more})
+
+    def _devices(self) -> SharedDevices:
+        """Return the shared GPUs, and which of them running pods share."""
+        shares: defaultdict[tuple[int, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
+        for node, it in enumerate(self.nodes):
+            shares.update({(node, slot): amounts for slot, amounts in enumerate(it.shares)})
+        for pod, slots in self._slots.items():
+            one, node, _, _ = self._pods[pod]
+            for slot in slots:
+                stays, releasing = shares[node, slot]
+                shares[node, slot] = stays + self.signatures[one].device_share, releasing
+        rows = sorted(shares)
+        assert all(slot == 0 or (node, slot - 1) in shares for node, slot in rows), "a gap"
+        return SharedDevices(
+            ids=tuple(f"gpu-{slot:03}" for _, slot in rows),
+            node=np.array([node for node, _ in rows], dtype=np.int32),
+            used=np.array([sum(shares[row]) for row in rows], dtype=np.int64),
+            releasing=np.array([shares[row][1] for row in rows], dtype=np.int64),
+            slots_of_pod=dict(self._slots),
+        )
 
     def _queues(self) -> SnapshotQueues:
         """Return the queues; what waits and what is there is requested, on all levels."""
@@ -244,18 +325,27 @@ def _gpu_amounts(gpus: Sequence[float]) -> np.ndarray[Any, Any]:
     return np.array([(0, 0, round(n * 1000)) for n in gpus], dtype=np.int64).reshape(-1, 3)
 
 
-def _nodes(nodes: Sequence[SnapshotNode]) -> SnapshotNodes:
-    whole = [(n.cpu * 1000, n.memory * GIB, n.pods, n.gpu * 1000) for n in nodes]
-    taken = [(n.used_cpu * 1000, 0, 0, n.used_gpu * 1000) for n in nodes]
-    going = [(0, 0, 0, n.releasing_gpu * 1000) for n in nodes]
-    allocatable = np.array(whole, dtype=np.int64).reshape(-1, 4)
-    releasing = np.array(going, dtype=np.int64).reshape(-1, 4)
+def _padded_signature(one: SchedulingSignature, width: int) -> SchedulingSignature:
+    missing = width - len(one.request)
+    return replace(one, request=(*one.request, *[0] * missing)) if missing else one
+
+
+def _nodes(nodes: Sequence[SnapshotNode], width: int) -> SnapshotNodes:
+    def amounts(rows: list[tuple[int, ...]]) -> Ints:
+        padded = [_padded(row, width, 0) for row in rows]
+        return np.array(padded, dtype=np.int64).reshape(-1, width)
+
+    allocatable = amounts(
+        [(n.cpu * 1000, n.memory * GIB, n.pods, n.gpu * 1000, *n.mig) for n in nodes]
+    )
+    taken = amounts([(n.used_cpu * 1000, 0, 0, n.used_gpu * 1000) for n in nodes])
+    releasing = amounts([(0, 0, 0, n.releasing_gpu * 1000) for n in nodes])
     keys = max((len(n.labels) for n in nodes), default=0)
     taints = max((len(n.taints) for n in nodes), default=0)
     return SnapshotNodes(
         names=tuple(f"node-{i}" for i in range(len(nodes))),
         allocatable=allocatable,
-        idle=allocatable - np.array(taken, dtype=np.int64).reshape(-1, 4) - releasing,
+        idle=allocatable - taken - releasing,
         releasing=releasing,
         fault=np.array([n.prefilter_fault for n in nodes], dtype=np.int8),
         labels=np.array([_padded(n.labels, keys, NONE) for n in nodes], np.int32).reshape(
@@ -269,7 +359,7 @@ def _nodes(nodes: Sequence[SnapshotNode]) -> SnapshotNodes:
         taint_names=tuple(f"taint-{i}" for i in range(taints)),
         gpu_mode=np.array([n.gpu_mode for n in nodes], dtype=np.int8),
         gpu_memory=np.array([n.gpu_memory for n in nodes], dtype=np.int64),
-        closed_to_mig=np.zeros(len(nodes), dtype=np.bool_),
+        closed_to_mig=np.array([n.is_closed_to_mig for n in nodes], dtype=np.bool_),
     )
 
 

@@ -9,11 +9,17 @@ from scheduler.core.actions.consolidate import relocated_signatures
 from scheduler.core.actions.stale_gang import is_stale
 from scheduler.core.gang.tasks_to_allocate import AssignedTasks, is_satisfied, member_count
 from scheduler.core.model.podgroup import PodSet, SubGroupTree, is_evictable, podsets_of
-from scheduler.core.model.resources import NONE, RESOURCE_KINDS, UNBOUND, Ints
+from scheduler.core.model.resources import NONE, RESOURCE_KINDS, UNBOUND, Amounts, Ints
 from scheduler.core.model.result import Action, Eviction, Plan, PodGroupAllocation
 from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.queues.reclaimable import unevictable_usage
+from tests.support.snapshot.device_violations import (
+    SharedGpuUse,
+    charged_gpus,
+    device_violations,
+    released_places,
+)
 
 __all__ = ["plan_violations"]
 
@@ -30,6 +36,7 @@ def plan_violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _non_evictable_over_quota(snapshot, plan)
     yield from _relocated_without_place(snapshot, plan)
     yield from _below_minimum(snapshot, plan)
+    yield from device_violations(snapshot, plan)
 
 
 def _disruption_violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -55,10 +62,10 @@ def _non_evictable_over_quota(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     kept, usage = unevictable_usage(snapshot), Usage(snapshot.queues)
     usage.add_unevictable(kept)
     more = {queue: [0, 0, 0] for queue in kept}
-    for row, shape, number in _gained(snapshot, plan):
+    for row, counted, number in _gained(snapshot, plan):
         queue = snapshot.podgroups[row].queue
         for kind in RESOURCE_KINDS if queue in kept else ():
-            more[queue][kind] += snapshot.signatures[shape].queue_request[kind] * number
+            more[queue][kind] += counted[kind] * number
     for queue, amounts in more.items():
         for kind in RESOURCE_KINDS:
             quota, fixed = usage.quota[queue][kind], usage.non_preemptible[queue][kind]
@@ -183,7 +190,7 @@ def _running_pods(snapshot: Snapshot, podgroups: set[int]) -> list[int]:
 
 
 def _placed_twice(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    placed = Counter(pod for it in plan.allocations for pod, *_ in (*it.binds, *it.nominations))
+    placed = Counter(it.pod for one in plan.allocations for it in (*one.binds, *one.nominations))
     rows = {int(snapshot.pods.podgroup[pod]) for pod in placed}
     waiting = {pod for row in rows for podset in _podsets(snapshot, row) for pod in podset.pending}
     for pod, times in placed.items():
@@ -203,10 +210,14 @@ def _overcommitted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             room[node] -= request
             if is_now:
                 idle[node] -= request
-    for _, node, shape, number in _relocated_places(snapshot, plan):
+    moved = [at[1:] for at in _relocated_places(snapshot, plan)]
+    shares_now, shares = SharedGpuUse(snapshot, plan, moved).taken()
+    idle -= shares_now
+    room -= shares
+    for node, shape, number in moved:
         room[node] -= np.array(snapshot.signatures[shape].request) * number
     for podgroup in {admission.podgroup for admission in plan.allocations}:
-        for node, shape, *_ in _released_places(snapshot, plan, podgroup):
+        for node, shape, *_ in released_places(snapshot, plan, podgroup):
             request = np.array(snapshot.signatures[shape].request)
             idle[node] += request
             room[node] += request
@@ -255,19 +266,6 @@ def _placements(
         yield node, np.array(snapshot.signatures[shapes[name]].request) * number, False
 
 
-def _released_places(
-    snapshot: Snapshot, plan: Plan, podgroup: int
-) -> Iterator[tuple[int, int, int]]:
-    placed = {
-        pod
-        for admission in plan.allocations
-        if admission.podgroup == podgroup
-        for pod, *_ in (*admission.binds, *admission.nominations)
-    }
-    for podset in _podsets(snapshot, podgroup):
-        yield from podset.reserved_places[: sum(pod in placed for pod in podset.pending)]
-
-
 def _bound_in_part(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Of a PodGroup of which pods are bound there is all that it needs."""
     for row in sorted({admission.podgroup for admission in plan.allocations if admission.binds}):
@@ -282,7 +280,7 @@ def _bound_in_part(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _count_placed(
     snapshot: Snapshot, admission: PodGroupAllocation, progress: AssignedTasks
 ) -> None:
-    bound = {pod for pod, *_ in admission.binds}
+    bound = {it.pod for it in admission.binds}
     for podset in _podsets(snapshot, admission.podgroup):
         come = sum(pod in bound for pod in podset.pending)
         progress.pods[podset.name] = progress.pods.get(podset.name, 0) + come
@@ -293,9 +291,8 @@ def _count_placed(
 def _over_limit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """No queue exceeds a limit, and no non-preemptible usage a quota; what was above may stay."""
     usage, before = Usage(snapshot.queues), Usage(snapshot.queues)
-    for row, shape, number in _charged(snapshot, plan):
+    for row, (cpu, memory, gpu), number in _charged(snapshot, plan):
         podgroup = snapshot.podgroups[row]
-        cpu, memory, gpu = snapshot.signatures[shape].queue_request
         amounts = (cpu * number, memory * number, gpu * number)
         usage.charge(podgroup.queue, amounts, is_non_preemptible=not podgroup.is_preemptible)
     for q, name in enumerate(snapshot.queues.names):
@@ -319,12 +316,12 @@ def _over_limit_on_nodes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     before = usage.copy()
     for admission in plan.allocations:
         queue = snapshot.podgroups[admission.podgroup].queue
-        for pod, *_ in admission.binds:
-            counted = snapshot.signatures[snapshot.pods.signature[pod]].queue_request
+        for pod, node, _ in admission.binds:
+            counted = _counted(snapshot, int(snapshot.pods.signature[pod]), node)
             usage.charge(queue, counted, is_non_preemptible=False)
     for podgroup in {admission.podgroup for admission in plan.allocations}:
-        for _, shape, *_ in _released_places(snapshot, plan, podgroup):
-            counted = snapshot.signatures[shape].queue_request
+        for node, shape, *_ in released_places(snapshot, plan, podgroup):
+            counted = _counted(snapshot, shape, node)
             usage.refund(snapshot.podgroups[podgroup].queue, counted, is_non_preemptible=False)
     for q, name in enumerate(queues.names):
         for kind in RESOURCE_KINDS:
@@ -333,29 +330,37 @@ def _over_limit_on_nodes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
                 yield f"queue {name} has more {kind.name} on nodes than its limit"
 
 
-def _gained(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
-    """Yield PodGroup, signature and how many pods and places it gets, less what it gives up."""
+def _gained(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, Amounts, int]]:
+    """Yield PodGroup, amounts and how many pods and places it gets, less what it gives up."""
     for admission in plan.allocations:
-        for pod, *_ in (*admission.binds, *admission.nominations):
-            yield admission.podgroup, int(snapshot.pods.signature[pod]), 1
+        for pod, node, _ in (*admission.binds, *admission.nominations):
+            shape = int(snapshot.pods.signature[pod])
+            yield admission.podgroup, _counted(snapshot, shape, node), 1
         shapes = {
             podset.name: podset.expected_signature
             for podset in _podsets(snapshot, admission.podgroup)
         }
-        for name, _, number, _ in admission.reservations:
-            yield admission.podgroup, shapes[name], number
+        for name, node, number, _ in admission.reservations:
+            yield admission.podgroup, _counted(snapshot, shapes[name], node), number
     for podgroup in sorted({admission.podgroup for admission in plan.allocations}):
-        for _, shape, *_ in _released_places(snapshot, plan, podgroup):
-            yield podgroup, shape, -1
+        for node, shape, *_ in released_places(snapshot, plan, podgroup):
+            yield podgroup, _counted(snapshot, shape, node), -1
 
 
-def _charged(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
-    """Yield PodGroup, signature and how many pods and reserved places it gets, or loses."""
+def _charged(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, Amounts, int]]:
+    """Yield PodGroup, amounts and how many pods and reserved places it gets, or loses."""
     yield from _gained(snapshot, plan)
-    for row, _, shape, number in _relocated_places(snapshot, plan):
-        yield row, shape, number
+    for row, node, shape, number in _relocated_places(snapshot, plan):
+        yield row, _counted(snapshot, shape, node), number
     for it in plan.evictions:
-        yield from ((podgroup, shape, -1) for podgroup, _, shape in _freed_places(snapshot, it))
+        for podgroup, node, shape in _freed_places(snapshot, it):
+            yield podgroup, _counted(snapshot, shape, node), -1
+
+
+def _counted(snapshot: Snapshot, shape: int, node: int) -> Amounts:
+    """Return what a queue is charged for a pod on a node."""
+    one = snapshot.signatures[shape]
+    return (*one.queue_request[:2], charged_gpus(snapshot, one, node))
 
 
 def _podsets(snapshot: Snapshot, podgroup: int) -> list[PodSet]:

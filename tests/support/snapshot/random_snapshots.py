@@ -271,7 +271,7 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 
 def _released_places(tree: SubGroupTree, admission: PodGroupAllocation) -> list[ReservedPlace]:
-    placed = {pod for pod, *_ in admission.binds}
+    placed = {it.pod for it in admission.binds}
     return [
         reserved_place
         for podset in podsets_of(tree)
@@ -282,7 +282,7 @@ def _released_places(tree: SubGroupTree, admission: PodGroupAllocation) -> list[
 def _grown_tree(tree: SubGroupTree, admission: PodGroupAllocation) -> SubGroupTree:
     if isinstance(tree, SubGroupSet):
         return replace(tree, children=tuple(_grown_tree(it, admission) for it in tree.children))
-    placed = {pod for pod, *_ in admission.binds}
+    placed = {it.pod for it in admission.binds}
     come = sum(pod in placed for pod in tree.pending)
     held = tuple(
         ReservedPlace(it.node, tree.expected_signature, it.cause)
