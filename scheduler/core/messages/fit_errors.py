@@ -237,7 +237,7 @@ def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
     parts = [free if count == 1 else f"at most {free} on one node"] if free else []
     if shortage is not None and shortage.insufficient:
         signature = _signature(snapshot, details)
-        parts.append(free_share(snapshot, signature, shortage, is_one=count == 1))
+        parts.append(free_share(snapshot, signature, shortage, count))
     return f"{'has' if count == 1 else 'have'} too little free ({', '.join(parts)})"
 
 
@@ -281,7 +281,7 @@ def _free_in_total(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
         free, requested = details.total_free[r], signature.request[r] * details.unplaced
         if details.largest_free[r] < free < requested:
             yield resource_amount(snapshot.resources, r, free)
-    if details.share_shortage is not None:
+    if details.share_shortage is not None and details.counts[FitErrorReason.ROOM] > 1:
         free_shares = free_shares_in_total(signature, details.share_shortage, details.unplaced)
         if free_shares:
             yield free_shares

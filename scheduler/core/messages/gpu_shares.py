@@ -52,20 +52,22 @@ def requested_share(signature: SchedulingSignature) -> str:
 
 
 def free_share(
-    snapshot: Snapshot, signature: SchedulingSignature, shortage: ShareShortage, *, is_one: bool
+    snapshot: Snapshot, signature: SchedulingSignature, shortage: ShareShortage, nodes: int
 ) -> str:
     """Return the most that is free of one GPU, on one node or on the best of several."""
     if not shortage.largest_free or shortage.largest_node == NONE:
         return "no share of a GPU"
-    node = snapshot.nodes.names[shortage.largest_node]
-    one = "a GPU" if signature.shared_devices == 1 else "one GPU"
-    amount = f"{_parts(shortage.largest_free)} of {one} free"
-    text = f"{amount} on {node}" if is_one else f"at most {amount}, on {node}"
+    node, devices = snapshot.nodes.names[shortage.largest_node], signature.shared_devices
+    amount = f"{_parts(shortage.largest_free)} of {'a' if devices == 1 else 'one'} GPU free"
+    text = f"{amount} on {node}" if nodes == 1 else f"at most {amount}, on {node}"
     memory = int(snapshot.nodes.gpu_memory[shortage.largest_node])
-    if not signature.device_memory or not memory:
-        return text
-    needed = -(-100 * signature.device_memory // memory) * 10
-    return f"{text}, where the pod needs {_parts(needed)}"
+    needed = signature.device_share
+    if signature.device_memory and memory:
+        needed = -(-100 * signature.device_memory // memory) * 10
+        text = f"{text}, where the pod needs {_parts(needed)}"
+    if devices == 1 and shortage.insufficient == nodes and shortage.largest_free >= needed:
+        text = f"{text}, but no place for the reservation pod of the GPU"
+    return text
 
 
 def free_shares_in_total(
@@ -81,19 +83,13 @@ def free_shares_in_total(
 
 
 def too_small_gpus(snapshot: Snapshot, signature: SchedulingSignature) -> str:
-    """Return why no node has the GPUs of a pod that requests shares; "" if some node has them."""
+    """Return why no node has the GPUs of a pod that requests shares; "" if numbers say it."""
     if not signature.shared_devices:
         return ""
-    gpus = list(snapshot.resources.gpus)
-    most = int(snapshot.nodes.allocatable[:, gpus].max(initial=0)) // _WHOLE
-    if not most:
-        return "no node has a GPU that can be shared"
-    if most < signature.shared_devices:
-        return f"no node has more than {most} GPU"
+    if not snapshot.resources.gpus:
+        return "no node has a GPU"
     memory = int(snapshot.nodes.gpu_memory.max(initial=0))
-    if 0 < memory < signature.device_memory:
-        return f"no GPU has more than {memory} MiB"
-    return ""
+    return f"no GPU has more than {memory} MiB" if 0 < memory < signature.device_memory else ""
 
 
 def form_reason(snapshot: Snapshot, signature: SchedulingSignature, *, is_one: bool) -> str:

@@ -19,6 +19,7 @@ from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, share_signature, signature
 
 CPU: Final = 0
+GPU: Final = 3
 ROOM: Final = FitErrorReason.ROOM
 MODE: Final = FitErrorReason.GPU_MODE
 
@@ -113,8 +114,15 @@ SENTENCES: list[Case[Given, str]] = [
         "has all of a GPU free",
     ),
     Case(
+        "a whole GPU is free, but not the place of a second pod",
+        (share_signature(0.2), (ONE,), short(1, 1, 200, 1000, 0, 1000)),
+        "A pod requests 1 CPU, 1 GiB memory, 0.2 of a GPU, and the only node does not have 0.2 of "
+        "a GPU free: 1 node has too little free (all of a GPU free on n0, but no place for the "
+        "reservation pod of the GPU). It can start when that node has 0.2 of a GPU free",
+    ),
+    Case(
         "several GPUs",
-        (share_signature(0.5, 2), (ONE,), short(1, 1, 500, 700, 0, 700)),
+        (share_signature(0.5, 2), (ONE,), short(1, 1, 500, 700, 0, 900)),
         "A pod requests 1 CPU, 1 GiB memory, 0.5 of each of 2 GPUs, and the only node does not "
         "have 0.5 of each of 2 GPUs free: 1 node has too little free (0.7 of one GPU free on n0). "
         "It can start when that node has 0.5 of each of 2 GPUs free",
@@ -173,26 +181,17 @@ SENTENCES: list[Case[Given, str]] = [
         "free: 1 node has too little free (0 CPU). It can start when that node has 1 CPU free",
     ),
     Case(
-        "no GPUs",
-        (
-            share_signature(0.5),
-            (SnapshotNode(gpu=0),),
-            errors({FitErrorReason.TOO_SMALL: 1}),
-        ),
-        "A pod requests 1 CPU, 1 GiB memory, 0.5 of a GPU, and the only node does not fit it: 1 "
-        "node is too small even when empty (no node has a GPU that can be shared). It can start "
-        "when the pod requests less, or a node that matches is added",
-    ),
-    Case(
         "too few GPUs",
         (
             share_signature(0.5, 9),
             (SnapshotNode(),),
-            errors({FitErrorReason.TOO_SMALL: 1}),
+            errors(
+                {FitErrorReason.TOO_SMALL: 1}, too_small={GPU: 1}, largest_allocatable={GPU: 8000}
+            ),
         ),
         "A pod requests 1 CPU, 1 GiB memory, 0.5 of each of 9 GPUs, and the only node does not fit "
-        "it: 1 node is too small even when empty (no node has more than 8 GPU). It can start when "
-        "the pod requests less, or a node that matches is added",
+        "it: 1 node is too small even when empty (it has 8 GPU). It can start when the pod "
+        "requests less, or a node that matches is added",
     ),
     Case(
         "GPUs with too little memory",
@@ -218,6 +217,16 @@ def test_sentences(case: Case[Given, str]) -> None:
     pod, nodes, details = case.given
 
     assert fit_errors_message(snapshot(pod, *nodes), details) == case.want
+
+
+def test_a_cluster_without_gpus() -> None:
+    """No number says it, because there is no such resource."""
+    here = snapshot(share_signature(0.5), ONE)
+    here = replace(here, resources=replace(here.resources, gpus=()))
+
+    message = fit_errors_message(here, errors({FitErrorReason.TOO_SMALL: 1}))
+
+    assert "1 node is too small even when empty (no node has a GPU). It can start" in message
 
 
 FORMS: list[Case[tuple[SchedulingSignature, tuple[SnapshotNode, ...], int], str]] = [
