@@ -90,10 +90,12 @@ def node_bars(nodes: Sequence[NodeGpus], columns: int) -> str:
         lines.append(f"        {_SHARED_LEGEND}")
     if len(with_gpus) > _MAX_NODES:
         return "\n".join([*lines, *_lines_of_cells(_merged_bars(with_gpus, columns), columns)])
+    width = max(len(_name(node)) for node in with_gpus)
     plain = [node for node in with_gpus if not (node.shared or node.profiles)]
-    lines += _lines_of_cells([(_name(node), _labelled_bar(node)) for node in plain], columns)
+    cells = [(_name(node).ljust(width), _labelled_bar(node)) for node in plain]
+    lines += _lines_of_cells(cells, columns)
     others = [node for node in with_gpus if node.shared or node.profiles]
-    return "\n".join([*lines, *_lines_with_legends(others, columns)])
+    return "\n".join([*lines, *_lines_with_legends(others, width, columns)])
 
 
 def node_bar(node: NodeGpus) -> str:
@@ -120,9 +122,8 @@ def _lines_of_cells(cells: Iterable[tuple[str, str]], columns: int) -> Iterator[
         yield "   ".join(text.ljust(widest) for text in texts[first : first + number]).rstrip()
 
 
-def _lines_with_legends(nodes: Sequence[NodeGpus], columns: int) -> Iterator[str]:
+def _lines_with_legends(nodes: Iterable[NodeGpus], width: int, columns: int) -> Iterator[str]:
     """Yield nodes with several bars, each with the names of the pods that share GPUs there."""
-    width = max((len(_name(node)) for node in nodes), default=0)
     left = _MAX_LEGEND
     for node in nodes:
         name = _name(node)

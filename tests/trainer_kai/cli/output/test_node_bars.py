@@ -72,7 +72,7 @@ def test_all_idle_and_releasing_gpus_have_parts_of_gpus() -> None:
 PICTURE = """\
 NODES   # used or nominated   = reserved   ~ terminating   . idle   (1 without GPUs)
         ten characters in brackets are a shared GPU, and letters are pods
-plain  [..]
+plain        [..]
 a-long-name  [..] [aaaaa...bb]
   a p0 0.5,  b p1 0.2 (nominated)
 n            [aaa.......] [aaa.......] cordoned

@@ -153,11 +153,15 @@ def _without_shared(
 ) -> list[_Device]:
     """Take the shared GPUs of a node out of its whole ones; return them.
 
-    GPUs that nominated pods share first were whole ones, or all of their shares are terminating.
+    A GPU of which all shares are terminating is whole again if a pod with whole GPUs is nominated
+    to it. GPUs that nominated pods share first were whole ones, or such GPUs.
     """
     known, new = [it for it in devices if it.used], [it for it in devices if not it.used]
     ending = [it for it in known if it.is_releasing]
-    releasing[column] -= _WHOLE * len(ending)
+    left = min(max(int(releasing[column]) // _WHOLE, 0), len(ending))
+    known = [it for it in known if not any(it is whole for whole in ending[left:])]
+    ending = ending[:left]
+    releasing[column] -= _WHOLE * left
     for device in new:
         if releasing[column] >= _WHOLE:
             releasing[column] -= _WHOLE

@@ -17,7 +17,7 @@ from scheduler.core.model.resources import ResourceColumns, ResourceKind
 from scheduler.core.model.snapshot import SharedDevices, Snapshot
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
-from tests.support.snapshot.builder import Builder, SnapshotNode, share_signature
+from tests.support.snapshot.builder import Builder, SnapshotNode, share_signature, signature
 from trainer_kai.api.meta import Key
 from trainer_kai.cli.commands.simulate.end_state import NominatedPods, end_state
 from trainer_kai.cli.output.node_bars import GpuShare, MigProfile, NodeGpus, SharedGpu
@@ -102,6 +102,17 @@ def test_shared_gpus(
 
     assert (node.idle, node.releasing, [*node.shared]) == case.want
     assert node.total == 1000 * (size - len(node.shared))
+
+
+def test_a_gpu_is_whole_again_for_a_nominated_pod() -> None:
+    """All its shares are terminating, and a pod with a whole GPU gets it."""
+    devices = [("x", 500, 0), ("y", 600, 600), ("z", 900, 900)]
+    here = snapshot(SnapshotNode(gpu=3), devices, signature(gpu=1))
+
+    node = gpus(here, {WAITS: ()})
+
+    assert (node.total, node.idle, node.releasing) == (1000, 0, 0)
+    assert node.shared == (SharedGpu((OWN,), 500), SharedGpu((), 0, 1000))
 
 
 def test_memory_of_a_nominated_pod_is_its_share_on_that_node() -> None:
