@@ -17,6 +17,7 @@ __all__ = [
     "at_least",
     "first_listed",
     "joined_by_or",
+    "parts_of_one",
     "resource_amount",
     "resource_request",
 ]
@@ -68,6 +69,11 @@ def amount_of_kind(kind: ResourceKind, number: int) -> str:
     if 0 < number < _GIB / 100:
         return f"{_short(number / _MIB)} MiB memory"
     return f"{_short(number / _GIB)} GiB memory"
+
+
+def parts_of_one(thousandths: int) -> str:
+    """Return a number of thousandths as a decimal number."""
+    return _short(thousandths / 1000)
 
 
 def joined_by_or(parts: list[str]) -> str:

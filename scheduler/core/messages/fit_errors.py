@@ -5,7 +5,6 @@ named first.
 """
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from scheduler.core.messages.amounts import (
@@ -13,6 +12,14 @@ from scheduler.core.messages.amounts import (
     joined_by_or,
     resource_amount,
     resource_request,
+)
+from scheduler.core.messages.gpu_shares import (
+    form_reason,
+    free_share,
+    free_shares_in_total,
+    kai_insufficient_shares,
+    requested_share,
+    too_small_gpus,
 )
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
@@ -23,7 +30,6 @@ __all__ = ["fit_errors_message", "kai_fit_errors_message"]
 
 N = TypeVar("N", int, str)
 _MAX_REMEDIES: Final = 2  # changes that are named
-_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 # Of one node, and of several.
 _FIT_ERRORS: Final = {
     FitErrorReason.CORDONED: ("is cordoned", "are cordoned"),
@@ -38,13 +44,9 @@ _FIT_ERRORS: Final = {
         "does not match the node selector, node affinity or volumes of the pod",
         "do not match the node selector, node affinity or volumes of the pod",
     ),
-    FitErrorReason.GPU_MODE: (
-        "does not offer GPUs in the form that the pod requests (MIG)",
-        "do not offer GPUs in the form that the pod requests (MIG)",
-    ),
     FitErrorReason.GPU_MEMORY: (
-        "has no label nvidia.com/gpu.memory",
-        "have no label nvidia.com/gpu.memory",
+        "does not state the memory of its GPUs in the label nvidia.com/gpu.memory",
+        "do not state the memory of their GPUs in the label nvidia.com/gpu.memory",
     ),
     FitErrorReason.TOO_SMALL: ("is too small even when empty", "are too small even when empty"),
     FitErrorReason.CLAIM: (
@@ -76,7 +78,7 @@ _REMEDIES: Final = {
     FitErrorReason.TAINT: "the pod tolerates the taints of a node",
     FitErrorReason.SELECTOR: "the pod selects other nodes",
     FitErrorReason.GPU_MODE: "the pod requests GPUs in the form that a node offers",
-    FitErrorReason.GPU_MEMORY: "a node states the memory of its GPUs",
+    FitErrorReason.GPU_MEMORY: "a node states the memory of its GPUs (label nvidia.com/gpu.memory)",
     FitErrorReason.TOO_SMALL: "the pod requests less",
     FitErrorReason.CLAIM: "the PersistentVolumeClaim is no longer in use",
     FitErrorReason.PORT: "the host port is free",
@@ -105,31 +107,40 @@ _KAI_FIT_ERRORS: Final = {
 
 def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
     """Return what the pod requests, how many nodes do not fit it and why, and what would help."""
-    resources, signature = snapshot.resources, snapshot.signatures[details.signature]
-    remedy = _remedy(resources, details, signature)
-    requests = f"{_subject(details)} requests {_requests(resources, signature)}"
+    remedy = _remedy(snapshot, details)
+    requests = f"{_subject(details)} requests {_requests(snapshot, details)}"
     nodes = len(snapshot.nodes.names)
     if not nodes:
         return f"{requests}, and there are no nodes. {remedy}"
     then = " then" if details.placed else ""
-    fits = _unmet(resources, details, signature, is_one=nodes == 1)
+    fits = _unmet(snapshot, details, is_one=nodes == 1)
     none = "the only node does not" if nodes == 1 else f"none of the {nodes} nodes"
     why = ", ".join(_node_reasons(snapshot, details))
     return f"{requests}, and {none}{then} {fits}{why and f': {why}'}. {remedy}"
 
 
-def kai_fit_errors_message(resources: ResourceColumns, details: FitErrors) -> str:
+def kai_fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
     """Return how many nodes do not fit, as KAI writes it."""
-    histogram = ", ".join(sorted(_kai_fit_errors(resources, details)))
+    histogram = ", ".join(sorted(_kai_fit_errors(snapshot, details)))
     return f"no nodes with enough resources were found: {histogram}."
 
 
-def _kai_fit_errors(resources: ResourceColumns, details: FitErrors) -> Iterator[str]:
+def _kai_fit_errors(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
     for fit_error_reason, count in details.counts.items():
         if fit_error_reason != FitErrorReason.ROOM:
             yield f"{count} node(s) {_KAI_FIT_ERRORS[fit_error_reason]}"
-    for r, count in details.insufficient.items():
-        yield f"{count} node(s) didn't have enough resources: {resources.names[r]}"
+    names = snapshot.resources.names
+    insufficient = [(count, names[r]) for r, count in details.insufficient.items()]
+    shortage = details.share_shortage
+    if shortage is not None and shortage.insufficient:
+        shares = kai_insufficient_shares(_signature(snapshot, details))
+        insufficient.append((shortage.insufficient, shares))
+    for count, name in insufficient:
+        yield f"{count} node(s) didn't have enough resources: {name}"
+
+
+def _signature(snapshot: Snapshot, details: FitErrors) -> SchedulingSignature:
+    return snapshot.signatures[details.signature]
 
 
 def _subject(details: FitErrors) -> str:
@@ -139,34 +150,43 @@ def _subject(details: FitErrors) -> str:
     return f"{details.placed} of {details.needed} pods {fit}; the next pod"
 
 
-def _requests(resources: ResourceColumns, signature: SchedulingSignature) -> str:
+def _requests(snapshot: Snapshot, details: FitErrors) -> str:
+    resources, signature = snapshot.resources, _signature(snapshot, details)
     requested = [
         resource_request(resources, r, n)
         for r, n in enumerate(signature.request)
         if n and r != resources.pods
     ]
+    requested += filter(None, [requested_share(signature)])
     if signature.unknown_resources:
         requested.append(first_listed(f"{n} {name}" for name, n in signature.unknown_resources))
     return ", ".join(requested) or "no resources"
 
 
-def _unmet(
-    resources: ResourceColumns, details: FitErrors, signature: SchedulingSignature, *, is_one: bool
-) -> str:
+def _unmet(snapshot: Snapshot, details: FitErrors, *, is_one: bool) -> str:
     """Return what no node does; where all have too little free, with the amounts."""
     if {*details.counts} != {FitErrorReason.ROOM}:
         return "fit it" if is_one else "fits it"
-    needs = ", ".join(
-        resource_amount(resources, r, signature.request[r]) for r in _by_count(details.insufficient)
-    )
-    return f"{'have' if is_one else 'has'} {needs} free"
+    signature = _signature(snapshot, details)
+    needs = [
+        resource_amount(snapshot.resources, r, signature.request[r])
+        for r in _by_count(details.insufficient)
+    ]
+    shortage = details.share_shortage
+    if shortage is not None and shortage.insufficient:
+        needs.append(requested_share(signature))
+    return f"{'have' if is_one else 'has'} {', '.join(needs)} free"
 
 
 def _node_reasons(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
     for fit_error_reason, count in sorted(details.counts.items(), reverse=True):
         nodes = "1 node" if count == 1 else f"{count} nodes"
         if fit_error_reason == FitErrorReason.ROOM:
-            yield f"{nodes} {_too_little_free(snapshot.resources, details, count)}"
+            yield f"{nodes} {_too_little_free(snapshot, details, count)}"
+            continue
+        if fit_error_reason == FitErrorReason.GPU_MODE:
+            signature = _signature(snapshot, details)
+            yield f"{nodes} {form_reason(snapshot, signature, is_one=count == 1)}"
             continue
         own = details.own_counts.get(fit_error_reason, 0)
         because = f"{own} because of pods of the same PodGroup" if own else ""
@@ -183,11 +203,11 @@ def _reason_names(
     if fit_error_reason == FitErrorReason.SELECTOR:
         return first_listed(_by_count(details.keys))
     if fit_error_reason == FitErrorReason.TOO_SMALL:
-        unknown = first_listed(
-            name for name, _ in snapshot.signatures[details.signature].unknown_resources
-        )
+        signature = _signature(snapshot, details)
+        unknown = first_listed(name for name, _ in signature.unknown_resources)
         named = [
             _sizes(snapshot.resources, details, count),
+            too_small_gpus(snapshot, signature),
             f"no node has {unknown}" if unknown else "",
         ]
         return "; ".join(filter(None, named))
@@ -208,35 +228,63 @@ def _by_count(counts: Mapping[N, int]) -> list[N]:
     return sorted(counts, key=lambda it: (-counts[it], it))
 
 
-def _too_little_free(resources: ResourceColumns, details: FitErrors, count: int) -> str:
+def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
+    shortage = details.share_shortage
     free = ", ".join(
-        resource_amount(resources, r, details.largest_free[r])
+        resource_amount(snapshot.resources, r, details.largest_free[r])
         for r in _by_count(details.insufficient)
     )
-    if count == 1:
-        return f"has too little free ({free})"
-    return f"have too little free (at most {free} on one node)"
+    parts = [free if count == 1 else f"at most {free} on one node"] if free else []
+    if shortage is not None and shortage.insufficient:
+        signature = _signature(snapshot, details)
+        parts.append(free_share(snapshot, signature, shortage, count))
+    return f"{'has' if count == 1 else 'have'} too little free ({', '.join(parts)})"
 
 
-def _remedy(resources: ResourceColumns, details: FitErrors, signature: SchedulingSignature) -> str:
+def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
     if FitErrorReason.ROOM not in details.counts:
-        return _node_remedy(resources, details, signature)
-    insufficient = sorted(details.insufficient)
-    requested = {r: signature.request[r] * details.unplaced for r in insufficient}
+        return _node_remedy(snapshot, details)
+    needs = _needs(snapshot, details)
     if details.fitting < details.unplaced:
-        change = _node_remedy(resources, details, signature, requested)
+        change = _node_remedy(snapshot, details, needs)
         return f"If no other pods ran, {_too_few(details)}. {change}"
-    change = f"It can start when {_needed_resources(resources, details, requested)}"
+    change = f"It can start when {_needed_resources(details, needs)}"
     if details.reason == UnschedulableReason.FRAGMENTED:
         return f"Enough is free in total, but too little on each node. {change}"
-    short = [
-        r for r in insufficient if details.largest_free[r] < details.total_free[r] < requested[r]
-    ]
-    if short:
-        free = ", ".join(resource_amount(resources, r, details.total_free[r]) for r in short)
+    free = ", ".join(_free_in_total(snapshot, details))
+    if free:
         then = "then " if details.placed else ""
         return f"Together the nodes {then}have {free} free. {change}"
     return change
+
+
+def _needs(snapshot: Snapshot, details: FitErrors) -> str:
+    """Return what the pods that are left request of what is insufficient."""
+    signature, shortage, pods = (
+        _signature(snapshot, details),
+        details.share_shortage,
+        details.unplaced,
+    )
+    needs = [
+        resource_amount(snapshot.resources, r, signature.request[r] * pods)
+        for r in sorted(details.insufficient)
+    ]
+    if shortage is not None and shortage.insufficient:
+        needs.append(requested_share(signature) + ("" if pods == 1 else " for each"))
+    return ", ".join(needs)
+
+
+def _free_in_total(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
+    """Yield what the nodes have together, where it is more than one has and still too little."""
+    signature = _signature(snapshot, details)
+    for r in sorted(details.insufficient):
+        free, requested = details.total_free[r], signature.request[r] * details.unplaced
+        if details.largest_free[r] < free < requested:
+            yield resource_amount(snapshot.resources, r, free)
+    if details.share_shortage is not None and details.counts[FitErrorReason.ROOM] > 1:
+        free_shares = free_shares_in_total(signature, details.share_shortage, details.unplaced)
+        if free_shares:
+            yield free_shares
 
 
 def _too_few(details: FitErrors) -> str:
@@ -247,11 +295,8 @@ def _too_few(details: FitErrors) -> str:
     return f"only {details.fitting} of {details.unplaced} pods like this one would fit"
 
 
-def _needed_resources(
-    resources: ResourceColumns, details: FitErrors, requested: dict[int, int]
-) -> str:
+def _needed_resources(details: FitErrors, needs: str) -> str:
     """Return what has to be free for the pods that are left."""
-    needs = ", ".join(resource_amount(resources, r, n) for r, n in requested.items())
     is_one = details.counts[FitErrorReason.ROOM] == 1
     then = "then " if details.placed else ""
     if details.unplaced == 1:
@@ -260,21 +305,17 @@ def _needed_resources(
     return f"{subject} enough free for {details.unplaced} such pods ({needs})"
 
 
-def _node_remedy(
-    resources: ResourceColumns,
-    details: FitErrors,
-    signature: SchedulingSignature,
-    requested: Mapping[int, int] = _NOTHING,
-) -> str:
+def _node_remedy(snapshot: Snapshot, details: FitErrors, needs: str = "") -> str:
     """Return what could make a node fit, the nearest first; of each node one reason is known.
 
     One more node may not be enough for many pods, or while other pods use it.
     """
-    counts, own = details.counts, details.own_counts
+    counts, own, signature = details.counts, details.own_counts, _signature(snapshot, details)
     foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
-    if {*details.too_small} == {
-        resources.pods
-    } and not signature.unknown_resources:  # each pod needs a place
+    is_only_short_of_places = {*details.too_small} == {snapshot.resources.pods} and not (
+        signature.unknown_resources or too_small_gpus(snapshot, signature)
+    )
+    if is_only_short_of_places:  # each pod needs one
         foreign.remove(FitErrorReason.TOO_SMALL)
     changes = [_REMEDIES[it] for it in sorted(foreign, reverse=True)[:_MAX_REMEDIES]]
     if FitErrorReason.CLAIM not in foreign and not (
@@ -285,7 +326,7 @@ def _node_remedy(
         return "It can never start as it is: pods of the PodGroup exclude each other"
     if details.unplaced == 1:
         return f"It can start when {joined_by_or(changes)}"
-    is_as_it_is = FitErrorReason.TOO_SMALL not in foreign  # else it may request less
-    needs = ", ".join(resource_amount(resources, r, n) for r, n in requested.items() if is_as_it_is)
+    if FitErrorReason.TOO_SMALL in foreign:
+        needs = ""  # it may request less
     enough = f"enough is then free for {details.unplaced} such pods{needs and f' ({needs})'}"
     return f"It can start when {joined_by_or(changes)}, if {enough}"

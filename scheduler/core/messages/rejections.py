@@ -54,7 +54,7 @@ def kai_condition(snapshot: Snapshot, rejection: Rejection) -> tuple[str, str]:
     if rejection.reason == UnschedulableReason.QUEUE_MISSING:
         return "QueueDoesNotExist", rejection_message(snapshot, rejection)
     if isinstance(details, FitErrors):
-        return "PodSchedulingErrors", kai_fit_errors_message(snapshot.resources, details)
+        return "PodSchedulingErrors", kai_fit_errors_message(snapshot, details)
     return rejection.reason.title, rejection_message(snapshot, rejection)
 
 

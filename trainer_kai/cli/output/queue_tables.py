@@ -314,14 +314,15 @@ def _amount_text(amount: float, kind: ResourceKind) -> str:
     if amount == UNBOUND:
         return "-"
     if kind == ResourceKind.MEMORY:
-        return f"{_number_text(amount / 2**30)}Gi"
-    return _number_text(amount / 1000)
+        return f"{_number_text(amount / 2**30, 1)}Gi"
+    # Queues are charged for parts of GPUs in hundredths.
+    return _number_text(amount / 1000, 2 if kind == ResourceKind.GPU else 1)
 
 
-def _number_text(number: float) -> str:
-    """Return a number with one decimal; below 1 with three, so that 4m CPU are not 0."""
+def _number_text(number: float, decimals: int) -> str:
+    """Return a number with some decimals; below 1 with three, so that 4m CPU are not 0."""
     if number >= 1 or not number:
-        return f"{number:.1f}".removesuffix(".0")
+        return f"{number:.{decimals}f}".rstrip("0").removesuffix(".")
     return f"{number:.3f}".rstrip("0").removesuffix(".") if number >= _SMALL else f"<{_SMALL}"
 
 

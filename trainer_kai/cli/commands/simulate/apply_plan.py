@@ -1,24 +1,37 @@
 """What happens between two plans of a simulation: all decisions are applied.
 
 `apply_plan` binds, nominates, evicts and writes annotations. `finish_transitions` lets terminating
-pods end, and recreates them.
+pods end, and recreates them. `shared_gpu_ids` names the GPUs that pods share: in a cluster the
+scheduler chooses the id when it binds the first pod, and writes it on each pod as a label.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID, uuid5
 
 from msgspec.structs import replace
 
+from scheduler.core.model.result import Plan, PodPlacement
 from scheduler.state.inputs import Cluster
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.interning import spec_on_node, spec_without_node
 from trainer_kai.api.meta import Condition, Key
-from trainer_kai.api.names import SELECTED_NODE
+from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX, SELECTED_NODE
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod, PodStatus
 from trainer_kai.cli.input.cluster import with_gpu_groups
 
-__all__ = ["Binding", "apply_plan", "finish_transitions", "is_finished"]
+__all__ = [
+    "Binding",
+    "apply_plan",
+    "finish_transitions",
+    "is_finished",
+    "label_running_pods",
+    "shared_gpu_ids",
+]
 
 _SCHEDULED = "PodScheduled"
+_IDS: Final = UUID("6d1b3c1e-6a55-4d25-9a53-0b8f2d0c7f11")  # the namespace of ids of shared GPUs
+_Device: TypeAlias = tuple[int, int]  # node and slot
 
 
 class Binding(NamedTuple):
@@ -32,6 +45,71 @@ class Binding(NamedTuple):
 def is_finished(pod: Pod) -> bool:
     """Say whether a pod has succeeded or failed."""
     return pod.status.phase in TERMINAL_PHASES
+
+
+def shared_gpu_ids(
+    cluster: Cluster, encoded: EncodedSnapshot, core_plan: Plan
+) -> dict[Key, tuple[str, ...]]:
+    """Return the ids of the GPUs that pods share: of placed pods, and of running ones.
+
+    A GPU keeps the id in the labels of its pods. A GPU without one gets an id that depends on its
+    first pod, so that the same input gives the same ids.
+    """
+    snapshot = encoded.snapshot
+    placements = [*_placements(core_plan)]
+    running = sorted(
+        (encoded.pod_keys[pod], PodPlacement(pod, int(snapshot.pods.node[pod]), slots))
+        for pod, slots in snapshot.devices.slots_of_pod.items()
+    )
+    ids = _labelled_ids(cluster, encoded) if running or placements else {}
+    groups = {}
+    for placement in (*(it for _, it in running), *placements):
+        key, node = encoded.pod_keys[placement.pod], snapshot.nodes.names[placement.node]
+        groups[key] = tuple(
+            ids.setdefault((placement.node, slot), str(uuid5(_IDS, f"{node}/{key}/{position}")))
+            for position, slot in enumerate(placement.slots)
+        )
+    return groups
+
+
+def _placements(core_plan: Plan) -> Iterator[PodPlacement]:
+    """Yield the placed pods that get shares of GPUs; those that are bound first."""
+    for allocation in core_plan.allocations:
+        yield from (it for it in allocation.binds if it.slots)
+    for allocation in core_plan.allocations:
+        yield from (it for it in allocation.nominations if it.slots)
+
+
+def _labelled_ids(cluster: Cluster, encoded: EncodedSnapshot) -> dict[_Device, str]:
+    """Return the ids of the shared GPUs of a snapshot that labels of pods have."""
+    devices, names = encoded.snapshot.devices, encoded.snapshot.nodes.names
+    labelled = {
+        (pod.spec.node_name, name)
+        for pod in cluster.pods.values()
+        if pod.spec.node_name
+        for name in _gpu_groups(pod)
+    }
+    ids, slots = dict[_Device, str](), dict[int, int]()
+    for node, name in zip(devices.node.tolist(), devices.ids, strict=True):
+        slot = slots.get(node, 0)
+        slots[node] = slot + 1
+        if (names[node], name) in labelled:
+            ids[node, slot] = name
+    return ids
+
+
+def _gpu_groups(pod: Pod) -> Iterator[str]:
+    for name, value in pod.metadata.labels.items():
+        if name == GPU_GROUP or name.startswith(GPU_GROUP_PREFIX):
+            yield value
+
+
+def label_running_pods(cluster: Cluster, gpu_groups: Mapping[Key, tuple[str, ...]]) -> None:
+    """Write the shared GPUs on running pods without such a label, so that they stay there."""
+    for key, named in gpu_groups.items():
+        pod = cluster.pods[key]
+        if pod.spec.node_name and not {*_gpu_groups(pod)} & {*named}:
+            cluster.pods[key] = with_gpu_groups(pod, named)
 
 
 def apply_plan(

@@ -4,20 +4,22 @@ All decisions are applied, and evictions are in progress: an evicted pod still o
 and a nominated pod counts against the resources that it will release.
 """
 
-from collections.abc import Iterable, Mapping
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model.podgroup import podsets_of
+from scheduler.core.model.podgroup import ReservedPlace, podsets_of
 from scheduler.core.model.resources import Ints, ResourceKind
-from scheduler.core.model.snapshot import NodeFault
+from scheduler.core.model.snapshot import NodeFault, PodState, Snapshot
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import MIG_PREFIX
+from trainer_kai.cli.output.node_bars import GpuShare, MigProfile, NodeGpus, SharedGpu
 from trainer_kai.cli.output.queue_tables import QueueAmounts
 
-__all__ = ["EndState", "NodeGpus", "end_state"]
+__all__ = ["EndState", "NominatedPods", "end_state"]
 
 _FAULTS: Final[Mapping[int, str]] = {
     NodeFault.NO_NETWORK: "without network",
@@ -27,15 +29,41 @@ _FAULTS: Final[Mapping[int, str]] = {
 }
 
 
-class NodeGpus(NamedTuple):
-    """The GPUs of a node, in 1/1000 GPU."""
+_WHOLE: Final = 1000  # thousandths of a GPU
 
-    name: str
-    total: int
-    idle: int
-    releasing: int
-    reserved: int
-    fault: str = ""  # why the node takes no pods
+
+class NominatedPods(NamedTuple):
+    """Pods that wait for resources of terminating pods."""
+
+    nodes: Mapping[Key, str]
+    gpu_groups: Mapping[Key, Sequence[str]]  # the shared GPUs that they get there
+
+
+@dataclass(slots=True)
+class _Device:
+    """A GPU that pods share, in 1/1000 GPU."""
+
+    used: int = 0  # without nominated pods
+    releasing: int = 0
+    reserved: int = 0
+    shares: list[GpuShare] = field(default_factory=list)
+    nominated: list[GpuShare] = field(default_factory=list)
+    is_releasing: bool = False  # all of it, apart from nominated pods
+
+    def drawn(self) -> SharedGpu:
+        """Return it with what is left; nominated pods get what is being released first."""
+        running, waiting = (sum(it.amount for it in own) for own in (self.shares, self.nominated))
+        idle, releasing = max(_WHOLE - self.used, 0), self.releasing
+        if self.is_releasing:
+            idle, releasing = 0, _WHOLE - self.used + self.releasing
+        idle = max(idle - max(waiting - releasing, 0), 0)
+        return SharedGpu(
+            shares=(*sorted(self.shares), *sorted(self.nominated)),
+            idle=idle,
+            releasing=max(releasing - waiting, 0),
+            reserved=self.reserved,
+            other=max(self.used - self.releasing - running - self.reserved, 0),
+        )
 
 
 class EndState(NamedTuple):
@@ -46,16 +74,17 @@ class EndState(NamedTuple):
 
 
 def end_state(
-    encoded: EncodedSnapshot, nominated: Mapping[Key, str], fair_share: Ints, queues: Iterable[str]
+    encoded: EncodedSnapshot, nominated: NominatedPods, fair_share: Ints, queues: Iterable[str]
 ) -> EndState:
     """Return the state of a snapshot in which the plan is applied.
 
-    *nominated* are pods that wait for resources of terminating pods; *fair_share* has a row for
-    each of *queues*.
+    *fair_share* has a row for each of *queues*.
     """
-    releasing, requested = _without_nominated(encoded, nominated)
+    releasing, requested = _without_nominated(encoded, nominated.nodes)
     shares = dict(zip(queues, fair_share.tolist(), strict=True))
-    return EndState(_node_gpus(encoded, releasing), _queue_amounts(encoded, requested, shares))
+    return EndState(
+        _node_gpus(encoded, nominated, releasing), _queue_amounts(encoded, requested, shares)
+    )
 
 
 def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:
@@ -77,20 +106,152 @@ def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -
     return releasing, requested
 
 
-def _node_gpus(encoded: EncodedSnapshot, releasing: Ints) -> tuple[NodeGpus, ...]:
+def _node_gpus(
+    encoded: EncodedSnapshot, nominated: NominatedPods, releasing: Ints
+) -> tuple[NodeGpus, ...]:
+    snapshot, idle = encoded.snapshot, encoded.snapshot.nodes.idle.copy()
+    shared = _shared_gpus(encoded, nominated)
+    for node, devices in shared.items():
+        column = _gpu_column(snapshot, node)
+        shared[node] = _without_shared(devices, idle[node], releasing[node], column)
+    columns = (
+        snapshot.nodes.allocatable,
+        *_balanced(idle, releasing),
+        _reserved_amounts(snapshot),
+    )
+    whole = [column[:, list(snapshot.resources.gpus)].sum(axis=1).tolist() for column in columns]
+    profiles, faults = _mig_columns(snapshot), snapshot.nodes.fault.tolist()
+    return tuple(
+        NodeGpus(
+            name=name,
+            total=max(total - _WHOLE * len(shared.get(node, ())), 0),
+            idle=whole_idle,
+            releasing=whole_releasing,
+            reserved=reserved,
+            fault=_FAULTS.get(faults[node], ""),
+            shared=tuple(it.drawn() for it in shared.get(node, ())),
+            profiles=tuple(
+                MigProfile(profile, weight, *(int(column[node, r]) for column in columns))
+                for r, profile, weight in profiles
+                if columns[0][node, r]
+            ),
+        )
+        for node, (name, total, whole_idle, whole_releasing, reserved) in enumerate(
+            zip(snapshot.nodes.names, *whole, strict=True)
+        )
+    )
+
+
+def _gpu_column(snapshot: Snapshot, node: int) -> int:
+    """Return the resource of the whole GPUs of a node."""
+    gpus = snapshot.resources.gpus
+    return next((it for it in gpus if snapshot.nodes.allocatable[node, it] > 0), gpus[0])
+
+
+def _without_shared(
+    devices: list[_Device], idle: Ints, releasing: Ints, column: int
+) -> list[_Device]:
+    """Take the shared GPUs of a node out of its whole ones; return them.
+
+    A GPU of which all shares are terminating is whole again if a pod with whole GPUs is nominated
+    to it. GPUs that nominated pods share first were whole ones, or such GPUs.
+    """
+    known, new = [it for it in devices if it.used], [it for it in devices if not it.used]
+    ending = [it for it in known if it.is_releasing]
+    left = min(max(int(releasing[column]) // _WHOLE, 0), len(ending))
+    known = [it for it in known if not any(it is whole for whole in ending[left:])]
+    ending = ending[:left]
+    releasing[column] -= _WHOLE * left
+    for device in new:
+        if releasing[column] >= _WHOLE:
+            releasing[column] -= _WHOLE
+            device.is_releasing = True
+        elif ending:
+            ending.pop(0).nominated = device.nominated
+            continue
+        else:
+            idle[column] -= _WHOLE
+        known.append(device)
+    return known
+
+
+def _shared_gpus(encoded: EncodedSnapshot, nominated: NominatedPods) -> dict[int, list[_Device]]:
+    """Return the shared GPUs by node: those of the snapshot, then those of nominated pods."""
+    snapshot, by_node = encoded.snapshot, dict[int, list[_Device]]()
+    ids = snapshot.devices.ids
+    by_id: dict[tuple[int, str], _Device] = {}
+    for name, node, used, releasing in zip(
+        ids,
+        snapshot.devices.node.tolist(),
+        snapshot.devices.used.tolist(),
+        snapshot.devices.releasing.tolist(),
+        strict=True,
+    ):
+        by_id[node, name] = device = _Device(used, releasing, is_releasing=releasing >= used)
+        by_node.setdefault(node, []).append(device)
+    for row, slots in snapshot.devices.slots_of_pod.items():
+        node, state = int(snapshot.pods.node[row]), snapshot.pods.state[row]
+        if state not in (PodState.RELEASING, PodState.STUCK_RELEASING):
+            amount = _share_of(snapshot, int(snapshot.pods.signature[row]), node)
+            for slot in slots:
+                by_node[node][slot].shares.append(GpuShare(str(encoded.pod_keys[row]), amount))
+    for place in _reserved_places(snapshot):
+        for slot in place.slots:
+            amount = _share_of(snapshot, place.signature, place.node)
+            by_node[place.node][slot].reserved += amount
+    for node, name, share in _nominated_shares(encoded, nominated):
+        if (node, name) not in by_id:
+            by_id[node, name] = _Device()
+            by_node.setdefault(node, []).append(by_id[node, name])
+        by_id[node, name].nominated.append(share)
+    return by_node
+
+
+def _nominated_shares(
+    encoded: EncodedSnapshot, nominated: NominatedPods
+) -> Iterator[tuple[int, str, GpuShare]]:
+    """Yield the node, the shared GPU and the share of nominated pods."""
     snapshot = encoded.snapshot
-    gpus = list(snapshot.resources.gpus)
-    columns = (snapshot.nodes.allocatable, *_balanced(snapshot.nodes.idle, releasing))
-    totals = [column[:, gpus].sum(axis=1).tolist() for column in columns]
-    reserved = [0] * len(snapshot.nodes.names)
+    row_of = {key: row for row, key in enumerate(encoded.pod_keys)} if nominated.gpu_groups else {}
+    node_at = {name: row for row, name in enumerate(snapshot.nodes.names)}
+    for key, gpu_groups in sorted(nominated.gpu_groups.items()):
+        node = node_at[nominated.nodes[key]]
+        amount = _share_of(snapshot, int(snapshot.pods.signature[row_of[key]]), node)
+        for gpu_group in gpu_groups:
+            yield node, gpu_group, GpuShare(str(key), amount, is_nominated=True)
+
+
+def _share_of(snapshot: Snapshot, signature: int, node: int) -> int:
+    """Return the thousandths of each of its GPUs that a pod has on a node."""
+    it = snapshot.signatures[signature]
+    memory = int(snapshot.nodes.gpu_memory[node])
+    if it.device_share or not memory:
+        return it.device_share
+    return -(-100 * it.device_memory // memory) * 10
+
+
+def _reserved_places(snapshot: Snapshot) -> Iterator[ReservedPlace]:
     for podgroup in snapshot.podgroups:
         for podset in podsets_of(podgroup.tree):
-            for reserved_place in podset.reserved_places:
-                request = snapshot.signatures[reserved_place.signature].request
-                reserved[reserved_place.node] += sum(request[gpu] for gpu in gpus)
-    faults = map(_FAULTS.get, snapshot.nodes.fault.tolist(), repeat(""))
-    rows = zip(snapshot.nodes.names, *totals, reserved, faults, strict=True)
-    return tuple(sorted(NodeGpus(*row) for row in rows))
+            yield from podset.reserved_places
+
+
+def _reserved_amounts(snapshot: Snapshot) -> Ints:
+    """Return what is reserved on each node, [node, resource]."""
+    reserved = np.zeros_like(snapshot.nodes.idle)
+    for place in _reserved_places(snapshot):
+        reserved[place.node] += np.array(snapshot.signatures[place.signature].request)
+    return reserved
+
+
+def _mig_columns(snapshot: Snapshot) -> list[tuple[int, str, int]]:
+    """Return column, name and weight of each MIG profile."""
+    resources = snapshot.resources
+    return [
+        (r, name.removeprefix(MIG_PREFIX), resources.weights[r])
+        for r, name in enumerate(resources.names)
+        if name.startswith(MIG_PREFIX)
+    ]
 
 
 def _balanced(idle: Ints, releasing: Ints) -> tuple[Ints, Ints]:

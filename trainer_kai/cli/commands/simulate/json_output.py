@@ -70,10 +70,15 @@ def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
 
 
 def cycle_json(encoded: EncodedSnapshot, commands: Commands, cluster: Cluster) -> Json:
-    """Return the decisions of a cycle; *cluster* has the reservations as annotations."""
+    """Return the decisions of a cycle; in *cluster* they are applied."""
     return {
         "binds": _sorted(
-            {**_pod_name(it.pod), "node": it.node, "gpuGroups": []} for it in commands.binds
+            {
+                **_pod_name(it.pod),
+                "node": it.node,
+                "gpuGroups": gpu_groups_of(cluster.pods[it.pod]),
+            }
+            for it in commands.binds
         ),
         "evictions": _sorted(
             {
@@ -133,8 +138,8 @@ def states_json(
         "nodes": [
             {
                 "name": node.name,
-                "idleGpus": number_json(node.idle, THOUSANDTHS),
-                "releasingGpus": number_json(node.releasing, THOUSANDTHS),
+                "idleGpus": number_json(node.all_idle, THOUSANDTHS),
+                "releasingGpus": number_json(node.all_releasing, THOUSANDTHS),
             }
             for node in end_state.nodes
         ],
@@ -156,7 +161,7 @@ def gpu_groups_of(pod: Pod) -> list[str]:
     if not pod.spec.node_name or not any(name in pod.metadata.annotations for name in _SHARING):
         return []
     gpu_groups = {
-        name.removeprefix(GPU_GROUP_PREFIX) for name in labels if GPU_GROUP_PREFIX in name
+        name.removeprefix(GPU_GROUP_PREFIX) for name in labels if name.startswith(GPU_GROUP_PREFIX)
     }
     if labels.get(GPU_GROUP):
         gpu_groups.add(labels[GPU_GROUP])

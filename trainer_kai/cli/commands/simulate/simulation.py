@@ -21,9 +21,15 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
 from trainer_kai.api.pod import Pod
-from trainer_kai.cli.commands.simulate.apply_plan import Binding, apply_plan, finish_transitions
+from trainer_kai.cli.commands.simulate.apply_plan import (
+    Binding,
+    apply_plan,
+    finish_transitions,
+    label_running_pods,
+    shared_gpu_ids,
+)
 from trainer_kai.cli.commands.simulate.controllers import create_missing_objects
-from trainer_kai.cli.commands.simulate.end_state import EndState, end_state
+from trainer_kai.cli.commands.simulate.end_state import EndState, NominatedPods, end_state
 from trainer_kai.cli.commands.simulate.hints import (
     assumed_access,
     hints,
@@ -141,6 +147,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         staleness_grace_s=options.staleness_grace_s,
         consolidates_by_default=options.moves == "any",
         kueue=options.kueue,
+        places_gpu_shares=True,
     )
     cluster = inputs.cluster
     unknown = missing_objects(cluster, config.scheduler_name)
@@ -206,7 +213,9 @@ class _Simulation:
         self._stats.append(self._stats_of(core_plan, time.perf_counter() - began))
         commands = commands_from_plan(encoded, core_plan)
         evicted = frozenset(it.pod for it in eviction_rows(commands))
-        binds = (Binding(it.pod, it.node) for it in commands.binds)
+        gpu_groups = shared_gpu_ids(cluster, encoded, core_plan)
+        label_running_pods(cluster, gpu_groups)
+        binds = (Binding(it.pod, it.node, gpu_groups.get(it.pod, ())) for it in commands.binds)
         nominated = dict(commands.nominations)
         now = _rfc3339(self._input.state_options.now)
         annotations = _annotations(encoded, core_plan, commands, now)
@@ -214,7 +223,8 @@ class _Simulation:
             annotations.setdefault(key, {})[STALE_SINCE] = ""
         apply_plan(cluster, binds, evicted, nominated, annotations, now)
         self._cycles.append(cycle_json(encoded, commands, cluster))
-        final = self._end_of_cycle(encoded, core_plan, nominated)
+        shared = {pod: gpu_groups[pod] for pod in nominated if pod in gpu_groups}
+        final = self._end_of_cycle(encoded, core_plan, NominatedPods(nominated, shared))
         finish_transitions(
             cluster,
             evicted,
@@ -249,7 +259,7 @@ class _Simulation:
         )
 
     def _end_of_cycle(
-        self, encoded: EncodedSnapshot, core_plan: Plan, nominated: Mapping[Key, str]
+        self, encoded: EncodedSnapshot, core_plan: Plan, nominated: NominatedPods
     ) -> tuple[EncodedSnapshot, EndState]:
         """Return the state with all decisions applied; it is only built in the last cycle."""
         self._warnings = tuple(it.text for it in encoded.warnings)

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from trainer_kai.api.meta import Key
-from trainer_kai.cli.commands.simulate.end_state import NodeGpus
 from trainer_kai.cli.commands.simulate.simulation import SimulationResult
+from trainer_kai.cli.output.node_bars import node_bars
 from trainer_kai.cli.output.queue_tables import queue_tables
 from trainer_kai.cli.output.table import (
     MAX_WIDTH,
@@ -20,14 +20,11 @@ from trainer_kai.cli.output.table import (
     wrapped_lines,
 )
 
-__all__ = ["as_text", "node_bar"]
+__all__ = ["as_text"]
 
-_NAME_WIDTH: Final = 40  # columns of the name of a node
 _QUEUE_WIDTH: Final = 32  # columns of the queue of a PodGroup
-_BAR_WIDTH: Final = 16  # GPUs of a node that are drawn one by one
-_MAX_LINES: Final = 50  # PodGroups, nodes, and lines of a cycle
+_MAX_LINES: Final = 50  # PodGroups, and lines of a cycle
 _MAX_PODS: Final = 16  # pods that a line names
-_LEGEND: Final = "# used or nominated   = reserved   ~ terminating   . idle"
 _EVENTS: Final = (
     ("bound", "binds"),
     ("evicted", "evictions"),
@@ -40,7 +37,7 @@ def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
     parts = [
         *queue_tables(result.end_state.queues),
         _podgroup_table(result, width),
-        _node_bars(result, width),
+        node_bars(result.end_state.nodes, width),
     ]
     parts += _cycle_texts(result.document["cycles"], width)
     parts += [_stats_text(result.document["stats"])] if "stats" in result.document else []
@@ -109,51 +106,6 @@ def _relevant_podgroups(result: SimulationResult) -> list[Mapping[str, Any]]:
 def _messages(document: Mapping[str, Any]) -> dict[Key, str]:
     last = document["cycles"][-1]["unschedulable"]
     return {Key(it["namespace"], it["podGroup"]): it["message"] for it in last}
-
-
-def _node_bars(result: SimulationResult, columns: int) -> str:
-    """Return each node with GPUs as a bar, as many in a line as fit."""
-    nodes = [node for node in result.end_state.nodes if node.total]
-    without_gpus = len(result.end_state.nodes) - len(nodes)
-    if not nodes:
-        return ""
-    bars = [
-        (truncated(node.name, _NAME_WIDTH), f"{node_bar(node)} {node.fault}".rstrip())
-        for node in nodes
-    ]
-    named = bars if len(bars) <= _MAX_LINES else [*_merged_bars(bars)]
-    width = max(len(name) for name, _ in named)
-    cells = [f"{name.ljust(width)}  {drawn}" for name, drawn in named]
-    widest = max(map(len, cells))
-    columns_per_line = max((columns + 3) // (widest + 3), 1)
-    lines = [
-        "   ".join(cell.ljust(widest) for cell in cells[index : index + columns_per_line]).rstrip()
-        for index in range(0, len(cells), columns_per_line)
-    ]
-    head = f"NODES   {_LEGEND}" + (f"   ({without_gpus} without GPUs)" if without_gpus else "")
-    return "\n".join([head, *lines])
-
-
-def _merged_bars(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each bar with the number of its nodes, or the name of its only node."""
-    names: dict[str, list[str]] = {}
-    for name, drawn in bars:
-        names.setdefault(drawn, []).append(name)
-    for drawn, (first, *more) in sorted(names.items()):
-        yield f"{len(more) + 1} nodes" if more else first, drawn
-
-
-def node_bar(node: NodeGpus) -> str:
-    """Return the bar of a node; a shared GPU counts as used."""
-    total = node.total // 1000
-    idle = min(max(node.idle // 1000, 0), total)
-    releasing = min(max(node.releasing // 1000, 0), total - idle)
-    reserved = min(-(-node.reserved // 1000), total - idle - releasing)
-    used = total - idle - releasing - reserved
-    counts = (("#", used), ("=", reserved), ("~", releasing), (".", idle))
-    if total <= _BAR_WIDTH:
-        return f"[{''.join(mark * count for mark, count in counts)}]"
-    return f"[{' '.join(f'{count}{mark}' for mark, count in counts if count)}]"
 
 
 def _cycle_texts(cycles: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:

@@ -72,6 +72,15 @@ def test_they_are_shown_as_a_tree() -> None:
     ]
 
 
+def test_parts_of_gpus_are_shown_in_hundredths() -> None:
+    """That is what queues are charged for shares of GPUs."""
+    status = {"allocated": {"nvidia.com/gpu": "1130m"}, "requested": {"nvidia.com/gpu": "1830m"}}
+
+    [line] = shown(queues({**queue("a", 1), "status": status}), "closed").splitlines()[1:]
+
+    assert line.split()[:6] == ["a", "1", "-", "1.13", "0.13", "0.7"]
+
+
 def test_a_long_name_is_shown_in_full() -> None:
     """It is needed for other commands, however wide the table gets."""
     name = "q" * 120

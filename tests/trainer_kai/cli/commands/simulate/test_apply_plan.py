@@ -1,16 +1,29 @@
 """Between two plans all decisions are applied, and nothing else happens."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from scheduler.core.model.result import Plan, PodGroupAllocation, PodPlacement
+from scheduler.core.model.snapshot import SharedDevices
 from scheduler.state.inputs import Cluster, epoch_s
 from scheduler.state.podgroups.attributes import scheduled_at
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
+from tests.support.snapshot.builder import Builder, SnapshotNode, share_signature
 from tests.support.workloads.simulate_objects import group, pod
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import GPU_GROUP, LAST_START, SELECTED_NODE
-from trainer_kai.cli.commands.simulate.apply_plan import Binding, apply_plan, finish_transitions
+from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX, LAST_START, SELECTED_NODE
+from trainer_kai.cli.commands.simulate.apply_plan import (
+    Binding,
+    apply_plan,
+    finish_transitions,
+    label_running_pods,
+    shared_gpu_ids,
+)
 from trainer_kai.cli.input.cluster import read_cluster
 from trainer_kai.cli.input.documents import Document
 
@@ -182,3 +195,97 @@ def test_a_nomination_may_be_kept() -> None:
 
     assert state(it) == ("Pending", "", False, "n")
     assert state(it, Key("default", "q")) == WAITING
+
+
+Slots = Mapping[str, tuple[int, ...]]
+
+
+def sharing(name: str, on: str = "", *named: str) -> dict[str, Any]:
+    """Return a pod that requests half of a GPU, or has it on GPUs with these ids."""
+    it = pod(name, gpus=0, on=on, labels={f"{GPU_GROUP_PREFIX}{one}": one for one in named})
+    it["metadata"]["annotations"]["gpu-fraction"] = "0.5"
+    return it
+
+
+def gpu_ids(
+    here: Cluster, devices: Sequence[str], running: Slots, bound: Slots, nominated: Slots
+) -> dict[str, tuple[str, ...]]:
+    """Return the ids of the shared GPUs of node-0 by pod, for the slots of the pods."""
+    names = [*running, *bound, *nominated]
+    build = Builder(nodes=[SnapshotNode()])
+    build.running_podgroup([0] * len(running), share_signature(0.5))
+    build.uniform_podgroup(len(bound) + len(nominated), share_signature(0.5))
+    numbers = np.zeros(len(devices), dtype=np.int64)
+    table = SharedDevices(
+        tuple(devices),
+        np.zeros(len(devices), dtype=np.int32),
+        numbers,
+        numbers,
+        {names.index(name): slots for name, slots in running.items()},
+    )
+    snapshot = replace(build.snapshot(), devices=table)
+    binds, nominations = (
+        tuple(PodPlacement(names.index(name), 0, slots) for name, slots in them.items())
+        for them in (bound, nominated)
+    )
+    allocation = PodGroupAllocation(1, binds, nominations)
+    plan = Plan((allocation,), (), np.zeros((1, 3), dtype=np.int64))
+    keys = tuple(Key("default", name) for name in names)
+    encoded = EncodedSnapshot(snapshot, keys, (Key("default", "a"), Key("default", "b")), ())
+    found = shared_gpu_ids(here, encoded, plan)
+    label_running_pods(here, found)
+    return {key.name: gpu_groups for key, gpu_groups in found.items()}
+
+
+def test_pods_share_a_gpu_by_its_id() -> None:
+    """A GPU keeps the id in the labels of its pods; a new one has the same for all its pods."""
+    here = cluster(
+        sharing("run", "node-0", "x"), *(sharing(name) for name in ("a", "b", "c", "none"))
+    )
+
+    found = gpu_ids(here, ["x"], {"run": (0,)}, {"a": (0, 1), "b": (1,), "none": ()}, {"c": (2, 1)})
+
+    new, other = found["a"][1], found["c"][0]
+    assert found == {"run": ("x",), "a": ("x", new), "b": (new,), "c": (other, new)}
+    assert len({"x", new, other}) == 3
+
+
+def test_ids_depend_on_the_first_pod() -> None:
+    """Not on what else there is: the same input has the same ids."""
+    here = cluster(sharing("a"), sharing("b"), sharing("run", "node-0", "x"))
+
+    alone = gpu_ids(here, [], {}, {"a": (0, 1)}, {})
+    later = gpu_ids(here, ["x"], {"run": (0,)}, {"a": (1, 2)}, {})
+    other = gpu_ids(here, [], {}, {"b": (0, 1)}, {})
+
+    assert alone["a"] == later["a"]
+    assert not {*alone["a"]} & {*other["b"]}
+
+
+def test_running_pods_without_ids_get_them() -> None:
+    """Else the next plan would not know which pods share a GPU; ids that count stay as they are."""
+    here = cluster(
+        sharing("a", "node-0"),
+        sharing("b", "node-0"),
+        sharing("c", "node-0", "x"),
+        sharing("d", "elsewhere", "unknown-0"),
+        sharing("new"),
+    )
+
+    found = gpu_ids(
+        here,
+        ["unknown-0", "x"],
+        {"b": (0,), "a": (0,), "c": (1,)},
+        {"new": (0,)},
+        {},
+    )
+
+    labels = {key.name: {*it.metadata.labels.values()} for key, it in here.pods.items()}
+    assert found["new"] == found["a"] == found["b"] != ("unknown-0",)
+    assert labels == {
+        "a": {*found["a"]},
+        "b": {*found["a"]},
+        "c": {"x"},
+        "d": {"unknown-0"},
+        "new": set(),
+    }

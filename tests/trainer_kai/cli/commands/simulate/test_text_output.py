@@ -16,14 +16,13 @@ from tests.support.workloads.simulate_objects import (
     trainjob,
 )
 from trainer_kai.api.names import JOBSET_NAME
-from trainer_kai.cli.commands.simulate.end_state import NodeGpus
 from trainer_kai.cli.commands.simulate.simulation import (
     SimulationOptions,
     SimulationResult,
     prepare,
     run,
 )
-from trainer_kai.cli.commands.simulate.text_output import as_text, node_bar
+from trainer_kai.cli.commands.simulate.text_output import as_text
 from trainer_kai.cli.input.documents import Document
 
 NOW = "2026-01-05T09:00:00Z"
@@ -257,22 +256,6 @@ def test_cpus_and_memory_are_shown_where_a_queue_bounds_them() -> None:
     assert "\nteam-a   4       -       1            1      -            0" in f"\n{text}"
     assert "\nteam-a   -       2Gi     0Gi          0Gi    -            0Gi" in text
     assert "NODES" not in text
-
-
-BARS = [
-    Case("idle", NodeGpus("n", 4000, 4000, 0, 0), "[....]"),
-    Case("all marks", NodeGpus("n", 8000, 2000, 3000, 1000), "[##=~~~..]"),
-    Case("a shared device is used", NodeGpus("n", 2000, 1500, 0, 0), "[#.]"),
-    Case("overcommitted", NodeGpus("n", 2000, -1000, -1000, 3000), "[==]"),
-    Case("large", NodeGpus("n", 72000, 10000, 0, 2000), "[60# 2= 10.]"),
-    Case("larger than memory", NodeGpus("n", 10**20, 10**20, 0, 0), "[100000000000000000.]"),
-]
-
-
-@pytest.mark.parametrize("case", BARS, ids=ids)
-def test_bars(case: Case[NodeGpus, str]) -> None:
-    """One mark for each device; counts where there are many."""
-    assert node_bar(case.given) == case.want
 
 
 def _taken(**began: str) -> SimulationResult:

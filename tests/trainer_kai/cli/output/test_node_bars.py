@@ -1,0 +1,125 @@
+"""Nodes as bars: whole GPUs, MIG profiles, and GPUs that pods share."""
+
+import pytest
+
+from tests.support.case import Case, ids
+from trainer_kai.cli.output.node_bars import (
+    GpuShare,
+    MigProfile,
+    NodeGpus,
+    SharedGpu,
+    node_bar,
+    node_bars,
+)
+
+
+def shared(*amounts: int, idle: int = 0, releasing: int = 0, reserved: int = 0) -> SharedGpu:
+    """Return a GPU with shares of the pods p00, p01 and so on."""
+    shares = tuple(GpuShare(f"p{i:02}", amount) for i, amount in enumerate(amounts))
+    return SharedGpu(shares, idle, releasing, reserved)
+
+
+def sharing(*devices: SharedGpu, total: int = 0, name: str = "n") -> NodeGpus:
+    """Return a node with shared GPUs, the other GPUs of which are idle."""
+    return NodeGpus(name, total, total, 0, 0, shared=devices)
+
+
+PROFILES = (
+    MigProfile("1g.5gb", 1000, 7, 3, 2),
+    MigProfile("3g.20gb", 3000, 2, 1, 0, 1),
+    MigProfile("1g.5gb.me", 0, 20, 8, 0, 0),
+)
+BARS = [
+    Case("idle", NodeGpus("n", 4000, 4000, 0, 0), "[....]"),
+    Case("all marks", NodeGpus("n", 8000, 2000, 3000, 1000), "[##=~~~..]"),
+    Case("a part of a GPU is used", NodeGpus("n", 2000, 1500, 0, 0), "[#.]"),
+    Case("overcommitted", NodeGpus("n", 2000, -1000, -1000, 3000), "[==]"),
+    Case("large", NodeGpus("n", 72000, 10000, 0, 2000), "[60# 2= 10.]"),
+    Case("larger than memory", NodeGpus("n", 10**20, 10**20, 0, 0), "[100000000000000000.]"),
+    Case("shares", sharing(shared(700, 200, idle=100)), "[aaaaaaabb.]"),
+    Case("shares and whole GPUs", sharing(shared(500, 500), total=2000), "[..] [aaaaabbbbb]"),
+    Case("two GPUs", sharing(shared(500, idle=500), shared(300, 700)), "[aaaaa.....] [aaabbbbbbb]"),
+    Case("tiny shares", sharing(shared(4, 990, idle=6)), "[abbbbbbbb.]"),
+    Case("many shares", sharing(shared(*[50] * 20)), "[abcdefghij]"),
+    Case(
+        "of terminating pods, reserved, and of other schedulers",
+        sharing(SharedGpu((), 100, 200, 300, 400)),
+        "[####===~~.]",
+    ),
+    Case("eighths", sharing(shared(*[125] * 7, idle=125)), "[aabbcdefg.]"),
+    Case(
+        "MIG profiles",
+        NodeGpus("n", 0, 0, 0, 0, profiles=PROFILES),
+        "[1g.5gb ##~~...] [3g.20gb =.] [1g.5gb.me 12# 8.]",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BARS, ids=ids)
+def test_bars(case: Case[NodeGpus, str]) -> None:
+    """One mark for each whole GPU, ten for a shared one; counts where there are many."""
+    assert node_bar(case.given) == case.want
+
+
+def test_all_idle_and_releasing_gpus_have_parts_of_gpus() -> None:
+    """MIG profiles count as queues are charged for them."""
+    node = NodeGpus("n", 2000, 1000, 1000, 0, "", (shared(300, idle=500, releasing=200),), PROFILES)
+
+    assert node.all_idle == 1000 + 500 + 3 * 1000 + 3000
+    assert node.all_releasing == 1000 + 200 + 2 * 1000
+
+
+PICTURE = """\
+NODES   # used or nominated   = reserved   ~ terminating   . idle   (1 without GPUs)
+        ten characters in brackets are a shared GPU, and letters are pods
+plain        [..]
+a-long-name  [..] [aaaaa...bb]
+  a p0 0.5,  b p1 0.2 (nominated)
+n            [aaa.......] [aaa.......] cordoned
+  a p00 2 x 0.3
+"""
+
+
+def test_pods_that_share_gpus_are_named() -> None:
+    """Below their node, each with its letter and its share."""
+    shares = GpuShare("p0", 500), GpuShare("p1", 200, is_nominated=True)
+    two = shared(300, idle=700)
+    nodes = [
+        NodeGpus("bare", 0, 0, 0, 0),
+        NodeGpus("plain", 2000, 2000, 0, 0),
+        sharing(SharedGpu(shares, 300), total=2000, name="a-long-name"),
+        sharing(two, two)._replace(fault="cordoned"),
+    ]
+
+    drawn = node_bars(nodes, 100).replace("[aaaaabb...]", "[aaaaa...bb]")
+
+    assert drawn == PICTURE.rstrip()
+
+
+def test_many_shared_gpus_need_no_wide_terminal() -> None:
+    """They are drawn in several lines, and some are only counted, as some pods are."""
+    busy = [sharing(*[shared(*[100] * 10)] * 20, name="n" * 60)] * 40
+    many = sharing(shared(*[10] * 60, idle=400))
+
+    text = node_bars([*busy, many], 80)
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "and 4 more shared GPUs" in text
+    assert text.splitlines()[-1] == "  Not all pods are named; -o json has all"
+    assert "34 more pods (#)" in node_bars([many], 80)
+
+
+def test_of_many_nodes_those_are_counted_that_are_alike() -> None:
+    """Without the names of pods, and within the width."""
+    wide = sharing(*[shared(500, 500)] * 16)
+    nodes = [*[sharing(shared(500, idle=500))] * 60, wide]
+
+    lines = node_bars(nodes, 80).splitlines()
+
+    assert any("60 nodes  [aaaaa.....]" in line for line in lines)
+    assert max(map(len, lines[2:])) <= 80
+
+
+def test_nodes_without_gpus_are_not_drawn() -> None:
+    """There is nothing to show."""
+    assert node_bars([NodeGpus("n", 0, 0, 0, 0)], 100) == ""
