@@ -1,6 +1,7 @@
 """Which of the possible victims come first, as the configuration says (rule 33a)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def lent(*sizes: int, reclaimers: int, nodes: int = 1, **moments: tuple[int, ...
     """
     builder = Builder([SnapshotNode()] * nodes, [SnapshotQueue("a"), SnapshotQueue("b", quota=8)])
     for i, size in enumerate(sizes):
-        more = {name: values[i] for name, values in moments.items()}
+        more: dict[str, Any] = {name: values[i] for name, values in moments.items()}
         builder.running_podgroup([sum(sizes[:i]) // 8], signature(gpu=size), queue="a", **more)
     builder.uniform_podgroup(1, signature(gpu=reclaimers), queue="b")
     return builder

@@ -267,7 +267,10 @@ def test_why_no_podgroup_is_relocated(case: Case[ConsolidationCase, str]) -> Non
         [SnapshotQueue("a", quota=10), SnapshotQueue("b", quota=6)],
     )
     for node in (0, 1):  # there is no room for it on the other one
-        more = {"may_relocate": one.may_relocate, "is_preemptible": one.is_evictable}
+        more: dict[str, Any] = {
+            "may_relocate": one.may_relocate,
+            "is_preemptible": one.is_evictable,
+        }
         builder.running_podgroup([node], signature(gpu=5), queue="a", **more)
     builder.uniform_podgroup(
         1, signature(gpu=6), queue="b", is_preemptible=not one.is_preemptor_fixed
