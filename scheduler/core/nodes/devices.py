@@ -66,11 +66,17 @@ class DeviceShares:
             self.later.setdefault(node, []).append(used - releasing)
         self.column: Final[list[int]] = gpu_columns(snapshot).tolist()  # [node] of whole GPUs
         self._known: Final = {node: len(slots) for node, slots in self.now.items()}
+        # The same as arrays, [later or now, node, slot], from when they are first needed.
+        self._used: Ints | None = None
         self._pods: Final = snapshot.resources.pods
         self._spreads: Final = spreads
-        # By signature: a share, or [node] shares.
+        # Nodes with equal memory of a GPU are of one kind; nodes have few, signatures may be many.
+        memories, kinds = np.unique(snapshot.nodes.gpu_memory, return_inverse=True)
+        self._kinds: Final[Ints] = kinds.astype(np.int64)
+        self._kind: Final[list[int]] = kinds.tolist()
+        # By signature: a share, or shares by kind.
         self._shares: Final = [
-            share_on_nodes(snapshot, it).tolist()
+            tuple(_shares_of_memory(memories, it.device_memory).tolist())
             if it.device_memory and not it.device_share
             else it.device_share
             for it in snapshot.signatures
@@ -81,7 +87,7 @@ class DeviceShares:
     def share(self, signature: int, node: int) -> int:
         """Return the thousandths of each GPU that a pod requests on a node."""
         share = self._shares[signature]
-        return share if isinstance(share, int) else share[node]
+        return share if isinstance(share, int) else share[self._kind[node]]
 
     def used_later(self, node: int) -> Sequence[int]:
         """Return what is used of the shared GPUs of a node once terminating pods are gone."""
@@ -103,6 +109,8 @@ class DeviceShares:
                     used.extend([0] * (slot + 1 - len(used)))
                 before = used[slot]
                 after = used[slot] = before + amount
+                if self._used is not None:
+                    self._write(is_now, node, slot, after)
                 if (before > 0) != (after > 0):
                     yield is_now, 1 if after > 0 else -1, slot >= self._known.get(node, 0)
 
@@ -166,12 +174,32 @@ class DeviceShares:
         has_gpu = column != NONE
         whole, whole_now = _whole_gpus(free, idle, nodes, np.where(has_gpu, column, 0), self._pods)
         whole, whole_now = np.where(has_gpu, whole, 0), np.where(has_gpu, whole_now, 0)
-        shared, shared_now = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
-        for node in self.later:
-            shared[node], shared_now[node] = self._shared(node, self.share(signature, node))
-        is_too_large = np.array(self._shares[signature], dtype=np.int64) > WHOLE_GPU
-        whole, whole_now = (np.where(is_too_large, 0, it) for it in (whole, whole_now))
+        shares = self._shares[signature]
+        share = np.array(shares)[self._kinds] if isinstance(shares, tuple) else np.array([shares])
+        later, now = self._tables()
+        most = (WHOLE_GPU - share)[:, None]
+        is_room = has_gpu[:, None] & (later > 0) & (later <= most)
+        shared = np.count_nonzero(is_room, axis=1)
+        shared_now = np.count_nonzero(is_room & (now > 0) & (now <= most), axis=1)
+        whole, whole_now = (np.where(share > WHOLE_GPU, 0, it) for it in (whole, whole_now))
         return shared + whole >= needed, shared_now + whole_now >= needed, shared_now > 0
+
+    def _tables(self) -> Ints:
+        """Return what is used later and now, [node, slot]."""
+        if self._used is None:
+            both = self.later, self.now
+            width = max([len(slots) for by_node in both for slots in by_node.values()], default=1)
+            self._used = np.zeros((2, len(self.column), width), dtype=np.int64)
+            for table, by_node in zip(self._used, both, strict=True):
+                for node, slots in by_node.items():
+                    table[node, : len(slots)] = slots
+        return self._used
+
+    def _write(self, is_now: bool, node: int, slot: int, amount: int) -> None:
+        assert self._used is not None
+        if slot >= self._used.shape[2]:
+            self._used = np.pad(self._used, ((0, 0), (0, 0), (0, slot)))
+        self._used[int(is_now), node, slot] = amount
 
     def charge_difference(self, pods: Iterable[PlacedPods]) -> int:
         """Return how much more queues are charged for pods on their nodes than on any node."""
@@ -247,7 +275,12 @@ def share_on_nodes(snapshot: Snapshot, signature: SchedulingSignature) -> Ints:
     memory = snapshot.nodes.gpu_memory
     if signature.device_share or not signature.device_memory:
         return np.full(len(memory), signature.device_share, dtype=np.int64)
-    share: Ints = -(-100 * signature.device_memory // np.maximum(memory, 1)) * 10
+    return _shares_of_memory(memory, signature.device_memory)
+
+
+def _shares_of_memory(memory: Ints, requested: int) -> Ints:
+    """Return the thousandths of GPUs with so much memory that a request for memory is."""
+    share: Ints = -(-100 * requested // np.maximum(memory, 1)) * 10
     return np.where(memory > 0, np.minimum(share, 2 * WHOLE_GPU), 2 * WHOLE_GPU)
 
 

@@ -26,6 +26,7 @@ SubsetOf: TypeAlias = Callable[[int], NodeSubset]
 
 
 _MAX_RANKINGS: Final = 512  # each is as large as there are nodes
+_NO_SLOTS: Final[Slots] = ()
 
 
 class PlacementFailure(NamedTuple):
@@ -171,15 +172,17 @@ class Placer:
                 if podset_tasks.podset.reserved_places
                 else ()
             )
+            ranking, last = None, NONE
             for j, pod in enumerate(podset_tasks.pods):
                 signature = self._signature_of[pod]
-                ranking = self.ranking(signature, subset_of(signature))
+                if ranking is None or signature != last:
+                    ranking, last = self.ranking(signature, subset_of(signature)), signature
                 node = self._node_for(
                     ranking, reserved_places[j] if j < len(reserved_places) else None
                 )
                 if node == NONE:
                     return failed(signature)
-                placements.append(self._allocate(_PlacedPods(i, pod, node, signature)))
+                placements.append(self._allocate(i, pod, node, signature))
             if podset_tasks.expected:
                 expected = podset_tasks.podset.expected_signature
                 ranking = self.ranking(expected, subset_of(expected))
@@ -187,16 +190,18 @@ class Placer:
                     return failed(expected)
         return placements
 
-    def _allocate(self, pods: _PlacedPods) -> _PlacedPods:
-        """Add pods to the statement; return whether they fit into what is idle, and their slots."""
-        statement, (_, _, node, signature, _, count, slots) = self.statement, pods
-        on_idle = statement.fits_idle(node, signature)
+    def _allocate(
+        self, tasks_index: int, pod: int, node: int, signature: int, count: int = 1
+    ) -> _PlacedPods:
+        """Add pods to the statement; return them, with slots, and whether they fit into idle."""
+        statement = self.statement
+        on_idle, slots = statement.fits_idle(node, signature), _NO_SLOTS
         if statement.devices.devices_of[signature]:
             choice = statement.choose_devices(node, signature)
             assert choice is not None  # the node was ranked as one that fits
             on_idle, slots = on_idle and choice.on_idle, choice.slots
         statement.allocate(node, signature, on_idle=on_idle, count=count, slots=slots)
-        return pods._replace(on_idle=on_idle, slots=slots)
+        return _PlacedPods(tasks_index, pod, node, signature, on_idle, count, slots)
 
     def _place_expected(
         self,
@@ -212,8 +217,7 @@ class Placer:
             if node == NONE:
                 return False
             count = ranking.pods_in_a_row(node, left)
-            pods = _PlacedPods(number, NONE, node, signature, pod_count=count)
-            placements.append(self._allocate(pods))
+            placements.append(self._allocate(number, NONE, node, signature, count))
             left -= count
         return True
 

@@ -92,7 +92,7 @@ class Statement:
         self, node: int, signature: int, *, on_idle: bool, count: int = 1, slots: Slots = ()
     ) -> None:
         """Add pods to a node; one with shares of GPUs gets those of some slots."""
-        self._write(StatementEntry(node, signature, count, on_idle, slots=slots))
+        self._write(StatementEntry(node, signature, count, on_idle, False, slots))  # noqa: FBT003
 
     def deallocate(self, node: int, signature: int, slots: Slots = ()) -> None:
         """Remove a pod from a node; its resources are idle."""
