@@ -68,6 +68,7 @@ _RESERVATION_POD = pod(
     labels={"app": "kai-resource-reservation", "runai-gpu-group": "x"},
     meta={"namespace": "kai-resource-reservation"},
     schedulerName="x",
+    serviceAccountName="kai-resource-reservation",
 )
 
 
