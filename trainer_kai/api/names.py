@@ -50,6 +50,8 @@ KAI_PREFIX: Final = "kai.scheduler/"
 GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label per shared GPU
 APP: Final = "app"  # together with one of the two labels below: a pod that works for the scheduler
 RESERVATION_APP: Final = "kai-resource-reservation"
+RESERVATION_NAMESPACE: Final = "kai-resource-reservation"
+RESERVATION_ACCOUNT: Final = "kai-resource-reservation"  # the service account of such pods
 SCALING_APP: Final = "scaling-pod"
 SCALING_NAMESPACE: Final = "kai-scale-adjust"
 
@@ -138,6 +140,8 @@ NOT_READY: Final = "node.kubernetes.io/not-ready"  # taint
 NODE_PREFIX: Final = "node.kubernetes.io/"  # the prefix of taints for the condition of a node
 CLOUD_NODE_PREFIX: Final = "node.cloudprovider.kubernetes.io/"  # likewise
 GPU_MEMORY_MIB: Final = "nvidia.com/gpu.memory"
+MIG_ENABLED: Final = "node-role.kubernetes.io/mig-enabled"
+MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 
 # Resources.
 CPU: Final = "cpu"

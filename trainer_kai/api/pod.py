@@ -71,6 +71,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
     host_network: bool = False
     affinity: Affinity | None = None
     scheduler_name: str = ""
+    service_account_name: str = ""
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: str = ""
     priority: int | None = None

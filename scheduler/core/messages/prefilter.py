@@ -98,6 +98,16 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "Queue {0} has the parent queue {1}, which does not exist. It can start when the "
             "parent queue is created, or when spec.parentQueue of queue {0} is corrected"
         ),
+        # annotation, and what is wrong
+        PreFilterCause.INVALID_GPU_SHARE: (
+            "The annotation {0} of {pod} is invalid: {1}. It can start when the annotation is "
+            "corrected"
+        ),
+        # annotation
+        PreFilterCause.LEGACY_MIG: (
+            "The annotation {0} of {pod} requests MIG profiles by annotation, which is not "
+            "supported. It can start when it requests them as resources"
+        ),
         # annotation
         PreFilterCause.SHARED_GPU: (
             "The annotation {0} of {pod} requests a part of a GPU, which is not supported yet. It "

@@ -83,6 +83,7 @@ class PreFilterCause(Enum):
     QUEUE_NOT_NAMED = UnschedulableReason.MISCONFIGURED, 13
     QUEUE_HAS_CHILDREN = UnschedulableReason.MISCONFIGURED, 14
     QUEUE_CYCLE = UnschedulableReason.MISCONFIGURED, 15
+    INVALID_GPU_SHARE = UnschedulableReason.MISCONFIGURED, 16
     QUEUE_CLOSED = UnschedulableReason.FORBIDDEN_QUEUE, 1
     QUEUE_ACCESS_PENDING = UnschedulableReason.FORBIDDEN_QUEUE, 2
     QUEUE_ACCESS_UNKNOWN = UnschedulableReason.FORBIDDEN_QUEUE, 3
@@ -94,6 +95,7 @@ class PreFilterCause(Enum):
     VOLUME_CLAIM_NOT_CREATED = UnschedulableReason.NO_NODE_MATCHES, 3
     VOLUME_CLAIM_UNBOUND = UnschedulableReason.NO_NODE_MATCHES, 4
     NO_VOLUME_LEFT = UnschedulableReason.NO_NODE_MATCHES, 5
+    LEGACY_MIG = UnschedulableReason.NO_NODE_MATCHES, 6
     REQUIRED_TOPOLOGY = UnschedulableReason.TOPOLOGY_UNFIT, 1
 
     def __init__(self, reason: UnschedulableReason, _number: int) -> None:

@@ -16,11 +16,20 @@ from scheduler.core.model.resources import (
     ResourceColumns,
     ResourceKind,
 )
-from scheduler.core.model.snapshot import NodeFault
+from scheduler.core.model.snapshot import GpuMode, NodeFault
 from scheduler.state.inputs import ObjectWarning
 from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX, PODS, UNSCHEDULABLE
+from trainer_kai.api.names import (
+    CPU,
+    GPU_MEMORY_MIB,
+    MEMORY,
+    MIG_ENABLED,
+    MIG_PREFIX,
+    MIG_STRATEGY,
+    PODS,
+    UNSCHEDULABLE,
+)
 from trainer_kai.api.node import Node, Taint
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
 from trainer_kai.policy.pods.requests import ResourceAmounts
@@ -33,12 +42,19 @@ __all__ = [
     "ResourceEncoder",
     "Taints",
     "UnknownResources",
+    "gpu_memory_mib",
+    "gpu_mode",
     "node_fault",
 ]
 
 _FIXED_COLUMNS: Final = (CPU, MEMORY, PODS)
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 _BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})  # as Go reads a bool
+_FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
+_MIG_STRATEGIES: Final = {"single": GpuMode.MIG_SINGLE, "mixed": GpuMode.MIG_MIXED}
+_MIB: Final = 2**20  # and no GPU has so many MiB: a number of this size is bytes
+_MEMORY_STEP: Final = 100  # MiB
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 # Resources that no node has, and the requested amount of each.
@@ -142,6 +158,8 @@ class NodeTable:
         self.names: tuple[str, ...] = ()
         self.row_by_name: dict[str, int] = {}
         self.faults: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self.gpu_mode: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self.gpu_memory: Ints = np.zeros(0, dtype=np.int64)  # MiB of one GPU; 0: not known
         self.version = 0  # of the names, labels and taints
         self.nodes: list[Node] = []
         self._warnings: Final[dict[str, ObjectWarning]] = {}
@@ -210,6 +228,7 @@ class NodeTable:
             self.has_faults_changed = True
         if _placement_facts(before) != _placement_facts(node):
             self.version += 1
+        self.gpu_mode[row], self.gpu_memory[row] = gpu_mode(node), gpu_memory_mib(node)
         if before.status.allocatable != node.status.allocatable:
             self._count(before, -1)
             self._count(node, 1)
@@ -227,6 +246,8 @@ class NodeTable:
         self.row_by_name = {name: row for row, name in enumerate(self.names)}
         self.nodes = [nodes[name] for name in self.names]
         self.faults = np.array([node_fault(node) for node in self.nodes], dtype=np.int8)
+        self.gpu_mode = np.array([gpu_mode(node) for node in self.nodes], dtype=np.int8)
+        self.gpu_memory = np.array([gpu_memory_mib(node) for node in self.nodes], dtype=np.int64)
         self.new_row_of_old = np.array([*map(self.row_of, before), NONE], dtype=np.int64)
         self.has_faults_changed = True
         self.version += 1
@@ -286,6 +307,30 @@ def node_fault(node: Node) -> NodeFault:
     if conditions.get("NetworkUnavailable", "False") != "False":
         return NodeFault.NO_NETWORK
     return NodeFault.NONE
+
+
+def gpu_memory_mib(node: Node) -> int:
+    """Return the memory of one GPU of a node, from its label; 0 if it is not known."""
+    text = node.metadata.labels.get(GPU_MEMORY_MIB, "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        return 0
+    number = int(text)
+    mib = number // _MIB if number >= _MIB else number
+    return mib // _MEMORY_STEP * _MEMORY_STEP
+
+
+def gpu_mode(node: Node) -> GpuMode:
+    """Return in which form a node offers its GPUs."""
+    labels = node.metadata.labels
+    enabled = labels.get(MIG_ENABLED, "")
+    if enabled in _FALSE or not (enabled in _TRUE or _offers_mig(node)):
+        return GpuMode.WHOLE
+    return _MIG_STRATEGIES.get(labels.get(MIG_STRATEGY, ""), GpuMode.MIG)
+
+
+def _offers_mig(node: Node) -> bool:
+    allocatable = node.status.allocatable
+    return any(name.startswith(MIG_PREFIX) and whole(allocatable[name]) > 0 for name in allocatable)
 
 
 def _conditions(node: Node) -> dict[str, str]:

@@ -5,7 +5,7 @@ differ by their text. An identity is only good while its object lives, so identi
 after each reading.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -15,9 +15,16 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.inputs import StateOptions
-from scheduler.state.pods.pod_class import PodClass, PodMetadata, SharedSpec, read_gpu_sharing
+from scheduler.state.pods.gpu_sharing import (
+    GpuSharing,
+    is_gpu_group,
+    read_gpu_sharing,
+    read_mig_annotations,
+)
+from scheduler.state.pods.pod_class import PodClass, PodMetadata, SharedSpec
 from trainer_kai.api.interning import IndexedLabels, spec_without_node
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import GPU_FRACTION, GPU_MEMORY, RESERVATION_NAMESPACE
 from trainer_kai.api.pod import Pod, PodSpec
 
 __all__ = ["NO_CLASS", "PodClassTable", "grown"]
@@ -43,6 +50,7 @@ class PodClassTable:
         self._shared_specs: Final[dict[bytes, SharedSpec]] = {}
         self._by_identity: Final[dict[tuple[int | str, ...], PodClass]] = {}
         self._specs_by_identity: Final[dict[tuple[int, ...] | int, SharedSpec]] = {}
+        self._labels: Final[dict[tuple[tuple[str, str], ...], Mapping[str, str]]] = {}
         self._index_selecting: Final[dict[str, int]] = {}  # classes that select others by index
         self.namespaces: Final[dict[str, int]] = {}  # how many classes each has
         self.is_ours = _flags()
@@ -54,7 +62,8 @@ class PodClassTable:
         self.exceeds_namespace_bound = _flags()  # its namespace has more than are evaluated
         self.has_ports = _flags()
         self.has_volumes = _flags()
-        self.shares_gpu = _flags()
+        self.shares_gpu = _flags()  # and is ours
+        self.has_mig_annotations = _flags()  # likewise
         self.is_gpu_reservation = _flags()
         self.is_expected = _flags()
         self.record_number = _numbers()  # of the PodGroupRecord that it belongs to
@@ -98,6 +107,8 @@ class PodClassTable:
             labels = labels.shared
         if type(annotations) is IndexedLabels:
             annotations = annotations.shared
+        if _may_name_gpus(key, annotations) and key.namespace not in self.indexed_namespaces:
+            labels = self._without_gpu_groups(labels)
         parts = (
             id(shared_spec),
             id(labels),
@@ -116,6 +127,7 @@ class PodClassTable:
         """Forget the identities of objects, which another object may get later."""
         self._by_identity.clear()
         self._specs_by_identity.clear()
+        self._labels.clear()
 
     def expect(self, key: Key, pod: Pod, metadata: PodMetadata) -> PodClass:
         """Return a class that may have no pods yet; it is kept until `stop_expecting`."""
@@ -177,6 +189,11 @@ class PodClassTable:
         """Write all columns of a new class: another class may have had its number."""
         number, spec = pod_class.number, pod_class.spec
         is_ours = spec.scheduler_name == self._scheduler_name
+        if is_ours:
+            pod_class.mig_annotations = read_mig_annotations(pod_class.annotations)
+            pod_class.gpu_sharing = read_gpu_sharing(
+                pod_class.annotations, pod_class.shared_spec.requests(), self._gpus
+            )
         self.is_ours[number] = is_ours
         self.is_standalone[number] = is_ours and not pod_class.podgroup_name
         self.is_foreign[number] = not is_ours and not pod_class.is_scheduler_helper
@@ -184,7 +201,8 @@ class PodClassTable:
         self.exceeds_pod_bound[number] = pod_class.shared_spec.limit_fault is not None
         self.has_ports[number] = bool(pod_class.shared_spec.ports)
         self.has_volumes[number] = bool(spec.volumes)
-        self.shares_gpu[number] = read_gpu_sharing(pod_class, self._gpus) is not None
+        self.shares_gpu[number] = isinstance(pod_class.gpu_sharing, GpuSharing)
+        self.has_mig_annotations[number] = bool(pod_class.mig_annotations)
         self.is_gpu_reservation[number] = pod_class.is_gpu_reservation
         self.is_expected[number] = self.is_misplaced[number] = False
         self.exceeds_namespace_bound[number] = self.is_counted[number] = False
@@ -196,6 +214,13 @@ class PodClassTable:
         for name, column in vars(self).items():
             if isinstance(column, np.ndarray):
                 setattr(self, name, grown(column, size))
+
+    def _without_gpu_groups(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+        """Return labels without those that name a shared GPU; equal ones are one object."""
+        if not any(map(is_gpu_group, labels)):
+            return labels
+        others = tuple(it for it in labels.items() if not is_gpu_group(it[0]))
+        return self._labels.setdefault(others, dict(others))
 
     def _shared_spec_of(self, spec: PodSpec) -> SharedSpec:
         """Return the one `SharedSpec` of all specs that are equal but for their node."""
@@ -229,6 +254,13 @@ def _numbers() -> Ints:
     return np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
 
 
+def _may_name_gpus(key: Key, annotations: Mapping[str, str]) -> bool:
+    """Say whether the labels of a pod name a shared GPU: then siblings differ in them."""
+    if key.namespace == RESERVATION_NAMESPACE:
+        return True
+    return bool(annotations) and (GPU_FRACTION in annotations or GPU_MEMORY in annotations)
+
+
 def _add_count(counts: dict[str, int], name: str, delta: int) -> None:
     counts[name] = counts.get(name, 0) + delta
     if not counts[name]:
@@ -257,6 +289,7 @@ def _spec_identity(spec: PodSpec) -> tuple[int, ...]:
         spec.host_network,
         id(spec.affinity),
         id(spec.scheduler_name),
+        id(spec.service_account_name),
         id(spec.tolerations),
         id(spec.priority_class_name),
         id(spec.overhead),

@@ -1,11 +1,18 @@
-"""Classes of pods that are equal but for name and node, and the GPU share that a class requests."""
+"""Classes of pods that are equal but for name and node."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.podgroup import LabelRequirement
 from scheduler.core.model.resources import NONE
+from scheduler.state.pods.gpu_sharing import (
+    GpuShareFault,
+    GpuSharing,
+    MigAnnotations,
+    is_gpu_group,
+    read_mig_annotations,
+)
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     APP,
@@ -13,16 +20,16 @@ from trainer_kai.api.names import (
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
     GPU_MEMORY,
-    GPU_MEMORY_MIB,
     KUBEFLOW_JOB_ROLE,
     POD_GROUP,
     RAY_NODE_TYPE,
+    RESERVATION_ACCOUNT,
     RESERVATION_APP,
+    RESERVATION_NAMESPACE,
     SCALING_APP,
     SCALING_NAMESPACE,
     TASK_PRIORITY,
 )
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
@@ -43,28 +50,17 @@ from trainer_kai.policy.pods.spec_limits import (
 )
 
 __all__ = [
-    "UNKNOWN_MEMORY_MIB",
-    "GpuSharing",
     "NodeRequirements",
     "PodClass",
     "PodMetadata",
     "SharedSpec",
-    "device_memory_mib",
-    "least_memory_mib",
-    "read_gpu_sharing",
 ]
 
 PodMetadata: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 _SCHEDULING_ANNOTATIONS: Final = (POD_GROUP, GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES)
 _LEADERS: Final = ((KUBEFLOW_JOB_ROLE, ("master", "launcher")), (RAY_NODE_TYPE, ("head",)))
-# Any user may write the label; in these namespaces only the scheduler creates pods.
-_HELPER_NAMESPACES: Final = {RESERVATION_APP: RESERVATION_APP, SCALING_APP: SCALING_NAMESPACE}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,9}")
 _UNRANKED: Final = 10**9  # after all pods that have a task priority
-UNKNOWN_MEMORY_MIB: Final = 100  # of a GPU without a label that states its memory
-_MAX_GPUS: Final = 64
-_MAX_MIB: Final = 2**31
-_MIN_BYTES: Final = 2**20  # no GPU has so many MiB: a number of this size is bytes
 
 
 class NodeRequirements(NamedTuple):
@@ -98,9 +94,10 @@ class SharedSpec:
         self.limit_fault: Final = spec_limit_fault(spec)  # it has more terms than are evaluated
         self.term_count: Final = 0 if self.limit_fault else term_count(spec)
         self.has_label_keys: Final = self.term_count > 0 and has_match_label_keys(spec)
-        # Whether a term selects pods of its own namespace by their completion index.
+        # Whether a term selects pods of its own namespace by a label that pods of one class have
+        # with different values: their completion index, or the GPU that they share.
         self.selects_by_index: Final = self.term_count > 0 and any(
-            COMPLETION_INDEX in keys or _selects_by_index(selector)
+            any(map(_is_own_label, keys)) or _selects_by_index(selector)
             for selector, keys in _pod_selections(spec)
         )
         self._requests: ResourceAmounts | str | None = None
@@ -162,7 +159,9 @@ class PodClass:
         "annotations",
         "ephemeral_pod_name",
         "expected_by",
+        "gpu_sharing",
         "labels",
+        "mig_annotations",
         "namespace",
         "number",
         "pod_rows",
@@ -185,6 +184,9 @@ class PodClass:
         self.pod_rows: Final[dict[int, None]] = {}  # of its pods in the pod table
         self.expected_by = 0  # PodGroupRecords that expect such pods
         self.podgroup_key: Key | None = None  # the PodGroup that the pods name
+        # Of pods of our scheduler only; set when the class is added to the table.
+        self.mig_annotations: MigAnnotations = ()
+        self.gpu_sharing: GpuSharing | GpuShareFault | None = None
 
     @property
     def controller(self) -> tuple[str, str]:
@@ -203,9 +205,10 @@ class PodClass:
         return self.shared_spec.spec
 
     @property
-    def scheduling_annotations(self) -> tuple[str | None, ...]:
+    def scheduling_annotations(self) -> tuple[object, ...]:
         """Return the annotations that the scheduler reads."""
-        return tuple(map(self.annotations.get, _SCHEDULING_ANNOTATIONS))
+        mig = read_mig_annotations(self.annotations)
+        return *map(self.annotations.get, _SCHEDULING_ANNOTATIONS), mig
 
     @property
     def podgroup_name(self) -> str:
@@ -219,13 +222,22 @@ class PodClass:
 
     @property
     def is_gpu_reservation(self) -> bool:
-        """Say whether the pods only reserve GPUs that other pods share."""
-        return self.is_scheduler_helper and self.labels[APP] == RESERVATION_APP
+        """Say whether the pods only reserve GPUs that other pods share.
+
+        Any user may write the label. Only the scheduler creates pods in the namespace, and other
+        pods there have other service accounts.
+        """
+        return (
+            self.labels.get(APP) == RESERVATION_APP
+            and self.namespace == RESERVATION_NAMESPACE
+            and self.spec.service_account_name == RESERVATION_ACCOUNT
+        )
 
     @property
     def is_scheduler_helper(self) -> bool:
         """Say whether the pods are helpers of the scheduler, not a workload."""
-        return self.namespace == _HELPER_NAMESPACES.get(self.labels.get(APP, ""))
+        is_scaling = self.labels.get(APP) == SCALING_APP and self.namespace == SCALING_NAMESPACE
+        return is_scaling or self.is_gpu_reservation
 
     @property
     def rank(self) -> int:
@@ -255,70 +267,10 @@ def _pod_selections(spec: PodSpec) -> Iterator[tuple[LabelSelector | None, tuple
 def _selects_by_index(selector: LabelSelector | None) -> bool:
     if selector is None:
         return False
-    return COMPLETION_INDEX in selector.match_labels or any(
-        expression.key == COMPLETION_INDEX for expression in selector.match_expressions
+    return any(map(_is_own_label, selector.match_labels)) or any(
+        _is_own_label(expression.key) for expression in selector.match_expressions
     )
 
 
-class GpuSharing(NamedTuple):
-    """The shared GPUs that a pod requests: how many, and of each either thousandths or MiB."""
-
-    annotation: str
-    devices: int
-    thousandths: int
-    mib: int
-
-    def thousandths_of_device(self, memory_mib: int) -> int:
-        """Return the thousandths of a GPU with so much memory; whole hundredths, as in KAI."""
-        if not self.mib:
-            return self.thousandths
-        return -(-100 * self.mib // memory_mib) * 10
-
-    def queue_request(self, memory_mib: int) -> int:
-        """Return the thousandths of GPUs that are charged to the queue."""
-        return (self.thousandths_of_device(memory_mib) + 5) // 10 * 10 * self.devices
-
-
-def read_gpu_sharing(pod_class: PodClass, gpus: Iterable[str]) -> GpuSharing | None:
-    """Read the GPU sharing annotations; None for pods that share no GPU.
-
-    The annotations of pods that request whole GPUs do not count: any user may add them while the
-    pods run.
-    """
-    annotations = pod_class.annotations
-    if any(pod_class.shared_spec.requests().get(name) for name in gpus):
-        return None
-    if GPU_FRACTION in annotations:
-        name, thousandths, mib = GPU_FRACTION, _fraction(annotations[GPU_FRACTION]), 0
-    elif GPU_MEMORY in annotations:
-        name, thousandths, mib = GPU_MEMORY, 0, _count(annotations[GPU_MEMORY], _MAX_MIB)
-    else:
-        return None
-    devices = _count(annotations.get(GPU_FRACTION_DEVICES, "1"), _MAX_GPUS)
-    return GpuSharing(name, devices, thousandths, mib)
-
-
-def device_memory_mib(node: Node) -> int:
-    """Return the memory of one GPU of a node, from its label."""
-    number = _count(node.metadata.labels.get(GPU_MEMORY_MIB, ""), 2**53)
-    number = number // 2**20 if number >= _MIN_BYTES else number
-    return max(number // 100 * 100, UNKNOWN_MEMORY_MIB)
-
-
-def least_memory_mib(nodes: Iterable[Node]) -> int:
-    """Return the memory of the smallest GPU with known memory."""
-    known = (device_memory_mib(node) for node in nodes)
-    return min((mib for mib in known if mib > UNKNOWN_MEMORY_MIB), default=UNKNOWN_MEMORY_MIB)
-
-
-def _fraction(text: str) -> int:
-    """Return a fraction in thousandths, 0 to 1000; 0 if it is invalid."""
-    try:
-        return min(max(milli(text), 0), 1000)
-    except QuantityError:
-        return 0
-
-
-def _count(text: str, maximum: int) -> int:
-    is_number = text.isascii() and text.isdecimal() and len(text) < 20
-    return min(int(text), maximum) if is_number else 0
+def _is_own_label(label: str) -> bool:
+    return label == COMPLETION_INDEX or is_gpu_group(label)

@@ -97,7 +97,7 @@ class SnapshotBuilder:
         self._encoding = Encoding(
             encoding_key, self._nodes, cluster, self._class_table, options.gpu_resources
         )
-        self._occupancy = NodeOccupancy(self._encoding, self._nodes, self._pod_table)
+        self._occupancy = self._new_occupancy()
 
     @property
     def is_sparse(self) -> bool:
@@ -178,14 +178,12 @@ class SnapshotBuilder:
 
     def _snapshot_queues(self) -> SnapshotQueues:
         """Return the queues with what their PodGroups use and request."""
-        queue_requests = self._encoding.requests.queue_request
-        totals = QueueTotals(
-            len(self._queues.names), self._pod_table, self._pod_counts, queue_requests
-        )
+        requests = self._encoding.requests
+        totals = QueueTotals(len(self._queues.names), self._pod_table, self._pod_counts, requests)
         self._queue_usage.add_to(totals)
         return replace(
             self._queues.table(totals.allocated, totals.non_preemptible, totals.requested),
-            releasing=releasing_by_queue(self._pod_table, queue_requests),
+            releasing=releasing_by_queue(self._pod_table, requests),
         )
 
     @property
@@ -200,6 +198,8 @@ class SnapshotBuilder:
             encoding=self._encoding,
             evictability=self._evictability,
             access_rule=self._access_rule,
+            shared_gpus=self._occupancy.shared_gpus,
+            places_gpu_shares=self._options.places_gpu_shares,
             stale_since=self._cluster.stale_since,
         )
 
@@ -294,13 +294,12 @@ class SnapshotBuilder:
             self._claims_generation,
             self._shared_claims.update(self._pod_counts, self._claims_generation),
         )
-        reserved = self._reservations.counts_by_node()
         if encoding_key != self._encoding.key:
             gpus = self._options.gpu_resources
             self._encoding = Encoding(
                 encoding_key, self._nodes, self._cluster, self._class_table, gpus
             )
-            self._occupancy = NodeOccupancy(self._encoding, self._nodes, self._pod_table)
+            self._occupancy = self._new_occupancy()
             rows = set(range(len(self._nodes)))
             to_rebuild |= self._podgroups_expecting_pods()
             to_rebuild.update(self._reservations.by_podgroup)
@@ -314,8 +313,15 @@ class SnapshotBuilder:
                 np.flatnonzero(self._class_table.has_volumes).tolist()
             )
             to_rebuild.update(self._shared_claims.expected_pods)
-        self._occupancy.read(rows - {NONE}, reserved)
-        return to_rebuild
+        return to_rebuild | self._occupancy.read(rows - {NONE}, self._reservations)
+
+    def _new_occupancy(self) -> NodeOccupancy:
+        return NodeOccupancy(
+            self._encoding,
+            self._nodes,
+            self._pod_table,
+            trusts_gpu_labels=self._options.places_gpu_shares,
+        )
 
     def _considered_classes(self) -> tuple[Bools, Bools]:
         """Return the pod classes with constraints to consider, and the pod classes on nodes.

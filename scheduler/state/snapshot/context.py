@@ -10,6 +10,7 @@ from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.pods.pod_table import PodTable
 from scheduler.state.queues.access import QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable
+from scheduler.state.snapshot.occupancy import SharedGpuTable
 from scheduler.state.snapshot.signatures import Encoding
 from trainer_kai.api.meta import Key
 
@@ -28,4 +29,6 @@ class BuildContext(NamedTuple):
     encoding: Encoding
     evictability: Evictability
     access_rule: QueueAccessRule
+    shared_gpus: SharedGpuTable
+    places_gpu_shares: bool
     stale_since: Mapping[Key, int]  # as observed, by PodGroup

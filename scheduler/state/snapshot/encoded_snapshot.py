@@ -126,6 +126,11 @@ class _Dumper:
             name: {
                 **dict(zip(names, np.stack([it[n] for it in columns], 1).tolist(), strict=True)),
                 "fault": int(nodes.fault[n]),
+                "gpus": (
+                    int(nodes.gpu_mode[n]),
+                    int(nodes.gpu_memory[n]),
+                    bool(nodes.closed_to_mig[n]),
+                ),
                 "taints": _named(nodes.taint_names, np.flatnonzero(nodes.taints[n]).tolist()),
             }
             for n, name in enumerate(nodes.names)
@@ -133,9 +138,16 @@ class _Dumper:
 
     def _dump_devices(self) -> SnapshotDump:
         devices = self._snapshot.devices
-        amounts = (devices.used, devices.releasing, devices.memory)
+        amounts = (devices.used, devices.releasing)
         rows = zip(devices.node.tolist(), devices.ids, *amounts, strict=True)
         return {f"{self._nodes[node]}/{name}": [*map(int, has)] for node, name, *has in rows}
+
+    def _gpus(self, node: int, slots: Iterable[int]) -> list[str]:
+        """Return the ids of shared GPUs of a node."""
+        devices = self._snapshot.devices
+        first = int(np.searchsorted(devices.node, node))
+        assert all(devices.node[first + slot] == node for slot in slots)
+        return [devices.ids[first + slot] for slot in slots]
 
     def _dump_queues(self) -> SnapshotDump:
         queues = self._snapshot.queues
@@ -162,7 +174,7 @@ class _Dumper:
         }
 
     def _dump_pods(self) -> SnapshotDump:
-        pods = self._snapshot.pods
+        pods, slots_of_pod = self._snapshot.pods, self._snapshot.devices.slots_of_pod
         return {
             str(self._encoded.pod_keys[row]): {
                 "unit": self._podgroups[pods.podgroup[row]],
@@ -170,6 +182,7 @@ class _Dumper:
                 "state": int(pods.state[row]),
                 "shape": self._signature(int(pods.signature[row])),
                 "budgets": self._budgets(row),
+                "gpus": self._gpus(int(pods.node[row]), slots_of_pod.get(row, ())),
             }
             for row in np.flatnonzero(pods.podgroup != NONE).tolist()
         }
@@ -220,7 +233,12 @@ class _Dumper:
             "waiting": [str(self._encoded.pod_keys[pod]) for pod in tree.pending],
             "counts": (tree.running, tree.succeeded, tree.expected, tree.gated),
             "slots": [
-                (self._nodes[place.node], self._signature(place.signature), place.cause)
+                (
+                    self._nodes[place.node],
+                    self._signature(place.signature),
+                    place.cause,
+                    self._gpus(place.node, place.slots),
+                )
                 for place in tree.reserved_places
             ],
             "later": None
@@ -238,7 +256,8 @@ class _Dumper:
         it, taints = snapshot.signatures[row], snapshot.nodes.taint_names
         return {
             "request": dict(zip(snapshot.resources.names, it.request, strict=True)),
-            "counted": (*it.queue_request, it.has_gpu, it.shared_devices, it.device_share),
+            "counted": (*it.queue_request, it.has_gpu, it.least_queue_request),
+            "gpus": (it.shared_devices, it.device_share, it.device_memory, it.requests_mig),
             "lacking": it.unknown_resources,
             "tolerates": _named(taints, it.tolerated_taints),
             "any_of": {

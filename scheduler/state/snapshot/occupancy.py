@@ -1,20 +1,26 @@
 """What the pods on each node use, shared GPUs included, and what is idle; updated by node.
 
-A GPU is shared where a reservation pod holds it, which is in a namespace of the GPU sharing
-scheduler. Labels and annotations of other pods can be written by any user, and take nothing.
+Only pods of our scheduler have shares of GPUs, and are charged for them. Any user can write the
+label that names a GPU: in the live cluster it counts only where a reservation pod holds that GPU.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from scheduler.core.model.resources import NONE, SUM_MOST, Bools, Ints, ResourceKind, sums, total
 from scheduler.core.model.snapshot import NodeFault, PodRelations, SharedDevices, SnapshotNodes
+from scheduler.state.nodes.gpu_packing import Packing, SharedGpus
 from scheduler.state.nodes.node_table import NodeTable
-from scheduler.state.pods.pod_class import device_memory_mib
+from scheduler.state.podgroups.reservations import Reservations
+from scheduler.state.pods.gpu_sharing import named_gpus
 from scheduler.state.pods.pod_table import (
     RELEASING,
+    RUNNING,
     PodsPerNode,
     PodTable,
     pods_per_node,
@@ -22,8 +28,8 @@ from scheduler.state.pods.pod_table import (
 )
 from scheduler.state.pods.requests import PodRequests
 from scheduler.state.snapshot.signatures import Encoding
-from trainer_kai.api.meta import Meta
-from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX
+from trainer_kai.api.gpu_share import WHOLE_GPU
+from trainer_kai.api.meta import Key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,102 +39,221 @@ __all__ = [
     "SharedGpuTable",
 ]
 
-_WHOLE_GPU: Final = 1000
+
+class _Places(NamedTuple):
+    """Reserved places with shares of a PodSet on one node."""
+
+    key: Key
+    podset: str
+    class_number: int
+    number: int
 
 
-class _SharedGpu(NamedTuple):
-    """How much of a device is used, and how much of that is being released."""
+class _NodeGpus(NamedTuple):
+    """The shared GPUs of a node in the order of their ids, and the slots of what has shares."""
 
-    used: int
-    releasing: int
+    ids: tuple[str, ...]
+    used: tuple[int, ...]  # thousandths
+    releasing: tuple[int, ...]
+    slots_of_pod: dict[int, tuple[int, ...]]  # by row, of running pods
+    # By PodGroup and PodSet, of each reserved place.
+    slots_of_places: dict[tuple[Key, str], tuple[tuple[int, ...], ...]]
 
 
 class SharedGpuTable:
-    """Shared devices in the order of their nodes, then of their ids."""
+    """Shared GPUs in the order of their nodes, then of their ids."""
 
-    def __init__(self, pod_table: PodTable, requests: PodRequests, nodes: NodeTable) -> None:
+    def __init__(self, pod_table: PodTable, requests: PodRequests, *, trusts_labels: bool) -> None:
+        """*trusts_labels*: an id counts also where no reservation pod holds it."""
         self._pod_table: Final = pod_table
         self._requests: Final = requests
-        self._nodes: Final = nodes
-        self._by_node: Final[dict[int, dict[str, _SharedGpu]]] = {}
+        self._trusts_labels: Final = trusts_labels
+        self._by_node: Final[dict[int, _NodeGpus]] = {}
         self._gpus: Final = requests.encoder.resource_columns.gpus
+        self._slots_of_pod: Final[dict[int, tuple[int, ...]]] = {}
+        self._table: SharedDevices | None = None
 
-    def read(self, rows: Iterable[int], is_selected: Bools) -> None:
-        """Read the shared GPUs of some nodes again; *is_selected*, [node], is true of these."""
-        for row in rows:
-            self._by_node.pop(row, None)
-        pod_table, nodes = self._pod_table, self._nodes
-        reserved_gpus = self._reserved_gpus(is_selected)
-        chosen = (
-            is_selected[pod_table.node] & pod_table.class_table.shares_gpu[pod_table.class_number]
-        )
-        for pod_row in np.flatnonzero(chosen).tolist():
-            row = int(pod_table.node[pod_row])
-            gpu_sharing = self._requests.sharing[int(pod_table.class_number[pod_row])]
-            amount = min(
-                gpu_sharing.thousandths_of_device(device_memory_mib(nodes.nodes[row])), _WHOLE_GPU
+    def read(self, rows: Iterable[int], is_selected: Bools, reservations: Reservations) -> set[Key]:
+        """Read the shared GPUs of some nodes again; *is_selected*, [node], is true of these.
+
+        Return the PodGroups that have reserved places with other slots than before.
+        """
+        if not self._requests.sharing and not self._by_node:
+            return set()
+        before = {row: self._by_node.pop(row) for row in rows if row in self._by_node}
+        for known in before.values():
+            for pod_row in known.slots_of_pod:
+                del self._slots_of_pod[pod_row]
+        pods = self._pods_by_node(is_selected)
+        places = self._places_by_node(is_selected, reservations)
+        held = self._held_gpus(is_selected)
+        for row in sorted({*pods, *places}):
+            found = self._read_node(
+                row, pods.get(row, []), places.get(row, ()), held.get(row, frozenset())
             )
-            releasing = amount if pod_table.state[pod_row] == RELEASING else 0
-            for group in reserved_gpus.get(row, frozenset()).intersection(
-                _named_gpus(pod_table.pod(pod_row).metadata)
-            ):
-                devices = self._by_node.setdefault(row, {})
-                used, before = devices.get(group, _SharedGpu(0, 0))
-                devices[group] = _SharedGpu(used + amount, before + releasing)
+            self._by_node[row] = found
+            self._slots_of_pod.update(found.slots_of_pod)
+        if before or pods or places:
+            self._table = None
+        return {
+            key
+            for row, place_list in places.items()
+            for key, podset, *_ in place_list
+            if row not in before
+            or before[row].slots_of_places.get((key, podset))
+            != self._by_node[row].slots_of_places[key, podset]
+        }
 
-    def _reserved_gpus(self, is_selected: Bools) -> dict[int, set[str]]:
-        """Return the devices of each node that reservation pods hold."""
-        pod_table, found = self._pod_table, dict[int, set[str]]()
-        for pod_row in np.flatnonzero(
-            is_selected[pod_table.node]
-            & pod_table.class_table.is_gpu_reservation[pod_table.class_number]
-        ).tolist():
-            named = _named_gpus(pod_table.pod(pod_row).metadata)
-            found.setdefault(int(pod_table.node[pod_row]), set()).update(named)
-        return found
+    def slots_of_places(self, key: Key, podset: str, node: int) -> tuple[tuple[int, ...], ...]:
+        """Return the slots of the reserved places of a PodSet on a node, of each place."""
+        found = self._by_node.get(node)
+        return found.slots_of_places.get((key, podset), ()) if found else ()
 
     def table(self) -> SharedDevices:
-        """Return the shared devices, a row each."""
-        rows = [
-            (row, group, self._by_node[row][group])
-            for row in sorted(self._by_node)
-            for group in sorted(self._by_node[row])
-        ]
-        return SharedDevices(
-            ids=tuple(group for _, group, _ in rows),
-            node=np.array([row for row, _, _ in rows], dtype=np.int32),
-            used=np.array([device.used for _, _, device in rows], dtype=np.int64),
-            releasing=np.array([device.releasing for _, _, device in rows], dtype=np.int64),
-        )
+        """Return the shared GPUs, a row each."""
+        if self._table is None:
+            rows = sorted(self._by_node)
+            nodes = [self._by_node[row] for row in rows]
+            counts = [len(it.ids) for it in nodes]
+            self._table = SharedDevices(
+                ids=tuple(chain.from_iterable(it.ids for it in nodes)),
+                node=np.repeat(np.array(rows, dtype=np.int32), counts),
+                used=_joined(it.used for it in nodes),
+                releasing=_joined(it.releasing for it in nodes),
+                slots_of_pod=dict(self._slots_of_pod),
+            )
+        return self._table
 
     def charge(self, rows: Iterable[int], allocatable: Ints, used: Ints, releasing: Ints) -> None:
-        """Charge each shared device to its node; it is releasing when all its pods are."""
+        """Charge each shared GPU to its node; it is releasing when all its shares are."""
         for row in rows:
-            for device in self._by_node.get(row, {}).values():
-                column = self._column(allocatable[row])
-                if column != NONE:
-                    used[row, column] += _WHOLE_GPU
-                    if device.releasing >= device.used > 0:
-                        releasing[row, column] += _WHOLE_GPU
+            found = self._by_node.get(row)
+            column = NONE if found is None else self._column(allocatable[row])
+            if found is not None and column != NONE:
+                pairs = zip(found.used, found.releasing, strict=True)
+                is_releasing = sum(used_ == releasing_ for used_, releasing_ in pairs)
+                used[row, column] += WHOLE_GPU * len(found.ids)
+                releasing[row, column] += WHOLE_GPU * is_releasing
 
     def _column(self, allocatable: Ints) -> int:
         """Return the resource column of the GPUs of a node, or NONE."""
         return next((column for column in self._gpus if allocatable[column] > 0), NONE)
 
+    def _pods_by_node(self, is_selected: Bools) -> dict[int, list[int]]:
+        """Return the rows of the pods with shares on the selected nodes."""
+        pod_table, by_node = self._pod_table, dict[int, list[int]]()
+        chosen = np.flatnonzero(
+            is_selected[pod_table.node] & pod_table.class_table.shares_gpu[pod_table.class_number]
+        )
+        for pod_row, row in zip(chosen.tolist(), pod_table.node[chosen].tolist(), strict=True):
+            by_node.setdefault(row, []).append(pod_row)
+        return by_node
 
-def _named_gpus(meta: Meta) -> set[str]:
-    """Return the devices that the labels of a pod name."""
-    return {
-        value
-        for name, value in meta.labels.items()
-        if name == GPU_GROUP or name.startswith(GPU_GROUP_PREFIX)
-    }
+    def _places_by_node(
+        self, is_selected: Bools, reservations: Reservations
+    ) -> dict[int, list[_Places]]:
+        """Return the reserved places with shares on the selected nodes, in their order."""
+        sharing, by_node = self._requests.sharing, dict[int, list[_Places]]()
+        chosen = sorted(
+            (key, podset, it)
+            for key, podsets in reservations.by_podgroup.items()
+            for podset, it in podsets.items()
+            if it.pod_class.number in sharing
+        )
+        for key, podset, reserved in chosen:
+            counts = Counter(row for row, _ in reserved.places if is_selected[row])
+            for row, count in counts.items():
+                by_node.setdefault(row, []).append(
+                    _Places(key, podset, reserved.pod_class.number, count)
+                )
+        return by_node
+
+    def _held_gpus(self, is_selected: Bools) -> dict[int, set[str]]:
+        """Return the GPUs of each node that reservation pods hold."""
+        pod_table, found = self._pod_table, dict[int, set[str]]()
+        if self._trusts_labels:
+            return found
+        for pod_row in np.flatnonzero(
+            is_selected[pod_table.node]
+            & pod_table.class_table.is_gpu_reservation[pod_table.class_number]
+        ).tolist():
+            named = named_gpus(pod_table.pod(pod_row).metadata.labels)
+            found.setdefault(int(pod_table.node[pod_row]), set()).update(named)
+        return found
+
+    def _read_node(
+        self, row: int, pod_rows: list[int], places: Sequence[_Places], held: AbstractSet[str]
+    ) -> _NodeGpus:
+        """Read one node; *held* are the ids that count."""
+        state, gpus = self._pod_table.state, SharedGpus()
+        ids_of = self._add_pods(gpus, row, pod_rows, held)
+        ids_of_places = self._add_places(gpus, row, places)
+        slot_of = {id_: slot for slot, id_ in enumerate(sorted(gpus.used))}
+        return _NodeGpus(
+            ids=tuple(slot_of),
+            used=tuple([gpus.used[it] for it in slot_of]),
+            releasing=tuple([gpus.releasing[it] for it in slot_of]),
+            slots_of_pod={
+                pod_row: _slots(slot_of, ids)
+                for pod_row, ids in ids_of.items()
+                if state[pod_row] == RUNNING
+            },
+            slots_of_places={
+                name: tuple([_slots(slot_of, ids) for ids in of_places])
+                for name, of_places in ids_of_places.items()
+            },
+        )
+
+    def _add_pods(
+        self, gpus: SharedGpus, row: int, pod_rows: list[int], held: AbstractSet[str]
+    ) -> dict[int, tuple[str, ...]]:
+        """Add the shares of the pods of a node; return the ids of their GPUs, by pod row."""
+        pod_table, requests, trusts_labels = self._pod_table, self._requests, self._trusts_labels
+        ids_of: dict[int, tuple[str, ...]] = {}
+        without_id: list[tuple[int, int, int, bool]] = []
+        for pod_row in sorted(pod_rows, key=pod_table.keys.__getitem__):
+            number = int(pod_table.class_number[pod_row])
+            amount, devices = requests.share_on(number, row), requests.sharing[number].devices
+            is_releasing = bool(pod_table.state[pod_row] == RELEASING)
+            named = named_gpus(pod_table.pod(pod_row).metadata.labels)
+            counting = [it for it in named if trusts_labels or it in held][:devices]
+            ids = [it for it in counting if gpus.add_named(it, amount, is_releasing=is_releasing)]
+            ids_of[pod_row] = tuple(ids)
+            if len(ids) < devices:
+                without_id.append((pod_row, amount, devices - len(ids), is_releasing))
+        packing = Packing("unknown", gpus, {})
+        for pod_row, amount, count, is_releasing in without_id:
+            ids_of[pod_row] += gpus.add_packed(packing, amount, count, is_releasing=is_releasing)
+        return ids_of
+
+    def _add_places(
+        self, gpus: SharedGpus, row: int, places: Sequence[_Places]
+    ) -> dict[tuple[Key, str], list[tuple[str, ...]]]:
+        """Add the shares of the reserved places of a node, beside all shares that stay."""
+        staying = {id_: used - gpus.releasing[id_] for id_, used in gpus.used.items()}
+        packing = Packing("reserved", gpus, {id_: it for id_, it in staying.items() if it})
+        ids_of: dict[tuple[Key, str], list[tuple[str, ...]]] = {}
+        for key, podset, class_number, count in places:
+            amount = self._requests.share_on(class_number, row)
+            devices = self._requests.sharing[class_number].devices
+            ids_of[key, podset] = [gpus.add_packed(packing, amount, devices) for _ in range(count)]
+        return ids_of
+
+
+def _slots(slot_of: Mapping[str, int], ids: Iterable[str]) -> tuple[int, ...]:
+    return tuple(sorted([slot_of[id_] for id_ in ids]))
+
+
+def _joined(columns: Iterable[tuple[int, ...]]) -> Ints:
+    return np.array(list(chain.from_iterable(columns)), dtype=np.int64)
 
 
 class NodeOccupancy:
     """What is allocatable and used on each node, as arrays in the columns of one encoding."""
 
-    def __init__(self, encoding: Encoding, nodes: NodeTable, pod_table: PodTable) -> None:
+    def __init__(
+        self, encoding: Encoding, nodes: NodeTable, pod_table: PodTable, *, trusts_gpu_labels: bool
+    ) -> None:
         self._encoding: Final = encoding
         self._nodes: Final = nodes
         self._pod_table: Final = pod_table
@@ -142,7 +267,10 @@ class NodeOccupancy:
         self._selector_counts: Final = np.zeros((len(affinity.selectors), size), dtype=np.int32)
         self._anti_affinity_counts: Final = np.zeros((len(affinity.terms), size), dtype=np.int32)
         self._labels: NDArray[np.int32] = encoding.labels.table()
-        self.shared_gpus: Final = SharedGpuTable(pod_table, encoding.requests, nodes)
+        self._closed_to_mig: Final[Bools] = np.zeros(size, dtype=np.bool_)
+        self.shared_gpus: Final = SharedGpuTable(
+            pod_table, encoding.requests, trusts_labels=trusts_gpu_labels
+        )
 
     def read_capacity(self, rows: Iterable[int]) -> None:
         """Read what is allocatable on some nodes."""
@@ -152,8 +280,12 @@ class NodeOccupancy:
                 self._encoding.requests.encoder, known
             )
 
-    def read(self, rows: Iterable[int], reserved: Mapping[tuple[int, int], int]) -> None:
-        """Count the pods of some nodes again; *reserved* are places by pod class and node."""
+    def read(self, rows: Iterable[int], reservations: Reservations) -> set[Key]:
+        """Count the pods of some nodes again.
+
+        Return the PodGroups that have reserved places with other shared GPUs than before.
+        """
+        reserved, classes = reservations.counts_by_node(), self._pod_table.class_table
         chosen = np.array(sorted(rows), dtype=np.int64)
         is_selected = np.zeros(len(self._nodes) + 1, dtype=np.bool_)
         is_selected[chosen] = True
@@ -162,7 +294,10 @@ class NodeOccupancy:
         size = len(self._nodes)
         with_reservations = with_reserved(on, reserved_counts, size + 1)
         self._charge(chosen, on, with_reservations)
-        self.shared_gpus.read(chosen.tolist(), is_selected)
+        is_closing = classes.has_mig_annotations[on.class_number]
+        self._closed_to_mig[chosen] = False
+        self._closed_to_mig[on.node[is_closing]] = True
+        changed = self.shared_gpus.read(chosen.tolist(), is_selected, reservations)
         self.shared_gpus.charge(chosen.tolist(), self._allocatable, self._used, self._releasing)
         selector_counts, anti_affinity_counts = self._encoding.affinity.count_pods(
             with_reservations, size
@@ -171,10 +306,9 @@ class NodeOccupancy:
             selector_counts[:, chosen],
             anti_affinity_counts[:, chosen],
         )
-        taken = self._encoding.host_ports.count_pods(
-            with_reservations, self._pod_table.class_table, size
-        )
+        taken = self._encoding.host_ports.count_pods(with_reservations, classes, size)
         self._ports[chosen] = taken[chosen]
+        return changed
 
     def table(self) -> SnapshotNodes:
         """Return the nodes, less what pods, shared devices and reserved places use."""
@@ -192,9 +326,9 @@ class NodeOccupancy:
             ports=self._ports.copy(),
             key_names=encoding.labels.key_names,
             taint_names=encoding.taints.names,
-            gpu_mode=np.zeros(len(nodes), dtype=np.int8),
-            gpu_memory=np.zeros(len(nodes), dtype=np.int64),
-            closed_to_mig=np.zeros(len(nodes), dtype=np.bool_),
+            gpu_mode=nodes.gpu_mode.copy(),
+            gpu_memory=nodes.gpu_memory.copy(),
+            closed_to_mig=self._closed_to_mig.copy(),
         )
 
     def pod_relations(self, placed: tuple[tuple[int, int], ...]) -> PodRelations:

@@ -1,7 +1,7 @@
 """The rows of the snapshot for PodGroups and for their pods."""
 
 from bisect import bisect_left, insort
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from scheduler.state.podgroups.attributes import (
     stale_at,
 )
 from scheduler.state.podgroups.podgroup import DEFAULT_PODSET, PodGroupRecord, podgroup_tree
+from scheduler.state.podgroups.reservations import PodSetReservation
+from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import (
     DONE,
     GATED,
@@ -35,6 +37,9 @@ from scheduler.state.snapshot.context import BuildContext
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import PREEMPTION_DELAY
 from trainer_kai.policy.podgroups.names import workload_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["PodGroupTable"]
 
@@ -159,12 +164,18 @@ class PodGroupTable:
             running_since=scheduled_at(pod_table.pod(pod_row)) if state == RUNNING else 0,
             preemption_delay_until=preemption_delay_until(meta, delay),
             preemption_delay=delay,
+            may_relocate=not _is_never_placed(context, pod_class),
             can_reserve=False,  # there is no PodGroup to annotate
         )
         self._put(pod_row, _Entry((*_age(meta), podgroup_key, 1), podgroup, NONE, pod_row))
 
     def _may_relocate(self, context: BuildContext, record: PodGroupRecord, queue: str) -> bool:
-        """Say whether a PodGroup may be relocated; live its queue must allow it."""
+        """Say whether a PodGroup may be relocated; live its queue must allow it.
+
+        Its pods are placed again elsewhere, so they must request nothing that is never placed.
+        """
+        if any(_is_never_placed(context, pod_class) for pod_class in record.pod_classes):
+            return False
         consolidation = context.queues.allows_consolidation(queue)
         if self._options.consolidates_by_default:
             return consolidation is not False
@@ -194,6 +205,12 @@ class PodGroupTable:
         ).tolist():
             context.encoding.signatures.row(pod_table.class_table[number])
         signature = np.where(is_row, rows[pod_table.class_number], NONE).astype(np.int32)
+        on_node = np.where(is_row, pod_table.node, NONE)
+        for number, node, at in context.encoding.requests.memory_pods(
+            pod_table.class_number, on_node
+        ):
+            pod_class = pod_table.class_table[number]
+            signature[at] = context.encoding.signatures.row_on(pod_class, node)
         for pod_row in pod_table.nominated:
             node = pod_table.nominated_node(pod_row)
             if node != NONE and is_row[pod_row]:
@@ -202,7 +219,7 @@ class PodGroupTable:
                 )
         return SnapshotPods(
             signature=signature,
-            node=np.where(is_row, pod_table.node, NONE).astype(np.int32),
+            node=on_node.astype(np.int32),
             podgroup=podgroup,
             state=np.where(is_row, states[pod_table.state], PodState.DONE).astype(np.int8),
         )
@@ -255,21 +272,13 @@ def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: i
     expected = record.expected_count(name)
     reserved = context.reservations.of_podgroup(record).get(name)
     signatures = context.encoding.signatures
-    reserved_places = (
-        tuple(
-            ReservedPlace(node, signatures.row(reserved.pod_class), why)
-            for node, why in reserved.places
-        )
-        if reserved
-        else ()
-    )
     return PodSet(
         name=name,
         minimum=minimum,
         pending=record.pending_pods(name, context.pod_table),
         running=record.count_of(name, RUNNING),
         succeeded=record.count_of(name, SUCCEEDED),
-        reserved_places=reserved_places,
+        reserved_places=_reserved_places(context, (record.key, name), reserved) if reserved else (),
         expected=expected,
         expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
         gated=record.count_of(name, GATED),
@@ -279,6 +288,20 @@ def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: i
     )
 
 
+def _reserved_places(
+    context: BuildContext, podset: tuple[Key, str], reserved: PodSetReservation
+) -> tuple[ReservedPlace, ...]:
+    signatures, pod_class = context.encoding.signatures, reserved.pod_class
+    slots: dict[int, Iterator[tuple[int, ...]]] = {}  # by node, of the places that are left
+    places = []
+    for node, cause in reserved.places:
+        if node not in slots:
+            slots[node] = iter(context.shared_gpus.slots_of_places(*podset, node))
+        row = signatures.row_on(pod_class, node)
+        places.append(ReservedPlace(node, row, cause, next(slots[node], ())))
+    return tuple(places)
+
+
 def _needs_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
     """Say whether an eviction may take some pods and leave others, or PodSets may differ."""
     if len(record.min_members) > 1:
@@ -286,6 +309,12 @@ def _needs_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
     is_flat = record.group is None or not record.group.spec.sub_groups
     members = record.count_of(name, RUNNING) + record.count_of(name, SUCCEEDED)
     return members > minimum or not (record.jobset_uid or is_flat)
+
+
+def _is_never_placed(context: BuildContext, pod_class: PodClass) -> bool:
+    """Say whether pods of a class have GPUs in a way in which no pending pod gets them."""
+    shares = pod_class.gpu_sharing is not None
+    return bool(pod_class.mig_annotations) or (shares and not context.places_gpu_shares)
 
 
 def _queue_row(context: BuildContext, attributes: PodGroupAttributes) -> int:

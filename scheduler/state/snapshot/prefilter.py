@@ -15,7 +15,8 @@ from scheduler.state.podgroups.attributes import (
 )
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.podgroups.stages import StageDependencies
-from scheduler.state.pods.pod_class import GpuSharing, PodClass
+from scheduler.state.pods.gpu_sharing import GpuShareFault
+from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import (
     PENDING,
     RUNNING,
@@ -133,11 +134,28 @@ class PreFilter:
         if self._context.pod_table.class_table.exceeds_namespace_bound[pod_class.number]:
             return [self._bound_failure(pod_class, record)]
         failures = [
-            *_pod_failures(pod_class, encoding.requests.sharing.get(pod_class.number)),
+            *self._pod_failures(pod_class),
             *encoding.claims.failures(pod_class),
             *self._queue_label_failures(pod_class, record),
         ]
         return [it._replace(pod=title) for it in failures]
+
+    def _pod_failures(self, pod_class: PodClass) -> Iterator[PreFilterFailure]:
+        """Yield why pods of this spec cannot be placed."""
+        fault = pod_class.shared_spec.requests_fault()
+        if fault:
+            yield PreFilterFailure(PreFilterCause.INVALID_REQUESTS, (fault,))
+        sharing = pod_class.gpu_sharing
+        if isinstance(sharing, GpuShareFault):
+            yield PreFilterFailure(PreFilterCause.INVALID_GPU_SHARE, sharing)
+        elif sharing is not None and not self._context.places_gpu_shares:
+            yield PreFilterFailure(PreFilterCause.SHARED_GPU, (sharing.annotation,))
+        if pod_class.mig_annotations:
+            name = pod_class.mig_annotations[0][0]
+            yield PreFilterFailure(PreFilterCause.LEGACY_MIG, (name,))
+        if pod_class.spec.resource_claims:
+            names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
+            yield PreFilterFailure(PreFilterCause.RESOURCE_CLAIM, (names,))
 
     def _queue_label_failures(
         self, pod_class: PodClass, record: PodGroupRecord | None
@@ -176,20 +194,6 @@ def _priority_class_failures(attributes: PodGroupAttributes) -> Iterator[PreFilt
     """Yield that the priority class may not be used."""
     if attributes.refusal:
         yield PreFilterFailure(PreFilterCause.PRIORITY_CLASS_REFUSED, (attributes.refusal,))
-
-
-def _pod_failures(
-    pod_class: PodClass, gpu_sharing: GpuSharing | None
-) -> Iterator[PreFilterFailure]:
-    """Yield why pods of this spec cannot be placed."""
-    fault = pod_class.shared_spec.requests_fault()
-    if fault:
-        yield PreFilterFailure(PreFilterCause.INVALID_REQUESTS, (fault,))
-    if gpu_sharing is not None:
-        yield PreFilterFailure(PreFilterCause.SHARED_GPU, (gpu_sharing.annotation,))
-    if pod_class.spec.resource_claims:
-        names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
-        yield PreFilterFailure(PreFilterCause.RESOURCE_CLAIM, (names,))
 
 
 def has_started(record: PodGroupRecord) -> bool:

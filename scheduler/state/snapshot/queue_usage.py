@@ -13,6 +13,7 @@ from scheduler.state.podgroups.attributes import PodGroupAttributes
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
+from scheduler.state.pods.requests import PodRequests
 from scheduler.state.snapshot.context import BuildContext
 from scheduler.state.snapshot.prefilter import has_started, requests_nothing
 from trainer_kai.api.meta import Key
@@ -31,14 +32,16 @@ class QueueTotals:
     """
 
     def __init__(
-        self, queue_count: int, pod_table: PodTable, pod_counts: Ints, queue_requests: Ints
+        self, queue_count: int, pod_table: PodTable, pod_counts: Ints, requests: PodRequests
     ) -> None:
         """Charge running and pending pods, and terminating pods that are stuck.
 
         *pod_counts* are [pod class, state]; there are *queue_count* queues.
         """
+        queue_requests = requests.queue_request
         class_table, size = pod_table.class_table, len(pod_counts)
-        stuck = pod_table.class_number[_rows_in_state(pod_table, STUCK_RELEASING)]
+        stuck_rows = _rows_in_state(pod_table, STUCK_RELEASING)
+        stuck = pod_table.class_number[stuck_rows]
         queue = class_table.queue_row[:size]
         running = pod_counts[:, RUNNING] + np.bincount(stuck, minlength=size)
         wanted = running + np.where(class_table.is_requested[:size], pod_counts[:, PENDING], 0)
@@ -48,6 +51,19 @@ class QueueTotals:
             queue, queue_requests, non_preemptible, queue_count
         )
         self.requested: Final = _sum_by_queue(queue, queue_requests, wanted, queue_count)
+        charged = np.concatenate((np.flatnonzero(pod_table.state == RUNNING), stuck_rows))
+        self._charge_memory(pod_table, charged, requests)
+
+    def _charge_memory(self, pod_table: PodTable, pod_rows: Ints, requests: PodRequests) -> None:
+        """Charge what pods that request memory of GPUs use beyond what they did while pending."""
+        class_table, numbers = pod_table.class_table, pod_table.class_number[pod_rows]
+        for number, node, at in requests.memory_pods(numbers, pod_table.node[pod_rows]):
+            queue = int(class_table.queue_row[number])
+            if queue != NONE:
+                amounts = [0] * len(ResourceKind)
+                amounts[ResourceKind.GPU] = requests.beyond_pending(number, node) * len(at)
+                is_fixed = bool(class_table.is_non_preemptible[number])
+                self.add_reserved(queue, amounts, is_non_preemptible=is_fixed)
 
     def add_reserved(self, queue: int, amounts: Sequence[int], *, is_non_preemptible: bool) -> None:
         """Charge reserved places."""
@@ -59,16 +75,15 @@ class QueueTotals:
         _add(self.requested[queue], amounts)
 
 
-def releasing_by_queue(pod_table: PodTable, queue_requests: Ints) -> tuple[ReleasingAmount, ...]:
+def releasing_by_queue(pod_table: PodTable, requests: PodRequests) -> tuple[ReleasingAmount, ...]:
     """Return what releasing pods use, by queue and node."""
     pod_rows = _rows_in_state(pod_table, RELEASING)
     queue = pod_table.class_table.queue_row[pod_table.class_number[pod_rows]]
     pod_rows, queue = pod_rows[queue != NONE], queue[queue != NONE]
     places, at = np.unique(np.stack((queue, pod_table.node[pod_rows])), axis=1, return_inverse=True)
     each = np.ones(len(pod_rows), dtype=np.int64)
-    amounts = sums(
-        at.reshape(-1), queue_requests[pod_table.class_number[pod_rows]], each, places.shape[1]
-    )
+    charged = requests.queue_requests_on(pod_table.class_number[pod_rows], pod_table.node[pod_rows])
+    amounts = sums(at.reshape(-1), charged, each, places.shape[1])
     return tuple(
         ReleasingAmount(queue_row, node, (cpu, memory, gpu))
         for (queue_row, node), (cpu, memory, gpu) in zip(
@@ -184,10 +199,17 @@ def _pods_beyond_existing(
     """Return the amounts that reserved places use, and those requested beside existing pods."""
     pod_table, reservations = context.pod_table, context.reservations.of_podgroup(record)
     reserved, expected = Counter[int](), Counter[int]()  # pods by pod class
+    beyond_pending = 0  # of what reserved places with memory of GPUs use
+    requests = context.encoding.requests
     unclaimed: dict[str, int] = {}
     for podset, reservation in reservations.items():
         places = len(reservation.places)
-        reserved[reservation.pod_class.number] += places
+        number = reservation.pod_class.number
+        reserved[number] += places
+        if number in requests.sharing:
+            beyond_pending += sum(
+                requests.beyond_pending(number, it) for it, _ in reservation.places
+            )
         claiming = record.pending_pods(podset, pod_table)[:places]
         unclaimed[podset] = places - len(claiming)
         if is_requested:  # a pending pod that claims a reserved place is already requested by it
@@ -197,8 +219,9 @@ def _pods_beyond_existing(
         for podset, (pod_class, _) in record.expected.items():
             to_come = record.expected_count(podset) - unclaimed.get(podset, 0)
             expected[pod_class.number] += max(to_come, 0)
-    queue_requests = context.encoding.requests.queue_request
-    return _amounts(reserved, queue_requests), _amounts(expected, queue_requests)
+    used = _amounts(reserved, requests.queue_request)
+    used[ResourceKind.GPU] += beyond_pending
+    return used, _amounts(expected, requests.queue_request)
 
 
 def _charged_queue(

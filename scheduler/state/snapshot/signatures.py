@@ -17,7 +17,8 @@ from scheduler.state.inputs import Cluster
 from scheduler.state.nodes.labels import Alternatives, NodeLabels
 from scheduler.state.nodes.node_table import NodeTable, ResourceEncoder, Taints
 from scheduler.state.pods.class_table import PodClassTable
-from scheduler.state.pods.pod_class import NodeRequirements, PodClass, least_memory_mib
+from scheduler.state.pods.gpu_sharing import GpuSharing
+from scheduler.state.pods.pod_class import NodeRequirements, PodClass
 from scheduler.state.pods.requests import PodRequests
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import PodSpec
@@ -31,6 +32,7 @@ __all__ = [
     "current_encoding_key",
 ]
 
+_NO_SHARING: Final = GpuSharing("", 0, 0, 0)
 _FEW_UNUSED: Final = 64  # so many unused signatures do no harm
 
 
@@ -87,11 +89,8 @@ class Encoding:
         )  # of the pod classes that were read, by number
         self.labels: Final = NodeLabels(nodes.nodes)
         self.taints: Final = Taints(nodes.nodes)
-        columns, memory = (
-            ResourceEncoder(encoding_key.resources, gpus),
-            least_memory_mib(nodes.nodes),
-        )
-        self.requests: Final = PodRequests(columns, gpus, memory)
+        columns = ResourceEncoder(encoding_key.resources, gpus)
+        self.requests: Final = PodRequests(columns, nodes)
         namespaces = NamespaceLabels(cluster.namespaces, class_table.namespaces)
         self.affinity: Final = AffinityTable(class_table, self.labels, namespaces)
         self.affinity.read(class_table.numbers(encoding_key.considered.term_classes))
@@ -158,6 +157,8 @@ class SignatureTable:
         self._signatures: Final[list[SchedulingSignature]] = []
         self._row_by_content: Final[dict[tuple[object, ...], int]] = {}
         self._nominated_rows: Final[dict[tuple[int, int], int]] = {}
+        # By the row of pending pods that request memory of GPUs, and that memory.
+        self._memory_rows: Final[dict[tuple[int, int], int]] = {}
         self.row_by_class: Ints = np.zeros(0, dtype=np.int64)  # [pod class]
 
     def __len__(self) -> int:
@@ -196,12 +197,32 @@ class SignatureTable:
             self._nominated_rows[row, node] = found
         return found
 
+    def row_on(self, pod_class: PodClass, node: int) -> int:
+        """Return the row of the pods of a class on a node: its GPUs may have another memory."""
+        row, number, requests = self.row(pod_class), pod_class.number, self._requests
+        pending = self._signatures[row]
+        if node == NONE or not pending.device_memory:
+            return row
+        memory = requests.memory_of(node)
+        found = self._memory_rows.get((row, memory))
+        if found is None:
+            cpu, ram, gpu = pending.queue_request
+            on_node = replace(
+                pending,
+                device_share=requests.share_on(number, node),
+                queue_request=(cpu, ram, gpu + requests.beyond_pending(number, node)),
+                least_queue_request=None,
+            )
+            found = self._memory_rows[row, memory] = self._add(on_node)
+        return found
+
     def _find_row(self, pod_class: PodClass) -> int:
         """Return the row of a pod class with the same content, or of a new signature."""
         number = pod_class.number
         content = (
             pod_class.shared_spec,
             self._requests.sharing.get(number),
+            pod_class.mig_annotations,
             pod_class.is_gpu_reservation,
             self._affinity.affinity_of(number),
             number
@@ -231,7 +252,8 @@ class SignatureTable:
     def _build(self, pod_class: PodClass) -> SchedulingSignature:
         requests, claims, number = self._requests, self.claims, pod_class.number
         cpu, memory, gpu = requests.queue_request[number].tolist()
-        gpu_sharing = requests.sharing.get(number)
+        gpu_sharing = requests.sharing.get(number, _NO_SHARING)
+        least_gpu = requests.least_gpu_request(number)
         signature = SchedulingSignature(
             request=tuple(requests.request[number].tolist()),
             queue_request=(cpu, memory, gpu),
@@ -240,8 +262,11 @@ class SignatureTable:
             **self._affinity.affinity_of(number)._asdict(),
             rwo_claims=claims.rows(pod_class, one_pod=False),
             rwop_claims=claims.rows(pod_class, one_pod=True),
-            shared_devices=gpu_sharing.devices if gpu_sharing else 0,
-            device_share=gpu_sharing.thousandths if gpu_sharing else 0,
+            shared_devices=gpu_sharing.devices,
+            device_share=gpu_sharing.thousandths,
+            device_memory=gpu_sharing.mib,
+            least_queue_request=None if least_gpu is None else (cpu, memory, least_gpu),
+            requests_mig=requests.requests_mig(number),
         )
         if self._exceeds_bounds(pod_class):
             return replace(signature, node_affinity=(self._labels.match_no_node(),))

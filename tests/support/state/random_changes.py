@@ -38,7 +38,7 @@ def changes() -> st.SearchStrategy[list[ObjectChange]]:
 
 
 def _objects() -> st.SearchStrategy[Fields]:
-    pods = _pods()
+    pods = st.one_of(_pods(), _pods(), _pods(), _reservation_pods())
     return st.one_of(pods, pods, pods, _podgroups_and_jobsets(), _nodes(), _other_objects())
 
 
@@ -61,6 +61,8 @@ _ANTICIPATED: Final = [
     {"later": [{**_LATER, "requests": {"cpu": "1"}, "labels": {"app": "a"}}]},
     {"later": [{**_LATER, "requests": {"cpu": "1"}, "priorityClassName": "build"}]},
     {"later": [{**_LATER, "requests": {"new": "1"}, "volumes": _CLAIMED}]},
+    {"later": [{**_LATER, "requests": {"cpu": "1"}, "sharing": {"gpu-fraction": "0.4"}}]},
+    {"later": [{**_LATER, "requests": {"cpu": "1"}, "sharing": {"gpu-memory": "300"}}]},
     {"after": [{**_AFTER, "status": "Ready"}]},
     {"after": [{**_AFTER, "status": "Complete", "before": ["l-replica-"]}]},
     {"later": "wrong"},
@@ -150,6 +152,7 @@ def _nodes(draw: st.DrawFn) -> Fields:
         {"has": {"new": "3"}},
         {"has": {"cpu": "many"}},
         {"gpu": 0},
+        {"has": {"nvidia.com/mig-1g.5gb": "7"}},
     ]
     memory = {"nvidia.com/gpu.memory": draw(st.sampled_from(["1000", "2000"]))}
     ready = {"type": "Ready", "status": draw(st.sampled_from(["True", "True", "False"]))}
@@ -292,7 +295,13 @@ _CONSTRAINTS: Final[list[Fields]] = [
     {"asks": {"cpu": "wrong"}},
     {"asks": {"cpu": "-1"}},
 ]
-_ANNOTATIONS: Final = [{}, {}, {}, {"gpu-fraction": "0.5"}, {"gpu-memory": "500"}]
+_ANNOTATIONS: Final = [
+    *({}, {}, {}, {"gpu-fraction": "0.5"}, {"gpu-memory": "500"}),
+    {"gpu-fraction": "0.3", "gpu-fraction-num-devices": "2"},
+    {"gpu-memory": "3Gi"},
+    {"nvidia.com/mig-1g.5gb": "2"},
+]
+_REQUESTS: Final = [{"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}, {"cpu": "1"}]
 
 
 @st.composite
@@ -308,7 +317,7 @@ def _pods(draw: st.DrawFn) -> Fields:
         node=draw(st.sampled_from(["a", "a", "b", "gone"])) if has_place else "",
         annotations=draw(st.sampled_from(_ANNOTATIONS)),
         labels=_labels(draw),
-        asks=wish.pop("asks", {"nvidia.com/gpu": "1"}),
+        asks=wish.pop("asks", draw(st.sampled_from(_REQUESTS))),
         meta=_meta(draw, name),
         phase=draw(st.sampled_from(phases)),
     )
@@ -320,6 +329,25 @@ def _pods(draw: st.DrawFn) -> Fields:
     return output
 
 
+def _reservation_pods() -> st.SearchStrategy[Fields]:
+    """Return pods that hold a GPU for others, of which some are forged."""
+    held = st.tuples(
+        st.sampled_from(["device", "other"]),
+        st.sampled_from(["a", "b"]),
+        st.sampled_from(["kai-resource-reservation", "kai-resource-reservation", "default"]),
+    )
+    return held.map(
+        lambda it: pod(
+            f"holds-{it[0]}",
+            node=it[1],
+            labels={"app": "kai-resource-reservation", "runai-gpu-group": it[0]},
+            meta={"namespace": "kai-resource-reservation"},
+            schedulerName="x",
+            serviceAccountName=it[2],
+        )
+    )
+
+
 def _labels(draw: st.DrawFn) -> Fields:
     labels = {
         "app": draw(st.sampled_from("abc")),
@@ -327,7 +355,8 @@ def _labels(draw: st.DrawFn) -> Fields:
         "jobset.sigs.k8s.io/restart-attempt": draw(st.sampled_from(["", "", "1"])),
         "kai.scheduler/task-priority": draw(st.sampled_from(["", "", "5"])),
         "jobset.sigs.k8s.io/replicatedjob-name": draw(st.sampled_from(["", "n"])),
-        "runai-gpu-group": draw(st.sampled_from(["", "device"])),
+        "runai-gpu-group": draw(st.sampled_from(["", "device", "unknown-0"])),
+        "runai-gpu-group/other": draw(st.sampled_from(["", "", "other"])),
         "kai.scheduler/queue": draw(st.sampled_from(["", "r"])),
     }
     return {name: value for name, value in labels.items() if value}

@@ -55,10 +55,18 @@ def _claim(mode: str, volume: str = "") -> dict[str, Any]:
     )
 
 
-def _sharing(name: str, fraction: str) -> dict[str, Any]:
-    notes = {"gpu-fraction": fraction}
-    device = {"runai-gpu-group": "x"}
-    return pod(name, node="a", asks={"cpu": "1"}, annotations=notes, labels=device)
+def _sharing(name: str, fraction: str, device: str = "x", node: str = "a") -> dict[str, Any]:
+    notes, labels = {"gpu-fraction": fraction}, {"runai-gpu-group": device}
+    return pod(name, node=node, asks={"cpu": "1"}, annotations=notes, labels=labels)
+
+
+def _with_memory(name: str, mib: str, node: str = "a", **more: Any) -> dict[str, Any]:
+    asks = {"cpu": "1"}
+    return pod(name, node=node, asks=asks, annotations={"gpu-memory": mib}, **more)
+
+
+def _with_memory_label(name: str, mib: str) -> dict[str, Any]:
+    return node(name, labels={"nvidia.com/gpu.memory": mib})
 
 
 _RESERVATION_POD = pod(
@@ -68,6 +76,7 @@ _RESERVATION_POD = pod(
     labels={"app": "kai-resource-reservation", "runai-gpu-group": "x"},
     meta={"namespace": "kai-resource-reservation"},
     schedulerName="x",
+    serviceAccountName="kai-resource-reservation",
 )
 
 
@@ -81,6 +90,19 @@ _PODGROUP_WITH_RESERVATION = group(
     "g", subGroups=_SUBGROUPS, meta={"annotations": _anticipated([_LATER], held=_RESERVED)}
 )
 _RUNNING_POD = jobset_pod("n", "g", node="a")
+
+
+def _places_with(**sharing: str) -> dict[str, Any]:
+    """Return a PodGroup with two reserved places with shares of GPUs, on "b"."""
+    later = {
+        **_LATER,
+        "requests": {"cpu": "1"},
+        "sharing": {f"gpu-{name}": value for name, value in sharing.items()},
+    }
+    held = {"l-replica-0": {"nodes": {"b": 2}, "cause": "anticipated"}}
+    return group("g", subGroups=_SUBGROUPS, meta={"annotations": _anticipated([later], held=held)})
+
+
 _STAGES = [
     group("first", subGroups=_SUBGROUPS[:1]),
     jobset_pod("before", "first", node="a"),
@@ -88,6 +110,7 @@ _STAGES = [
     jobset_pod("n", "g"),
 ]
 _TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:00Z"}
+_GOES = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
 _USING = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _TEAM = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
@@ -365,6 +388,72 @@ _NODE_TRANSITIONS: Final = [
     ),
 ]
 
+_SHARE_TRANSITIONS: Final = [
+    Transition(
+        "a pod shares another GPU",
+        [_sharing("p", "0.5"), _sharing("q", "0.3")],
+        [_sharing("q", "0.3", "y"), _sharing("p", "0.5", "0")],
+    ),
+    Transition(
+        "a pod with shares moves",
+        [_sharing("p", "0.5"), _sharing("q", "0.3")],
+        [_sharing("p", "0.5", node="b")],
+    ),
+    Transition(
+        "a pod with shares terminates",
+        [_sharing("p", "0.5")],
+        [{**_sharing("p", "0.5"), "metadata": {**_sharing("p", "0.5")["metadata"], **_GOES}}],
+        300,
+    ),
+    Transition("the only share becomes whole GPUs", [_sharing("p", "0.5")], [pod("p", node="a")]),
+    Transition(
+        "a term selects by the shared GPU",
+        [_sharing("p", "0.5"), _sharing("q", "0.3", "y")],
+        [pod("r", affinity=_affinity(labelSelector={"matchLabels": {"runai-gpu-group": "y"}}))],
+    ),
+    Transition(
+        "GPUs with another memory come",
+        [_with_memory_label("a", "1000"), _with_memory("p", "500"), _with_memory("q", "500", "")],
+        [_with_memory_label("b", "2000"), _with_memory("r", "500", "b")],
+    ),
+    Transition(
+        "the memory of GPUs is known no longer",
+        [_with_memory_label("a", "1000"), _with_memory("p", "500"), _with_memory("q", "500", "b")],
+        [node("a")],
+    ),
+    Transition(
+        "a pod has a share beside reserved places",
+        [_places_with(fraction="0.4"), _RUNNING_POD],
+        [_sharing("p", "0.6", "0", node="b"), _sharing("q", "0.3", "z", node="b")],
+    ),
+    Transition(
+        "another PodGroup has places before",
+        [_places_with(fraction="0.4"), _RUNNING_POD],
+        [
+            {
+                **_places_with(fraction="0.6"),
+                "metadata": {**_places_with(fraction="0.6")["metadata"], "name": "f"},
+            },
+            jobset_pod("m", "f", node="a"),
+        ],
+    ),
+    Transition(
+        "reserved places are on GPUs with another memory",
+        [_places_with(memory="300"), _RUNNING_POD],
+        [_with_memory_label("b", "1000")],
+    ),
+    Transition(
+        "MIG profiles are requested by annotation",
+        [pod("p", node="a")],
+        [pod("p", node="a", annotations={"nvidia.com/mig-1g.5gb": "2"})],
+    ),
+    Transition(
+        "a node offers MIG profiles",
+        [node("b", has={"nvidia.com/mig-1g.5gb": "1"})],
+        [node("a", labels={"zone": "x"}, has={"nvidia.com/mig-1g.5gb": "7"})],
+    ),
+]
+
 _ON_MISSING_NODE = {
     f"{name}-replica-0": {
         "nodes": {"b": 1},
@@ -451,6 +540,7 @@ _MISPLACED_TRANSITIONS: Final = [
 TRANSITIONS: Final = [
     *_POD_TRANSITIONS,
     *_NODE_TRANSITIONS,
+    *_SHARE_TRANSITIONS,
     *_RELOCATION_TRANSITIONS,
     *_MISPLACED_TRANSITIONS,
 ]

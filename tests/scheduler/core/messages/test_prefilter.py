@@ -222,6 +222,18 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "ready. It can start when these earlier stages are complete and ready",
     ),
     Case(
+        "an invalid share of a GPU",
+        about_pod(PreFilterCause.INVALID_GPU_SHARE, "gpu-memory", "'3Gi' must be MiB; write 3072"),
+        "The annotation gpu-memory of pod w-0 is invalid: '3Gi' must be MiB; write 3072. It can "
+        "start when the annotation is corrected",
+    ),
+    Case(
+        "MIG by annotation",
+        about_pod(PreFilterCause.LEGACY_MIG, "nvidia.com/mig-1g.5gb"),
+        "The annotation nvidia.com/mig-1g.5gb of pod w-0 requests MIG profiles by annotation, "
+        "which is not supported. It can start when it requests them as resources",
+    ),
+    Case(
         "a part of a GPU",
         about_pod(PreFilterCause.SHARED_GPU, "gpu-fraction"),
         "The annotation gpu-fraction of pod w-0 requests a part of a GPU, which is not "

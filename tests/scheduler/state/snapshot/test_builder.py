@@ -28,10 +28,13 @@ OPTIONS: Final = StateOptions(now=NOW, default_queue="q")
 _PLACES: Final = [node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"})]
 
 
+@pytest.mark.parametrize("places_gpu_shares", [False, True])
 @pytest.mark.parametrize("turn", TRANSITIONS, ids=[turn.name for turn in TRANSITIONS])
-def test_after_a_change_the_snapshot_is_that_of_a_new_state(turn: Transition) -> None:
+def test_after_a_change_the_snapshot_is_that_of_a_new_state(
+    turn: Transition, *, places_gpu_shares: bool
+) -> None:
     """Also when it is put twice, and when all objects are put once more."""
-    state = ClusterState(OPTIONS)
+    state = ClusterState(replace(OPTIONS, places_gpu_shares=places_gpu_shares))
     for one in (queue(), *_PLACES, *turn.before):
         apply_change(state, one)
     state.check(NOW)
@@ -115,19 +118,23 @@ _CASES = [[*turn.before, *turn.changes] for turn in TRANSITIONS]
 
 
 @settings(max_examples=examples(20))
-@given(st.lists(st.tuples(st.sampled_from(_CASES) | changes(), st.sampled_from([0, 60, -90]))))
+@given(
+    st.lists(st.tuples(st.sampled_from(_CASES) | changes(), st.sampled_from([0, 60, -90]))),
+    st.booleans(),
+)
 def test_after_any_changes_the_snapshot_is_that_of_a_new_state(
-    happened: list[tuple[list[ObjectChange], int]],
+    happened: list[tuple[list[ObjectChange], int]], places_gpu_shares: bool
 ) -> None:
     """And the plan is the same."""
-    state, now = ClusterState(OPTIONS), NOW
+    known = replace(OPTIONS, places_gpu_shares=places_gpu_shares)
+    state, now = ClusterState(known), NOW
     for some, seconds in happened:
         for change in some:
             apply_change(state, change)
         now += seconds
 
         state.check(now)
-        options = replace(OPTIONS, now=now)
+        options = replace(known, now=now)
         assert _commands(state.snapshot(now)) == _commands(encode(state.cluster, options))
 
 

@@ -1,0 +1,79 @@
+"""Which shared GPUs of a node pods have, where their labels do not say it.
+
+A node has at most `_MOST_GPUS` shared GPUs: labels of any number of pods may name others, and no
+node has so many. What is beyond has no GPU.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import Mapping
+from typing import Final
+
+from trainer_kai.api.gpu_share import WHOLE_GPU
+
+__all__ = ["Packing", "SharedGpus"]
+
+_MOST_GPUS: Final = 1024
+
+
+class SharedGpus:
+    """The shared GPUs of one node by id: what is used of each, in thousandths."""
+
+    def __init__(self) -> None:
+        self.used: Final[dict[str, int]] = {}
+        self.releasing: Final[dict[str, int]] = {}
+
+    def add_named(self, id_: str, amount: int, *, is_releasing: bool) -> bool:
+        """Add a share of the GPU with an id; say whether the node can have that GPU."""
+        if id_ not in self.used and len(self.used) >= _MOST_GPUS:
+            return False
+        self._add(id_, amount, is_releasing=is_releasing)
+        return True
+
+    def add_packed(
+        self, packing: "Packing", amount: int, count: int, *, is_releasing: bool = False
+    ) -> tuple[str, ...]:
+        """Add shares of so many different GPUs, of the fullest ones; return their ids."""
+        ids = packing.take(amount, count, _MOST_GPUS - len(self.used))
+        for id_ in ids:
+            self._add(id_, amount, is_releasing=is_releasing)
+        return ids
+
+    def _add(self, id_: str, amount: int, *, is_releasing: bool) -> None:
+        self.used[id_] = self.used.get(id_, 0) + amount
+        self.releasing[id_] = self.releasing.get(id_, 0) + amount * is_releasing
+
+
+class Packing:
+    """GPUs of a node to which shares are added: the one with the most used that has so much."""
+
+    def __init__(self, prefix: str, gpus: SharedGpus, used: Mapping[str, int]) -> None:
+        """Begin with what is *used* of some GPUs; new ones get ids with the prefix."""
+        self._prefix: Final = prefix
+        self._gpus: Final = gpus
+        self._ids: Final = sorted(used)
+        self._new = 0
+        # Sorted by what is used; of equal ones the first counts as the fuller one.
+        self._bins: Final = sorted((used[id_], -number) for number, id_ in enumerate(self._ids))
+
+    def take(self, amount: int, count: int, most_new: int) -> tuple[str, ...]:
+        """Return different GPUs for shares of this amount; at most so many new ones."""
+        bins = self._bins
+        end = bisect_right(bins, (WHOLE_GPU - amount, 0))
+        chosen = bins[max(end - count, 0) : end][::-1]
+        del bins[max(end - count, 0) : end]
+        numbers = [-number for _, number in chosen]
+        for used, number in chosen:
+            insort(bins, (used + amount, number))
+        for _ in range(min(count - len(chosen), most_new)):
+            numbers.append(len(self._ids))
+            insort(bins, (amount, -len(self._ids)))
+            self._ids.append(self._next_id())
+        return tuple([self._ids[number] for number in numbers])
+
+    def _next_id(self) -> str:
+        """Return an id that no label names."""
+        while True:
+            id_ = f"{self._prefix}-{self._new}"
+            self._new += 1
+            if id_ not in self._gpus.used:
+                return id_
