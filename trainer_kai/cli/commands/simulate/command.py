@@ -28,6 +28,10 @@ _CONSOLIDATION_NOTE: Final = (
     "trainer-kai: consolidation relocates PodGroups here; the running scheduler relocates only"
     " TrainJobs of queues that allow it, as with --moves offered"
 )
+_SHARES_NOTE: Final = (
+    "trainer-kai: shares of GPUs are placed here; in the running scheduler pods that request them"
+    " wait"
+)
 
 
 def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -177,6 +181,8 @@ def _run(args: argparse.Namespace) -> int:
         print(f"trainer-kai: {warning}", file=sys.stderr)
     if options.moves == "any" and _has_moves(result.document):
         print(_CONSOLIDATION_NOTE, file=sys.stderr)
+    if any(it["gpuGroups"] for cycle in result.document["cycles"] for it in cycle["binds"]):
+        print(_SHARES_NOTE, file=sys.stderr)
     if args.output == "json":
         print(json.dumps(result.document, indent=2))
     else:

@@ -1,0 +1,168 @@
+"""Shares of GPUs and MIG from files to pictures: the examples, and what stays between cycles."""
+
+import random
+from typing import Any, Final
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.repository import ROOT
+from tests.support.workloads.simulate_objects import group, node, pod, queue
+from trainer_kai.cli.commands.simulate.simulation import (
+    SimulationOptions,
+    prepare,
+    run,
+    simulate,
+)
+from trainer_kai.cli.commands.simulate.text_output import as_text
+from trainer_kai.cli.input.documents import Document, read_files
+
+NOW: Final = "2026-01-05T09:00:00Z"
+QUIET: Final = ("binds", "evictions", "nominations")
+PICTURES: list[Case[str, str]] = [
+    Case(
+        "gpu-fractions",
+        "gpu-fractions",
+        """\
+n0  [aaaaaaabb.]
+  a default/notebook-0 0.7,  b default/serving-0 0.2
+""",
+    ),
+    Case(
+        "gpu-fractions-of-two",
+        "gpu-fractions-of-two",
+        """\
+n0  [#] [aaaaabbbbb] [aaaaabbbbb]
+  a default/first-0 2 x 0.5,  b default/second-0 2 x 0.5
+""",
+    ),
+    Case(
+        "gpu-memory",
+        "gpu-memory",
+        """\
+unknown  [.]
+large    [aaabbbccdd]
+  a default/pod-1-0 0.25,  b default/pod-2-0 0.25,  c default/pod-3-0 0.25,  d default/pod-4-0 0.25
+small    [aaaabbbbb.]
+  a default/pod-5-0 0.49,  b default/pod-6-0 0.49
+""",
+    ),
+    Case("mig", "mig", "mig  [1g.5gb ###.] [3g.20gb #]\n"),
+    Case(
+        "gpu-fraction-reclaimed",
+        "gpu-fraction-reclaimed",
+        """\
+n0  [#] [aaaaa.....]
+  a default/old-0 0.5
+""",
+    ),
+]
+WAITING: Final = {
+    "gpu-fractions": "1 node has too little free (0.1 of a GPU free on n0). It can start when that "
+    "node has 0.2 of a GPU free",
+    "gpu-memory": "2 nodes have too little free (at most 0.02 of a GPU free, on small, where the "
+    "pod needs 0.49), 1 node does not state the memory of its GPUs in the label",
+    "mig": "1 node is a MIG node, which takes no shares of GPUs",
+    "gpu-fraction-reclaimed": "(0.5 of a GPU free on n0)",
+}
+
+
+def example(name: str) -> list[Document]:
+    """Return the objects of an example in docs/cli.md."""
+    return [*read_files([str(ROOT / f"tests/fixtures/clusters/{name}.yaml")])]
+
+
+@pytest.mark.parametrize("case", PICTURES, ids=ids)
+def test_pictures(case: Case[str, str]) -> None:
+    """Each GPU that pods share has ten characters; a third plan changes nothing."""
+    options = SimulationOptions(cycles=3)
+
+    result = run(prepare(example(case.given), options), options)
+
+    text = as_text(result)
+    nodes = next(part for part in text.split("\n\n") if part.startswith("NODES"))
+    head = 1 if case.given == "mig" else 2
+    assert nodes.splitlines()[head:] == case.want.splitlines()
+    assert WAITING.get(case.given, "") in " ".join(text.split())
+    assert not any(result.document["cycles"][-1][it] for it in QUIET)
+
+
+def test_the_part_of_a_gpu_is_reclaimed_whole() -> None:
+    """The newest pod of the queue over its quota is evicted for a whole GPU."""
+    objects = [it.fields for it in example("gpu-fraction-reclaimed")]
+
+    document = simulate(objects, SimulationOptions(cycles=3))
+
+    first, second, _ = document["cycles"]
+    assert [(it["pod"], it["action"]) for it in first["evictions"]] == [("new-0", "reclaim")]
+    assert [it["pod"] for it in first["nominations"]] == ["whole-0"]
+    assert [it["pod"] for it in second["binds"]] == ["whole-0"]
+    assert groups(document) == {"old-0": ["3f0c"], "new-0": [], "whole-0": []}
+    assert document["nodes"] == [{"name": "n0", "idleGpus": 0.5, "releasingGpus": 0}]
+
+
+def share(name: str, amount: str, at: int, *, on: str = "", devices: int = 0) -> dict[str, Any]:
+    """Return a pod that requests a part of a GPU, or has it."""
+    it = pod(name, name, 0, on=on, creationTimestamp=f"2026-01-05T09:{at:02}:00Z")
+    it["metadata"]["annotations"]["gpu-fraction"] = amount
+    if devices:
+        it["metadata"]["annotations"]["gpu-fraction-num-devices"] = str(devices)
+    return it
+
+
+def groups(document: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the shared GPUs of each pod at the end."""
+    return {it["name"]: it["gpuGroups"] for it in document["pods"]}
+
+
+SITE: Final = [queue("team-a"), node("n", 3), *(group(f"p{i}") for i in range(6))]
+
+
+def test_ids_are_the_same_in_any_order_and_cycle() -> None:
+    """A pod keeps the GPUs that it was bound to, and shares them with pods of later cycles."""
+    objects = [
+        *SITE,
+        share("p0", "0.5", 0, devices=2),
+        share("p1", "0.3", 1),
+        share("p2", "0.4", 2),
+    ]
+    document = simulate(objects, SimulationOptions(cycles=1))
+
+    random.Random(1).shuffle(objects)
+
+    later = simulate(objects, SimulationOptions(cycles=3))
+    assert groups(later) == groups(document)
+    first, second = groups(document)["p0"]
+    assert groups(document)["p1"] in ([first], [second])
+    assert groups(document)["p2"] in ([first], [second])
+    assert groups(document)["p1"] != groups(document)["p2"]
+    binds = {it["pod"]: it["gpuGroups"] for it in document["cycles"][0]["binds"]}
+    assert binds == groups(document)
+    assert not any(later["cycles"][2][it] for it in QUIET)
+    assert document["nodes"][0]["idleGpus"] == 1.3
+
+
+def test_running_pods_without_ids_stay_together() -> None:
+    """They get an id in the first plan, which pods of that plan have as well."""
+    running = [share("p0", "0.4", 0, on="n"), share("p1", "0.4", 1, on="n")]
+
+    document = simulate([*SITE, *running, share("p2", "0.2", 2)], SimulationOptions(cycles=2))
+
+    (shared,) = {tuple(it) for it in groups(document).values()}
+    assert len(shared) == 1
+    assert document["nodes"][0]["idleGpus"] == 2
+
+
+def test_a_nominated_pod_has_no_id_yet() -> None:
+    """It is drawn where it will be; in the next plan it is bound."""
+    going = pod("going", gpus=1, on="n", deletionTimestamp=NOW)
+    objects = [queue("team-a"), node("n", 1), group("p0"), group("p1"), going]
+    objects += [share("p0", "0.5", 0), share("p1", "0.3", 1)]
+
+    options = SimulationOptions()
+    result = run(prepare((Document("a.yaml", it) for it in objects), options), options)
+
+    assert groups(result.document) == {"p0": [], "p1": [], "going": []}
+    text = as_text(result)
+    assert "n  [aaaaabbb~~]\n  a default/p0 0.5 (nominated),  b default/p1 0.3 (nominated)" in text
+    assert result.document["nodes"] == [{"name": "n", "idleGpus": 0, "releasingGpus": 0.2}]
