@@ -151,8 +151,10 @@ ANSWERS: list[table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]]] = [
         ),
         [
             "gpuGroups: a is [\"a new one of ['a']\"], and should be ['gpu-1']",
-            "gpuGroups: b is [\"a new one of ['b']\"],"
-            " and should be [\"a new one of ['b', 'bare']\"]",
+            (
+                "gpuGroups: b is [\"a new one of ['b']\"],"
+                " and should be [\"a new one of ['b', 'bare']\"]"
+            ),
             "gpuGroups: bare is not there, and should be [\"a new one of ['b', 'bare']\"]",
         ],
     ),
