@@ -34,6 +34,7 @@ EXPECTED: Final = frozenset(
     {
         "binds",
         "boundOf",
+        "gpuGroups",
         "evictions",
         "nominations",
         "reservations",
@@ -126,6 +127,7 @@ def unknown_names(case: SchedulerCase) -> list[str]:
 
 def _unknown_names(expect: Obj, known: Mapping[str, frozenset[str]]) -> set[str]:
     placed = {**expect.get("binds", {}), **expect.get("nominations", {})}
+    others = expect.get("gpuGroups", {}).keys() | expect.get("evictions", {}).keys()
     reserved_places = expect.get("reservations", {})
     groups = {reserved_place.rpartition("/")[0] for reserved_place in reserved_places}
     groups |= {
@@ -135,7 +137,7 @@ def _unknown_names(expect: Obj, known: Mapping[str, frozenset[str]]) -> set[str]
         n for it in reserved_places.values() for n in it
     }
     named = {
-        "pods": placed.keys() | expect.get("evictions", {}).keys(),
+        "pods": placed.keys() | others,
         "groups": groups,
         "nodes": nodes,
     }
@@ -170,6 +172,13 @@ def _cycle_faults(case: SchedulerCase, expect: Obj, cycle: Obj) -> Iterator[str]
     """Say what of one cycle is not as expected; evictions are always compared."""
     if "binds" in expect:
         yield from _differences("binds", expect["binds"], _nodes(cycle["binds"]))
+    if "gpuGroups" in expect:
+        labelled = _labelled_gpus(case)
+        want, got = (
+            _gpus_by_pod(it, labelled)
+            for it in (expect["gpuGroups"], _gpu_groups(cycle["binds"], labelled))
+        )
+        yield from _differences("gpuGroups", want, got)
     if "boundOf" in expect:
         bound = _bound_by_group(case, cycle["binds"])
         want = expect["boundOf"]
@@ -236,6 +245,38 @@ def _later_decisions(cycles: Sequence[Obj], checked: int) -> Iterator[str]:
 
 def _nodes(entries: Sequence[Obj]) -> dict[str, str]:
     return {_key(it, it["pod"]): it["node"] for it in entries}
+
+
+def _labelled_gpus(case: SchedulerCase) -> frozenset[str]:
+    """Return the ids of the GPUs that pods of a case share from the beginning."""
+    labels = [pod["metadata"].get("labels", {}) for pod in _of_kind(case, "Pod")]
+    return frozenset(
+        value for it in labels for name, value in it.items() if name.startswith("runai-gpu-group")
+    )
+
+
+def _gpu_groups(binds: Sequence[Obj], labelled: frozenset[str]) -> dict[str, list[str]]:
+    """Return the GPUs that pods share; two nodes may have new ones with the same id."""
+    return {
+        _key(it, it["pod"]): [
+            group if group in labelled else f"{it['node']}/{group}" for group in it["gpuGroups"]
+        ]
+        for it in binds
+        if it["gpuGroups"]
+    }
+
+
+def _gpus_by_pod(groups: Mapping[str, Sequence[str]], labelled: frozenset[str]) -> Obj:
+    """Name each new GPU by the pods that share it, because a case cannot know its id."""
+    pods = {group: sorted(pod for pod in groups if group in groups[pod]) for group in _all(groups)}
+    return {
+        pod: sorted(it if it in labelled else f"a new one of {pods[it]}" for it in of_pod)
+        for pod, of_pod in groups.items()
+    }
+
+
+def _all(groups: Mapping[str, Sequence[str]]) -> set[str]:
+    return {group for of_pod in groups.values() for group in of_pod}
 
 
 def _reservations(entries: Sequence[Obj]) -> dict[str, dict[str, int]]:

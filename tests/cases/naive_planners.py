@@ -23,8 +23,12 @@ def plan_nothing(snapshot: Snapshot, _policies: Policies) -> Plan:
 
 
 def plan_first_fit(snapshot: Snapshot, _policies: Policies) -> Plan:
-    """Bind each waiting pod, the oldest PodGroup first, to the first node with room for it."""
+    """Bind each waiting pod, the oldest PodGroup first, to the first node with room for it.
+
+    It knows no shares: each is a whole GPU.
+    """
     idle = snapshot.nodes.idle.copy()
+    shared = np.bincount(snapshot.devices.node, minlength=len(idle))
     decisions = []
     for row, podgroup in enumerate(snapshot.podgroups):
         if podgroup.queue == NONE:
@@ -33,7 +37,11 @@ def plan_first_fit(snapshot: Snapshot, _policies: Policies) -> Plan:
         for pod in (pod for podset in podsets_of(podgroup.tree) for pod in podset.pending):
             node = _first_node_with_room(idle, snapshot, pod)
             if node is not None:
-                binds.append(PodPlacement(pod, node))
+                signature = snapshot.signatures[snapshot.pods.signature[pod]]
+                first = int(shared[node])
+                shared[node] += signature.shared_devices
+                slots = range(first, first + signature.shared_devices)
+                binds.append(PodPlacement(pod, node, tuple(slots)))
         if binds:
             decisions.append(PodGroupAllocation(row, tuple(binds)))
     due = fair_share(snapshot.queues, snapshot.total)
@@ -41,7 +49,9 @@ def plan_first_fit(snapshot: Snapshot, _policies: Policies) -> Plan:
 
 
 def _first_node_with_room(idle: Ints, snapshot: Snapshot, pod: int) -> int | None:
-    request = np.array(snapshot.signatures[snapshot.pods.signature[pod]].request)
+    signature = snapshot.signatures[snapshot.pods.signature[pod]]
+    request = np.array(signature.request)
+    request[list(snapshot.resources.gpus[:1])] += 1000 * signature.shared_devices
     for node in range(len(idle)):
         if snapshot.nodes.fault[node] == 0 and (idle[node] >= request).all():
             idle[node] -= request

@@ -1,6 +1,6 @@
 """Case files are read and checked, and a wrong decision is reported as a fault."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,11 @@ def answer(*cycles: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"schema": "trainer-kai/simulate/v1", "cycles": filled, "queues": [], **more}
 
 
-def bound(pod: str, node: str, namespace: str = "default") -> dict[str, str]:
+def bound(
+    pod: str, node: str, namespace: str = "default", gpus: Sequence[str] = ()
+) -> dict[str, Any]:
     """Write where a pod is bound, or nominated."""
-    return {"namespace": namespace, "pod": pod, "node": node}
+    return {"namespace": namespace, "pod": pod, "node": node, "gpuGroups": [*gpus]}
 
 
 def evicted(pod: str) -> dict[str, str]:
@@ -63,10 +65,12 @@ def shares(gpu: float) -> dict[str, Any]:
 
 
 def of_pods(*names: str) -> list[dict[str, Any]]:
-    """Return pods of one group, and one that is in none."""
+    """Return pods of one group, and two that are in none; one of these names a GPU."""
     meta = {"annotations": {"pod-group-name": "g"}}
     pods = [{"kind": "Pod", "metadata": {"name": name, **meta}} for name in names]
-    return [*pods, {"kind": "Pod", "metadata": {"name": "bare", "uid": "7"}}]
+    pods.append({"kind": "Pod", "metadata": {"name": "bare", "uid": "7"}})
+    running = {"name": "running", "uid": "8", "labels": {"runai-gpu-group": "gpu-1"}}
+    return [*pods, {"kind": "Pod", "metadata": running}]
 
 
 # (what is expected, what a simulation returned) -> the differences
@@ -114,6 +118,45 @@ ANSWERS: list[table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]]] = [
         "too few of a group",
         ({"boundOf": {"g": 2}}, answer({"binds": [bound("a", "n"), bound("bare", "n")]})),
         ["boundOf: g is 1, and should be 2"],
+    ),
+    table.Case(
+        "GPUs with ids of the case and new ones, which have any id",
+        (
+            {"gpuGroups": {"a": ["gpu-1", "new"], "b": ["new"], "bare": ["other"]}},
+            answer(
+                {
+                    "binds": [
+                        bound("a", "n", gpus=["x-1", "gpu-1"]),
+                        bound("b", "n", gpus=["x-1"]),
+                        bound("bare", "m", gpus=["x-1"]),
+                    ]
+                }
+            ),
+        ),
+        [],
+    ),
+    table.Case(
+        "another GPU, and pods that do not share one",
+        (
+            {"gpuGroups": {"a": ["gpu-1"], "b": ["new"], "bare": ["new"]}},
+            answer(
+                {
+                    "binds": [
+                        bound("a", "n", gpus=["x-1"]),
+                        bound("b", "n", gpus=["x-2"]),
+                        bound("bare", "n"),
+                    ]
+                }
+            ),
+        ),
+        [
+            "gpuGroups: a is [\"a new one of ['a']\"], and should be ['gpu-1']",
+            (
+                "gpuGroups: b is [\"a new one of ['b']\"],"
+                " and should be [\"a new one of ['b', 'bare']\"]"
+            ),
+            "gpuGroups: bare is not there, and should be [\"a new one of ['b', 'bare']\"]",
+        ],
     ),
     table.Case(
         "another nomination",
@@ -290,7 +333,7 @@ def test_a_case_that_is_none(tmp_path: Path, head: str, fault: str) -> None:
 
 def test_every_case_means_something() -> None:
     """It shows a rule, says how its answer was found, and expects of what there is."""
-    assert len(all_cases()) >= 300
+    assert len(all_cases()) >= 500
     check_all(impossible_case)
 
 
