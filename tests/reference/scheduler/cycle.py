@@ -8,7 +8,7 @@ from typing import Any
 from tests.reference.scheduler.consolidation import consolidate
 from tests.reference.scheduler.eviction import reclaim_and_preempt
 from tests.reference.scheduler.fair_share import set_fair_shares
-from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, SharedGpu
+from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo, SharedGpu
 from tests.reference.scheduler.nominated import NominatedCapacity, nomination_rank
 from tests.reference.scheduler.placement import feasible_if_empty
 from tests.reference.scheduler.queue_order import is_nominated, next_podgroup
@@ -197,29 +197,26 @@ def _write_result(cluster: ClusterInfo, outcome: CycleResult) -> None:
     for podgroup in cluster.podgroups:
         for podset in podgroup.podsets:
             for pod in [*podset.pods, *podset.expected]:
-                if pod.state == "bound":
-                    outcome.binds[pod.namespace, pod.name] = pod.node
-                elif pod.state == "nominated" and not pod.is_expected:
-                    outcome.nominations[pod.namespace, pod.name] = pod.node
-                elif pod.is_expected and pod.state in ("reserved", "nominated"):
-                    reserved_place = (
-                        podgroup.namespace,
-                        podgroup.name,
-                        podset.name or "default",
-                        pod.node,
-                    )
-                    outcome.reservations[reserved_place] = (
-                        outcome.reservations.get(reserved_place, 0) + 1
-                    )
-    for node_info in cluster.nodes:
-        for gpu in node_info.gpus:
-            _write_gpu(gpu, outcome)
+                reserved_place = podgroup.namespace, podgroup.name, podset.name or "default"
+                _write_pod(pod, reserved_place, outcome)
+    for gpu in [gpu for node_info in cluster.nodes for gpu in node_info.gpus]:
+        _write_gpu(gpu, outcome)
     for queue in cluster.queues.values():
         way = cluster.queue_with_ancestors(queue.name)
         if not way[-1].parent:
             outcome.fair_shares[queue.name] = dict(
                 zip(QUEUE_RESOURCES, queue.fair_share, strict=True)
             )
+
+
+def _write_pod(pod: PodInfo, reserved_place: tuple[str, str, str], outcome: CycleResult) -> None:
+    if pod.state == "bound":
+        outcome.binds[pod.namespace, pod.name] = pod.node
+    elif pod.state == "nominated" and not pod.is_expected:
+        outcome.nominations[pod.namespace, pod.name] = pod.node
+    elif pod.is_expected and pod.state in ("reserved", "nominated"):
+        place = (*reserved_place, pod.node)
+        outcome.reservations[place] = outcome.reservations.get(place, 0) + 1
 
 
 def _write_gpu(gpu: SharedGpu, outcome: CycleResult) -> None:

@@ -84,12 +84,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         strategy = shard["spec"].get("placementStrategy", {})
         cluster.spreads_gpus = strategy.get("gpu") == "spread"
         cluster.spreads_cpu = strategy.get("cpu") == "spread"
-    for podgroup in cluster.podgroups:
-        for pod in podgroup.pods:
-            if pod.is_expected:
-                read_requests_of_gpus(pod, pod.spec.get("sharing", {}), memory_of_nodes)
-            if pod.has_malformed_share and pod.state == "waiting":
-                podgroup.is_invalid = True
+    _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
     # What exists later may be put on nodes too, and others must see it there.
     cluster.pods += [
@@ -100,6 +95,16 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         podgroup.is_non_evictable = podgroup.preemptible and _is_non_evictable(cluster, podgroup)
     _charge_queues(cluster)
     return cluster
+
+
+def _read_expected_shares(cluster: ClusterInfo, memory_of_nodes: Mapping[str, int]) -> None:
+    """Read the shares of expected pods, and whether pods that wait request what cannot be meant."""
+    for podgroup in cluster.podgroups:
+        for pod in podgroup.pods:
+            if pod.is_expected:
+                read_requests_of_gpus(pod, pod.spec.get("sharing", {}), memory_of_nodes)
+            if pod.has_malformed_share and pod.state == "waiting":
+                podgroup.is_invalid = True
 
 
 def _read_trainjobs(cluster: ClusterInfo, by_kind: Mapping[str, Sequence[Obj]]) -> None:
