@@ -108,6 +108,7 @@ class _Sampler:
         self.memory = random.sample(_MEMORY, 2)
         self.has_mig = not is_even and random.random() < 0.3
         self.has_labels = random.random() < 0.8  # else some pods have no ids
+        self.has_limits = random.random() < 0.3
         self.rooms: dict[str, _Room] = {}
 
     def happens(self, chance: float) -> bool:
@@ -151,7 +152,7 @@ def shared_gpu_cluster(random: Random, *, is_even: bool = False) -> list[Obj]:
     objects += [_node(lot, f"node-{i}") for i in range(random.choice((1, 2, 2, 3, 4)))]
     names, queues = _queues(lot)
     objects += queues
-    for i in range(random.choice((0, 2, 3, 4, 5, 6))):
+    for i in range(random.choice((0, 2, 3, 4, 5, 6, 7))):
         objects += _podgroup(lot, f"runs-{i}", random.choice(names), waits=False)
     for i in range(random.choice((1, 2, 2, 3, 4))):
         objects += _podgroup(lot, f"waits-{i}", random.choice(names), waits=True)
@@ -207,7 +208,7 @@ def _queues(lot: _Sampler) -> tuple[list[str], list[Obj]]:
         free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
         gpu = {
             "quota": random.choice((-1, 0, 0, 0.5, 1, 1, 2, 4)),
-            "limit": random.choice((-1, -1, -1, -1, 0.25, 0.5, 1, 1.3, 2)),
+            "limit": random.choice((-1, 0.25, 0.5, 1, 1.3, 2)) if lot.has_limits else -1,
             "overQuotaWeight": random.choice((0, 1, 1, 2)),
         }
         queue["spec"] = {"resources": {"cpu": free, "memory": free, "gpu": gpu}}
