@@ -1,11 +1,14 @@
 """The reference shares GPUs and offers MIG profiles as was computed by hand: rules 27a to 27i."""
 
 import json
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pytest
 
-from tests.reference import run_cycle
+from tests.reference import TooManyCandidates, run_cycle, shared_gpu_cluster
+from tests.reference.comparison import difference, difference_report
 from tests.reference.objects import (
     NOW,
     annotated,
@@ -19,9 +22,13 @@ from tests.reference.objects import (
     terminating,
 )
 from tests.support.case import Case, ids
+from tests.support.size import blocks, by_first_seed
+from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 
 Obj: TypeAlias = dict[str, Any]
 
+_THEN: Final = ("reclaim", "preempt")
+_RELOCATES: Final = ("consolidation",)
 _MEMORY = "nvidia.com/gpu.memory"
 _MIG = "nvidia.com/mig-1g.5gb"
 _LARGE_MIG = "nvidia.com/mig-3g.20gb"
@@ -451,3 +458,49 @@ def test_a_cycle(case: Case[Scene, Obj]) -> None:
             "unschedulable": {name: reason for (_, name), reason in outcome.unschedulable.items()},
         }
         assert {name: value for name, value in found.items() if value} == case.want
+
+
+def play(objects: Sequence[Obj], then: Sequence[str] = _THEN) -> Mapping[str, Any]:
+    """Ask the product."""
+    return simulate(objects, SimulationOptions(actions=("allocate", *then), kueue=True))
+
+
+@pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
+def test_reference_and_product_share_alike(block: range) -> None:
+    """The same pods are on the same GPUs, and everything else is the same, too."""
+    evicting = looked_at = sharing = 0
+    for seed in block:
+        objects = shared_gpu_cluster(Random(seed))
+        try:
+            outcome = run_cycle(objects, then=_THEN)
+        except TooManyCandidates:
+            continue
+        looked_at += 1
+        evicting += bool(outcome.evictions)
+        sharing += bool(outcome.gpus)
+        if difference(objects, play, _THEN):
+            pytest.fail(difference_report(seed, objects, play, _THEN), pytrace=False)
+    assert looked_at >= 0.9 * len(block)
+    assert block.start or (evicting >= 0.05 * len(block) and sharing >= 0.3 * len(block))
+
+
+def relocate(objects: Sequence[Obj]) -> Mapping[str, Any]:
+    """Ask the product to relocate only."""
+    return play(objects, _RELOCATES)
+
+
+@pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
+def test_they_relocate_shares_alike(block: range) -> None:
+    """Of clusters in which shares divide each other: where they are, more gone is more room."""
+    moving = looked_at = 0
+    for seed in block:
+        objects = shared_gpu_cluster(Random(seed), is_even=True)
+        try:
+            moving += bool(run_cycle(objects, then=_RELOCATES).evictions)
+        except TooManyCandidates:
+            continue
+        looked_at += 1
+        if difference(objects, relocate, _RELOCATES):
+            pytest.fail(difference_report(seed, objects, relocate, _RELOCATES), pytrace=False)
+    assert looked_at >= 0.9 * len(block)
+    assert block.start or moving >= 0.03 * len(block)

@@ -12,7 +12,7 @@ from tests.reference.scheduler.model import (
     PodInfo,
     SharedGpu,
 )
-from tests.reference.scheduler.resources import Amounts, added, gpu_count, is_mig
+from tests.reference.scheduler.resources import GPU_RESOURCES, Amounts, added, gpu_count, is_mig
 
 __all__ = [
     "gpu_memory_of",
@@ -27,6 +27,7 @@ _FRACTION: Final = "gpu-fraction"
 _MEMORY: Final = "gpu-memory"
 _DEVICES: Final = "gpu-fraction-num-devices"
 _GROUP: Final = "runai-gpu-group"
+_RESERVATION: Final = "kai-resource-reservation"
 _MOST_DEVICES: Final = 64
 _BYTES: Final = 2**20  # from here on a number is bytes
 _YES: Final = ("1", "t", "T", "true", "True", "TRUE")
@@ -53,7 +54,10 @@ def is_mig_node(labels: Mapping[str, str], allocatable: Amounts) -> bool:
 def read_requests_of_gpus(
     pod: PodInfo, annotations: Mapping[str, str], memory_of_nodes: Mapping[str, int]
 ) -> None:
-    """Set what annotations of a pod request."""
+    """Set what annotations of a pod request; a reservation pod requests no GPUs."""
+    if pod.namespace == _RESERVATION and pod.labels.get("app") == _RESERVATION:
+        kept = {name: n for name, n in pod.requests.items() if name not in GPU_RESOURCES}
+        pod.requests = kept
     for name, text in annotations.items():
         if is_mig(name) and text.isdecimal():
             pod.has_mig_annotation = True

@@ -337,10 +337,10 @@ class ClusterInfo:
         is_circle = bool(way) and way[-1].parent in [queue.name for queue in way]
         return podgroup.is_invalid or is_inner or is_circle
 
-    def charge(self, podgroup: PodGroupInfo, pod: PodInfo, node: str = "") -> None:
-        """Count a pod as allocated, on all levels; where it is, or on another node."""
+    def charge(self, podgroup: PodGroupInfo, pod: PodInfo) -> None:
+        """Count a pod as allocated, on all levels."""
         for queue in self.queue_with_ancestors(podgroup.queue):
-            for i, amount in enumerate(pod.charged_on(node or pod.node)):
+            for i, amount in enumerate(pod.charged):
                 queue.allocated[i] += amount
                 queue.non_preemptible[i] += 0 if podgroup.preemptible else amount
 

@@ -69,17 +69,17 @@ class NominatedCapacity:
     def capacity_failure(self, podgroup: PodGroupInfo, more: QueueAmounts) -> str:
         """Return the reason of a bound; reserved capacity counts unless it may be taken."""
         others = [
-            (one, pod, node_info.name)
+            (one, pod)
             for one, parts in self.places_by_podgroup.items()
             if one not in self.may_take_from(podgroup)
             for part in parts
-            for node_info, pod in part
+            for _, pod in part
         ]
         queues = [
             (it, [*it.allocated], [*it.non_preemptible]) for it in self._cluster.queues.values()
         ]
-        for one, pod, node in others:
-            self._cluster.charge(one, pod, node)
+        for one, pod in others:
+            self._cluster.charge(one, pod)
         reason = capacity_failure(self._cluster, podgroup, more)
         for queue, allocated, fixed in queues:
             queue.allocated, queue.non_preemptible = allocated, fixed

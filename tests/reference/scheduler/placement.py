@@ -154,12 +154,11 @@ def _unschedulable_reason(pods: list[PodInfo], would: list[NodeInfo]) -> str:
         return "NoNodeMatches"
     needs: Amounts = {}
     room: Amounts = {}
-    shares = any(pod.share for pod in pods)
     for pod in pods:
         needs = added(needs, {**pod.requests, **_needed_shares(pod, would)})
     for node_info in would:
         here = added(node_info.idle, node_info.releasing)
-        here = added(here, _free_shares(node_info) if shares else {})
+        here = added(here, _free_shares(node_info))
         room = added(room, {name: max(0, amount) for name, amount in here.items()})
     return "Fragmented" if fits(_in_thousandths(needs), _in_thousandths(room)) else "NoCapacity"
 
@@ -183,7 +182,5 @@ def _free_shares(node_info: NodeInfo) -> Amounts:
 
 def _in_thousandths(amounts: Amounts) -> Amounts:
     """Return amounts of which whole GPUs and shares are one."""
-    if _SHARES not in amounts:
-        return amounts
     others = {name: n for name, n in amounts.items() if name not in (_SHARES, *GPU_RESOURCES)}
-    return {**others, _SHARES: amounts[_SHARES] + WHOLE_GPU * gpu_count(amounts)}
+    return {**others, _SHARES: amounts.get(_SHARES, 0) + WHOLE_GPU * gpu_count(amounts)}

@@ -146,10 +146,9 @@ def _shares_fit(pod: PodInfo, count: int, node_info: NodeInfo) -> bool:
     part = pod.share.on(node_info.name) if pod.share else None
     if pod.share is None or not part:
         return pod.share is None
-    on_one = min(WHOLE_GPU // part, count)  # for the shares of a pod are on different GPUs
-    gpus = max(pod.share.devices, -(-count * pod.share.devices // max(on_one, 1)))
-    pods = count * pod.requests.get("pods", 0) + gpus
-    return on_one > 0 and fits({node_info.gpu_resource: gpus, "pods": pods}, node_info.allocatable)
+    gpus = node_info.allocatable.get(node_info.gpu_resource, 0)
+    most = gpus * (WHOLE_GPU // part) // pod.share.devices
+    return count <= (most if gpus >= pod.share.devices else 0)
 
 
 def is_nominated(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:

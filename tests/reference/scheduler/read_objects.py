@@ -67,7 +67,9 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
             pod.is_releasing = not pod.is_overdue
     memory_of_nodes = {it.name: it.gpu_memory for it in nodes if it.gpu_memory}
     for raw, pod in pods:
-        read_requests_of_gpus(pod, raw["metadata"].get("annotations", {}), memory_of_nodes)
+        is_ours = raw["spec"].get("schedulerName") == "kai-scheduler"
+        notes = raw["metadata"].get("annotations", {}) if is_ours else {}
+        read_requests_of_gpus(pod, notes, memory_of_nodes)
     _subtract_pods(nodes, pods)
     cluster = ClusterInfo(
         nodes=nodes,

@@ -122,7 +122,7 @@ def place_within_limits(
         if not exceeded:
             break
         saved.restore()
-        reason, above = exceeded, min(some)
+        reason, above = reason or exceeded, min(some)
     waits = waits or waits_for_release(cluster, podgroup, pods)
     if waits:
         nominate_all(cluster, pods)

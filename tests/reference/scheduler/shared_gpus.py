@@ -77,7 +77,8 @@ def _options(
     for gpu in node_info.gpus:
         stays, nominated = gpu.used("stays"), gpu.used("nominated")
         if stays + nominated and stays + nominated + part <= WHOLE_GPU:
-            waits = not stays or stays + gpu.used("terminates") + part > WHOLE_GPU
+            there = stays + gpu.used("terminates")
+            waits = not there or there + part > WHOLE_GPU
             used = stays + nominated
             rank = (waits, used if spreads else -used, *gpu.rank)
             found.append((rank, gpu, waits))
