@@ -10,7 +10,7 @@ __all__ = ["shared_gpu_cluster"]
 Obj: TypeAlias = dict[str, Any]
 
 _CLASSES: Final = {"low": 30, "high": 70, "build": 100}
-_FRACTIONS: Final = ("0.1", "0.2", "0.25", "0.3", "0.5", "0.7", "0.9", "0.125", "0.333", "1")
+_FRACTIONS: Final = ("0.1", "0.2", "0.25", "0.3", "0.5", "0.7", "0.9", "0.125", "0.3333", ".5", "1")
 _EVEN: Final = ("0.125", "0.25", "0.5")  # which divide each other
 _MEMORY: Final = ("5000", "10000", "10001", "20000", "33000", "60000")
 _MODELS: Final = ("40000", "40960", "81559", str(81559 * 2**20))
@@ -31,6 +31,7 @@ _MALFORMED: Final = (
 )
 _GONE_SINCE: Final = ("00:59:50", "00:59:50", "00:57:59")  # terminating, or stuck
 _NOW: Final = "01:00:00"
+_RESERVATION: Final = "kai-resource-reservation"
 
 
 class _Shape(NamedTuple):
@@ -65,10 +66,14 @@ class _Room:
     shared: dict[str, int] = field(default_factory=dict)
     made: int = 0
 
-    def take(self, random: Random, name: str, shape: _Shape) -> list[str] | None:
+    def take(self, random: Random, name: str, shape: _Shape, *, is_new: bool) -> list[str] | None:
         """Take room for a pod; return the ids of its GPUs, or None if there is none."""
         if shape.is_shared:
-            return self._take_shares(random, name, shape.devices, shape.part(self.memory))
+            part = shape.part(self.memory)
+            found = self._take_shares(random, name, shape.devices, part, is_new=is_new)
+            for gpu in found or () if is_new else ():
+                del self.shared[gpu]  # no label names them
+            return found
         for resource, text in shape.requests.items():
             if resource.startswith("nvidia.com/mig-"):
                 if self.profiles.get(resource, 0) < int(text):
@@ -80,8 +85,10 @@ class _Room:
                 self.whole -= int(text)
         return []
 
-    def _take_shares(self, random: Random, name: str, devices: int, part: int) -> list[str] | None:
-        able = [gpu for gpu, free in self.shared.items() if free >= part]
+    def _take_shares(
+        self, random: Random, name: str, devices: int, part: int, *, is_new: bool
+    ) -> list[str] | None:
+        able = [gpu for gpu, free in self.shared.items() if free >= part and not is_new]
         lacks = max(0, devices - len(able))
         if self.is_mig or part > 1000 or lacks > self.whole:
             return None
@@ -158,6 +165,7 @@ def shared_gpu_cluster(random: Random, *, is_even: bool = False) -> list[Obj]:
         objects += _podgroup(lot, f"waits-{i}", random.choice(names), waits=True)
     if not is_even:
         objects += _odd_pods(lot, names)
+        objects += [] if lot.happens(0.8) else _reservation_pods(lot, objects)
     random.shuffle(objects)
     return objects
 
@@ -278,14 +286,13 @@ def _pod(name: str, shape: _Shape, annotations: dict[str, str]) -> Obj:
 
 def _put_on_node(lot: _Sampler, pod: Obj, shape: _Shape) -> None:
     """Let a pod run where there is room for it, if there is."""
+    has_label = lot.has_labels or lot.happens(0.5)
     for node in lot.random.sample(list(lot.rooms), len(lot.rooms)):
-        gpus = lot.rooms[node].take(lot.random, node, shape)
+        gpus = lot.rooms[node].take(lot.random, node, shape, is_new=not has_label)
         if gpus is None:
             continue
         pod["spec"]["nodeName"], pod["status"] = node, {"phase": "Running"}
-        if gpus and not lot.has_labels and lot.happens(0.5):
-            for gpu in gpus:  # no label names them any more, unless a pod before did
-                lot.rooms[node].shared.pop(gpu)
+        if not has_label:
             return
         prefix = "runai-gpu-group"
         names = {prefix if shape.devices == 1 else f"{prefix}/{gpu}": gpu for gpu in gpus}
@@ -315,6 +322,23 @@ def _odd_pods(lot: _Sampler, queues: list[str]) -> list[Obj]:
     for one in found:
         one["metadata"]["labels"] = {"kai.scheduler/queue": lot.random.choice(queues)}
     return found
+
+
+def _reservation_pods(lot: _Sampler, objects: list[Obj]) -> list[Obj]:
+    """Return the pods that hold the GPUs of which labels name the ids."""
+    found = {}
+    for one in objects:
+        for name, value in one["metadata"].get("labels", {}).items():
+            if name.startswith("runai-gpu-group") and lot.happens(0.8):
+                pod = _pod(f"reserves-{value}", _Shape({"nvidia.com/gpu": "1"}, {}), {})
+                pod["metadata"]["namespace"] = _RESERVATION
+                pod["metadata"]["labels"] = {"app": _RESERVATION, "runai-gpu-group": value}
+                pod["spec"]["schedulerName"] = "default-scheduler"
+                pod["spec"]["serviceAccountName"] = _RESERVATION
+                pod["spec"]["nodeName"] = one["spec"]["nodeName"]
+                pod["status"] = {"phase": "Running"}
+                found[value] = pod
+    return [*found.values()]
 
 
 _VERSIONS: Final = {

@@ -8,6 +8,7 @@ from typing import Any
 from tests.reference.scheduler.consolidation import consolidate
 from tests.reference.scheduler.eviction import reclaim_and_preempt
 from tests.reference.scheduler.fair_share import set_fair_shares
+from tests.reference.scheduler.gpu_shares import NO_ID
 from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo, SharedGpu
 from tests.reference.scheduler.nominated import NominatedCapacity, nomination_rank
 from tests.reference.scheduler.placement import feasible_if_empty
@@ -222,7 +223,8 @@ def _write_pod(pod: PodInfo, reserved_place: tuple[str, str, str], outcome: Cycl
 def _write_gpu(gpu: SharedGpu, outcome: CycleResult) -> None:
     """Note which bound pods have a share of a GPU, and what it is called."""
     here = [pod for pod, _ in gpu.shares if pod.state in ("bound", "there", "old")]
-    name = gpu.name or "+".join(sorted(pod.name for pod in here))
+    named = gpu.name if not gpu.name.startswith(NO_ID) else ""
+    name = named or "+".join(sorted(pod.name for pod in here))
     for pod in here:
         if pod.state == "bound":
             outcome.gpus.setdefault((pod.namespace, pod.name), []).append(name)

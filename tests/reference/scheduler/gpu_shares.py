@@ -15,6 +15,7 @@ from tests.reference.scheduler.model import (
 from tests.reference.scheduler.resources import GPU_RESOURCES, Amounts, added, gpu_count, is_mig
 
 __all__ = [
+    "NO_ID",
     "gpu_memory_of",
     "is_mig_node",
     "read_requests_of_gpus",
@@ -27,6 +28,7 @@ _FRACTION: Final = "gpu-fraction"
 _MEMORY: Final = "gpu-memory"
 _DEVICES: Final = "gpu-fraction-num-devices"
 _GROUP: Final = "runai-gpu-group"
+NO_ID: Final = "unknown-"  # how the names of GPUs begin of which no label has an id
 _RESERVATION: Final = "kai-resource-reservation"
 _MOST_DEVICES: Final = 64
 _BYTES: Final = 2**20  # from here on a number is bytes
@@ -55,7 +57,8 @@ def read_requests_of_gpus(
     pod: PodInfo, annotations: Mapping[str, str], memory_of_nodes: Mapping[str, int]
 ) -> None:
     """Set what annotations of a pod request; a reservation pod requests no GPUs."""
-    if pod.namespace == _RESERVATION and pod.labels.get("app") == _RESERVATION:
+    account = pod.spec.get("serviceAccountName")
+    if pod.namespace == account == pod.labels.get("app") == _RESERVATION:
         kept = {name: n for name, n in pod.requests.items() if name not in GPU_RESOURCES}
         pod.requests = kept
     for name, text in annotations.items():
@@ -104,13 +107,14 @@ def _put_without_id(node_info: NodeInfo, pod: PodInfo, part: int) -> None:
     able = [
         (sum(amount for _, amount in gpu.shares), -i, gpu)
         for i, gpu in enumerate(node_info.gpus)
-        if not gpu.name and pod not in [one for one, _ in gpu.shares]
+        if gpu.name.startswith(NO_ID) and pod not in [one for one, _ in gpu.shares]
     ]
     able = [one for one in able if one[0] + part <= WHOLE_GPU]
     if able:
         max(able, key=lambda one: one[:2])[2].shares.append((pod, part))
     else:
-        node_info.gpus.append(SharedGpu("", 0, [(pod, part)]))
+        count = sum(gpu.name.startswith(NO_ID) for gpu in node_info.gpus)
+        node_info.gpus.append(SharedGpu(f"{NO_ID}{count}", 0, [(pod, part)]))
 
 
 def _shared_gpu(node_info: NodeInfo, name: str) -> SharedGpu:

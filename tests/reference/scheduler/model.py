@@ -39,7 +39,7 @@ WHOLE_GPU: Final = 1000  # thousandths
 class SharedGpu:
     """A GPU of which pods have shares; a pod that waits has one if that is reserved for it."""
 
-    name: str  # "" if it has no id
+    name: str  # its id; "" of one that became shared in this plan
     number: int  # of the GPUs that became shared in this plan; 0 if it was shared before
     shares: list[tuple["PodInfo", int]] = field(default_factory=list)  # thousandths
 
@@ -50,7 +50,7 @@ class SharedGpu:
     @property
     def rank(self) -> tuple[object, ...]:
         """Return what orders the GPUs of a node."""
-        return self.number, not self.name, self.name
+        return self.number, self.name
 
 
 @dataclass(eq=False)
@@ -128,7 +128,7 @@ class GpuShare:
     devices: int
     thousandths: int
     memory: int
-    memory_of_nodes: Mapping[str, int]  # MiB of one GPU, where that is known
+    memory_of_nodes: Mapping[str, int]  # MiB of one GPU, or 0 where that is not known
 
     def on(self, node: str) -> int | None:
         """Return thousandths of each GPU of a node; None if that is not known."""
@@ -138,9 +138,9 @@ class GpuShare:
         """Return what queues count, on a node or before it has one."""
         if not self.memory:
             return Fraction((self.thousandths + 5) // 10 * self.devices, 100)
-        known = self.memory_of_nodes.values()
+        known = [memory for memory in self.memory_of_nodes.values() if memory]
         whole = self.memory_of_nodes.get(node, 0)
-        if not node and known:
+        if known and node not in self.memory_of_nodes:
             whole = max(known) if is_least else min(known)
         part = self._part(whole)
         return Fraction(WHOLE_GPU if part is None else min(part, WHOLE_GPU), 1000) * self.devices

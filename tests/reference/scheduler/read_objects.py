@@ -65,7 +65,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         if _is_terminating(raw):
             pod.is_overdue = _overdue_for_s(raw["metadata"], at) > _OVERDUE_S
             pod.is_releasing = not pod.is_overdue
-    memory_of_nodes = {it.name: it.gpu_memory for it in nodes if it.gpu_memory}
+    memory_of_nodes = {it.name: it.gpu_memory for it in nodes}
     for raw, pod in pods:
         is_ours = raw["spec"].get("schedulerName") == "kai-scheduler"
         notes = raw["metadata"].get("annotations", {}) if is_ours else {}
