@@ -9,6 +9,7 @@ from tests.reference.random_clusters.borrowed import borrowed_cluster
 from tests.reference.random_clusters.clusters import random_cluster
 from tests.reference.random_clusters.nominated import nominated_cluster
 from tests.reference.random_clusters.non_evictable import non_evictable_cluster
+from tests.reference.random_clusters.shared_gpus import shared_gpu_cluster
 from tests.reference.random_clusters.terminating import terminating_cluster
 from tests.reference.scheduler.cycle import CycleResult, run_cycle
 from tests.reference.scheduler.eviction import TooManyCandidates
@@ -21,5 +22,6 @@ __all__ = [
     "non_evictable_cluster",
     "random_cluster",
     "run_cycle",
+    "shared_gpu_cluster",
     "terminating_cluster",
 ]

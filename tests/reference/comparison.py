@@ -1,6 +1,7 @@
 """What the reference and a simulation decide differently, and the fewest objects that show it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import yaml
@@ -24,7 +25,7 @@ def difference(
     """Return what the reference and the simulation decide differently; nothing if they agree."""
     outcome = run_cycle(objects, then=then, victims=victims, keeps_budgets=keeps_budgets)
     want = as_text(outcome)
-    got = as_text(read_document(simulate(objects), want["fairShare"]))
+    got = as_text(read_document(simulate(objects), want["fairShare"], _gpu_ids(objects)))
     lines = []
     for topic in want:
         for key in sorted({**want[topic], **got[topic]}):
@@ -77,12 +78,23 @@ def difference_report(
     )
 
 
-def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> CycleResult:
-    """Read the first cycle; of shares only those of queues that the reference knows."""
+def read_document(
+    document: Mapping[str, Any], known: Mapping[str, Any], gpu_ids: Collection[str] = ()
+) -> CycleResult:
+    """Read the first cycle; of shares only those of queues that the reference knows.
+
+    GPUs without one of these ids are called by all pods that share them.
+    """
     cycle = document["cycles"][0]
     outcome = CycleResult()
     for one in cycle["binds"]:
         outcome.binds[one["namespace"], one["pod"]] = one["node"]
+        if one.get("gpuGroups"):
+            names = [
+                gpu if gpu in gpu_ids else _pods_on(document, one["node"], gpu)
+                for gpu in one["gpuGroups"]
+            ]
+            outcome.gpus[one["namespace"], one["pod"]] = sorted(names)
     for one in cycle["nominations"]:
         outcome.nominations[one["namespace"], one["pod"]] = one["node"]
     for one in cycle["evictions"]:
@@ -97,8 +109,12 @@ def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> Cycl
     for queue in document["queues"]:
         if queue["name"] in known:
             share = queue["fairShare"]
-            amounts = {name: round(share[name]) for name in ("memory", "gpu")}
-            outcome.fair_shares[queue["name"]] = {"cpu": round(share["cpu"] * 1000), **amounts}
+            cpu, gpu = (round(share[name] * 1000) for name in ("cpu", "gpu"))
+            outcome.fair_shares[queue["name"]] = {
+                "cpu": cpu,
+                "memory": round(share["memory"]),
+                "gpu": Fraction(gpu, 1000),
+            }
     return outcome
 
 
@@ -106,6 +122,7 @@ def as_text(outcome: CycleResult) -> dict[str, dict[str, str]]:
     """Return each topic of an outcome with its facts; in what order PodGroups came is none."""
     facts: list[tuple[str, Mapping[Any, Any]]] = [
         ("bind", outcome.binds),
+        ("gpus", {pod: " ".join(names) for pod, names in outcome.gpus.items()}),
         ("nominate", outcome.nominations),
         ("evict", outcome.evictions),
         ("reserve", outcome.reservations),
@@ -116,10 +133,28 @@ def as_text(outcome: CycleResult) -> dict[str, dict[str, str]]:
     }
     shares = outcome.fair_shares.items()
     texts["fairShare"] = {
-        name: ", ".join(f"{int(share[axis])} {axis}" for axis in ("cpu", "memory", "gpu"))
+        name: f"{int(share['cpu'])} cpu, {int(share['memory'])} memory, {float(share['gpu'])} gpu"
         for name, share in shares
     }
     return texts
+
+
+def _gpu_ids(objects: Sequence[Obj]) -> set[str]:
+    """Return the ids of GPUs that labels name."""
+    labels = [label for one in objects for label in one["metadata"].get("labels", {}).items()]
+    return {value for name, value in labels if name.startswith("runai-gpu-group")}
+
+
+def _pods_on(document: Mapping[str, Any], node: str, gpu: str) -> str:
+    """Return the pods that share a GPU at the end."""
+    binds = document["cycles"][0]["binds"]
+    names = {one["pod"] for one in binds if one["node"] == node and gpu in one["gpuGroups"]}
+    names |= {
+        one["name"]
+        for one in document["pods"]
+        if one["node"] == node and one["phase"] == "Running" and gpu in one.get("gpuGroups", ())
+    }
+    return "+".join(sorted(names))
 
 
 def _is_removed_with(other: Obj, one: Obj) -> bool:

@@ -3,7 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["NOW", "group", "node", "pod", "queue", "subgroup_spec", "terminating"]
+__all__ = [
+    "NOW",
+    "annotated",
+    "group",
+    "labelled",
+    "node",
+    "pod",
+    "queue",
+    "share",
+    "subgroup_spec",
+    "terminating",
+]
 
 Obj: TypeAlias = dict[str, Any]
 
@@ -78,6 +89,31 @@ def pod(
 def terminating(one: Obj, since: str = "2026-01-01T00:59:50Z") -> Obj:
     """Return the same pod, about to go."""
     return {**one, "metadata": {**one["metadata"], "deletionTimestamp": since}}
+
+
+def share(one: Obj, fraction: str = "", memory: str = "", devices: str = "", *ids: str) -> Obj:
+    """Return the same pod with shares of GPUs, of those with these ids if it is on a node."""
+    annotations = {
+        "gpu-fraction": fraction,
+        "gpu-memory": memory,
+        "gpu-fraction-num-devices": devices,
+    }
+    group = "runai-gpu-group"
+    labels = {group if len(ids) == 1 else f"{group}/{name}": name for name in ids}
+    return labelled(annotated(one, {k: v for k, v in annotations.items() if v}), labels)
+
+
+def annotated(one: Obj, annotations: Mapping[str, str]) -> Obj:
+    """Return the same object with more annotations."""
+    meta = one["metadata"]
+    both = {**meta.get("annotations", {}), **annotations}
+    return {**one, "metadata": {**meta, "annotations": both}}
+
+
+def labelled(one: Obj, labels: Mapping[str, str]) -> Obj:
+    """Return the same object with more labels."""
+    meta = one["metadata"]
+    return {**one, "metadata": {**meta, "labels": {**meta.get("labels", {}), **labels}}}
 
 
 def _meta(name: str) -> Obj:

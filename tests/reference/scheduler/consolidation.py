@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from tests.reference.scheduler.eviction import (
     MAX_CANDIDATES,
@@ -12,16 +13,21 @@ from tests.reference.scheduler.eviction import (
     in_victim_order,
     possible_eviction_units,
 )
-from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo, PodSet
+from tests.reference.scheduler.model import (
+    ClusterInfo,
+    PodGroupInfo,
+    PodInfo,
+    PodSet,
+    total_charge,
+)
 from tests.reference.scheduler.placement import place
 from tests.reference.scheduler.queue_order import capacity_failure, next_podgroup, podgroup_rank
 from tests.reference.scheduler.releasing import (
     Checkpoint,
     awaits_own_release,
     claim_release,
-    waits_for_release,
+    place_within_limits,
 )
-from tests.reference.scheduler.resources import queue_amounts
 from tests.reference.scheduler.subgroups import is_satisfied, tasks_to_allocate
 
 __all__ = ["consolidate"]
@@ -73,7 +79,7 @@ def _candidates(cluster: ClusterInfo, podgroup: PodGroupInfo) -> Iterator[Evicti
         is_all = {*unit.pods} == {pod for pod in one.pods if pod.state in ("there", "old")}
         may = not others and not unit.is_partly_done
         if one is not podgroup and may and is_all and _can_relocate(one):
-            yield replace(unit, freed=_total_requests(unit.pods), rank=podgroup_rank(one))
+            yield replace(unit, freed=total_charge(unit.pods), rank=podgroup_rank(one))
 
 
 def _can_relocate(podgroup: PodGroupInfo) -> bool:
@@ -82,7 +88,8 @@ def _can_relocate(podgroup: PodGroupInfo) -> bool:
     No test looks at one with several signatures.
     """
     is_alone = any(podgroup.name == f"pg-{pod.name}-{pod.uid}" for pod in podgroup.pods)
-    return not is_alone and is_satisfied(podgroup.root)
+    requests_memory = any(pod.share and pod.share.memory for pod in podgroup.pods)
+    return not is_alone and not requests_memory and is_satisfied(podgroup.root)
 
 
 def _try_relocate(
@@ -99,14 +106,16 @@ def _try_relocate(
         for pod in podset.pods
         if pod in unit.pods
     ]
-    anew.sort(key=lambda it: [-n for n in (queue_amounts(it[2].requests)[i] for i in (2, 0, 1))])
-    may = not capacity_failure(cluster, podgroup, pods) and not awaits_own_release(
+    anew.sort(key=lambda it: [-n for n in (it[2].charged[i] for i in (2, 0, 1))])
+    failure = partial(capacity_failure, cluster)
+    may = not failure(podgroup, total_charge(pods, is_least=True)) and not awaits_own_release(
         cluster, podgroup, pods
     )
-    waits = bool(units) or waits_for_release(cluster, podgroup, pods)
     evict(cluster, units)
-    done = may and not place(cluster, podgroup, pods, waits=waits)
-    done = done and all(not place(cluster, one, [pod]) for one, _, pod in anew)
+    reason, waits = "", False
+    if may:
+        reason, waits = place_within_limits(cluster, podgroup, pods, failure, waits=bool(units))
+    done = may and not reason and all(_relocate(cluster, one, pod) for one, _, pod in anew)
     if done and keeps:
         claim_release(cluster, podgroup, pods, waits=waits)
         _reserve_places(anew)
@@ -115,11 +124,13 @@ def _try_relocate(
     return done
 
 
+def _relocate(cluster: ClusterInfo, podgroup: PodGroupInfo, pod: PodInfo) -> bool:
+    if place(cluster, podgroup, [pod]):
+        return False
+    cluster.charge(podgroup, pod)
+    return True
+
+
 def _reserve_places(anew: list[tuple[PodGroupInfo, PodSet, PodInfo]]) -> None:
     for _, podset, pod in anew:
         podset.expected.append(pod)
-
-
-def _total_requests(pods: list[PodInfo]) -> tuple[int, int, int]:
-    cpu, memory, gpu = (sum(queue_amounts(pod.requests)[i] for pod in pods) for i in range(3))
-    return cpu, memory, gpu

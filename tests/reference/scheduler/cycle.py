@@ -8,12 +8,14 @@ from typing import Any
 from tests.reference.scheduler.consolidation import consolidate
 from tests.reference.scheduler.eviction import reclaim_and_preempt
 from tests.reference.scheduler.fair_share import set_fair_shares
-from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo
+from tests.reference.scheduler.gpu_shares import NO_ID
+from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo, SharedGpu
 from tests.reference.scheduler.nominated import NominatedCapacity, nomination_rank
-from tests.reference.scheduler.queue_order import feasible_if_empty, is_nominated, next_podgroup
+from tests.reference.scheduler.placement import feasible_if_empty
+from tests.reference.scheduler.queue_order import is_nominated, next_podgroup
 from tests.reference.scheduler.read_objects import read_cluster
-from tests.reference.scheduler.releasing import try_allocate
-from tests.reference.scheduler.resources import QUEUE_RESOURCES
+from tests.reference.scheduler.releasing import CapacityFailure, try_allocate
+from tests.reference.scheduler.resources import QUEUE_RESOURCES, Amount
 from tests.reference.scheduler.subgroups import can_be_satisfied, is_satisfied, tasks_to_allocate
 
 __all__ = ["CycleResult", "run_cycle"]
@@ -25,10 +27,12 @@ class CycleResult:
 
     binds: dict[tuple[str, str], str] = field(default_factory=dict)
     nominations: dict[tuple[str, str], str] = field(default_factory=dict)
+    # By bound pod: the GPUs of which it has shares, by their ids or else all pods on them.
+    gpus: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     evictions: dict[tuple[str, str], str] = field(default_factory=dict)
     reservations: dict[tuple[str, str, str, str], int] = field(default_factory=dict)
     unschedulable: dict[tuple[str, str], str] = field(default_factory=dict)
-    fair_shares: dict[str, dict[str, int]] = field(default_factory=dict)
+    fair_shares: dict[str, dict[str, Amount]] = field(default_factory=dict)
     order: list[tuple[str, str]] = field(default_factory=list)  # of successful attempts
 
 
@@ -101,15 +105,11 @@ def _allocate_one(cluster: ClusterInfo, podgroup: PodGroupInfo, held: NominatedC
     """Try the next tasks; if need be on nodes to which others of the queue are nominated."""
     held.release(podgroup)
     podgroup.awaits_own_release = False
-    reason = held.capacity_failure(podgroup, tasks_to_allocate(podgroup.root)) or _attempt(
-        cluster, podgroup
-    )
+    reason = _attempt(cluster, podgroup, held.capacity_failure)
     others = held.may_take_from(podgroup)
     if reason and others:
         with held.released(others):
-            reason = held.capacity_failure(podgroup, tasks_to_allocate(podgroup.root)) or _attempt(
-                cluster, podgroup
-            )
+            reason = _attempt(cluster, podgroup, held.capacity_failure)
     if not reason and podgroup.has_waiting:
         held.reserve([podgroup])
     return _without_false_promise(cluster, podgroup, reason)
@@ -184,35 +184,48 @@ def _lacks_expected_pods(podgroup: PodGroupInfo) -> bool:
     return runs and not is_satisfied(podgroup.root) and bool(tasks_to_allocate(podgroup.root))
 
 
-def _attempt(cluster: ClusterInfo, podgroup: PodGroupInfo) -> str:
+def _attempt(
+    cluster: ClusterInfo, podgroup: PodGroupInfo, failure: CapacityFailure | None = None
+) -> str:
     """Try the next tasks; return the reason if that fails."""
     pods = tasks_to_allocate(podgroup.root)
     if not pods:
         return "PodsMissing"
-    return try_allocate(cluster, podgroup, pods)
+    return try_allocate(cluster, podgroup, pods, failure)
 
 
 def _write_result(cluster: ClusterInfo, outcome: CycleResult) -> None:
     for podgroup in cluster.podgroups:
         for podset in podgroup.podsets:
             for pod in [*podset.pods, *podset.expected]:
-                if pod.state == "bound":
-                    outcome.binds[pod.namespace, pod.name] = pod.node
-                elif pod.state == "nominated" and not pod.is_expected:
-                    outcome.nominations[pod.namespace, pod.name] = pod.node
-                elif pod.is_expected and pod.state in ("reserved", "nominated"):
-                    reserved_place = (
-                        podgroup.namespace,
-                        podgroup.name,
-                        podset.name or "default",
-                        pod.node,
-                    )
-                    outcome.reservations[reserved_place] = (
-                        outcome.reservations.get(reserved_place, 0) + 1
-                    )
+                reserved_place = podgroup.namespace, podgroup.name, podset.name or "default"
+                _write_pod(pod, reserved_place, outcome)
+    for gpu in [gpu for node_info in cluster.nodes for gpu in node_info.gpus]:
+        _write_gpu(gpu, outcome)
     for queue in cluster.queues.values():
         way = cluster.queue_with_ancestors(queue.name)
         if not way[-1].parent:
             outcome.fair_shares[queue.name] = dict(
                 zip(QUEUE_RESOURCES, queue.fair_share, strict=True)
             )
+
+
+def _write_pod(pod: PodInfo, reserved_place: tuple[str, str, str], outcome: CycleResult) -> None:
+    if pod.state == "bound":
+        outcome.binds[pod.namespace, pod.name] = pod.node
+    elif pod.state == "nominated" and not pod.is_expected:
+        outcome.nominations[pod.namespace, pod.name] = pod.node
+    elif pod.is_expected and pod.state in ("reserved", "nominated"):
+        place = (*reserved_place, pod.node)
+        outcome.reservations[place] = outcome.reservations.get(place, 0) + 1
+
+
+def _write_gpu(gpu: SharedGpu, outcome: CycleResult) -> None:
+    """Note which bound pods have a share of a GPU, and what it is called."""
+    here = [pod for pod, _ in gpu.shares if pod.state in ("bound", "there", "old")]
+    named = gpu.name if not gpu.name.startswith(NO_ID) else ""
+    name = named or "+".join(sorted(pod.name for pod in here))
+    for pod in here:
+        if pod.state == "bound":
+            outcome.gpus.setdefault((pod.namespace, pod.name), []).append(name)
+            outcome.gpus[pod.namespace, pod.name].sort()

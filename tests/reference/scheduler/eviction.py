@@ -8,7 +8,14 @@ from typing import Any
 
 from tests.reference.scheduler import reclaimable
 from tests.reference.scheduler.min_runtime import is_within_min_runtime
-from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo, PodSet, QueueInfo
+from tests.reference.scheduler.model import (
+    ClusterInfo,
+    PodGroupInfo,
+    PodInfo,
+    PodSet,
+    QueueInfo,
+    total_charge,
+)
 from tests.reference.scheduler.pod_affinity import has_affinity_to
 from tests.reference.scheduler.queue_order import (
     next_podgroup,
@@ -22,7 +29,7 @@ from tests.reference.scheduler.releasing import (
     charge_eviction,
     try_allocate,
 )
-from tests.reference.scheduler.resources import added, queue_amounts
+from tests.reference.scheduler.resources import added
 from tests.reference.scheduler.subgroups import (
     can_be_satisfied,
     is_satisfied,
@@ -83,7 +90,7 @@ def reclaim_and_preempt(
         (
             waiting_rank(cluster, podgroup),
             podgroup,
-            _total_requests(tasks_to_allocate(podgroup.root)),
+            total_charge(tasks_to_allocate(podgroup.root)),
         )
         for podgroup, reason in reasons.items()
         if reason != "PodsMissing"
@@ -105,7 +112,7 @@ def reclaim_and_preempt(
                 for rank, one, asked in before
                 if one in reasons and one.queue == podgroup.queue and rank < mine
             ]
-            asks = [_total_requests(tasks_to_allocate(podgroup.root)), *ahead]
+            asks = [total_charge(tasks_to_allocate(podgroup.root)), *ahead]
             gone = _evict_for(cluster, podgroup, action, asks, is_later=bool(losers), spared=taken)
             if gone is not None:
                 taken.add(podgroup)
@@ -140,7 +147,7 @@ def _evict_for(
     spared: set[PodGroupInfo],
 ) -> list[PodInfo] | None:
     """Return the pods evicted for a PodGroup, which may be none; None if it gets nothing."""
-    asked = _total_requests(tasks_to_allocate(podgroup.root))
+    asked = total_charge(tasks_to_allocate(podgroup.root))
     known = queue_shares(cluster)
     if action == "reclaim" and not reclaimable.may_reclaim(
         known[podgroup.queue], asked, is_fixed=not podgroup.preemptible
@@ -230,7 +237,7 @@ def _is_candidate(
     ):
         return False
     if action == "reclaim":
-        return _may_reclaim_from(queue_shares(cluster), podgroup, _total_requests(pods), unit)
+        return _may_reclaim_from(queue_shares(cluster), podgroup, total_charge(pods), unit)
     return unit.queue == podgroup.queue and all(
         one.priority < podgroup.priority for one in unit.podgroups
     )
@@ -283,7 +290,7 @@ def _is_before_victims(
     return answer
 
 
-def _exceeds_limit(queue: QueueInfo, more: tuple[int, ...]) -> bool:
+def _exceeds_limit(queue: QueueInfo, more: reclaimable.Requested) -> bool:
     return any(
         asked > 0 and limit != -1 and has + asked > limit
         for asked, limit, has in zip(more, queue.limit, queue.allocated, strict=True)
@@ -334,7 +341,7 @@ def possible_eviction_units(
             continue
         lost: list[PodInfo] = []
         for some in [] if podgroup.owning_jobset else tasks_to_evict(podgroup):
-            more = _total_requests([pod for pod in some if pod not in lost])
+            more = total_charge([pod for pod in some if pod not in lost])
             yield EvictionUnit(
                 podgroups, podgroup.queue, some, more, podgroup_rank(podgroup, 2), [more]
             )
@@ -342,7 +349,7 @@ def possible_eviction_units(
         at = min(podgroup_rank(one) for one in podgroups)
         if lost or any(pod.state == "evicted" for pod in podgroup.pods):
             at = podgroup_rank(podgroup, 1 if is_satisfied(podgroup.root) else 0)
-        more = _total_requests([p for p in pods if p not in lost])
+        more = total_charge([p for p in pods if p not in lost])
         is_plain = not podgroup.owning_jobset and isinstance(podgroup.root, PodSet)
         asks = (
             [more] if is_plain else [_first_request(one) for one in podgroups if _running_pods(one)]
@@ -364,7 +371,7 @@ def _first_request(podgroup: PodGroupInfo) -> reclaimable.Requested:
     some = tasks_to_allocate(podgroup.root) if spared and can_be_satisfied(podgroup.root) else []
     for pod, state in kept:
         pod.state = state
-    return _total_requests(some or [pod for pod in there if pod not in spared])
+    return total_charge(some or [pod for pod in there if pod not in spared])
 
 
 def _is_evictable(cluster: ClusterInfo, podgroup: PodGroupInfo, spared: set[PodGroupInfo]) -> bool:
@@ -426,7 +433,7 @@ def _freed_amounts(
     """Yield eviction units with what each takes that those before it have not."""
     gone: list[PodInfo] = []
     for unit in units:
-        yield unit, _total_requests([pod for pod in unit.pods if pod not in gone])
+        yield unit, total_charge([pod for pod in unit.pods if pod not in gone])
         gone += unit.pods
 
 
@@ -460,9 +467,5 @@ def evict(cluster: ClusterInfo, units: list[EvictionUnit]) -> None:
             if pod.state in ("there", "old"):
                 pod.state = "evicted"
                 if pod.node in at:
-                    at[pod.node].releasing = added(at[pod.node].releasing, pod.requests)
-
-
-def _total_requests(pods: list[PodInfo]) -> reclaimable.Requested:
-    cpu, memory, gpu = (sum(queue_amounts(pod.requests)[i] for pod in pods) for i in range(3))
-    return cpu, memory, gpu
+                    freed = added(at[pod.node].releasing_of_pods, pod.requests)
+                    at[pod.node].releasing_of_pods = freed

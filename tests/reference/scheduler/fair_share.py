@@ -7,6 +7,7 @@ from math import floor
 from typing import Any
 
 from tests.reference.scheduler.model import ClusterInfo, QueueInfo
+from tests.reference.scheduler.resources import Amount
 
 __all__ = ["ResourceShare", "allocatable_share", "divide", "set_fair_shares"]
 
@@ -89,7 +90,7 @@ def set_fair_shares(cluster: ClusterInfo) -> None:
         _divide_among(tops, cluster.total[axis], axis)
 
 
-def _divide_among(queues: list[QueueInfo], total: int, axis: int) -> None:
+def _divide_among(queues: list[QueueInfo], total: Amount, axis: int) -> None:
     claims = [
         ResourceShare(
             quota=queue.quota[axis],

@@ -2,21 +2,55 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
 
-from tests.reference.scheduler.resources import Amounts, QueueAmounts, queue_amounts
+from tests.reference.scheduler.resources import (
+    GPU_RESOURCES,
+    Amount,
+    Amounts,
+    QueueAmounts,
+    added,
+    queue_amounts,
+    subtracted,
+)
 
 __all__ = [
     "ClusterInfo",
     "DisruptionBudget",
+    "GpuShare",
     "NodeInfo",
+    "NodeState",
     "PodGroupInfo",
     "PodInfo",
     "PodSet",
     "QueueInfo",
+    "SharedGpu",
     "SubGroup",
     "SubGroupSet",
+    "total_charge",
 ]
+
+
+WHOLE_GPU: Final = 1000  # thousandths
+
+
+@dataclass(eq=False)
+class SharedGpu:
+    """A GPU of which pods have shares; a pod that waits has one if that is reserved for it."""
+
+    name: str  # its id; "" of one that became shared in this plan
+    number: int  # of the GPUs that became shared in this plan; 0 if it was shared before
+    shares: list[tuple["PodInfo", int]] = field(default_factory=list)  # thousandths
+
+    def used(self, how: str) -> int:
+        """Return how much of it stays, is nominated or terminates."""
+        return sum(amount for pod, amount in self.shares if pod.has_share_that == how)
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """Return what orders the GPUs of a node."""
+        return self.number, self.name
 
 
 @dataclass(eq=False)
@@ -28,9 +62,93 @@ class NodeInfo:
     taints: list[Mapping[str, str]]
     is_schedulable: bool
     allocatable: Amounts
-    idle: Amounts
-    releasing: Amounts
+    idle_beside_pods: Amounts  # shared GPUs not counted
+    releasing_of_pods: Amounts
     is_ready: bool = True
+    gpus: list[SharedGpu] = field(default_factory=list)  # that are shared
+    gpu_memory: int = 0  # MiB of each; 0 is not known
+    is_mig: bool = False
+    is_closed_to_mig: bool = False  # for of a pod there an annotation requests MIG
+
+    @property
+    def gpu_resource(self) -> str:
+        """Return the name of its GPUs, if it has any."""
+        return next((name for name in GPU_RESOURCES if self.allocatable.get(name, 0) > 0), "")
+
+    @property
+    def idle(self) -> Amounts:
+        """Return what is idle: a shared GPU is one less, unless it is only nominated."""
+        found = self.idle_beside_pods
+        for gpu in self.gpus:
+            if gpu.used("stays") or gpu.used("terminates"):
+                found = subtracted(found, self._whole(gpu))
+        return found
+
+    @property
+    def releasing(self) -> Amounts:
+        """Return what is releasing, less what is nominated to it."""
+        found = self.releasing_of_pods
+        for gpu in self.gpus:
+            if gpu.used("terminates") and not gpu.used("stays") and not gpu.used("nominated"):
+                found = added(found, self._whole(gpu))
+            elif gpu.used("nominated") and not gpu.used("stays") and not gpu.used("terminates"):
+                found = subtracted(found, self._whole(gpu))
+        return found
+
+    def state(self) -> "NodeState":
+        """Return what is used of it, to be restored."""
+        gpus = [(gpu, [*gpu.shares]) for gpu in self.gpus]
+        return self.idle_beside_pods, self.releasing_of_pods, gpus
+
+    def restore(self, state: "NodeState") -> None:
+        """Let so much be used of it again."""
+        self.idle_beside_pods, self.releasing_of_pods, gpus = state
+        for gpu, shares in gpus:
+            gpu.shares = [*shares]
+        self.gpus = [gpu for gpu, _ in gpus]
+
+    def remove_shares(self, pod: "PodInfo") -> None:
+        """Let a pod have no shares of its GPUs."""
+        for gpu in self.gpus:
+            gpu.shares = [(one, amount) for one, amount in gpu.shares if one is not pod]
+        self.gpus = [gpu for gpu in self.gpus if gpu.shares]
+
+    def _whole(self, gpu: SharedGpu) -> Amounts:
+        """Return what a shared GPU takes: a new one also room for its reservation pod."""
+        return {self.gpu_resource: 1, "pods": 1 if gpu.number else 0}
+
+
+NodeState: TypeAlias = tuple[Amounts, Amounts, list[tuple[SharedGpu, list[tuple["PodInfo", int]]]]]
+
+
+@dataclass(frozen=True, eq=False)
+class GpuShare:
+    """The shares of GPUs that a pod requests: thousandths or MiB of each."""
+
+    devices: int
+    thousandths: int
+    memory: int
+    memory_of_nodes: Mapping[str, int]  # MiB of one GPU, or 0 where that is not known
+
+    def on(self, node: str) -> int | None:
+        """Return thousandths of each GPU of a node; None if that is not known."""
+        return self._part(self.memory_of_nodes.get(node, 0))
+
+    def charge(self, node: str, *, is_least: bool = False) -> Fraction:
+        """Return what queues count, on a node or before it has one."""
+        if not self.memory:
+            return Fraction((self.thousandths + 5) // 10 * self.devices, 100)
+        known = [memory for memory in self.memory_of_nodes.values() if memory]
+        whole = self.memory_of_nodes.get(node, 0)
+        if known and node not in self.memory_of_nodes:
+            whole = max(known) if is_least else min(known)
+        part = self._part(whole)
+        return Fraction(WHOLE_GPU if part is None else min(part, WHOLE_GPU), 1000) * self.devices
+
+    def _part(self, whole: int) -> int | None:
+        if not self.memory:
+            return self.thousandths
+        return -(-100 * self.memory // whole) * 10 if whole else None
 
 
 @dataclass(eq=False)
@@ -56,6 +174,26 @@ class PodInfo:
     is_releasing: bool = False  # it is going, and expected to
     is_overdue: bool = False  # it is going, and was expected to be gone
     is_expected: bool = False
+    share: GpuShare | None = None
+    has_malformed_share: bool = False  # 27i
+    has_mig_annotation: bool = False  # 27h
+
+    @property
+    def charged(self) -> QueueAmounts:
+        """Return what its queue is charged."""
+        return self.charged_on(self.node)
+
+    def charged_on(self, node: str, *, is_least: bool = False) -> QueueAmounts:
+        """Return what its queue is charged on a node, or at least."""
+        cpu, memory, gpu = queue_amounts(self.requests)
+        return cpu, memory, gpu + (self.share.charge(node, is_least=is_least) if self.share else 0)
+
+    @property
+    def has_share_that(self) -> str:
+        """Say what its shares of GPUs do."""
+        if self.is_releasing or self.state == "evicted":
+            return "terminates"
+        return "nominated" if self.state in ("nominated", "waiting", "later") else "stays"
 
 
 @dataclass(eq=False)
@@ -134,20 +272,20 @@ class QueueInfo:
     limit: tuple[Any, ...]
     weight: tuple[Any, ...]
     children: list["QueueInfo"] = field(default_factory=list)
-    fair_share: list[int] = field(default_factory=lambda: [0, 0, 0])
-    allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
-    non_preemptible: list[int] = field(default_factory=lambda: [0, 0, 0])
-    non_evictable: list[int] = field(
+    fair_share: list[Amount] = field(default_factory=lambda: [0, 0, 0])
+    allocated: list[Amount] = field(default_factory=lambda: [0, 0, 0])
+    non_preemptible: list[Amount] = field(default_factory=lambda: [0, 0, 0])
+    non_evictable: list[Amount] = field(
         default_factory=lambda: [0, 0, 0]
     )  # in fixed, of its own PodGroups
-    requested: list[int] = field(default_factory=lambda: [0, 0, 0])
-    unclaimed_release: list[int] = field(
+    requested: list[Amount] = field(default_factory=lambda: [0, 0, 0])
+    unclaimed_release: list[Amount] = field(
         default_factory=lambda: [0, 0, 0]
     )  # that is releasing, and no PodGroup waits for
-    unclaimed_release_by_node: dict[str, list[int]] = field(
+    unclaimed_release_by_node: dict[str, list[Amount]] = field(
         default_factory=dict
     )  # of that, by node
-    evicted: list[int] = field(
+    evicted: list[Amount] = field(
         default_factory=lambda: [0, 0, 0]
     )  # that is releasing for a claimant
     reclaim_goal: str = ""  # of reclaim among those below it
@@ -176,6 +314,8 @@ class ClusterInfo:
     victim_policy: str = "kai"
     budgets: list[DisruptionBudget] = field(default_factory=list)
     respects_budgets: bool = False  # in reclaim as well
+    spreads_gpus: bool = False
+    spreads_cpu: bool = False
 
     def may_evict(self, pods: Iterable[PodInfo]) -> bool:
         """Say whether budgets let all of these pods go."""
@@ -200,9 +340,16 @@ class ClusterInfo:
     def charge(self, podgroup: PodGroupInfo, pod: PodInfo) -> None:
         """Count a pod as allocated, on all levels."""
         for queue in self.queue_with_ancestors(podgroup.queue):
-            for i, amount in enumerate(queue_amounts(pod.requests)):
+            for i, amount in enumerate(pod.charged):
                 queue.allocated[i] += amount
                 queue.non_preemptible[i] += 0 if podgroup.preemptible else amount
+
+
+def total_charge(pods: Iterable[PodInfo], *, is_least: bool = False) -> QueueAmounts:
+    """Return what pods are charged together where they are, or at least."""
+    some = [pod.charged_on(pod.node, is_least=is_least) for pod in pods]
+    cpu, memory, gpu = (sum(one[i] for one in some) for i in range(3))
+    return cpu, memory, gpu
 
 
 def _podsets(part: SubGroup) -> Iterator[PodSet]:

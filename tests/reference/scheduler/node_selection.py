@@ -1,11 +1,27 @@
-"""Which nodes a pod may run on by taints, labels and name."""
+"""Which nodes a pod may run on by taints, labels and name, and by the form of their GPUs."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from tests.reference.scheduler.model import NodeInfo
+from tests.reference.scheduler.model import NodeInfo, PodInfo
+from tests.reference.scheduler.resources import gpu_count, is_mig
 
-__all__ = ["labels_match", "selects_node", "tolerates"]
+__all__ = ["labels_match", "matches_gpu_mode", "selects_node", "tolerates"]
+
+
+def matches_gpu_mode(pod: PodInfo, node_info: NodeInfo) -> bool:
+    """Say whether a node offers GPUs in the form that a pod requests: rules 27a, 27g and 27h."""
+    strategy = node_info.labels.get("nvidia.com/mig.strategy", "") if node_info.is_mig else ""
+    requests_mig = any(is_mig(name) and amount for name, amount in pod.requests.items())
+    if pod.has_mig_annotation or (pod.share and node_info.is_mig):
+        return False
+    if requests_mig and (
+        not node_info.is_mig or strategy == "single" or node_info.is_closed_to_mig
+    ):
+        return False
+    if gpu_count(pod.requests) and strategy == "mixed":
+        return False
+    return pod.share is None or pod.share.on(node_info.name) is not None
 
 
 def tolerates(spec: Mapping[str, Any], node_info: NodeInfo) -> bool:

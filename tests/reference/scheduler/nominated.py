@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 from tests.reference.scheduler.model import ClusterInfo, NodeInfo, PodGroupInfo, PodInfo, QueueInfo
 from tests.reference.scheduler.queue_order import capacity_failure, is_nominated
-from tests.reference.scheduler.resources import added, fits, subtracted
+from tests.reference.scheduler.resources import QueueAmounts, added, subtracted
+from tests.reference.scheduler.shared_gpus import add_shares, fits_on
 from tests.reference.scheduler.subgroups import pod_rank, tasks_to_allocate
 
 __all__ = ["NominatedCapacity", "nomination_rank"]
@@ -65,7 +66,7 @@ class NominatedCapacity:
             and not podgroup.in_preemption_delay
         ]
 
-    def capacity_failure(self, podgroup: PodGroupInfo, pods: list[PodInfo]) -> str:
+    def capacity_failure(self, podgroup: PodGroupInfo, more: QueueAmounts) -> str:
         """Return the reason of a bound; reserved capacity counts unless it may be taken."""
         others = [
             (one, pod)
@@ -79,7 +80,7 @@ class NominatedCapacity:
         ]
         for one, pod in others:
             self._cluster.charge(one, pod)
-        reason = capacity_failure(self._cluster, podgroup, pods)
+        reason = capacity_failure(self._cluster, podgroup, more)
         for queue, allocated, fixed in queues:
             queue.allocated, queue.non_preemptible = allocated, fixed
         return reason
@@ -94,18 +95,22 @@ class NominatedCapacity:
         """Reserve capacity for all of these pods, or for none."""
         at = {node_info.name: node_info for node_info in self._cluster.nodes}
         some: NominatedPlaces = []
+        spreads = self._cluster.spreads_gpus
         for pod in pods:
             node_info = at.get(pod.nominated)
-            if node_info is None or not fits(pod.requests, node_info.idle, node_info.releasing):
+            if node_info is None or not fits_on(pod, node_info, spreads=spreads):
                 self._undo(some)
                 return []
-            node_info.releasing = subtracted(node_info.releasing, pod.requests)
+            left = subtracted(node_info.releasing_of_pods, pod.requests)
+            node_info.releasing_of_pods = left
+            add_shares(pod, node_info, spreads=spreads)
             some.append((node_info, pod))
         return some
 
     def _undo(self, some: NominatedPlaces) -> None:
         for node_info, pod in some:
-            node_info.releasing = added(node_info.releasing, pod.requests)
+            node_info.remove_shares(pod)
+            node_info.releasing_of_pods = added(node_info.releasing_of_pods, pod.requests)
 
 
 def _waiting(podgroup: PodGroupInfo) -> list[PodInfo]:

@@ -1,105 +1,151 @@
-"""Where the next tasks of a PodGroup go, or the reason why not: rules 21 to 27."""
+"""Where the next tasks of a PodGroup go, or the reason why not: rules 21 to 27 and 27d."""
 
-from tests.reference.scheduler.model import ClusterInfo, NodeInfo, PodGroupInfo, PodInfo
-from tests.reference.scheduler.node_selection import selects_node, tolerates
+from fractions import Fraction
+
+from tests.reference.scheduler.model import (
+    WHOLE_GPU,
+    ClusterInfo,
+    NodeInfo,
+    NodeState,
+    PodGroupInfo,
+    PodInfo,
+)
+from tests.reference.scheduler.node_selection import matches_gpu_mode, selects_node, tolerates
 from tests.reference.scheduler.pod_affinity import satisfies_pod_constraints
-from tests.reference.scheduler.resources import Amounts, added, fits, gpu_count, subtracted
+from tests.reference.scheduler.resources import (
+    GPU_RESOURCES,
+    Amounts,
+    added,
+    fits,
+    gpu_count,
+    is_mig,
+    subtracted,
+)
+from tests.reference.scheduler.shared_gpus import (
+    add_shares,
+    fits_on,
+    fits_without_waiting,
+    has_fitting_shared_gpu,
+    may_have_shares,
+)
 from tests.reference.scheduler.subgroups import is_satisfied
 
-__all__ = ["place"]
+__all__ = ["feasible_if_empty", "nominate_all", "place"]
 
 
 def place(
-    cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, waits: bool = False
+    cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, above: int = 0
 ) -> str:
     """Place all of these tasks; if that fails return the reason, and nothing has changed.
 
-    If it *waits* for terminating pods, all tasks are nominated.
+    Pods that request memory of GPUs go to nodes whose GPUs have more than *above*.
     """
-    before = [(node_info, node_info.idle, node_info.releasing) for node_info in cluster.nodes]
+    before = [(node_info, node_info.state()) for node_info in cluster.nodes]
     states = [(pod, pod.state) for pod in pods]
     for pod in pods:
-        node_info = _best_node(cluster, pod)
+        node_info = _best_node(cluster, pod, above)
         if node_info is None:
-            would = _feasible_if_empty(cluster, pod)
+            would = [
+                it
+                for it in feasible_if_empty(cluster, pod)
+                if satisfies_pod_constraints(cluster, pod, it)
+            ]
             _undo(before, states)
             return _unschedulable_reason(pods, would)
-        _assign(pod, node_info)
+        _assign(cluster, pod, node_info)
     nominated = any(pod.state == "nominated" for pod in podgroup.pods)
-    if waits or (nominated and not is_satisfied(podgroup.root, without=("nominated",))):
-        _nominate_all(cluster, pods)
-    for pod in pods:
-        cluster.charge(podgroup, pod)
+    if nominated and not is_satisfied(podgroup.root, without=("nominated",)):
+        nominate_all(cluster, pods)
     return ""
 
 
-def _passes_predicates(cluster: ClusterInfo, pod: PodInfo, node_info: NodeInfo) -> bool:
-    return (
-        node_info.is_schedulable
-        and tolerates(pod.spec, node_info)
-        and selects_node(pod.spec, node_info)
-        and satisfies_pod_constraints(cluster, pod, node_info)
-    )
-
-
-def _feasible_if_empty(cluster: ClusterInfo, pod: PodInfo) -> list[NodeInfo]:
-    """Return the nodes of which at most the room is missing."""
-    return [
-        node_info
-        for node_info in cluster.nodes
-        if _passes_predicates(cluster, pod, node_info) and fits(pod.requests, node_info.allocatable)
-    ]
-
-
-def _best_node(cluster: ClusterInfo, pod: PodInfo) -> NodeInfo | None:
-    able = [
-        node_info
-        for node_info in cluster.nodes
-        if fits(pod.requests, node_info.idle, node_info.releasing)
-        and _passes_predicates(cluster, pod, node_info)
-    ]
-    return min(able, key=lambda node_info: _node_rank(pod, node_info), default=None)
-
-
-def _node_rank(pod: PodInfo, node_info: NodeInfo) -> tuple[object, ...]:
-    room = added(node_info.idle, node_info.releasing)
-    needs_gpus = gpu_count(pod.requests) > 0
-    return (
-        node_info.name != pod.nominated,
-        not fits(pod.requests, node_info.idle),
-        not needs_gpus and gpu_count(node_info.allocatable) > 0,
-        max(0, gpu_count(room) if needs_gpus else room.get("cpu", 0)),
-        node_info.name,
-    )
-
-
-def _assign(pod: PodInfo, node_info: NodeInfo) -> None:
-    pod.node = node_info.name
-    if fits(pod.requests, node_info.idle):
-        node_info.idle = subtracted(node_info.idle, pod.requests)
-        pod.state = "reserved" if pod.is_expected else "bound"
-    else:
-        node_info.releasing = subtracted(node_info.releasing, pod.requests)
-        pod.state = "nominated"
-
-
-def _nominate_all(cluster: ClusterInfo, pods: list[PodInfo]) -> None:
+def nominate_all(cluster: ClusterInfo, pods: list[PodInfo]) -> None:
+    """Let all of these pods wait."""
     at = {node_info.name: node_info for node_info in cluster.nodes}
     for pod in pods:
         if pod.state in ("bound", "reserved"):
             node_info = at[pod.node]
-            node_info.idle = added(node_info.idle, pod.requests)
-            node_info.releasing = subtracted(node_info.releasing, pod.requests)
+            node_info.idle_beside_pods = added(node_info.idle_beside_pods, pod.requests)
+            node_info.releasing_of_pods = subtracted(node_info.releasing_of_pods, pod.requests)
             pod.state = "nominated"
 
 
-def _undo(
-    before: list[tuple[NodeInfo, Amounts, Amounts]], states: list[tuple[PodInfo, str]]
-) -> None:
-    for node_info, idle, releasing in before:
-        node_info.idle, node_info.releasing = idle, releasing
-    for pod, state in states:
-        pod.state, pod.node = state, ""
+def feasible_if_empty(cluster: ClusterInfo, pod: PodInfo) -> list[NodeInfo]:
+    """Return the nodes that take such pods, were they empty."""
+    return [
+        node_info
+        for node_info in cluster.nodes
+        if _is_selected(pod, node_info)
+        and fits(pod.requests, node_info.allocatable)
+        and may_have_shares(pod, node_info)
+    ]
+
+
+def _is_selected(pod: PodInfo, node_info: NodeInfo) -> bool:
+    return (
+        node_info.is_schedulable
+        and tolerates(pod.spec, node_info)
+        and selects_node(pod.spec, node_info)
+        and matches_gpu_mode(pod, node_info)
+    )
+
+
+def _best_node(cluster: ClusterInfo, pod: PodInfo, above: int) -> NodeInfo | None:
+    able = [
+        node_info
+        for node_info in cluster.nodes
+        if _is_selected(pod, node_info)
+        and (not above or not pod.share or not pod.share.memory or node_info.gpu_memory > above)
+        and fits_on(pod, node_info, spreads=cluster.spreads_gpus)
+        and satisfies_pod_constraints(cluster, pod, node_info)
+    ]
+    return min(able, key=lambda node_info: _node_rank(cluster, pod, node_info), default=None)
+
+
+def _node_rank(cluster: ClusterInfo, pod: PodInfo, node_info: NodeInfo) -> tuple[object, ...]:
+    room = added(node_info.idle, node_info.releasing)
+    needs_gpus = bool(pod.share or _counts_gpus(pod.requests))
+    free = max(0, gpu_count(room) if needs_gpus else room.get("cpu", 0))
+    if cluster.spreads_gpus if needs_gpus else cluster.spreads_cpu:
+        whole = node_info.allocatable
+        most = gpu_count(whole) if needs_gpus else whole.get("cpu", 0)
+        pack = -Fraction(free, most) if most else Fraction(0)
+    else:
+        pack = Fraction(free)
+    waits = not fits_without_waiting(pod, node_info, spreads=cluster.spreads_gpus)
+    shares = not cluster.spreads_gpus and not waits and has_fitting_shared_gpu(pod, node_info)
+    return (
+        node_info.name != pod.nominated,
+        not shares,
+        waits,
+        not needs_gpus and _counts_gpus(node_info.allocatable),
+        pack,
+        node_info.name,
+    )
+
+
+def _counts_gpus(amounts: Amounts) -> bool:
+    """Say whether there are GPUs among these amounts, or parts of them."""
+    return gpu_count(amounts) > 0 or any(is_mig(name) and amounts[name] for name in amounts)
+
+
+def _assign(cluster: ClusterInfo, pod: PodInfo, node_info: NodeInfo) -> None:
+    waits = not fits_without_waiting(pod, node_info, spreads=cluster.spreads_gpus)
+    add_shares(pod, node_info, spreads=cluster.spreads_gpus)
+    pod.node = node_info.name
+    if waits:
+        node_info.releasing_of_pods = subtracted(node_info.releasing_of_pods, pod.requests)
+        pod.state = "nominated"
+    else:
+        node_info.idle_beside_pods = subtracted(node_info.idle_beside_pods, pod.requests)
+        pod.state = "reserved" if pod.is_expected else "bound"
+
+
+def _undo(before: list[tuple[NodeInfo, NodeState]], states: list[tuple[PodInfo, str]]) -> None:
+    for node_info, state in before:
+        node_info.restore(state)
+    for pod, name in states:
+        pod.state, pod.node = name, ""
 
 
 def _unschedulable_reason(pods: list[PodInfo], would: list[NodeInfo]) -> str:
@@ -107,10 +153,34 @@ def _unschedulable_reason(pods: list[PodInfo], would: list[NodeInfo]) -> str:
     if not would:
         return "NoNodeMatches"
     needs: Amounts = {}
-    for pod in pods:
-        needs = added(needs, pod.requests)
     room: Amounts = {}
+    for pod in pods:
+        needs = added(needs, {**pod.requests, **_needed_shares(pod, would)})
     for node_info in would:
         here = added(node_info.idle, node_info.releasing)
+        here = added(here, _free_shares(node_info))
         room = added(room, {name: max(0, amount) for name, amount in here.items()})
-    return "Fragmented" if fits(needs, room) else "NoCapacity"
+    return "Fragmented" if fits(_in_thousandths(needs), _in_thousandths(room)) else "NoCapacity"
+
+
+_SHARES = "shares"  # thousandths of GPUs
+
+
+def _needed_shares(pod: PodInfo, would: list[NodeInfo]) -> Amounts:
+    """Return the least that shares of a pod are on any of these nodes."""
+    if pod.share is None:
+        return {}
+    parts = [pod.share.on(node_info.name) for node_info in would]
+    return {_SHARES: min((it for it in parts if it is not None), default=0) * pod.share.devices}
+
+
+def _free_shares(node_info: NodeInfo) -> Amounts:
+    """Return what is free of shared GPUs that are none that is free as a whole."""
+    kept = [gpu.used("stays") + gpu.used("nominated") for gpu in node_info.gpus]
+    return {_SHARES: sum(max(0, WHOLE_GPU - used) for used in kept if used)}
+
+
+def _in_thousandths(amounts: Amounts) -> Amounts:
+    """Return amounts of which whole GPUs and shares are one."""
+    others = {name: n for name, n in amounts.items() if name not in (_SHARES, *GPU_RESOURCES)}
+    return {**others, _SHARES: amounts.get(_SHARES, 0) + WHOLE_GPU * gpu_count(amounts)}

@@ -1,20 +1,27 @@
 """Which PodGroup is next, and which queue has capacity for it: rules 18 to 20."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import inf
 from typing import Any, TypeAlias
 
 from tests.reference.scheduler.fair_share import allocatable_share
-from tests.reference.scheduler.model import ClusterInfo, NodeInfo, PodGroupInfo, PodInfo, QueueInfo
-from tests.reference.scheduler.node_selection import selects_node, tolerates
-from tests.reference.scheduler.resources import fits, queue_amounts, subtracted
+from tests.reference.scheduler.model import (
+    WHOLE_GPU,
+    ClusterInfo,
+    NodeInfo,
+    PodGroupInfo,
+    PodInfo,
+    QueueInfo,
+    total_charge,
+)
+from tests.reference.scheduler.placement import feasible_if_empty
+from tests.reference.scheduler.resources import Amount, QueueAmounts, fits, subtracted
 from tests.reference.scheduler.subgroups import elasticity_rank, tasks_to_allocate
 
 __all__ = [
     "NominationRank",
     "capacity_failure",
-    "feasible_if_empty",
     "is_nominated",
     "next_podgroup",
     "podgroup_rank",
@@ -35,9 +42,8 @@ def next_podgroup(
     return found
 
 
-def capacity_failure(cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo]) -> str:
-    """Return the reason if a queue may not take these pods, else nothing."""
-    more = _total_requests(pods)
+def capacity_failure(cluster: ClusterInfo, podgroup: PodGroupInfo, more: QueueAmounts) -> str:
+    """Return the reason if a queue may not have so much more, else nothing."""
     way = cluster.queue_with_ancestors(podgroup.queue)
     for queue in way:
         for i in range(3):
@@ -70,7 +76,7 @@ def _best_below_all(
     for queue in queues:
         podgroup = _best_below_one(cluster, queue, podgroups, early)
         if podgroup is not None:
-            rank = queue_rank(cluster, queue, _total_requests(tasks_to_allocate(podgroup.root)))
+            rank = queue_rank(cluster, queue, total_charge(tasks_to_allocate(podgroup.root)))
             candidates.append(((early(queue, podgroup) if early else 0, rank), podgroup))
     return min(candidates, key=lambda one: one[0])[1] if candidates else None
 
@@ -101,7 +107,7 @@ def waiting_rank(cluster: ClusterInfo, podgroup: PodGroupInfo) -> tuple[Any, ...
 def fits_empty_cluster(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
     """Say whether the next tasks of a PodGroup would fit if the cluster were empty."""
     pods = tasks_to_allocate(podgroup.root)
-    more = _total_requests(pods)
+    more = total_charge(pods, is_least=True)
     for queue in cluster.queue_with_ancestors(podgroup.queue):
         if any(0 <= limit < asked for asked, limit in zip(more, queue.limit, strict=True)):
             return False
@@ -109,34 +115,40 @@ def fits_empty_cluster(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
     return all(
         _pod_capacity(pod, mine)
         >= sum(
-            it.requests == pod.requests and theirs == mine
-            for it, theirs in zip(pods, takers, strict=True)
+            _is_alike(it, pod) and theirs == mine for it, theirs in zip(pods, takers, strict=True)
         )
         for pod, mine in zip(pods, takers, strict=True)
     )
 
 
-def feasible_if_empty(cluster: ClusterInfo, pod: PodInfo) -> list[NodeInfo]:
-    """Return the nodes that take such pods, were they empty."""
-    return [
-        node_info
-        for node_info in cluster.nodes
-        if node_info.is_schedulable
-        and tolerates(pod.spec, node_info)
-        and selects_node(pod.spec, node_info)
-        and fits(pod.requests, node_info.allocatable)
+def _is_alike(one: PodInfo, other: PodInfo) -> bool:
+    shares = [
+        it.share and (it.share.devices, it.share.thousandths, it.share.memory)
+        for it in (one, other)
     ]
+    return one.requests == other.requests and shares[0] == shares[1]
 
 
 def _pod_capacity(pod: PodInfo, nodes: list[NodeInfo]) -> int:
     """Count how many such pods nodes could take, were they empty."""
     count = 0
     for node_info in nodes:
-        left = node_info.allocatable
-        while fits(pod.requests, left):
+        left, here = node_info.allocatable, 0
+        while fits(pod.requests, left) and _shares_fit(pod, here + 1, node_info):
             left = subtracted(left, pod.requests)
-            count += 1
+            here += 1
+        count += here
     return count
+
+
+def _shares_fit(pod: PodInfo, count: int, node_info: NodeInfo) -> bool:
+    """Say whether the shares of so many such pods fit on the GPUs of a node, were it empty."""
+    part = pod.share.on(node_info.name) if pod.share else None
+    if pod.share is None or not part:
+        return pod.share is None
+    gpus = node_info.allocatable.get(node_info.gpu_resource, 0)
+    most = gpus * (WHOLE_GPU // part) // pod.share.devices
+    return count <= (most if gpus >= pod.share.devices else 0)
 
 
 def is_nominated(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
@@ -156,7 +168,7 @@ def podgroup_rank(podgroup: PodGroupInfo, stands: int | None = None) -> tuple[An
     )
 
 
-def queue_rank(cluster: ClusterInfo, queue: QueueInfo, more: list[int]) -> tuple[Any, ...]:
+def queue_rank(cluster: ClusterInfo, queue: QueueInfo, more: Sequence[Amount]) -> tuple[Any, ...]:
     """Return what orders queues of one level, of which this one would have so much more."""
     has = queue.allocated
     would = [has[i] + more[i] for i in range(3)]
@@ -175,13 +187,9 @@ def queue_rank(cluster: ClusterInfo, queue: QueueInfo, more: list[int]) -> tuple
     )
 
 
-def _dominant_share(cluster: ClusterInfo, share: list[Any], has: list[int]) -> Fraction:
+def _dominant_share(cluster: ClusterInfo, share: list[Any], has: Sequence[Amount]) -> Fraction:
     parts = []
     for i in range(3):
         whole = cluster.total[i] if share[i] == -1 else share[i]
         parts.append(Fraction(has[i]) / whole if whole else Fraction(has[i]) * 1000)
     return max(parts)
-
-
-def _total_requests(pods: list[PodInfo]) -> list[int]:
-    return [sum(queue_amounts(pod.requests)[i] for pod in pods) for i in range(3)]

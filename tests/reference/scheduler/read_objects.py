@@ -1,10 +1,16 @@
-"""From Kubernetes objects to the model of the reference: rules 4 to 6, 12, 13, 19 and 21."""
+"""From Kubernetes objects to the model of the reference: rules 4 to 6, 12, 13, 19, 21 and 27."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from tests.reference.scheduler.gpu_shares import (
+    gpu_memory_of,
+    is_mig_node,
+    read_requests_of_gpus,
+    set_shared_gpus,
+)
 from tests.reference.scheduler.min_runtime import checkpointed_at
 from tests.reference.scheduler.model import (
     ClusterInfo,
@@ -16,6 +22,8 @@ from tests.reference.scheduler.model import (
 )
 from tests.reference.scheduler.podgroups import read_podgroups
 from tests.reference.scheduler.resources import (
+    Amount,
+    QueueAmounts,
     added,
     parse_quantities,
     pod_requests,
@@ -57,6 +65,11 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         if _is_terminating(raw):
             pod.is_overdue = _overdue_for_s(raw["metadata"], at) > _OVERDUE_S
             pod.is_releasing = not pod.is_overdue
+    memory_of_nodes = {it.name: it.gpu_memory for it in nodes}
+    for raw, pod in pods:
+        is_ours = raw["spec"].get("schedulerName") == "kai-scheduler"
+        notes = raw["metadata"].get("annotations", {}) if is_ours else {}
+        read_requests_of_gpus(pod, notes, memory_of_nodes)
     _subtract_pods(nodes, pods)
     cluster = ClusterInfo(
         nodes=nodes,
@@ -69,6 +82,11 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         now=at,
         budgets=[_budget(one, pods) for one in by_kind.get("PodDisruptionBudget", ())],
     )
+    for shard in by_kind.get("SchedulingShard", ()):
+        strategy = shard["spec"].get("placementStrategy", {})
+        cluster.spreads_gpus = strategy.get("gpu") == "spread"
+        cluster.spreads_cpu = strategy.get("cpu") == "spread"
+    _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
     # What exists later may be put on nodes too, and others must see it there.
     cluster.pods += [
@@ -79,6 +97,16 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         podgroup.is_non_evictable = podgroup.preemptible and _is_non_evictable(cluster, podgroup)
     _charge_queues(cluster)
     return cluster
+
+
+def _read_expected_shares(cluster: ClusterInfo, memory_of_nodes: Mapping[str, int]) -> None:
+    """Read the shares of expected pods, and whether pods that wait request what cannot be meant."""
+    for podgroup in cluster.podgroups:
+        for pod in podgroup.pods:
+            if pod.is_expected:
+                read_requests_of_gpus(pod, pod.spec.get("sharing", {}), memory_of_nodes)
+            if pod.has_malformed_share and pod.state == "waiting":
+                podgroup.is_invalid = True
 
 
 def _read_trainjobs(cluster: ClusterInfo, by_kind: Mapping[str, Sequence[Obj]]) -> None:
@@ -140,6 +168,7 @@ def _is_managed_by_kueue(job: Obj) -> bool:
 
 def _node(node: Obj) -> NodeInfo:
     spec, status = node.get("spec", {}), node.get("status", {})
+    labels = node["metadata"].get("labels", {})
     whole = parse_quantities(status.get("allocatable", {}))
     sick = any(
         condition["status"] != _HEALTHY.get(condition["type"], condition["status"])
@@ -147,12 +176,14 @@ def _node(node: Obj) -> NodeInfo:
     )
     return NodeInfo(
         name=node["metadata"]["name"],
-        labels=node["metadata"].get("labels", {}),
+        labels=labels,
         taints=list(spec.get("taints", ())),
         is_schedulable=not spec.get("unschedulable") and not sick,
         allocatable=whole,
-        idle=whole,
-        releasing={},
+        idle_beside_pods=whole,
+        releasing_of_pods={},
+        gpu_memory=gpu_memory_of(labels),
+        is_mig=is_mig_node(labels, whole),
         is_ready=all(
             condition["status"] == "True"
             for condition in status.get("conditions", ())
@@ -192,13 +223,18 @@ def _state(raw: Obj) -> str:
 def _subtract_pods(nodes: list[NodeInfo], pods: list[tuple[Obj, PodInfo]]) -> None:
     """Take from each node what its pods have."""
     at = {node_info.name: node_info for node_info in nodes}
-    for raw, pod in pods:
-        if raw["status"]["phase"] in ("Succeeded", "Failed") or pod.node not in at:
-            continue
+    here = [
+        pod
+        for raw, pod in pods
+        if raw["status"]["phase"] not in ("Succeeded", "Failed") and pod.node in at
+    ]
+    set_shared_gpus(nodes, here)
+    for pod in here:
         node_info = at[pod.node]
-        node_info.idle = subtracted(node_info.idle, pod.requests)
+        node_info.idle_beside_pods = subtracted(node_info.idle_beside_pods, pod.requests)
         if pod.is_releasing:
-            node_info.releasing = added(node_info.releasing, pod.requests)
+            node_info.releasing_of_pods = added(node_info.releasing_of_pods, pod.requests)
+        node_info.is_closed_to_mig = node_info.is_closed_to_mig or pod.has_mig_annotation
 
 
 def _deletion_requested_at(meta: Mapping[str, Any]) -> str:
@@ -224,16 +260,16 @@ def _is_terminating(raw: Obj) -> bool:
     return "deletionTimestamp" in raw["metadata"] and "nodeName" in raw["spec"] and not is_over
 
 
-def _total_amounts(nodes: list[NodeInfo], pods: list[tuple[Obj, PodInfo]]) -> tuple[int, int, int]:
+def _total_amounts(nodes: list[NodeInfo], pods: list[tuple[Obj, PodInfo]]) -> QueueAmounts:
     usable = {node_info.name for node_info in nodes if node_info.is_schedulable}
-    total = [0, 0, 0]
+    total: list[Amount] = [0, 0, 0]
     for node_info in nodes:
         for i, amount in enumerate(queue_amounts(node_info.allocatable)):
             total[i] += amount if node_info.is_schedulable else 0
     for raw, pod in pods:
         foreign = raw["spec"].get("schedulerName") != "kai-scheduler"
         if foreign and pod.node in usable and raw["status"]["phase"] not in ("Succeeded", "Failed"):
-            for i, amount in enumerate(queue_amounts(pod.requests)):
+            for i, amount in enumerate(pod.charged):
                 total[i] -= amount
     return total[0], total[1], total[2]
 
@@ -290,14 +326,14 @@ def _charge_queues(cluster: ClusterInfo) -> None:
                 _count_releasing(cluster, podgroup, pod)
             if is_there or (is_alive and pod.state in wishes):
                 for queue in cluster.queue_with_ancestors(podgroup.queue):
-                    for i, amount in enumerate(queue_amounts(pod.requests)):
+                    for i, amount in enumerate(pod.charged):
                         queue.requested[i] += amount
 
 
 def _charge_non_evictable(cluster: ClusterInfo, podgroup: PodGroupInfo, pod: PodInfo) -> None:
     """Count a pod as not evictable in its queue, and in no other."""
     for queue in cluster.queue_with_ancestors(podgroup.queue)[:1]:
-        for i, amount in enumerate(queue_amounts(pod.requests)):
+        for i, amount in enumerate(pod.charged):
             queue.non_preemptible[i] += amount
             queue.non_evictable[i] += amount
 
@@ -309,5 +345,5 @@ def _count_releasing(cluster: ClusterInfo, podgroup: PodGroupInfo, pod: PodInfo)
             queue.unclaimed_release,
             queue.unclaimed_release_by_node.setdefault(pod.node, [0, 0, 0]),
         ):
-            for i, amount in enumerate(queue_amounts(pod.requests)):
+            for i, amount in enumerate(pod.charged):
                 amounts[i] += amount

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
+from tests.reference.scheduler.resources import Amount
+
 __all__ = ["QueueShares", "Requested", "check_victims", "may_reclaim", "may_reclaim_from"]
 
-Requested: TypeAlias = tuple[int, int, int]
+Requested: TypeAlias = tuple[Amount, Amount, Amount]
 _RESOURCES = range(3)
 
 
@@ -19,19 +21,19 @@ class QueueShares:
     quota: Requested
     limit: Requested
     fair_share: Requested
-    allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
-    non_preemptible: list[int] = field(default_factory=lambda: [0, 0, 0])
+    allocated: list[Amount] = field(default_factory=lambda: [0, 0, 0])
+    non_preemptible: list[Amount] = field(default_factory=lambda: [0, 0, 0])
     reclaim_goal: str = "fair-share"  # of reclaim among those below it
 
     def with_ancestors(self) -> list["QueueShares"]:
         """Return it and all above it."""
         return [self, *(self.parent.with_ancestors() if self.parent else [])]
 
-    def is_over_quota(self, has: Sequence[int]) -> bool:
+    def is_over_quota(self, has: Sequence[Amount]) -> bool:
         """Say whether so much is more than its quota, of anything."""
         return any(self.quota[k] != -1 and has[k] > self.quota[k] for k in _RESOURCES)
 
-    def is_over_fair_share(self, has: Sequence[int]) -> bool:
+    def is_over_fair_share(self, has: Sequence[Amount]) -> bool:
         """Say whether so much is more than it may fill, of anything."""
         for kind in _RESOURCES:
             share = max(self.quota[kind], self.fair_share[kind])
@@ -44,7 +46,7 @@ class QueueShares:
         return False
 
 
-def _add(has: Sequence[int], asked: Requested) -> list[int]:
+def _add(has: Sequence[Amount], asked: Requested) -> list[Amount]:
     return [has[kind] + asked[kind] for kind in _RESOURCES]
 
 

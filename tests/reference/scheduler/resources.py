@@ -1,17 +1,22 @@
-"""Amounts of resources as dicts: rules 1 to 3, and what a pod requests."""
+"""Amounts of resources as dicts: rules 1 to 3 and 27g, and what a pod requests."""
 
+import re
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from trainer_kai.api.quantity import milli, whole
 
 __all__ = [
+    "GPU_RESOURCES",
     "QUEUE_RESOURCES",
+    "Amount",
     "Amounts",
     "QueueAmounts",
     "added",
     "fits",
     "gpu_count",
+    "is_mig",
     "parse_quantities",
     "pod_requests",
     "queue_amounts",
@@ -19,10 +24,14 @@ __all__ = [
 ]
 
 Amounts: TypeAlias = dict[str, int]  # CPU in thousandths, all else in units
-QueueAmounts: TypeAlias = tuple[int, int, int]  # what a queue knows: CPU, memory, GPU
+Amount: TypeAlias = int | Fraction
+# What a queue knows: CPU, memory and GPU, of which it may have parts.
+QueueAmounts: TypeAlias = tuple[Amount, Amount, Amount]
 
 QUEUE_RESOURCES: Final = ("cpu", "memory", "gpu")
-_GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu")
+GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu")
+_MIG: Final = "nvidia.com/mig-"
+_MIG_PROFILE: Final = re.compile(r"nvidia\.com/mig-([0-9]+)g\.[0-9]+gb")
 
 
 def parse_quantities(quantities: Mapping[str, Any]) -> Amounts:
@@ -53,12 +62,21 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
 
 def queue_amounts(amounts: Mapping[str, int]) -> QueueAmounts:
     """Return what a queue knows of amounts."""
-    return amounts.get("cpu", 0), amounts.get("memory", 0), gpu_count(amounts)
+    found = gpu_count(amounts)
+    for name, amount in amounts.items():
+        profile = _MIG_PROFILE.fullmatch(name)
+        found += int(profile[1]) * amount if profile else 0
+    return amounts.get("cpu", 0), amounts.get("memory", 0), found
 
 
 def gpu_count(amounts: Mapping[str, int]) -> int:
-    """Return how many devices, of whatever make."""
-    return sum(amounts.get(name, 0) for name in _GPU_RESOURCES)
+    """Return how many whole GPUs, of whatever make."""
+    return sum(amounts.get(name, 0) for name in GPU_RESOURCES)
+
+
+def is_mig(name: str) -> bool:
+    """Say whether a resource is a MIG profile."""
+    return name.startswith(_MIG)
 
 
 def added(some: Mapping[str, int], more: Mapping[str, int]) -> Amounts:

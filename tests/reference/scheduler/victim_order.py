@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from tests.reference.scheduler.min_runtime import seconds_between
 from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo
-from tests.reference.scheduler.resources import queue_amounts
+from tests.reference.scheduler.resources import Amount
 
 __all__ = ["by_victim_policy"]
 
@@ -18,11 +18,11 @@ class _EvictionUnit(Protocol):
 B = TypeVar("B", bound=_EvictionUnit)
 
 
-def by_victim_policy(cluster: ClusterInfo, units: list[B], asked: Sequence[int]) -> list[B]:
+def by_victim_policy(cluster: ClusterInfo, units: list[B], asked: Sequence[Amount]) -> list[B]:
     """Return eviction units, given in KAI's order, in the order that the cluster has set."""
     if cluster.victim_policy == "kai":
         return units
-    counts: list[int] = []
+    counts: list[Amount] = []
     for unit in units:
         is_work = cluster.victim_policy == "least-work-lost"
         count = _lost_work(cluster, unit) if is_work else -_requested_amount(unit, asked)
@@ -37,22 +37,20 @@ def _same_podgroup(one: _EvictionUnit, other: _EvictionUnit) -> bool:
     return one.podgroups[0] is other.podgroups[0]
 
 
-def _lost_work(cluster: ClusterInfo, unit: _EvictionUnit) -> int:
+def _lost_work(cluster: ClusterInfo, unit: _EvictionUnit) -> Amount:
     """Return how much work is lost: GPUs times the time since it was begun, or saved."""
-    found = 0
+    found: Amount = 0
     for pod in unit.pods:
         (podgroup,) = (one for one in unit.podgroups if pod in one.pods)
         for moment in [
             max(filter(None, (podgroup.started_at, podgroup.checkpointed_at)), default="")
         ]:
             if moment:
-                found += queue_amounts(pod.requests)[2] * max(
-                    seconds_between(moment, cluster.now), 0
-                )
+                found += pod.charged[2] * max(seconds_between(moment, cluster.now), 0)
     return found
 
 
-def _requested_amount(unit: _EvictionUnit, asked: Sequence[int]) -> int:
+def _requested_amount(unit: _EvictionUnit, asked: Sequence[Amount]) -> Amount:
     """Return how much of what is asked an eviction unit gives: GPUs, or else CPU."""
     kind = 2 if asked[2] else 0
-    return min(sum(queue_amounts(pod.requests)[kind] for pod in unit.pods), asked[kind])
+    return min(sum(pod.charged[kind] for pod in unit.pods), asked[kind])

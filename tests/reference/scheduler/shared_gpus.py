@@ -1,0 +1,96 @@
+"""Which GPUs of a node a pod gets shares of: rules 23, 27c and 27d."""
+
+from tests.reference.scheduler.model import WHOLE_GPU, NodeInfo, PodInfo, SharedGpu
+from tests.reference.scheduler.resources import Amounts, added, fits
+
+__all__ = [
+    "add_shares",
+    "fits_on",
+    "fits_without_waiting",
+    "has_fitting_shared_gpu",
+    "may_have_shares",
+]
+
+
+def may_have_shares(pod: PodInfo, node_info: NodeInfo) -> bool:
+    """Say whether a pod could have its shares on a node that is empty."""
+    if pod.share is None:
+        return True
+    part, devices = pod.share.on(node_info.name), pod.share.devices
+    needs = {node_info.gpu_resource: devices, "pods": pod.requests.get("pods", 0) + devices}
+    return part is not None and part <= WHOLE_GPU and fits(needs, node_info.allocatable)
+
+
+def fits_on(pod: PodInfo, node_info: NodeInfo, *, spreads: bool) -> bool:
+    """Say whether a pod fits a node, if need be when others have terminated."""
+    if not fits(pod.requests, node_info.idle, node_info.releasing):
+        return False
+    return pod.share is None or len(_choice(pod, node_info, spreads=spreads)) == pod.share.devices
+
+
+def fits_without_waiting(pod: PodInfo, node_info: NodeInfo, *, spreads: bool) -> bool:
+    """Say whether a pod that fits a node waits for nothing there."""
+    return fits(pod.requests, node_info.idle) and not any(
+        waits for _, waits in _choice(pod, node_info, spreads=spreads)
+    )
+
+
+def has_fitting_shared_gpu(pod: PodInfo, node_info: NodeInfo) -> bool:
+    """Say whether a share of a pod fits a shared GPU without waiting."""
+    options = _options(pod, node_info, spreads=False) if pod.share else []
+    return any(gpu is not None and not waits for _, gpu, waits in options)
+
+
+def add_shares(pod: PodInfo, node_info: NodeInfo, *, spreads: bool) -> None:
+    """Give a pod that fits a node its shares there."""
+    if pod.share is None:
+        return
+    part = pod.share.on(node_info.name)
+    assert part is not None
+    for gpu, _ in _choice(pod, node_info, spreads=spreads):
+        if gpu is None:
+            number = 1 + max((it.number for it in node_info.gpus), default=0)
+            node_info.gpus.append(SharedGpu("", number, [(pod, part)]))
+        else:
+            gpu.shares.append((pod, part))
+
+
+def _choice(
+    pod: PodInfo, node_info: NodeInfo, *, spreads: bool
+) -> list[tuple[SharedGpu | None, bool]]:
+    """Return the GPUs that a pod takes, None for a whole one, and whether it waits for each."""
+    if pod.share is None:
+        return []
+    options = sorted(_options(pod, node_info, spreads=spreads), key=lambda it: it[0])
+    return [(gpu, waits) for _, gpu, waits in options[: pod.share.devices]]
+
+
+def _options(
+    pod: PodInfo, node_info: NodeInfo, *, spreads: bool
+) -> list[tuple[tuple[object, ...], SharedGpu | None, bool]]:
+    """Return the GPUs that have so much for a share, with what orders them."""
+    assert pod.share is not None
+    part = pod.share.on(node_info.name)
+    if part is None or part > WHOLE_GPU:
+        return []
+    found: list[tuple[tuple[object, ...], SharedGpu | None, bool]] = []
+    for gpu in node_info.gpus:
+        stays, nominated = gpu.used("stays"), gpu.used("nominated")
+        if stays + nominated and stays + nominated + part <= WHOLE_GPU:
+            there = stays + gpu.used("terminates")
+            waits = not there or there + part > WHOLE_GPU
+            used = stays + nominated
+            rank = (waits, used if spreads else -used, *gpu.rank)
+            found.append((rank, gpu, waits))
+    idle, both = node_info.idle, added(node_info.idle, node_info.releasing)
+    idle_count, count = _whole_count(pod, node_info, idle), _whole_count(pod, node_info, both)
+    for i in range(count):
+        waits = i >= idle_count
+        found.append(((waits, -1 if spreads else 1, i), None, waits))
+    return found
+
+
+def _whole_count(pod: PodInfo, node_info: NodeInfo, room: Amounts) -> int:
+    """Return how many whole GPUs are free: with each goes a reservation pod."""
+    pods = room.get("pods", 0) - pod.requests.get("pods", 0)
+    return max(0, min(room.get(node_info.gpu_resource, 0), pods))
