@@ -44,12 +44,18 @@ class DeviceChoice(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """How many GPUs of a node have so much left for one pod: shared ones, and whole ones."""
+    """How many GPUs of a node have so much left for one pod."""
 
     shared: int
-    shared_now: int  # beside pods that are terminating
+    shared_now: int  # of these, GPUs that pods have shares of now, also beside terminating ones
+    nominated: int  # of these, GPUs of which pods have no share now: they take an idle whole GPU
     whole: int
-    whole_now: int
+    whole_idle: int
+
+    @property
+    def now(self) -> int:
+        """Return how many GPUs have so much without waiting."""
+        return self.shared_now + min(self.nominated + self.whole, self.whole_idle)
 
 
 class DeviceShares:
@@ -125,8 +131,8 @@ class DeviceShares:
         needed = self.devices_of[signature]
         return (
             fit.shared + fit.whole >= needed,
-            fit.shared_now + fit.whole_now >= needed,
-            fit.shared_now > 0,
+            fit.now >= needed,
+            fit.shared_now > 0 or min(fit.nominated, fit.whole_idle) > 0,
         )
 
     def choose(
@@ -138,18 +144,20 @@ class DeviceShares:
             self.later.get(node, []),
             self.now.get(node, []),
         )
-        fit = self._fit(signature, node, free, idle)
-        sign = 1 if self._spreads else -1
-        candidates = [
-            (not _is_room(now, slot, WHOLE_GPU - share), sign * used, slot)
-            for slot, used in enumerate(later)
-            if 0 < used <= WHOLE_GPU - share
-        ]
-        needed = self.devices_of[signature]
+        fit, needed = self._fit(signature, node, free, idle), self.devices_of[signature]
+        sign, most = 1 if self._spreads else -1, WHOLE_GPU - share
+        shared = [(sign * used, slot) for slot, used in enumerate(later) if 0 < used <= most]
         unused = self._unused_slots(node)
-        candidates += [(i >= fit.whole_now, 0, next(unused)) for i in range(min(fit.whole, needed))]
-        if len(candidates) < needed:
+        whole = [(0, next(unused)) for _ in range(min(fit.whole, needed))]
+        if len(shared) + len(whole) < needed:
             return None
+        candidates = []
+        left = fit.whole_idle
+        for used, slot in sorted([*shared, *whole]):
+            needs_idle = not _used_of(now, slot)
+            waits = left <= 0 if needs_idle else now[slot] > most
+            left -= needs_idle
+            candidates.append((waits, used, slot))
         chosen = sorted(candidates)[:needed]
         return DeviceChoice(
             tuple([slot for _, _, slot in chosen]), not any(waits for waits, _, _ in chosen)
@@ -172,8 +180,7 @@ class DeviceShares:
         nodes, needed = np.arange(len(free)), self.devices_of[signature]
         column = np.array(self.column, dtype=np.int64)
         has_gpu = column != NONE
-        whole, whole_now = _whole_gpus(free, idle, nodes, np.where(has_gpu, column, 0), self._pods)
-        whole, whole_now = np.where(has_gpu, whole, 0), np.where(has_gpu, whole_now, 0)
+        whole, whole_idle = _whole_gpus(free, idle, nodes, np.where(has_gpu, column, 0), self._pods)
         shares = self._shares[signature]
         share = np.array(shares)[self._kinds] if isinstance(shares, tuple) else np.array([shares])
         later, now = self._tables()
@@ -181,8 +188,12 @@ class DeviceShares:
         is_room = has_gpu[:, None] & (later > 0) & (later <= most)
         shared = np.count_nonzero(is_room, axis=1)
         shared_now = np.count_nonzero(is_room & (now > 0) & (now <= most), axis=1)
-        whole, whole_now = (np.where(share > WHOLE_GPU, 0, it) for it in (whole, whole_now))
-        return shared + whole >= needed, shared_now + whole_now >= needed, shared_now > 0
+        nominated = np.count_nonzero(is_room & (now == 0), axis=1)
+        has_room = has_gpu & (share <= WHOLE_GPU)
+        whole, whole_idle = np.where(has_room, whole, 0), np.where(has_room, whole_idle, 0)
+        fits_now = shared_now + np.minimum(nominated + whole, whole_idle)
+        has_shared = (shared_now > 0) | (np.minimum(nominated, whole_idle) > 0)
+        return shared + whole >= needed, fits_now >= needed, has_shared
 
     def _tables(self) -> Ints:
         """Return what is used later and now, [node, slot]."""
@@ -213,22 +224,22 @@ class DeviceShares:
     def _fit(self, signature: int, node: int, free: Sequence[int], idle: Sequence[int]) -> _Fit:
         share, column = self.share(signature, node), self.column[node]
         if share > WHOLE_GPU or column == NONE:
-            return _Fit(0, 0, 0, 0)
-        shared, shared_now = self._shared(node, share)
+            return _Fit(0, 0, 0, 0, 0)
         whole = max(min(free[column] // WHOLE_GPU, free[self._pods] - 1), 0)
-        whole_now = max(min(idle[column] // WHOLE_GPU, idle[self._pods] - 1, whole), 0)
-        return _Fit(shared, shared_now, whole, whole_now)
+        whole_idle = max(min(idle[column] // WHOLE_GPU, idle[self._pods] - 1), 0)
+        return _Fit(*self._shared(node, share), whole, whole_idle)
 
-    def _shared(self, node: int, share: int) -> tuple[int, int]:
-        """Return how many shared GPUs have so much left, and how many have it now."""
-        shared = shared_now = 0
+    def _shared(self, node: int, share: int) -> tuple[int, int, int]:
+        """Return how many shared GPUs have so much left: all, those shared now, the others."""
+        shared = shared_now = nominated = 0
         most, now = WHOLE_GPU - share, self.now.get(node, [])
         for slot, used in enumerate(self.later.get(node, ())):
             if 0 < used <= most:
                 shared += 1
-                if _is_room(now, slot, most):
-                    shared_now += 1
-        return shared, shared_now
+                used_now = _used_of(now, slot)
+                shared_now += 0 < used_now <= most
+                nominated += not used_now
+        return shared, shared_now, nominated
 
     def _unused_slots(self, node: int) -> Iterator[int]:
         """Yield the slots of GPUs that no pod shares, first those that were used before."""
@@ -240,14 +251,6 @@ class DeviceShares:
         while True:
             yield size
             size += 1
-
-
-def _is_room(now: Sequence[int], slot: int, most: int) -> bool:
-    """Say whether no more than so much is used now of a GPU that is shared now.
-
-    One that pods only wait for is not idle: what they wait for may not be released yet.
-    """
-    return 0 < _used_of(now, slot) <= most
 
 
 def _used_of(used: Sequence[int], slot: int) -> int:
@@ -314,5 +317,5 @@ def most_saved(snapshot: Snapshot, requested: SignatureRuns) -> int:
 def _whole_gpus(free: Ints, idle: Ints, nodes: Ints, column: Ints, pods: int) -> tuple[Ints, Ints]:
     """Return how many whole GPUs are free and idle, with a place for their reservation pods."""
     whole = np.minimum(free[nodes, column] // WHOLE_GPU, free[:, pods] - 1).clip(min=0)
-    whole_now = np.minimum(idle[nodes, column] // WHOLE_GPU, idle[:, pods] - 1).clip(min=0)
-    return whole, np.minimum(whole_now, whole)
+    whole_idle = np.minimum(idle[nodes, column] // WHOLE_GPU, idle[:, pods] - 1).clip(min=0)
+    return whole, whole_idle
