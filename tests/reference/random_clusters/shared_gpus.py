@@ -179,7 +179,8 @@ def _node(lot: _Sampler, name: str) -> Obj:
     labels = node["metadata"]["labels"] = {"kubernetes.io/hostname": name}
     gpus = random.choice((1, 1, 2, 2, 3, 4))
     pods = "110" if lot.is_even or lot.happens(0.9) else random.choice(("2", "3", "4"))
-    whole = {"cpu": random.choice(("64", "64", "64", "6")), "memory": "64G", "pods": pods}
+    cpu = "64" if lot.is_even else random.choice(("64", "64", "64", "6"))
+    whole = {"cpu": cpu, "memory": "64G", "pods": pods}
     memory = "" if lot.happens(0.3) else random.choice(_MODELS)
     if memory:
         labels["nvidia.com/gpu.memory"] = memory
@@ -198,7 +199,7 @@ def _node(lot: _Sampler, name: str) -> Obj:
     else:
         gpus = 0
     node["status"] = {"allocatable": {**whole, **{k: str(v) for k, v in profiles.items()}}}
-    node["spec"] = {"unschedulable": True} if lot.happens(0.04) else {}
+    node["spec"] = {"unschedulable": True} if lot.happens(0.04) and not lot.is_even else {}
     number = int(memory or 0)
     number = (number // 2**20 if number >= 2**20 else number) // 100 * 100
     lot.rooms[name] = _Room(number, is_mig, gpus, dict(profiles))
