@@ -115,6 +115,7 @@ class _Sampler:
         self.memory = random.sample(_MEMORY, 2)
         self.has_mig = not is_even and random.random() < 0.3
         self.has_labels = random.random() < 0.8  # else some pods have no ids
+        self.few_pods = False
         self.has_limits = random.random() < 0.3
         self.rooms: dict[str, _Room] = {}
 
@@ -141,12 +142,17 @@ class _Sampler:
         return _Shape(requests, annotations)
 
 
-def shared_gpu_cluster(random: Random, *, is_even: bool = False) -> list[Obj]:
+def shared_gpu_cluster(
+    random: Random, *, few_pods: bool = False, is_even: bool = False
+) -> list[Obj]:
     """Return nodes, queues, PodGroups of which pods share GPUs, and others that wait.
 
-    In an *even* one shares divide each other, and nothing stands in the way of relocation.
+    Some nodes may take *few pods*; then there may be less room where more pods are gone, for a GPU
+    that becomes shared takes two. In an *even* one shares divide each other, and nothing stands in
+    the way of relocation.
     """
     lot = _Sampler(random, is_even=is_even)
+    lot.few_pods = few_pods
     objects = [_make_object("Namespace", "a", _NOW)]
     objects += [
         {**_make_object("PriorityClass", name, "00:00:00"), "value": value}
@@ -178,8 +184,9 @@ def _node(lot: _Sampler, name: str) -> Obj:
     node = _make_object("Node", name, "00:00:00")
     labels = node["metadata"]["labels"] = {"kubernetes.io/hostname": name}
     gpus = random.choice((1, 1, 2, 2, 3, 4))
-    pods = "110" if lot.is_even or lot.happens(0.9) else random.choice(("2", "3", "4"))
-    whole = {"cpu": random.choice(("64", "64", "64", "6")), "memory": "64G", "pods": pods}
+    pods = random.choice(("2", "3", "4")) if lot.few_pods and lot.happens(0.3) else "110"
+    cpu = "64" if lot.is_even else random.choice(("64", "64", "64", "6"))
+    whole = {"cpu": cpu, "memory": "64G", "pods": pods}
     memory = "" if lot.happens(0.3) else random.choice(_MODELS)
     if memory:
         labels["nvidia.com/gpu.memory"] = memory
@@ -198,7 +205,7 @@ def _node(lot: _Sampler, name: str) -> Obj:
     else:
         gpus = 0
     node["status"] = {"allocatable": {**whole, **{k: str(v) for k, v in profiles.items()}}}
-    node["spec"] = {"unschedulable": True} if lot.happens(0.04) else {}
+    node["spec"] = {"unschedulable": True} if lot.happens(0.04) and not lot.is_even else {}
     number = int(memory or 0)
     number = (number // 2**20 if number >= 2**20 else number) // 100 * 100
     lot.rooms[name] = _Room(number, is_mig, gpus, dict(profiles))

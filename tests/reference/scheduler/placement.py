@@ -19,6 +19,7 @@ from tests.reference.scheduler.resources import (
     fits,
     gpu_count,
     is_mig,
+    queue_amounts,
     subtracted,
 )
 from tests.reference.scheduler.shared_gpus import (
@@ -104,7 +105,7 @@ def _best_node(cluster: ClusterInfo, pod: PodInfo, above: int) -> NodeInfo | Non
 
 def _node_rank(cluster: ClusterInfo, pod: PodInfo, node_info: NodeInfo) -> tuple[object, ...]:
     room = added(node_info.idle, node_info.releasing)
-    needs_gpus = bool(pod.share or _counts_gpus(pod.requests))
+    needs_gpus = bool(pod.share or _requests_gpus(pod))
     free = max(0, gpu_count(room) if needs_gpus else room.get("cpu", 0))
     if cluster.spreads_gpus if needs_gpus else cluster.spreads_cpu:
         whole = node_info.allocatable
@@ -118,15 +119,16 @@ def _node_rank(cluster: ClusterInfo, pod: PodInfo, node_info: NodeInfo) -> tuple
         node_info.name != pod.nominated,
         not shares,
         waits,
-        not needs_gpus and _counts_gpus(node_info.allocatable),
+        not needs_gpus and (node_info.is_mig or queue_amounts(node_info.allocatable)[2] > 0),
         pack,
         node_info.name,
     )
 
 
-def _counts_gpus(amounts: Amounts) -> bool:
-    """Say whether there are GPUs among these amounts, or parts of them."""
-    return gpu_count(amounts) > 0 or any(is_mig(name) and amounts[name] for name in amounts)
+def _requests_gpus(pod: PodInfo) -> bool:
+    """Say whether a pod requests whole GPUs or MIG profiles."""
+    requests = pod.requests
+    return gpu_count(requests) > 0 or any(is_mig(name) and requests[name] for name in requests)
 
 
 def _assign(cluster: ClusterInfo, pod: PodInfo, node_info: NodeInfo) -> None:

@@ -147,8 +147,11 @@ def _shares_fit(pod: PodInfo, count: int, node_info: NodeInfo) -> bool:
     if pod.share is None or not part:
         return pod.share is None
     gpus = node_info.allocatable.get(node_info.gpu_resource, 0)
-    most = gpus * (WHOLE_GPU // part) // pod.share.devices
-    return count <= (most if gpus >= pod.share.devices else 0)
+    pods = node_info.allocatable.get("pods", 0)
+    return any(
+        count <= min(shared * (WHOLE_GPU // part) // pod.share.devices, pods - shared)
+        for shared in range(pod.share.devices, gpus + 1)
+    )
 
 
 def is_nominated(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
