@@ -383,14 +383,23 @@ class Session:
                 self._failed_signatures[failed_key] = details
             self.nominated_capacity.restore()
             return _node_rejection(row, details, releasing_refusal)
-        if releasing_refusal is None:
-            self.releasing.cover(row, placed, with_reserved_places=is_pipelined)
-        elif not self.releasing.try_cover(row, placed, amounts, self.refusal):
+        releasing_refusal = self._wait_for_releasing(row, placed, is_pipelined=is_pipelined)
+        if releasing_refusal is not None:
             self.statement.roll_back(checkpoint)
-            self.nominated_capacity.restore()
-            return _quota_rejection(row, releasing_refusal)
         self.nominated_capacity.restore()
-        return placed
+        return placed if releasing_refusal is None else _quota_rejection(row, releasing_refusal)
+
+    def _wait_for_releasing(
+        self, row: int, placed: PodGroupAllocation, *, is_pipelined: bool
+    ) -> QuotaRefusal | None:
+        """Let an allocation wait for what its queues are releasing; return why it may not."""
+        amounts = self._charged_amounts(row, placed)
+        refusal = self.releasing.refusal(row, amounts, self.refusal)
+        if refusal is None:
+            self.releasing.cover(row, placed, with_reserved_places=is_pipelined)
+            return None
+        may_wait = self.releasing.try_cover(row, placed, amounts, self.refusal)
+        return None if may_wait else refusal
 
     def _with_node_reason_first(self, rejection: Rejection) -> Rejection:
         """Put the nodes before the bound of a queue if a pod fits on no empty node.
@@ -457,11 +466,18 @@ class Session:
                     return placed
                 self.statement.roll_back(checkpoint)
                 return first_refusal
-            refusal = self.refusal(self.usage, row, self._charged_amounts(row, placed))
-            if refusal is None:
+            amounts = self._charged_amounts(row, placed)
+            refusal = self.refusal(self.usage, row, amounts)
+            must_wait = not is_pipelined and self.releasing.must_pipeline(
+                row, amounts, self.refusal
+            )
+            if refusal is None and not must_wait:
                 return placed
-            first_refusal = first_refusal or refusal
             self.statement.roll_back(checkpoint)
+            if refusal is None:
+                is_pipelined = True
+                continue
+            first_refusal = first_refusal or refusal
             pods = memory_pods(self.snapshot, attempt.tasks, placed)
             subsets.exclude_smallest(node for _, node, _ in pods)
 

@@ -295,7 +295,7 @@ class _Consolidation:
             session.evict(victims.pool.victims[eviction_unit])
         relocated = relocatable.of_units(victims.pool, eviction_units)
         tasks = tuple(podset_tasks for _, podset_tasks in relocated)
-        if session.placer.fits(request.tasks, request.assigned, tasks) is None or not session.place(
+        if not self._fits_with(request, tasks) or not session.place(
             row, is_final=False, is_pipelined=True
         ):
             session.statement.roll_back(checkpoint)
@@ -311,6 +311,22 @@ class _Consolidation:
         session.preemptors.add(row)
         self._protect(row)
         return True
+
+    def _fits_with(self, request: PreemptorRequest, relocated: Tasks) -> bool:
+        """Say whether relocated pods fit beside the preemptor, with shares also before it.
+
+        A reserved place is on a node, and not on a GPU: in the next plan it has the fullest one.
+        """
+        placer, signatures = self._session.placer, self._session.snapshot.signatures
+        placed = placer.fits(request.tasks, request.assigned, relocated)
+        if placed is None:
+            return False
+        if not any(signatures[it.podset.expected_signature].shared_devices for it in relocated):
+            return True
+        count = sum([len(it.pods) + it.expected for it in request.tasks])
+        while count > 0:
+            count -= placed.pop(0)[2]
+        return placer.fits_beside(placed, request.tasks, request.assigned)
 
     def _record(
         self, eviction_unit: int, row: int, reserved_places: Counter[tuple[int, str, int]]

@@ -163,6 +163,17 @@ class DeviceShares:
             tuple([slot for _, _, slot in chosen]), not any(waits for waits, _, _ in chosen)
         )
 
+    def packed(self, signature: int, node: int, free: Sequence[int]) -> Slots | None:
+        """Return the GPUs that a reserved place gets, which has none of its own: the fullest."""
+        fit, needed = self._fit(signature, node, free, free), self.devices_of[signature]
+        most = WHOLE_GPU - self.share(signature, node)
+        used_later = enumerate(self.later.get(node, ()))
+        fullest = sorted([(-used, slot) for slot, used in used_later if 0 < used <= most])
+        slots = [slot for _, slot in fullest[:needed]]
+        unused = self._unused_slots(node)
+        slots += [next(unused) for _ in range(min(fit.whole, needed - len(slots)))]
+        return tuple(slots) if len(slots) == needed else None
+
     def rooms(self, node: int) -> int:
         """Return what is free of the shared GPUs of a node."""
         return sum([max(WHOLE_GPU - used, 0) for used in self.later.get(node, ()) if used > 0])

@@ -17,7 +17,7 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.capacity import count_fitting_pods
-from scheduler.core.nodes.devices import WHOLE_GPU, least_share
+from scheduler.core.nodes.devices import WHOLE_GPU, share_on_nodes
 from scheduler.core.nodes.placement import PlacementFailure
 from scheduler.core.nodes.predicates import DYNAMIC_PREDICATES, STATIC_PREDICATES, has_value
 from scheduler.core.nodes.ranking import NodeRanking
@@ -47,7 +47,7 @@ def collect_fit_errors(
     insufficient = {r: int((left & (statement.free[:, r] < n)).sum()) for r, n in requested}
     here, shortage = statement.free[left], _share_shortage(statement, ranking, left)
     without = _roll_back(statement, ranking, failure, by_reason)
-    wanted = _requested_amounts(statement, signatures)
+    wanted = _requested_amounts(statement.snapshot, signatures, left)
     return FitErrors(
         reason=_reason(statement.snapshot, without.before, without.free_shares, wanted),
         signature=failure.signature,
@@ -205,9 +205,10 @@ def _count_unplaced(
     return found
 
 
-def _requested_amounts(statement: Statement, signatures: SignatureRuns) -> dict[int, int]:
-    """Return what pods request of each resource; under NONE, in shares of GPUs."""
-    snapshot = statement.snapshot
+def _requested_amounts(
+    snapshot: Snapshot, signatures: SignatureRuns, nodes: Bools
+) -> dict[int, int]:
+    """Return what pods request of each resource, and under NONE in shares of GPUs of some nodes."""
     wanted: dict[int, int] = {}
     for row, count in signatures:
         signature = snapshot.signatures[row]
@@ -215,7 +216,8 @@ def _requested_amounts(statement: Statement, signatures: SignatureRuns) -> dict[
             if n:
                 wanted[r] = wanted.get(r, 0) + count * n
         if signature.shared_devices:
-            share = signature.shared_devices * least_share(snapshot, signature)
+            least = int(share_on_nodes(snapshot, signature)[nodes].min(initial=2 * WHOLE_GPU))
+            share = signature.shared_devices * least
             wanted[NONE] = wanted.get(NONE, 0) + count * share
     return wanted
 

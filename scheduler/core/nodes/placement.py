@@ -145,6 +145,26 @@ class Placer:
             else [(it.node, it.signature, it.pod_count) for it in placements]
         )
 
+    def fits_beside(
+        self, reserved: list[tuple[int, int, int]], tasks: Tasks, assigned: AssignedTasks
+    ) -> bool:
+        """Say whether tasks fit when places on nodes are reserved before; nothing is placed.
+
+        Places are nodes, signatures and numbers. Those with shares of GPUs get the fullest ones.
+        """
+        statement = self.statement
+        checkpoint, fits = statement.checkpoint, True
+        for node, signature, count in reserved:
+            slots: Slots | None = ()
+            if statement.devices.devices_of[signature]:
+                free = statement.free[node].tolist()
+                slots = statement.devices.packed(signature, node, free)
+                fits = fits and slots is not None
+            statement.allocate(node, signature, on_idle=False, count=count, slots=slots or ())
+        fits = fits and self.fits(tasks, assigned) is not None
+        statement.roll_back(checkpoint)
+        return fits
+
     def reserve(self, tasks: Tasks) -> list[tuple[int, int, int]] | None:
         """Place pods that do not exist; return task indexes, nodes and numbers if all fit."""
         placements = self._place_all(tasks, AssignedTasks())
