@@ -126,6 +126,155 @@ def test_devices(
     assert (list(rows), idle) == case.want
 
 
+def _share(id_: str = "", **annotations: str) -> dict[str, Any]:
+    """Return a running pod with shares of GPUs; ids are separated by commas."""
+    notes = {f"gpu-{name.replace('_', '-')}": value for name, value in annotations.items()}
+    labels = {f"runai-gpu-group/{it}": it for it in id_.split(",")} if "," in id_ else {}
+    plain = {"runai-gpu-group": id_} if id_ and not labels else {}
+    return {"node": "a", "asks": {"cpu": "1"}, "annotations": notes, "labels": {**plain, **labels}}
+
+
+_GOING = {"meta": _TERMINATING}
+_STUCK = {"meta": {"deletionTimestamp": "2026-01-05T07:00:00Z"}}
+# pods on a node of 8 GPUs of 40000 MiB → ids, used and releasing; idle and releasing GPUs
+TRUSTED_LABELS = [
+    Case(
+        "three of 0.3 with one id",
+        [_share("x", fraction="0.3")] * 3,
+        ([("x", 900, 0)], (7000, 0)),
+    ),
+    Case("more than a GPU has", [_share("x", fraction="0.7")] * 2, ([("x", 1400, 0)], (7000, 0))),
+    Case(
+        "without an id: beside the most used that has so much",
+        [_share(fraction=it) for it in ("0.5", "0.6", "0.3", "0.4", "0.2")],
+        ([("unknown-0", 900, 0), ("unknown-1", 900, 0), ("unknown-2", 200, 0)], (5000, 0)),
+    ),
+    Case(
+        "without an id: not on a GPU with one",
+        [_share("x", fraction="0.5"), _share(fraction="0.5")],
+        ([("unknown-0", 500, 0), ("x", 500, 0)], (6000, 0)),
+    ),
+    Case(
+        "a label with the id that one without an id would get",
+        [_share("unknown-0", fraction="0.5"), _share(fraction="0.5")],
+        ([("unknown-0", 500, 0), ("unknown-1", 500, 0)], (6000, 0)),
+    ),
+    Case(
+        "more ids than GPUs: the first",
+        [_share("z,y,x", fraction="0.5", fraction_num_devices="2")],
+        ([("x", 500, 0), ("y", 500, 0)], (6000, 0)),
+    ),
+    Case(
+        "fewer ids than GPUs",
+        [_share("x,y", fraction="0.5", fraction_num_devices="3")],
+        ([("unknown-0", 500, 0), ("x", 500, 0), ("y", 500, 0)], (5000, 0)),
+    ),
+    Case(
+        "several GPUs without ids are different ones",
+        [_share(fraction="0.3", fraction_num_devices="2"), _share(fraction="0.3")],
+        ([("unknown-0", 600, 0), ("unknown-1", 300, 0)], (6000, 0)),
+    ),
+    Case(
+        "one of two terminates",
+        [_share("x", fraction="0.3"), _share("x", fraction="0.2") | _GOING],
+        ([("x", 500, 200)], (7000, 0)),
+    ),
+    Case(
+        "all of it terminates, and another does not",
+        [_share("x", fraction="0.3") | _GOING, _share("y", fraction="0.2")],
+        ([("x", 300, 300), ("y", 200, 0)], (6000, 1000)),
+    ),
+    Case(
+        "a pod that is stuck in terminating is not releasing",
+        [_share("x", fraction="0.3") | _STUCK],
+        ([("x", 300, 0)], (7000, 0)),
+    ),
+    Case(
+        "thousandths are rounded up",
+        [_share("x", fraction="0.0001"), _share("y", fraction="0.1234")],
+        ([("x", 1, 0), ("y", 124, 0)], (6000, 0)),
+    ),
+    Case("a whole one", [_share("x", fraction="1")], ([("x", 1000, 0)], (7000, 0))),
+    Case("memory", [_share("x", memory="10001")], ([("x", 260, 0)], (7000, 0))),
+    Case("more memory than it has", [_share("x", memory="80000")], ([("x", 1000, 0)], (7000, 0))),
+    Case(
+        "a pod of another scheduler",
+        [_share("x", fraction="0.3") | {"schedulerName": "x"}],
+        ([], (8000, 0)),
+    ),
+    Case(
+        "an invalid request",
+        [_share("x", fraction="0.3", memory="1"), _share("x", fraction="x")],
+        ([], (8000, 0)),
+    ),
+    Case(
+        "a pod with a MIG profile",
+        [_share("x", fraction="0.3") | {"asks": {"nvidia.com/mig-1g.5gb": "1"}}],
+        ([], (8000, 0)),
+    ),
+    Case("a pod without shares", [{"labels": {"runai-gpu-group": "x"}}], ([], (8000, 0))),
+]
+
+
+@pytest.mark.parametrize("case", TRUSTED_LABELS, ids=ids)
+def test_shared_gpus_without_reservation_pods(
+    case: Case[list[dict[str, Any]], tuple[list[tuple[str, int, int]], tuple[int, int]]],
+) -> None:
+    """Labels count as they are where pods are given shares without reservation pods."""
+    pods = [pod(f"p{i}", **pod_fields) for i, pod_fields in enumerate(case.given)]
+    memory = node("a", labels={"nvidia.com/gpu.memory": "40000"})
+
+    found = encode_objects(memory, *pods, places_gpu_shares=True).snapshot
+
+    devices, gpu = found.devices, found.resources.gpus[0]
+    rows = zip(devices.ids, devices.used.tolist(), devices.releasing.tolist(), strict=True)
+    idle = int(found.nodes.idle[0, gpu]), int(found.nodes.releasing[0, gpu])
+    assert (list(rows), idle) == case.want
+
+
+def test_pods_know_their_slots() -> None:
+    """A slot is the position of a GPU among those of its node; only running pods have slots."""
+    pods = [
+        pod("p0", **_share("y", fraction="0.3")),
+        pod("p1", **_share("x,z", fraction="0.3", fraction_num_devices="2")),
+        pod("p2", **_share(fraction="0.3")),
+        pod("p3", **{**_share("y", fraction="0.3"), "node": "b"}),
+        pod("p4", **_share("y", fraction="0.3") | _GOING),
+        pod("p5", **_share("y", fraction="0.3") | _STUCK),
+        pod("p6", **{**_share("y", fraction="0.3"), "node": ""}),
+    ]
+
+    found = encode_objects(node("b"), node("a"), *pods, places_gpu_shares=True)
+
+    devices = found.snapshot.devices
+    assert list(zip(devices.node.tolist(), devices.ids, strict=True)) == [
+        (0, "unknown-0"),
+        (0, "x"),
+        (0, "y"),
+        (0, "z"),
+        (1, "y"),
+    ]
+    slots = {found.pod_keys[row].name: it for row, it in devices.slots_of_pod.items()}
+    assert slots == {"p0": (2,), "p1": (1, 3), "p2": (0,), "p3": (0,)}
+
+
+def test_the_gpus_of_a_node_are_of_its_first_resource() -> None:
+    """NVIDIA comes first; a node without GPUs has none to share."""
+    nodes = [
+        node("amd", gpu=0, has={"amd.com/gpu": "4"}),
+        node("both", gpu=2, has={"amd.com/gpu": "4"}),
+        node("none", gpu=0),
+    ]
+    pods = [
+        pod(it, **{**_share("x", fraction="0.5"), "node": it}) for it in ("amd", "both", "none")
+    ]
+
+    found = encode_objects(*nodes, *pods, places_gpu_shares=True).snapshot
+
+    columns = [found.resources.names.index(it) for it in ("nvidia.com/gpu", "amd.com/gpu")]
+    assert found.nodes.idle[:, columns].tolist() == [[0, 3000], [1000, 4000], [0, 0]]
+
+
 _PART = "requests a part of a GPU, which is not supported yet. It can start when it requests whole"
 # the requests of a pod → its pre-filter failure
 WAITING = [
