@@ -22,6 +22,7 @@ _LETTERS: Final = string.ascii_lowercase  # of the pods of a node that share GPU
 _USED, _RESERVED, _RELEASING, _IDLE = "#=~."
 _LEGEND: Final = "# used or nominated   = reserved   ~ terminating   . idle"
 _SHARED_LEGEND: Final = "ten characters in brackets are a shared GPU, and letters are pods"
+_NO_BREAK: Final = "\u00a0"
 _GPU: Final = 1000
 
 
@@ -160,7 +161,8 @@ def _legend(node: NodeGpus, columns: int) -> list[str]:
     ]
     more = len(entries) - len(texts)
     texts += [f"{more} more pods ({_USED})"] if more else []
-    return wrapped_lines(",  ".join(texts), "  ", columns)
+    unbroken = ",  ".join(text.replace(" ", _NO_BREAK) for text in texts)
+    return [line.replace(_NO_BREAK, " ") for line in wrapped_lines(unbroken, "  ", columns)]
 
 
 def _amounts(shares: Sequence[GpuShare]) -> str:

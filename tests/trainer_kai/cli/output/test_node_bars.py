@@ -106,7 +106,9 @@ def test_many_shared_gpus_need_no_wide_terminal() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "and 4 more shared GPUs" in text
     assert text.splitlines()[-1] == "  Not all pods are named; -o json has all"
-    assert "34 more pods (#)" in node_bars([many], 80)
+    legend = node_bars([many], 80).splitlines()[3:]
+    assert legend[-1].endswith("34 more pods (#)")
+    assert all(line.rstrip(",").endswith(("0.01", "pods (#)")) for line in legend)
 
 
 def test_of_many_nodes_those_are_counted_that_are_alike() -> None:

@@ -105,10 +105,10 @@ def _gpu_groups(pod: Pod) -> Iterator[str]:
 
 
 def label_running_pods(cluster: Cluster, gpu_groups: Mapping[Key, tuple[str, ...]]) -> None:
-    """Write the shared GPUs on running pods without such a label, so that they stay there."""
+    """Write the shared GPUs on running pods that lack the label of one, so that they stay there."""
     for key, named in gpu_groups.items():
         pod = cluster.pods[key]
-        if pod.spec.node_name and not {*_gpu_groups(pod)} & {*named}:
+        if pod.spec.node_name and not {*_gpu_groups(pod)} >= {*named}:
             cluster.pods[key] = with_gpu_groups(pod, named)
 
 

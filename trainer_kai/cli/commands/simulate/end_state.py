@@ -110,10 +110,11 @@ def _node_gpus(
     encoded: EncodedSnapshot, nominated: NominatedPods, releasing: Ints
 ) -> tuple[NodeGpus, ...]:
     snapshot, idle = encoded.snapshot, encoded.snapshot.nodes.idle.copy()
-    shared = _shared_gpus(encoded, nominated)
-    for node, devices in shared.items():
-        column = _gpu_column(snapshot, node)
-        shared[node] = _without_shared(devices, idle[node], releasing[node], column)
+    shared = {
+        node: _without_shared(devices, idle[node], releasing[node], column)
+        for node, devices in _shared_gpus(encoded, nominated).items()
+        for column in _gpu_column(snapshot, node)
+    }
     columns = (
         snapshot.nodes.allocatable,
         *_balanced(idle, releasing),
@@ -142,10 +143,10 @@ def _node_gpus(
     )
 
 
-def _gpu_column(snapshot: Snapshot, node: int) -> int:
-    """Return the resource of the whole GPUs of a node."""
+def _gpu_column(snapshot: Snapshot, node: int) -> list[int]:
+    """Return the resource of the whole GPUs of a node; none if it has no GPUs, whatever runs."""
     gpus = snapshot.resources.gpus
-    return next((it for it in gpus if snapshot.nodes.allocatable[node, it] > 0), gpus[0])
+    return [it for it in gpus if snapshot.nodes.allocatable[node, it] > 0][:1]
 
 
 def _without_shared(

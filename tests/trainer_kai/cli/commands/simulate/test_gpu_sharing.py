@@ -153,6 +153,22 @@ def test_running_pods_without_ids_stay_together() -> None:
     assert document["nodes"][0]["idleGpus"] == 2
 
 
+def test_a_gpu_without_a_label_gets_an_id() -> None:
+    """Of a pod with two GPUs whose labels name one."""
+    running = share("p0", "0.4", 0, on="n", devices=2)
+    running["metadata"]["labels"] = {"runai-gpu-group": "x"}
+
+    document = simulate(
+        [*SITE, running, share("p1", "0.5", 1, devices=2)], SimulationOptions(cycles=3)
+    )
+
+    found = groups(document)
+    assert found["p0"] == found["p1"]
+    assert "x" in found["p0"]
+    assert len(found["p0"]) == 2
+    assert document["nodes"][0]["idleGpus"] == 1.2
+
+
 def test_a_nominated_pod_has_no_id_yet() -> None:
     """It is drawn where it will be; in the next plan it is bound."""
     going = pod("going", gpus=1, on="n", deletionTimestamp=NOW)
@@ -166,3 +182,15 @@ def test_a_nominated_pod_has_no_id_yet() -> None:
     text = as_text(result)
     assert "n  [aaaaabbb~~]\n  a default/p0 0.5 (nominated),  b default/p1 0.3 (nominated)" in text
     assert result.document["nodes"] == [{"name": "n", "idleGpus": 0, "releasingGpus": 0.2}]
+
+
+def test_a_share_on_a_node_without_gpus_is_not_drawn() -> None:
+    """A pod of a file may run anywhere."""
+    options = SimulationOptions()
+    for site in ([node("n", 0)], [node("n", 0), node("m", 1)], []):
+        objects = [queue("team-a"), group("p0"), *site, share("p0", "0.5", 0, on="n")]
+
+        result = run(prepare((Document("a.yaml", it) for it in objects), options), options)
+
+        assert "shared GPU" not in as_text(result)
+        assert sum(it["idleGpus"] for it in result.document["nodes"]) == len(site) // 2
