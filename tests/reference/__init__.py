@@ -12,10 +12,11 @@ from tests.reference.random_clusters.non_evictable import non_evictable_cluster
 from tests.reference.random_clusters.shared_gpus import shared_gpu_cluster
 from tests.reference.random_clusters.terminating import terminating_cluster
 from tests.reference.scheduler.cycle import CycleResult, run_cycle
-from tests.reference.scheduler.eviction import TooManyCandidates
+from tests.reference.scheduler.eviction import DependsOnOrder, TooManyCandidates
 
 __all__ = [
     "CycleResult",
+    "DependsOnOrder",
     "TooManyCandidates",
     "borrowed_cluster",
     "nominated_cluster",

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pytest
 
-from tests.reference import TooManyCandidates, run_cycle, shared_gpu_cluster
+from tests.reference import DependsOnOrder, TooManyCandidates, run_cycle, shared_gpu_cluster
 from tests.reference.comparison import difference, difference_report
 from tests.reference.objects import (
     NOW,
@@ -482,6 +482,18 @@ def test_reference_and_product_share_alike(block: range) -> None:
     assert block.start or sharing >= 0.3 * len(block)
 
 
+def depends_on_order(objects: Sequence[Obj], then: Sequence[str]) -> bool:
+    """Say whether more victims would leave less room: then the product may find others.
+
+    That is so in less than one of 500 clusters.
+    """
+    try:
+        run_cycle(objects, then=then, checks_order=True)
+    except DependsOnOrder:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
 def test_they_evict_shares_alike(block: range) -> None:
     """A share that is evicted makes room on its GPU, and all of a GPU make it a whole one."""
@@ -493,7 +505,7 @@ def test_they_evict_shares_alike(block: range) -> None:
         except TooManyCandidates:
             continue
         looked_at += 1
-        if difference(objects, play, _THEN):
+        if difference(objects, play, _THEN) and not depends_on_order(objects, _THEN):
             pytest.fail(difference_report(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.9 * len(block)
     assert block.start or evicting >= 0.05 * len(block)
@@ -515,7 +527,7 @@ def test_they_relocate_shares_alike(block: range) -> None:
         except TooManyCandidates:
             continue
         looked_at += 1
-        if difference(objects, relocate, _RELOCATES):
+        if difference(objects, relocate, _RELOCATES) and not depends_on_order(objects, _RELOCATES):
             pytest.fail(difference_report(seed, objects, relocate, _RELOCATES), pytrace=False)
     assert looked_at >= 0.9 * len(block)
     assert block.start or moving >= 0.03 * len(block)

@@ -184,7 +184,7 @@ def _node(lot: _Sampler, name: str) -> Obj:
     node = _make_object("Node", name, "00:00:00")
     labels = node["metadata"]["labels"] = {"kubernetes.io/hostname": name}
     gpus = random.choice((1, 1, 2, 2, 3, 4))
-    pods = random.choice(("2", "3", "4")) if lot.few_pods and lot.happens(0.3) else "110"
+    pods = random.choice(("4", "5")) if lot.few_pods and lot.happens(0.3) else "110"
     cpu = "64" if lot.is_even else random.choice(("64", "64", "64", "6"))
     whole = {"cpu": cpu, "memory": "64G", "pods": pods}
     memory = "" if lot.happens(0.3) else random.choice(_MODELS)
@@ -256,7 +256,7 @@ def _podgroup(lot: _Sampler, name: str, queue: str, *, waits: bool) -> list[Obj]
                 continue
             if ends and lot.happens(0.7):
                 _terminate(random, pod)
-        elif lot.happens(0.1) and not lot.is_even:
+        elif not (lot.is_even or lot.has_mig) and lot.happens(0.1):
             pod["status"]["nominatedNodeName"] = random.choice(list(lot.rooms))
         pods.append(pod)
     if waits and not lot.is_even and lot.happens(0.2):

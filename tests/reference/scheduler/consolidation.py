@@ -8,6 +8,7 @@ from tests.reference.scheduler.eviction import (
     MAX_CANDIDATES,
     EvictionUnit,
     TooManyCandidates,
+    check_order,
     evict,
     first_sufficient,
     in_victim_order,
@@ -64,6 +65,8 @@ def consolidate(
         ) -> bool:
             return _try_relocate(cluster, podgroup, [candidates[rank] for rank in ranks])
 
+        if cluster.checks_order:
+            check_order(len(candidates), does)
         some = first_sufficient(len(candidates), does, does)
         if some is not None:
             units = [candidates[rank] for rank in some]

@@ -43,15 +43,18 @@ def run_cycle(
     victims: str = "kai",
     *,
     keeps_budgets: bool = False,
+    checks_order: bool = False,
 ) -> CycleResult:
     """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects.
 
     *then* are further actions, of reclaim and preempt, or consolidation alone; they raise
     `TooManyCandidates` where the search is too large. *victims* is the policy that orders victims;
-    with *keeps_budgets* reclaim keeps to PodDisruptionBudgets.
+    with *keeps_budgets* reclaim keeps to PodDisruptionBudgets. With *checks_order* it raises
+    `DependsOnOrder` where more victims leave less room.
     """
     cluster = read_cluster(list(objects), now)
     cluster.victim_policy, cluster.respects_budgets = victims, keeps_budgets
+    cluster.checks_order = checks_order
     set_fair_shares(cluster)
     outcome = CycleResult()
     playing = []

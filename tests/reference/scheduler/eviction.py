@@ -40,8 +40,10 @@ from tests.reference.scheduler.victim_order import by_victim_policy
 
 __all__ = [
     "MAX_CANDIDATES",
+    "DependsOnOrder",
     "EvictionUnit",
     "TooManyCandidates",
+    "check_order",
     "evict",
     "first_sufficient",
     "in_victim_order",
@@ -56,6 +58,13 @@ _RETRIABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
 
 class TooManyCandidates(Exception):
     """So many candidates that their sets are not looked at."""
+
+
+class DependsOnOrder(Exception):
+    """More victims leave less room, for pods are placed elsewhere then.
+
+    Rules 34 and 40d let such sets be missed.
+    """
 
 
 @dataclass(eq=False)
@@ -215,6 +224,8 @@ def _find_victims(
                 return False
         return leaves_room(some)
 
+    if cluster.checks_order:
+        check_order(len(line), leaves_room)
     ranks = first_sufficient(len(line), does, leaves_room)
     if ranks is None:
         return None
@@ -255,6 +266,16 @@ def first_sufficient(
             if not any(rest and leaves_room(rest) for rest in fewer):
                 return some
     return None
+
+
+def check_order(count: int, leaves_room: Callable[[tuple[int, ...]], bool]) -> None:
+    """Raise `DependsOnOrder` unless all sets leave room that have one that does."""
+    sets = [set_ for n in range(1, count + 1) for set_ in combinations(range(count), n)]
+    enough = {set_ for set_ in sets if leaves_room(set_)}
+    for set_ in enough:
+        for one in range(count):
+            if tuple(sorted({*set_, one})) not in enough:
+                raise DependsOnOrder
 
 
 def _is_before_victims(

@@ -314,6 +314,7 @@ class ClusterInfo:
     victim_policy: str = "kai"
     budgets: list[DisruptionBudget] = field(default_factory=list)
     respects_budgets: bool = False  # in reclaim as well
+    checks_order: bool = False  # of placement: whether that decides which victims are enough
     spreads_gpus: bool = False
     spreads_cpu: bool = False
 

@@ -166,6 +166,7 @@ def _unschedulable_reason(pods: list[PodInfo], would: list[NodeInfo]) -> str:
 
 
 _SHARES = "shares"  # thousandths of GPUs
+_NEVER = 10**9  # more than there is
 
 
 def _needed_shares(pod: PodInfo, would: list[NodeInfo]) -> Amounts:
@@ -173,7 +174,9 @@ def _needed_shares(pod: PodInfo, would: list[NodeInfo]) -> Amounts:
     if pod.share is None:
         return {}
     parts = [pod.share.on(node_info.name) for node_info in would]
-    return {_SHARES: min((it for it in parts if it is not None), default=0) * pod.share.devices}
+    return {
+        _SHARES: min((it for it in parts if it is not None), default=_NEVER) * pod.share.devices
+    }
 
 
 def _free_shares(node_info: NodeInfo) -> Amounts:

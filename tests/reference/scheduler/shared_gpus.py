@@ -73,20 +73,21 @@ def _options(
     part = pod.share.on(node_info.name)
     if part is None or part > WHOLE_GPU:
         return []
-    found: list[tuple[tuple[object, ...], SharedGpu | None, bool]] = []
+    able: list[tuple[tuple[object, ...], SharedGpu | None]] = []
     for gpu in node_info.gpus:
-        stays, nominated = gpu.used("stays"), gpu.used("nominated")
-        if stays + nominated and stays + nominated + part <= WHOLE_GPU:
-            there = stays + gpu.used("terminates")
-            waits = not there or there + part > WHOLE_GPU
-            used = stays + nominated
-            rank = (waits, used if spreads else -used, *gpu.rank)
-            found.append((rank, gpu, waits))
-    idle, both = node_info.idle, added(node_info.idle, node_info.releasing)
-    idle_count, count = _whole_count(pod, node_info, idle), _whole_count(pod, node_info, both)
-    for i in range(count):
-        waits = i >= idle_count
-        found.append(((waits, -1 if spreads else 1, i), None, waits))
+        used = gpu.used("stays") + gpu.used("nominated")
+        if used and used + part <= WHOLE_GPU:
+            able.append(((used if spreads else -used, *gpu.rank), gpu))
+    both = added(node_info.idle, node_info.releasing)
+    whole_count = _whole_count(pod, node_info, both)
+    able += [((-1 if spreads else 1, i), None) for i in range(whole_count)]
+    idle_count = _whole_count(pod, node_info, node_info.idle)
+    found: list[tuple[tuple[object, ...], SharedGpu | None, bool]] = []
+    for rank, one in sorted(able, key=lambda it: it[0]):
+        there = one.used("stays") + one.used("terminates") if one else 0
+        waits = there + part > WHOLE_GPU if there else idle_count <= 0
+        idle_count -= 0 if there else 1  # for it takes a GPU that is idle
+        found.append(((waits, *rank), one, waits))
     return found
 
 
