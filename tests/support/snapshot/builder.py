@@ -160,6 +160,18 @@ class Builder:
             self.signatures.append(one)
         return self._known[one]
 
+    def memory_signature(self, mib: int, devices: int = 1) -> SchedulingSignature:
+        """Return the signature of a pod that requests memory of GPUs, charged by these nodes."""
+        shares = [-(-100 * mib // it.gpu_memory) * 10 for it in self.nodes if it.gpu_memory]
+        most, least = (min(of(shares, default=1000), 1000) * devices for of in (max, min))
+        one = share_signature(0, devices)
+        return replace(
+            one,
+            device_memory=mib,
+            queue_request=(*one.queue_request[:2], most),
+            least_queue_request=(*one.queue_request[:2], least) if least != most else None,
+        )
+
     def waiting_pods(self, number: int, one: SchedulingSignature) -> tuple[int, ...]:
         """Add waiting pods of the PodGroup that comes next."""
         row = self.signature_row(one)

@@ -1,5 +1,6 @@
 """Small random snapshots, and the next snapshot once a plan is carried out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     LabelRequirement,
+    PodGroupInfo,
     PodSet,
     ReservationCause,
     ReservedPlace,
@@ -20,11 +22,34 @@ from scheduler.core.model.podgroup import (
 )
 from scheduler.core.model.resources import NONE, UNBOUND
 from scheduler.core.model.result import Plan, PodGroupAllocation
-from scheduler.core.model.snapshot import PodRelations, PodState, ReleasingAmount, Snapshot
+from scheduler.core.model.snapshot import (
+    GpuMode,
+    PodRelations,
+    PodState,
+    ReleasingAmount,
+    SharedDevices,
+    Snapshot,
+)
 from scheduler.core.nodes.statement import Statement
-from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshot.builder import (
+    Builder,
+    SnapshotNode,
+    SnapshotQueue,
+    mig_signature,
+    share_signature,
+    signature,
+)
+from tests.support.snapshot.device_violations import share_on_node
 
-__all__ = ["PLAIN", "SnapshotOptions", "after_plan", "no_pod_affinity", "snapshots"]
+__all__ = [
+    "DEVICES",
+    "PLAIN",
+    "PLAIN_DEVICES",
+    "SnapshotOptions",
+    "after_plan",
+    "no_pod_affinity",
+    "snapshots",
+]
 
 _ZONE: Final = 0  # the key of the label
 _IN_ZONE: Final = (((LabelRequirement(_ZONE, frozenset({0})),),),)
@@ -58,6 +83,15 @@ CONSTRAINED_SIGNATURES: Final = (
     signature(cpu=1, rwo_claims=(0,)),
     signature(cpu=1, rwop_claims=(1,)),
 )
+SHARE_SIGNATURES: Final = (
+    *(share_signature(share) for share in (0.5, 0.2, 0.7, 0.125, 1, 0.34)),
+    *(share_signature(0.5, 2), share_signature(0.3, 3, cpu=0)),
+)
+DEVICE_SIGNATURES: Final = (
+    *SHARE_SIGNATURES,
+    *(mig_signature("1g.5gb"), mig_signature("3g.20gb", 2)),
+    *(signature(gpu=1), signature(gpu=2), signature(cpu=1)),
+)
 
 
 @dataclass(frozen=True)
@@ -68,9 +102,18 @@ class SnapshotOptions:
     has_reserved_places: bool = True
     has_mixed_podgroups: bool = True  # their pods differ
     signatures: tuple[SchedulingSignature, ...] = PLAIN_SIGNATURES + CONSTRAINED_SIGNATURES
+    has_devices: bool = False  # GPUs that pods share, and nodes with MIG
+    memories: tuple[int, ...] = ()  # of GPUs that pods request, in MiB
+    has_expected_pods: bool = True
 
 
 PLAIN: Final = SnapshotOptions(False, False, False, PLAIN_SIGNATURES)
+DEVICES: Final = SnapshotOptions(
+    signatures=DEVICE_SIGNATURES, has_devices=True, memories=(10_000, 25_000, 50_000)
+)
+PLAIN_DEVICES: Final = SnapshotOptions(
+    False, False, False, DEVICE_SIGNATURES, has_devices=True, has_expected_pods=False
+)
 
 
 def no_pod_affinity(nodes: int, **more: Any) -> PodRelations:
@@ -93,6 +136,10 @@ def snapshots(draw: st.DrawFn, options: SnapshotOptions = SnapshotOptions()) -> 
     build = Builder(nodes=nodes, queues=draw(_queues()))
     parents = {queue.parent for queue in build.queues}
     podsets = [queue.name for queue in build.queues if queue.name not in parents]
+    if options.has_devices:
+        memory = [build.memory_signature(mib, 1 + mib // 50_000) for mib in options.memories]
+        options = replace(options, signatures=(*options.signatures, *memory))
+        _running_shares(draw, build, podsets)
     for row, node in enumerate(nodes):
         if node.releasing_gpu and draw(st.booleans()):
             of = [queue.name for queue in build.queues].index(draw(st.sampled_from(podsets)))
@@ -109,8 +156,41 @@ def snapshots(draw: st.DrawFn, options: SnapshotOptions = SnapshotOptions()) -> 
     return _with_nominated(build.snapshot(pod_relations=no_pod_affinity(len(nodes))))
 
 
+def _running_shares(draw: st.DrawFn, build: Builder, queues: list[str]) -> None:
+    """Let pods run on GPUs of nodes that are shared already."""
+    for row, node in enumerate(build.nodes):
+        for slot, amounts in enumerate(node.shares):
+            one = draw(st.sampled_from([None, *SHARE_SIGNATURES[1:4]]))
+            if one is not None and sum(amounts) + one.device_share <= 1000:
+                queue, minimum = draw(st.sampled_from(queues)), draw(st.integers(0, 1))
+                build.running_podgroup([row], one, slots=[(slot,)], minimum=minimum, queue=queue)
+
+
 @st.composite
 def _nodes(draw: st.DrawFn, options: SnapshotOptions) -> SnapshotNode:
+    node = draw(_whole_nodes(options))
+    if not options.has_devices:
+        return node
+    mode = draw(st.sampled_from([GpuMode.WHOLE] * 6 + [*GpuMode][1:]))
+    if mode != GpuMode.WHOLE:
+        gpu = 0 if mode == GpuMode.MIG_MIXED else node.gpu
+        mig = draw(st.tuples(st.integers(0, 7), st.integers(0, 3), st.integers(0, 4)))
+        closed = draw(st.sampled_from([False, False, True]))
+        whole = replace(node, gpu=gpu, used_gpu=0, releasing_gpu=0)
+        return replace(whole, gpu_mode=mode, mig=mig, is_closed_to_mig=closed)
+    releasing = st.sampled_from([0, 0, 200, 500] if options.has_releasing else [0])
+    shares = st.tuples(st.sampled_from([300, 500, 750, 100]), releasing)
+    shares |= st.just((0, 500)) if options.has_releasing else st.nothing()
+    most = node.gpu - node.used_gpu - node.releasing_gpu
+    return replace(
+        node,
+        gpu_memory=draw(st.sampled_from([40_000, 80_000, 0, 16_000])),
+        shares=tuple(it for it in draw(st.lists(shares, max_size=min(most, 3))) if sum(it) <= 1000),
+    )
+
+
+@st.composite
+def _whole_nodes(draw: st.DrawFn, options: SnapshotOptions) -> SnapshotNode:
     gpu = draw(st.sampled_from([8, 4, 8, 2, 1, 0]))
     used = draw(st.integers(0, gpu // 2))
     return SnapshotNode(
@@ -174,7 +254,7 @@ def _podset(
 ) -> PodSet:
     name, one = of
     waiting = build.waiting_pods(draw(st.sampled_from([2, 1, 3, 4, 0])), one)
-    later = draw(st.sampled_from([0, 0, 1, 2]))
+    later = draw(st.sampled_from([0, 0, 1, 2])) if options.has_expected_pods else 0
     row = build.signature_row(one)
     is_alone = (
         one.matched_selectors or one.rwo_claims or one.rwop_claims
@@ -187,10 +267,29 @@ def _podset(
         pending=waiting,
         running=draw(st.sampled_from([0, 0, 0, 1, 2])),
         reserved_places=tuple(
-            ReservedPlace(node, row, ReservationCause.ANTICIPATED) for node in reserved_places
+            ReservedPlace(node, _row_on_node(build, one, node), ReservationCause.ANTICIPATED)
+            for node in reserved_places
+            if not one.shared_devices or _may_share(build.nodes[node], one)
         ),
         expected=later,
         expected_signature=row,
+    )
+
+
+def _may_share(node: SnapshotNode, one: SchedulingSignature) -> bool:
+    has_gpus = node.gpu > 0 and node.gpu_mode == GpuMode.WHOLE
+    return has_gpus and (node.gpu_memory >= one.device_memory or not one.device_memory)
+
+
+def _row_on_node(build: Builder, one: SchedulingSignature, node: int) -> int:
+    """Return the signature of a pod on a node: with its share there if it requests memory."""
+    memory = build.nodes[node].gpu_memory
+    if not one.device_memory or not memory:
+        return build.signature_row(one)
+    share = -(-100 * one.device_memory // memory) * 10
+    counted = (*one.queue_request[:2], share * one.shared_devices)
+    return build.signature_row(
+        replace(one, device_share=share, queue_request=counted, least_queue_request=None)
     )
 
 
@@ -198,15 +297,37 @@ def _with_nominated(snapshot: Snapshot) -> Snapshot:
     """Take the capacity of reserved places, and charge their queues."""
     statement = Statement(snapshot)
     queues = _QueueCharges(snapshot)
+    podgroups = []
     for podgroup in snapshot.podgroups:
-        for podset in podsets_of(podgroup.tree):
-            for reserved_place in podset.reserved_places:
-                statement.allocate(reserved_place.node, reserved_place.signature, on_idle=True)
-                queues.charge(
-                    podgroup.queue, reserved_place.signature, 1, not podgroup.is_preemptible
-                )
-                queues.request(podgroup.queue, reserved_place.signature, 1)
-    return _written(snapshot, statement, queues)
+
+        def take(place: ReservedPlace, podgroup: PodGroupInfo = podgroup) -> ReservedPlace:
+            slots = _best_fit(statement, place.node, place.signature)
+            statement.allocate(place.node, place.signature, on_idle=True, slots=slots)
+            queues.charge(podgroup.queue, place.signature, 1, not podgroup.is_preemptible)
+            queues.request(podgroup.queue, place.signature, 1)
+            return place._replace(slots=slots)
+
+        podgroups.append(replace(podgroup, tree=_mapped(podgroup.tree, take)))
+    return replace(_written(snapshot, statement, queues), podgroups=tuple(podgroups))
+
+
+def _mapped(tree: SubGroupTree, take: Callable[[ReservedPlace], ReservedPlace]) -> SubGroupTree:
+    if isinstance(tree, SubGroupSet):
+        return replace(tree, children=tuple(_mapped(it, take) for it in tree.children))
+    return replace(tree, reserved_places=tuple(take(it) for it in tree.reserved_places))
+
+
+def _best_fit(statement: Statement, node: int, one: int) -> tuple[int, ...]:
+    """Return the GPUs that a reserved place has: the fullest that fit, else more GPUs."""
+    snapshot = statement.snapshot
+    share = share_on_node(snapshot, snapshot.signatures[one], node)
+    used = [*statement.devices.used_later(node)]
+    fitting = sorted(
+        (-amount, slot) for slot, amount in enumerate(used) if 0 < amount <= 1000 - share
+    )
+    new = range(len(used), len(used) + snapshot.signatures[one].shared_devices)
+    slots = [*(slot for _, slot in fitting), *new]
+    return tuple(slots[: snapshot.signatures[one].shared_devices])
 
 
 class _QueueCharges:
@@ -244,17 +365,21 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
     charges = _QueueCharges(snapshot)
     podgroups = list(snapshot.podgroups)
     state, node_of = snapshot.pods.state.copy(), snapshot.pods.node.copy()
+    slots_of_pod = dict(snapshot.devices.slots_of_pod)
     for admission in plan.allocations:
         podgroup = podgroups[admission.podgroup]
         is_fixed = not podgroup.is_preemptible
         for reserved_place in _released_places(podgroup.tree, admission):
-            statement.deallocate(reserved_place.node, reserved_place.signature)
+            statement.deallocate(
+                reserved_place.node, reserved_place.signature, reserved_place.slots
+            )
             charges.charge(podgroup.queue, reserved_place.signature, -1, is_fixed)
             charges.request(podgroup.queue, reserved_place.signature, -1)
-        for pod, node, _ in admission.binds:
+        for pod, node, slots in admission.binds:
             one = int(snapshot.pods.signature[pod])
-            statement.allocate(node, one, on_idle=True)
+            statement.allocate(node, one, on_idle=True, slots=slots)
             charges.charge(podgroup.queue, one, 1, is_fixed)
+            slots_of_pod.update({pod: slots} if slots else {})
             state[pod], node_of[pod] = PodState.RUNNING, node
         tree = _grown_tree(podgroup.tree, admission)
         for name, node, number, _ in admission.reservations:
@@ -267,7 +392,9 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
                 charges.request(podgroup.queue, one, 1)
         podgroups[admission.podgroup] = replace(podgroup, tree=tree)
     pods = replace(snapshot.pods, state=state, node=node_of)
-    return replace(_written(snapshot, statement, charges), podgroups=tuple(podgroups), pods=pods)
+    written = _written(snapshot, statement, charges)
+    devices = replace(written.devices, slots_of_pod=slots_of_pod)
+    return replace(written, podgroups=tuple(podgroups), pods=pods, devices=devices)
 
 
 def _released_places(tree: SubGroupTree, admission: PodGroupAllocation) -> list[ReservedPlace]:
@@ -310,10 +437,26 @@ def _written(snapshot: Snapshot, statement: Statement, charges: _QueueCharges) -
         snapshot,
         nodes=replace(snapshot.nodes, idle=statement.idle, ports=statement.ports),
         pod_relations=pod_relations,
+        devices=_devices(snapshot, statement),
         queues=replace(
             snapshot.queues,
             allocated=charges.allocated,
             non_preemptible=charges.fixed,
             requested=charges.requested,
         ),
+    )
+
+
+def _devices(snapshot: Snapshot, statement: Statement) -> SharedDevices:
+    """Return the shared GPUs as a statement has them."""
+    now, later = statement.devices.now, statement.devices.later
+    rows = [(node, slot) for node in sorted(now) for slot in range(len(now[node]))]
+    return SharedDevices(
+        ids=tuple(f"gpu-{slot:03}" for _, slot in rows),
+        node=np.array([node for node, _ in rows], dtype=np.int32),
+        used=np.array([now[node][slot] for node, slot in rows], dtype=np.int64),
+        releasing=np.array(
+            [now[node][slot] - later[node][slot] for node, slot in rows], dtype=np.int64
+        ),
+        slots_of_pod=snapshot.devices.slots_of_pod,
     )
