@@ -131,7 +131,7 @@ def test_signatures_with_mig_profiles() -> None:
     """Also of a form that charges no GPU."""
     names = {"p": "nvidia.com/mig-3g.20gb", "q": "nvidia.com/mig-1g.5gb.me", "r": "nvidia.com/gpu"}
     pods = [pod(name, asks={resource: "1"}) for name, resource in names.items()]
-    found = encode_objects(node("a", has={it: "4" for it in names.values()}), *pods)
+    found = encode_objects(node("a", has=dict.fromkeys(names.values(), "4")), *pods)
 
     signatures = [signature_of(found, name) for name in names]
     assert [(it.requests_mig, it.has_gpu, it.queue_request[2]) for it in signatures] == [
