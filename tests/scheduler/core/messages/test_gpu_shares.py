@@ -181,6 +181,51 @@ SENTENCES: list[Case[Given, str]] = [
         "free: 1 node has too little free (0 CPU). It can start when that node has 1 CPU free",
     ),
     Case(
+        "the node with the most of a GPU is short of CPU",
+        (
+            share_signature(0.5),
+            (ONE,) * 2,
+            short(
+                2,
+                1,
+                500,
+                900,
+                1,
+                900,
+                insufficient={CPU: 1},
+                largest_free={CPU: 4000},
+                total_free={CPU: 4000},
+            ),
+        ),
+        "A pod requests 1 CPU, 1 GiB memory, 0.5 of a GPU, and none of the 2 nodes has 1 CPU, 0.5 "
+        "of a GPU free: 2 nodes have too little free (at most 4 CPU on one node, at most 0.9 of a "
+        "GPU free, on n1). It can start when one of the nodes has 1 CPU, 0.5 of a GPU free",
+    ),
+    Case(
+        "only CPU is short, for two pods",
+        (
+            share_signature(0.5),
+            (ONE,) * 2,
+            short(
+                2,
+                0,
+                500,
+                600,
+                1,
+                900,
+                needed=2,
+                unplaced=2,
+                fitting=2,
+                insufficient={CPU: 2},
+                largest_free={CPU: 500},
+                total_free={CPU: 500},
+            ),
+        ),
+        "0 of 2 pods fit; the next pod requests 1 CPU, 1 GiB memory, 0.5 of a GPU, and none of the "
+        "2 nodes has 1 CPU free: 2 nodes have too little free (at most 0.5 CPU on one node). It "
+        "can start when the nodes have enough free for 2 such pods (2 CPU)",
+    ),
+    Case(
         "too few GPUs",
         (
             share_signature(0.5, 9),
