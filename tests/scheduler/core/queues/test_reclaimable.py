@@ -418,8 +418,9 @@ def plain_queues(rows: list[Row], quota_only_queues: list[bool]) -> list[referen
     ):
         up = None if above == NONE else plain[above]
         goal = "quota-only" if is_only else "fair-share"
-        amounts = list(has), list(non_preemptible)
-        plain.append(reference.QueueShares(up, quota, limit, fair_shares, *amounts, goal))
+        plain.append(
+            reference.QueueShares(up, quota, limit, fair_shares, [*has], [*non_preemptible], goal)
+        )
     return plain
 
 
