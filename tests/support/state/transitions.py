@@ -448,6 +448,11 @@ _SHARE_TRANSITIONS: Final = [
         [pod("p", node="a", annotations={"nvidia.com/mig-1g.5gb": "2"})],
     ),
     Transition(
+        "the pod with MIG profiles by annotation is deleted",
+        [pod("p", node="a", annotations={"nvidia.com/mig-1g.5gb": "2"})],
+        [deleted(pod("p"))],
+    ),
+    Transition(
         "a node offers MIG profiles",
         [node("b", has={"nvidia.com/mig-1g.5gb": "1"})],
         [node("a", labels={"zone": "x"}, has={"nvidia.com/mig-1g.5gb": "7"})],
