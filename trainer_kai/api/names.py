@@ -49,9 +49,8 @@ GPU_GROUP: Final = "runai-gpu-group"
 KAI_PREFIX: Final = "kai.scheduler/"
 GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label per shared GPU
 APP: Final = "app"  # together with one of the two labels below: a pod that works for the scheduler
+# Also the namespace and the service account of such pods.
 RESERVATION_APP: Final = "kai-resource-reservation"
-RESERVATION_NAMESPACE: Final = "kai-resource-reservation"
-RESERVATION_ACCOUNT: Final = "kai-resource-reservation"  # the service account of such pods
 SCALING_APP: Final = "scaling-pod"
 SCALING_NAMESPACE: Final = "kai-scale-adjust"
 

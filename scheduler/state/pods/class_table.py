@@ -24,7 +24,7 @@ from scheduler.state.pods.gpu_sharing import (
 from scheduler.state.pods.pod_class import PodClass, PodMetadata, SharedSpec
 from trainer_kai.api.interning import IndexedLabels, spec_without_node
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import GPU_FRACTION, GPU_MEMORY, RESERVATION_NAMESPACE
+from trainer_kai.api.names import GPU_FRACTION, GPU_MEMORY, RESERVATION_APP
 from trainer_kai.api.pod import Pod, PodSpec
 
 __all__ = ["NO_CLASS", "PodClassTable", "grown"]
@@ -256,7 +256,7 @@ def _numbers() -> Ints:
 
 def _may_name_gpus(key: Key, annotations: Mapping[str, str]) -> bool:
     """Say whether the labels of a pod name a shared GPU: then siblings differ in them."""
-    if key.namespace == RESERVATION_NAMESPACE:
+    if key.namespace == RESERVATION_APP:
         return True
     return bool(annotations) and (GPU_FRACTION in annotations or GPU_MEMORY in annotations)
 

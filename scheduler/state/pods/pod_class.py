@@ -23,9 +23,7 @@ from trainer_kai.api.names import (
     KUBEFLOW_JOB_ROLE,
     POD_GROUP,
     RAY_NODE_TYPE,
-    RESERVATION_ACCOUNT,
     RESERVATION_APP,
-    RESERVATION_NAMESPACE,
     SCALING_APP,
     SCALING_NAMESPACE,
     TASK_PRIORITY,
@@ -229,8 +227,8 @@ class PodClass:
         """
         return (
             self.labels.get(APP) == RESERVATION_APP
-            and self.namespace == RESERVATION_NAMESPACE
-            and self.spec.service_account_name == RESERVATION_ACCOUNT
+            and self.namespace == RESERVATION_APP
+            and self.spec.service_account_name == RESERVATION_APP
         )
 
     @property

@@ -84,6 +84,7 @@ def test_a_snapshot_keeps_the_mode_that_it_has() -> None:
 
 
 _ANNOTATED: dict[str, Any] = {"annotations": {"nvidia.com/mig-3g.20gb": "2"}, "asks": {"cpu": "1"}}
+_BOTH = {"nvidia.com/mig-3g.20gb": "1", "gpu-fraction": "0.5"}
 # pods → profiles idle on the node, whether it is closed to MIG, GPUs charged
 BY_ANNOTATION: list[Case[list[dict[str, Any]], tuple[int, bool, int]]] = [
     Case("nothing", [], (4, False, 0)),
@@ -95,6 +96,11 @@ BY_ANNOTATION: list[Case[list[dict[str, Any]], tuple[int, bool, int]]] = [
     ),
     Case(
         "as a resource", [{"node": "a", "asks": {"nvidia.com/mig-3g.20gb": "1"}}], (3, False, 3000)
+    ),
+    Case(
+        "beside a share of a GPU",
+        [{"node": "a", **_ANNOTATED, "annotations": _BOTH}],
+        (3, True, 3500),
     ),
     Case("pending", [_ANNOTATED], (4, False, 0)),
     Case("succeeded", [{"node": "a", "phase": "Succeeded", **_ANNOTATED}], (4, False, 0)),
