@@ -259,3 +259,13 @@ def test_what_is_never_placed_is_not_relocated() -> None:
         {"share": False, "mig": False, "whole": True},
         {"share": True, "mig": False, "whole": True},
     ]
+
+
+def test_a_podgroup_with_pods_that_are_never_placed_is_not_relocated() -> None:
+    """One pod is enough."""
+    mig = {"nvidia.com/mig-1g.5gb": "1"}
+    pods = [pod("p", "g", node="big", annotations=mig), pod("q", "g", node="big")]
+
+    found = encode_objects(*_NODES, group("g"), *pods, group("h"), pod("r", "h", node="big"))
+
+    assert [it.may_relocate for it in found.snapshot.podgroups] == [False, True]

@@ -258,6 +258,18 @@ def test_pods_know_their_slots() -> None:
     assert slots == {"p0": (2,), "p1": (1, 3), "p2": (0,), "p3": (0,)}
 
 
+def test_a_term_may_select_pods_by_the_gpu_that_they_share() -> None:
+    """Otherwise pods that differ only in that are one class."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"runai-gpu-group": "x"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pods = [pod(f"p{n}", **_share(id_, fraction="0.3")) for n, id_ in enumerate("xxy")]
+    zone = node("a", labels={"zone": "z"})
+
+    found = encode_objects(zone, *pods, pod("q", affinity=near), places_gpu_shares=True).snapshot
+
+    assert found.pod_relations.selector_counts.tolist() == [[2]]
+
+
 def test_the_gpus_of_a_node_are_of_its_first_resource() -> None:
     """NVIDIA comes first; a node without GPUs has none to share."""
     nodes = [
