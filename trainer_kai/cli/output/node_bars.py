@@ -1,7 +1,8 @@
 """Nodes as bars: a character for each whole GPU and MIG profile, ten for each GPU that pods share.
 
 Plain text of a limited width. Nodes on which pods share GPUs have lines of their own, with the
-names of these pods; of many nodes only those that look the same are counted.
+names of these pods. Of many nodes those that look the same are counted, and a shared GPU has one
+character.
 """
 
 import string
@@ -19,8 +20,9 @@ _MAX_SHARED: Final = 16  # shared GPUs of a node that are drawn
 _MAX_NODES: Final = 50  # nodes that are drawn one by one
 _MAX_LEGEND: Final = 50  # lines with the names of pods
 _LETTERS: Final = string.ascii_lowercase  # of the pods of a node that share GPUs
-_USED, _RESERVED, _RELEASING, _IDLE = "#=~."
+_USED, _SHARED, _RESERVED, _RELEASING, _IDLE = "#+=~."
 _LEGEND: Final = "# used or nominated   = reserved   ~ terminating   . idle"
+_MANY_LEGEND: Final = "+ shared by pods"
 _SHARED_LEGEND: Final = "ten characters in brackets are a shared GPU, and letters are pods"
 _NO_BREAK: Final = "\u00a0"
 _GPU: Final = 1000
@@ -87,9 +89,10 @@ def node_bars(nodes: Sequence[NodeGpus], columns: int) -> str:
         return ""
     without_gpus = len(nodes) - len(with_gpus)
     lines = [f"NODES   {_LEGEND}" + (f"   ({without_gpus} without GPUs)" if without_gpus else "")]
+    is_many = len(with_gpus) > _MAX_NODES
     if any(node.shared for node in with_gpus):
-        lines.append(f"        {_SHARED_LEGEND}")
-    if len(with_gpus) > _MAX_NODES:
+        lines.append(f"        {_MANY_LEGEND if is_many else _SHARED_LEGEND}")
+    if is_many:
         return "\n".join([*lines, *_lines_of_cells(_merged_bars(with_gpus, columns), columns)])
     width = max(len(_name(node)) for node in with_gpus)
     plain = [node for node in with_gpus if not (node.shared or node.profiles)]
@@ -108,8 +111,8 @@ def _name(node: NodeGpus) -> str:
     return truncated(node.name, _NAME_WIDTH)
 
 
-def _labelled_bar(node: NodeGpus) -> str:
-    return f"{node_bar(node)} {node.fault}".rstrip()
+def _labelled_bar(node: NodeGpus, *, shared: int = 0) -> str:
+    return f"{' '.join(_brackets(node, shared))} {node.fault}".rstrip()
 
 
 def _lines_of_cells(cells: Iterable[tuple[str, str]], columns: int) -> Iterator[str]:
@@ -175,15 +178,16 @@ def _merged_bars(nodes: Iterable[NodeGpus], columns: int) -> Iterator[tuple[str,
     """Yield each bar with the number of its nodes, or the name of its only node."""
     names: dict[str, list[str]] = {}
     for node in nodes:
-        drawn = truncated(_labelled_bar(node), columns - _NAME_WIDTH - 2)
-        names.setdefault(drawn, []).append(_name(node))
+        bar = _labelled_bar(node._replace(shared=()), shared=len(node.shared))
+        names.setdefault(truncated(bar, columns - _NAME_WIDTH - 2), []).append(_name(node))
     for drawn, (first, *more) in sorted(names.items()):
         yield f"{len(more) + 1} nodes" if more else first, drawn
 
 
-def _brackets(node: NodeGpus) -> Iterator[str]:
-    if node.total or not (node.shared or node.profiles):
-        yield f"[{_whole_bar(node)}]"
+def _brackets(node: NodeGpus, shared: int = 0) -> Iterator[str]:
+    """Yield the bars of a node; *shared* is a number of shared GPUs of which no parts are drawn."""
+    if node.total or shared or not (node.shared or node.profiles):
+        yield f"[{_whole_bar(node, shared)}]"
     for it in node.profiles:
         yield f"[{it.name} {_counted(it.total, it.idle, it.releasing, it.reserved)}]"
     pods = sorted({share.pod for device in node.shared for share in device.shares})
@@ -195,20 +199,25 @@ def _brackets(node: NodeGpus) -> Iterator[str]:
         yield f"and {more} more shared GPUs"
 
 
-def _whole_bar(node: NodeGpus) -> str:
-    return _counted(
-        node.total // _GPU, node.idle // _GPU, node.releasing // _GPU, -(-node.reserved // _GPU)
-    )
+def _whole_bar(node: NodeGpus, shared: int) -> str:
+    numbers = node.total, node.idle, node.releasing, node.reserved + _GPU - 1
+    total, idle, releasing, reserved = (it // _GPU for it in numbers)
+    return _counted(total, idle, releasing, reserved, shared)
 
 
-def _counted(total: int, idle: int, releasing: int, reserved: int) -> str:
-    """Return a mark for each device; numbers of many."""
+def _counted(total: int, idle: int, releasing: int, reserved: int, shared: int = 0) -> str:
+    """Return a mark for each device; numbers of many. The total is without shared GPUs."""
     idle = min(max(idle, 0), total)
     releasing = min(max(releasing, 0), total - idle)
     reserved = min(reserved, total - idle - releasing)
-    used = total - idle - releasing - reserved
-    counts = ((_USED, used), (_RESERVED, reserved), (_RELEASING, releasing), (_IDLE, idle))
-    if total <= _BAR_WIDTH:
+    counts = (
+        (_USED, total - idle - releasing - reserved),
+        (_SHARED, shared),
+        (_RESERVED, reserved),
+        (_RELEASING, releasing),
+        (_IDLE, idle),
+    )
+    if total + shared <= _BAR_WIDTH:
         return "".join(mark * count for mark, count in counts)
     return " ".join(f"{count}{mark}" for mark, count in counts if count)
 

@@ -112,14 +112,16 @@ def test_many_shared_gpus_need_no_wide_terminal() -> None:
 
 
 def test_of_many_nodes_those_are_counted_that_are_alike() -> None:
-    """Without the names of pods, and within the width."""
-    wide = sharing(*[shared(500, 500)] * 16)
-    nodes = [*[sharing(shared(500, idle=500))] * 60, wide]
+    """A shared GPU has one character there, whatever is used of it."""
+    halves, thirds = shared(500, idle=500), shared(300, idle=700)
+    nodes = [*[sharing(halves, total=2000)] * 30, *[sharing(thirds, total=2000)] * 30]
 
-    lines = node_bars(nodes, 80).splitlines()
+    lines = node_bars([*nodes, sharing(*[halves] * 20), NodeGpus("m", 2000, 0, 0, 0)], 80)
 
-    assert any("60 nodes  [aaaaa.....]" in line for line in lines)
-    assert max(map(len, lines[2:])) <= 80
+    assert lines.splitlines()[1:] == [
+        "        + shared by pods",
+        "m         [##]    60 nodes  [+..]   n         [20+]",
+    ]
 
 
 def test_nodes_without_gpus_are_not_drawn() -> None:
