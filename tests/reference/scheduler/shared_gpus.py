@@ -69,7 +69,8 @@ def _give(pod: PodInfo, node_info: NodeInfo, gpus: list[SharedGpu | None]) -> No
     assert part is not None
     for gpu in gpus:
         if gpu is None:
-            number = 1 + max((it.number for it in node_info.gpus), default=0)
+            taken = {it.number for it in node_info.gpus}
+            number = next(i for i in range(1, len(taken) + 2) if i not in taken)
             node_info.gpus.append(SharedGpu("", number, [(pod, part)]))
         else:
             gpu.shares.append((pod, part))
