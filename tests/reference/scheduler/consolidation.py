@@ -29,6 +29,7 @@ from tests.reference.scheduler.releasing import (
     claim_release,
     place_within_limits,
 )
+from tests.reference.scheduler.shared_gpus import put_on_fullest
 from tests.reference.scheduler.subgroups import is_satisfied, tasks_to_allocate
 
 __all__ = ["consolidate"]
@@ -70,6 +71,8 @@ def consolidate(
         some = first_sufficient(len(candidates), does, does)
         if some is not None:
             units = [candidates[rank] for rank in some]
+            if not _fits_behind(cluster, podgroup, units):
+                continue
             assert _try_relocate(cluster, podgroup, units, keeps=True)
             moved |= {one for unit in units for one in unit.podgroups}
             yield podgroup, "consolidation", [pod for unit in units for pod in unit.pods]
@@ -125,6 +128,31 @@ def _try_relocate(
         return True
     saved.restore()
     return done
+
+
+def _fits_behind(cluster: ClusterInfo, podgroup: PodGroupInfo, units: list[EvictionUnit]) -> bool:
+    """Say whether a PodGroup fits also if the reserved places get their GPUs before it."""
+    if not any(pod.share for unit in units for pod in unit.pods):
+        return True
+    saved = Checkpoint(cluster)
+    assert _try_relocate(cluster, podgroup, units, keeps=True)
+    places = [
+        (one.namespace, one.name, podset.name, podset.expected.pop())
+        for unit in units
+        for one in unit.podgroups
+        for podset in one.podsets
+        for pod in podset.pods
+        if pod in unit.pods
+    ]
+    saved.restore()
+    evict(cluster, units)
+    at = {node_info.name: node_info for node_info in cluster.nodes}
+    fits = all(
+        put_on_fullest(pod, at[pod.node]) for *_, pod in sorted(places, key=lambda it: it[:3])
+    )
+    fits = fits and not place(cluster, podgroup, tasks_to_allocate(podgroup.root))
+    saved.restore()
+    return fits
 
 
 def _relocate(cluster: ClusterInfo, podgroup: PodGroupInfo, pod: PodInfo) -> bool:

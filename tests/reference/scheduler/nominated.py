@@ -101,9 +101,9 @@ class NominatedCapacity:
             if node_info is None or not fits_on(pod, node_info, spreads=spreads):
                 self._undo(some)
                 return []
+            add_shares(pod, node_info, spreads=spreads)
             left = subtracted(node_info.releasing_of_pods, pod.requests)
             node_info.releasing_of_pods = left
-            add_shares(pod, node_info, spreads=spreads)
             some.append((node_info, pod))
         return some
 

@@ -1,7 +1,7 @@
 """Which GPUs of a node a pod gets shares of: rules 23, 27c and 27d."""
 
 from tests.reference.scheduler.model import WHOLE_GPU, NodeInfo, PodInfo, SharedGpu
-from tests.reference.scheduler.resources import Amounts, added, fits
+from tests.reference.scheduler.resources import Amounts, added, fits, subtracted
 
 __all__ = [
     "add_shares",
@@ -9,6 +9,7 @@ __all__ = [
     "fits_without_waiting",
     "has_fitting_shared_gpu",
     "may_have_shares",
+    "put_on_fullest",
 ]
 
 
@@ -45,11 +46,31 @@ def add_shares(pod: PodInfo, node_info: NodeInfo, *, spreads: bool) -> None:
     """Give a pod that fits a node its shares there."""
     if pod.share is None:
         return
-    part = pod.share.on(node_info.name)
+    _give(pod, node_info, [gpu for gpu, _ in _choice(pod, node_info, spreads=spreads)])
+
+
+def put_on_fullest(pod: PodInfo, node_info: NodeInfo) -> bool:
+    """Put a reserved place on the fullest GPUs of its node: rule 27f; say whether it fits."""
+    if not fits(pod.requests, node_info.idle, node_info.releasing):
+        return False
+    pod.state = "nominated"
+    if pod.share is not None:
+        options = _able(pod, node_info, spreads=False)
+        chosen = sorted(options, key=lambda it: it[0])[: pod.share.devices]
+        if len(chosen) < pod.share.devices:
+            return False
+        _give(pod, node_info, [gpu for _, gpu in chosen])
+    node_info.releasing_of_pods = subtracted(node_info.releasing_of_pods, pod.requests)
+    return True
+
+
+def _give(pod: PodInfo, node_info: NodeInfo, gpus: list[SharedGpu | None]) -> None:
+    part = pod.share.on(node_info.name) if pod.share else None
     assert part is not None
-    for gpu, _ in _choice(pod, node_info, spreads=spreads):
+    for gpu in gpus:
         if gpu is None:
-            number = 1 + max((it.number for it in node_info.gpus), default=0)
+            taken = {it.number for it in node_info.gpus}
+            number = next(i for i in range(1, len(taken) + 2) if i not in taken)
             node_info.gpus.append(SharedGpu("", number, [(pod, part)]))
         else:
             gpu.shares.append((pod, part))
@@ -71,6 +92,22 @@ def _options(
     """Return the GPUs that have so much for a share, with what orders them."""
     assert pod.share is not None
     part = pod.share.on(node_info.name)
+    idle_count = _whole_count(pod, node_info, node_info.idle)
+    found: list[tuple[tuple[object, ...], SharedGpu | None, bool]] = []
+    for rank, one in sorted(_able(pod, node_info, spreads=spreads), key=lambda it: it[0]):
+        assert part is not None
+        there = one.used("stays") + one.used("terminates") if one else 0
+        waits = there + part > WHOLE_GPU if there else idle_count <= 0
+        idle_count -= 0 if there else 1  # for it takes a GPU that is idle
+        found.append(((waits, *rank), one, waits))
+    return found
+
+
+def _able(
+    pod: PodInfo, node_info: NodeInfo, *, spreads: bool
+) -> list[tuple[tuple[object, ...], SharedGpu | None]]:
+    """Return the GPUs that have so much for a share once others have terminated."""
+    part = pod.share.on(node_info.name) if pod.share else None
     if part is None or part > WHOLE_GPU:
         return []
     able: list[tuple[tuple[object, ...], SharedGpu | None]] = []
@@ -81,14 +118,7 @@ def _options(
     both = added(node_info.idle, node_info.releasing)
     whole_count = _whole_count(pod, node_info, both)
     able += [((-1 if spreads else 1, i), None) for i in range(whole_count)]
-    idle_count = _whole_count(pod, node_info, node_info.idle)
-    found: list[tuple[tuple[object, ...], SharedGpu | None, bool]] = []
-    for rank, one in sorted(able, key=lambda it: it[0]):
-        there = one.used("stays") + one.used("terminates") if one else 0
-        waits = there + part > WHOLE_GPU if there else idle_count <= 0
-        idle_count -= 0 if there else 1  # for it takes a GPU that is idle
-        found.append(((waits, *rank), one, waits))
-    return found
+    return able
 
 
 def _whole_count(pod: PodInfo, node_info: NodeInfo, room: Amounts) -> int:
