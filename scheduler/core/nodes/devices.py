@@ -58,6 +58,31 @@ class _Fit(NamedTuple):
         return self.shared_now + min(self.nominated + self.whole, self.whole_idle)
 
 
+class _SharedGpuTable:
+    """The shared GPUs of all nodes as arrays, in which they are found at once.
+
+    It is as large as there are such GPUs: a node can have more than it has GPUs, as users can put
+    any number of pods onto it.
+    """
+
+    def __init__(self) -> None:
+        self._row: Final[dict[tuple[int, int], int]] = {}  # by node and slot
+        self._table: Ints = np.zeros((3, 64), dtype=np.int64)  # node, later and now of each row
+
+    def write(self, is_now: bool, node: int, slot: int, amount: int) -> None:
+        """Write what is used of a GPU, now or later."""
+        row = self._row.setdefault((node, slot), len(self._row))
+        if row == self._table.shape[1]:
+            self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
+        self._table[0, row] = node
+        self._table[1 + is_now, row] = amount
+
+    def columns(self) -> tuple[Ints, Ints, Ints]:
+        """Return the node of each shared GPU, and what is used of it later and now."""
+        node, later, now = self._table[:, : len(self._row)]
+        return node, later, now
+
+
 class DeviceShares:
     """The shared GPUs of all nodes; `add` and the same with the opposite sign cancel exactly."""
 
@@ -72,8 +97,7 @@ class DeviceShares:
             self.later.setdefault(node, []).append(used - releasing)
         self.column: Final[list[int]] = gpu_columns(snapshot).tolist()  # [node] of whole GPUs
         self._known: Final = {node: len(slots) for node, slots in self.now.items()}
-        # The same as arrays, [later or now, node, slot], from when they are first needed.
-        self._used: Ints | None = None
+        self._table: _SharedGpuTable | None = None  # the same, from when it is first needed
         self._pods: Final = snapshot.resources.pods
         self._spreads: Final = spreads
         # Nodes with equal memory of a GPU are of one kind; nodes have few, signatures may be many.
@@ -115,8 +139,8 @@ class DeviceShares:
                     used.extend([0] * (slot + 1 - len(used)))
                 before = used[slot]
                 after = used[slot] = before + amount
-                if self._used is not None:
-                    self._write(is_now, node, slot, after)
+                if self._table is not None:
+                    self._table.write(is_now, node, slot, after)
                 if (before > 0) != (after > 0):
                     yield is_now, 1 if after > 0 else -1, slot >= self._known.get(node, 0)
 
@@ -193,35 +217,33 @@ class DeviceShares:
         has_gpu = column != NONE
         whole, whole_idle = _whole_gpus(free, idle, nodes, np.where(has_gpu, column, 0), self._pods)
         shares = self._shares[signature]
-        share = np.array(shares)[self._kinds] if isinstance(shares, tuple) else np.array([shares])
-        later, now = self._tables()
-        most = (WHOLE_GPU - share)[:, None]
-        is_room = has_gpu[:, None] & (later > 0) & (later <= most)
-        shared = np.count_nonzero(is_room, axis=1)
-        shared_now = np.count_nonzero(is_room & (now > 0) & (now <= most), axis=1)
-        nominated = np.count_nonzero(is_room & (now == 0), axis=1)
+        share = (
+            np.full(len(nodes), shares)
+            if isinstance(shares, int)
+            else np.array(shares)[self._kinds]
+        )
+        node, later, now = self._columns()
+        most = WHOLE_GPU - share[node]
+        is_room = has_gpu[node] & (later > 0) & (later <= most)
+        shared, shared_now, nominated = (
+            np.bincount(node[it], minlength=len(nodes))
+            for it in (is_room, is_room & (now > 0) & (now <= most), is_room & (now == 0))
+        )
         has_room = has_gpu & (share <= WHOLE_GPU)
         whole, whole_idle = np.where(has_room, whole, 0), np.where(has_room, whole_idle, 0)
         fits_now = shared_now + np.minimum(nominated + whole, whole_idle)
         has_shared = (shared_now > 0) | (np.minimum(nominated, whole_idle) > 0)
         return shared + whole >= needed, fits_now >= needed, has_shared
 
-    def _tables(self) -> Ints:
-        """Return what is used later and now, [node, slot]."""
-        if self._used is None:
-            both = self.later, self.now
-            width = max([len(slots) for by_node in both for slots in by_node.values()], default=1)
-            self._used = np.zeros((2, len(self.column), width), dtype=np.int64)
-            for table, by_node in zip(self._used, both, strict=True):
-                for node, slots in by_node.items():
-                    table[node, : len(slots)] = slots
-        return self._used
-
-    def _write(self, is_now: bool, node: int, slot: int, amount: int) -> None:
-        assert self._used is not None
-        if slot >= self._used.shape[2]:
-            self._used = np.pad(self._used, ((0, 0), (0, 0), (0, slot)))
-        self._used[int(is_now), node, slot] = amount
+    def _columns(self) -> tuple[Ints, Ints, Ints]:
+        """Return the node of each shared GPU, and what is used of it later and now."""
+        if self._table is None:
+            self._table = table = _SharedGpuTable()
+            for is_now, by_node in ((False, self.later), (True, self.now)):
+                for node, used in by_node.items():
+                    for slot, amount in enumerate(used):
+                        table.write(is_now, node, slot, amount)
+        return self._table.columns()
 
     def charge_difference(self, pods: Iterable[PlacedPods]) -> int:
         """Return how much more queues are charged for pods on their nodes than on any node."""
