@@ -13,6 +13,7 @@ from tests.support.case import Case
 
 _GPUS: Final = 8
 _STAYS: Final = "while the pod is on node"
+_MIG: Final = "nvidia.com/mig-1g.5gb.me"
 
 # what a tenant writes on a pod that runs -> how the refusal begins
 CHANGES: Final[list[Case[Obj, str]]] = [
@@ -31,6 +32,11 @@ CHANGES: Final[list[Case[Obj, str]]] = [
         "PodGroup",
         {"annotations": {PODGROUP: "none"}},
         f"annotations[{PODGROUP}]: must stay absent {_STAYS}",
+    ),
+    Case(
+        "MIG profiles",
+        {"annotations": {_MIG: "1"}},
+        f"annotations[{_MIG}]: must stay absent {_STAYS}",
     ),
 ]
 

@@ -29,8 +29,8 @@ from scheduler.core.model.rejections import (
 )
 from scheduler.core.model.resources import NONE, ResourceKind
 from scheduler.core.model.result import Action, Eviction
-from scheduler.core.nodes.capacity import free_amount
-from scheduler.core.nodes.devices import WHOLE_GPU
+from scheduler.core.nodes.capacity import free_amount, requested_gpus
+from scheduler.core.nodes.devices import MAX_UNCHARGED
 from scheduler.core.session import Session
 
 __all__ = [
@@ -67,10 +67,13 @@ class VictimSearch:
         """Say whether the most that may be evicted, with what is free, could be enough."""
         amounts = self._session.attempts[self._row].amounts
         kind = ResourceKind.GPU if amounts[ResourceKind.GPU] else ResourceKind.CPU
-        missing = amounts[kind] - most(kind)
-        statement = self._session.statement
-        if kind == ResourceKind.GPU:  # a victim with a share may free a whole GPU
-            missing -= WHOLE_GPU * statement.devices.shared_count()
+        requested, statement = amounts[kind], self._session.statement
+        if kind == ResourceKind.GPU:
+            signatures = self._session.attempts[self._row].signatures
+            requested = requested_gpus(statement.snapshot, signatures, requested)
+            # Shares free more than queues are charged, which is rounded.
+            requested -= MAX_UNCHARGED * statement.devices.share_count
+        missing = requested - most(kind)
         return missing <= 0 or missing <= free_amount(statement, kind)
 
     def candidate_sets(

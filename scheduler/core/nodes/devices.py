@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns, Tasks
-from scheduler.core.model.podgroup import SchedulingSignature
+from scheduler.core.model.podgroup import SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE, Bools, Ints, ResourceKind
 from scheduler.core.model.result import PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot
 
 __all__ = [
+    "MAX_UNCHARGED",
     "WHOLE_GPU",
     "DeviceChoice",
     "DeviceShares",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 WHOLE_GPU: Final = 1000
+MAX_UNCHARGED: Final = 5  # by how much a share may be larger than what its queue is charged
 
 Slots: TypeAlias = tuple[int, ...]
 PlacedPods: TypeAlias = tuple[int, int, int]  # signature, node, and how many
@@ -111,6 +113,7 @@ class DeviceShares:
             else it.device_share
             for it in snapshot.signatures
         ]
+        self.share_count: Final = _count_shares(snapshot) if devices.ids else 0
         self.devices_of: Final = [it.shared_devices for it in snapshot.signatures]
         self._charges: Final = [it.queue_request[ResourceKind.GPU] for it in snapshot.signatures]
 
@@ -206,10 +209,6 @@ class DeviceShares:
         """Return the most that is free of one shared GPU of a node."""
         return max([WHOLE_GPU - used for used in self.later.get(node, ()) if used > 0], default=0)
 
-    def shared_count(self) -> int:
-        """Return how many GPUs are shared, on all nodes."""
-        return sum([sum([used > 0 for used in slots]) for slots in self.later.values()])
-
     def fits_on_nodes(self, signature: int, free: Ints, idle: Ints) -> tuple[Bools, Bools, Bools]:
         """Return the same as `fits` for all nodes, [node]; *free* and *idle* are by resource."""
         nodes, needed = np.arange(len(free)), self.devices_of[signature]
@@ -289,6 +288,18 @@ class DeviceShares:
 def _used_of(used: Sequence[int], slot: int) -> int:
     """Return what is used of a slot, which may be a new one."""
     return used[slot] if slot < len(used) else 0
+
+
+def _count_shares(snapshot: Snapshot) -> int:
+    """Return how many shares running pods and reserved places have."""
+    places = (
+        place
+        for podgroup in snapshot.podgroups
+        for podset in podsets_of(podgroup.tree)
+        for place in podset.reserved_places
+    )
+    pods = snapshot.devices.slots_of_pod.values()
+    return sum(map(len, pods)) + sum([len(place.slots) for place in places])
 
 
 def gpu_columns(snapshot: Snapshot) -> NDArray[np.int64]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
+
 from scheduler.core.gang.tasks_to_allocate import (
     AssignedTasks,
     PodSetTasks,
@@ -14,7 +16,7 @@ from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, SubGroupTree, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Reservation
-from scheduler.core.nodes.devices import WHOLE_GPU, DeviceShares, Slots
+from scheduler.core.nodes.devices import WHOLE_GPU, Slots
 from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
 from scheduler.core.nodes.statement import Statement
 from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
@@ -61,7 +63,6 @@ class Placer:
         self._policies = policies
         # By signature and key of the subset.
         self._rankings: dict[tuple[int, tuple[int, ...]], NodeRanking] = {}
-        self._devices_before: Final = DeviceShares(statement.snapshot)
         self._scored_resources = {
             it: ScoredResource(statement.snapshot, has_gpu=it) for it in (False, True)
         }
@@ -287,10 +288,11 @@ class Placer:
             return True
         if not place.slots:
             return False
-        used = self._devices_before.now[place.node]
+        devices = snapshot.devices
+        first = int(np.searchsorted(devices.node, place.node))
         return bool(
-            idle[self._devices_before.column[place.node]] < 0
-            or any(used[slot] > WHOLE_GPU for slot in place.slots)
+            idle[self.statement.devices.column[place.node]] < 0
+            or any(devices.used[first + slot] > WHOLE_GPU for slot in place.slots)
         )
 
     def _node_for(self, ranking: NodeRanking, reserved_place: ReservedPlace | None) -> int:

@@ -1,6 +1,6 @@
 """From Kubernetes objects to the model of the reference: rules 4 to 6, 12, 13, 19, 21 and 27."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -60,16 +60,8 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         )
     )
     nodes = [_node(node) for node in by_kind.get("Node", ())]
-    pods = [(raw, _pod(raw)) for raw in by_kind.get("Pod", ())]
-    for raw, pod in pods:
-        if _is_terminating(raw):
-            pod.is_overdue = _overdue_for_s(raw["metadata"], at) > _OVERDUE_S
-            pod.is_releasing = not pod.is_overdue
     memory_of_nodes = {it.name: it.gpu_memory for it in nodes}
-    for raw, pod in pods:
-        is_ours = raw["spec"].get("schedulerName") == "kai-scheduler"
-        notes = raw["metadata"].get("annotations", {}) if is_ours else {}
-        read_requests_of_gpus(pod, notes, memory_of_nodes)
+    pods = _pods(by_kind.get("Pod", ()), memory_of_nodes, at)
     _subtract_pods(nodes, pods)
     cluster = ClusterInfo(
         nodes=nodes,
@@ -97,6 +89,21 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         podgroup.is_non_evictable = podgroup.preemptible and _is_non_evictable(cluster, podgroup)
     _charge_queues(cluster)
     return cluster
+
+
+def _pods(
+    raw_pods: Iterable[Obj], memory_of_nodes: Mapping[str, int], at: str
+) -> list[tuple[Obj, PodInfo]]:
+    """Read pods, with what they request of GPUs."""
+    pods = [(raw, _pod(raw)) for raw in raw_pods]
+    for raw, pod in pods:
+        if _is_terminating(raw):
+            pod.is_overdue = _overdue_for_s(raw["metadata"], at) > _OVERDUE_S
+            pod.is_releasing = not pod.is_overdue
+        is_ours = raw["spec"].get("schedulerName") == "kai-scheduler"
+        notes = raw["metadata"].get("annotations", {}) if is_ours else {}
+        read_requests_of_gpus(pod, notes, memory_of_nodes)
+    return pods
 
 
 def _read_expected_shares(cluster: ClusterInfo, memory_of_nodes: Mapping[str, int]) -> None:

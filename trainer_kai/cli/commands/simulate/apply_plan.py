@@ -62,14 +62,23 @@ def shared_gpu_ids(
         for pod, slots in snapshot.devices.slots_of_pod.items()
     )
     ids = _labelled_ids(cluster, encoded) if running or placements else {}
-    groups = {}
+    groups, taken = {}, {*ids.values()}
     for placement in (*(it for _, it in running), *placements):
         key, node = encoded.pod_keys[placement.pod], snapshot.nodes.names[placement.node]
-        groups[key] = tuple(
-            ids.setdefault((placement.node, slot), str(uuid5(_IDS, f"{node}/{key}/{position}")))
-            for position, slot in enumerate(placement.slots)
-        )
+        for position, slot in enumerate(placement.slots):
+            if (placement.node, slot) not in ids:
+                ids[placement.node, slot] = _new_id(f"{node}/{key}/{position}", taken)
+        groups[key] = tuple([ids[placement.node, slot] for slot in placement.slots])
     return groups
+
+
+def _new_id(name: str, taken: set[str]) -> str:
+    """Return the id of a GPU; a pod that is bound once more may have left its id to others."""
+    found = str(uuid5(_IDS, name))
+    while found in taken:
+        found = str(uuid5(_IDS, found))
+    taken.add(found)
+    return found
 
 
 def _placements(core_plan: Plan) -> Iterator[PodPlacement]:

@@ -169,6 +169,19 @@ def test_a_gpu_without_a_label_gets_an_id() -> None:
     assert document["nodes"][0]["idleGpus"] == 1.2
 
 
+def test_a_pod_that_is_bound_again_gets_an_id_of_its_own() -> None:
+    """Another pod still has the id that depends on it."""
+    pods = [share("p0", "0.5", 0), share("p1", "0.9", 1)]
+    (first,) = groups(simulate([*SITE, *pods], SimulationOptions(cycles=1)))["p0"]
+    other = share("p2", "0.6", 2, on="n")
+    other["metadata"]["labels"] = {"runai-gpu-group": first}
+
+    found = groups(simulate([*SITE, *pods, other], SimulationOptions(cycles=2)))
+
+    assert found["p2"] == [first]
+    assert len({*found["p0"], *found["p1"], *found["p2"]}) == 3
+
+
 def test_a_nominated_pod_has_no_id_yet() -> None:
     """It is drawn where it will be; in the next plan it is bound."""
     going = pod("going", gpus=1, on="n", deletionTimestamp=NOW)
