@@ -76,14 +76,13 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
     )
     for shard in by_kind.get("SchedulingShard", ()):
         strategy = shard["spec"].get("placementStrategy", {})
-        cluster.spreads_gpus = strategy.get("gpu") == "spread"
-        cluster.spreads_cpu = strategy.get("cpu") == "spread"
+        kinds = [strategy.get(kind) == "spread" for kind in ("gpu", "cpu")]
+        cluster.spreads_gpus, cluster.spreads_cpu = kinds
     _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
     # What exists later may be put on nodes too, and others must see it there.
-    cluster.pods += [
-        pod for podgroup in cluster.podgroups for pod in podgroup.pods if pod.is_expected
-    ]
+    expected = [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
+    cluster.pods += expected
     _link_queues(cluster)
     for podgroup in cluster.podgroups:
         podgroup.is_non_evictable = podgroup.preemptible and _is_non_evictable(cluster, podgroup)
