@@ -1,7 +1,7 @@
 """The reference shares GPUs and offers MIG profiles as was computed by hand: rules 27a to 27i."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -531,3 +531,31 @@ def test_they_relocate_shares_alike(block: range) -> None:
             pytest.fail(difference_report(seed, objects, relocate, _RELOCATES), pytrace=False)
     assert looked_at >= 0.9 * len(block)
     assert block.start or moving >= 0.03 * len(block)
+
+
+_MODES: Final[tuple[tuple[dict[str, bool], Callable[..., Any], tuple[str, ...]], ...]] = (
+    ({"few_pods": True}, place, ()),
+    ({}, play, _THEN),
+    ({"is_even": True}, relocate, _RELOCATES),
+)
+
+
+def report_of(seed: int) -> str:
+    """Return how the two differ on a cluster, if they do; each mode has every third one."""
+    settings, ask, then = _MODES[seed % len(_MODES)]
+    objects = shared_gpu_cluster(Random(seed), **settings)
+    try:
+        if not difference(objects, ask, then) or depends_on_order(objects, then):
+            return ""
+    except TooManyCandidates:
+        return ""
+    return difference_report(seed, objects, ask, then)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(100_000, 120_000, 1_000))
+def test_they_agree_on_many_clusters(first: int) -> None:
+    """Of a thousand clusters one may differ: see the known limits of shares of GPUs."""
+    reports = [*filter(None, map(report_of, range(first, first + 1_000)))]
+    if len(reports) > 1:
+        pytest.fail("\n\n".join(reports), pytrace=False)
