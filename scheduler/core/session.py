@@ -40,6 +40,7 @@ from scheduler.core.model.rejections import (
     QueueBoundExceeded,
     Rejection,
     UnschedulableReason,
+    prefilter_rejection,
 )
 from scheduler.core.model.resources import NONE, Amounts
 from scheduler.core.model.result import Eviction, PodGroupAllocation, Relocation
@@ -62,7 +63,6 @@ __all__ = [
     "elastic_failure",
     "missing_pods",
     "podgroup_key",
-    "prefilter_rejection",
 ]
 
 _NONE_ASSIGNED: Final = AssignedTasks()
@@ -226,9 +226,11 @@ class Session:
         self.queue_order: Final = QueueOrder(
             snapshot.queues, self.usage, self.fair_shares, snapshot.total
         )
-        self.releasing: Final = ReleasingPods(snapshot, self.usage)
         # Nodes.
         self.statement: Final = Statement(snapshot, spreads_shares=policies.spreads_shares)
+        self.releasing: Final = ReleasingPods(
+            snapshot, self.usage, self.statement.devices.charge_on
+        )
         self.placer: Final = Placer(self.statement, policies)
         self.capacities: Final = PodCapacities(self.placer)
         self.nominated_podgroups: Final = NominatedPodGroups(snapshot, self.usage)
@@ -259,13 +261,18 @@ class Session:
             self.snapshot.queues, self.queue_order.key, attempts.requested, keys, nomination_rank
         )
 
-    def place(self, row: int, *, is_final: bool, is_pipelined: bool = False) -> bool:
+    def place(
+        self, row: int, *, is_final: bool, is_pipelined: bool = False, is_relocating: bool = False
+    ) -> bool:
         """Place the next attempt of a PodGroup, if it fits and its queue may use so much.
 
         If not, the reason is recorded if it *is_final*. With *is_pipelined* the pods wait for
-        evicted pods, even if there are idle resources.
+        evicted pods, even if there are idle resources. With *is_relocating* other pods have been
+        placed beside it on trial, and no other nodes are tried.
         """
-        placed = self._place(row, is_final=is_final, is_pipelined=is_pipelined)
+        placed = self._place(
+            row, is_final=is_final, is_pipelined=is_pipelined, is_relocating=is_relocating
+        )
         if isinstance(placed, PodGroupAllocation):
             self._record(row, placed)
             return True
@@ -354,7 +361,7 @@ class Session:
         return None
 
     def _place(
-        self, row: int, *, is_final: bool, is_pipelined: bool
+        self, row: int, *, is_final: bool, is_pipelined: bool, is_relocating: bool
     ) -> PodGroupAllocation | Rejection | None:
         """Place the next tasks of a PodGroup, or return the rejection, if that is known."""
         attempt = self.attempts[row]
@@ -372,34 +379,15 @@ class Session:
         if not has_reserved_places and self._is_known_failure(failed_key, is_final=is_final):
             return _node_rejection(row, self._failed_signatures[failed_key], releasing_refusal)
         is_pipelined = is_pipelined or self.releasing.must_pipeline(row, amounts, self.refusal)
-        checkpoint = self.statement.checkpoint
-        placed = self._place_tasks(row, is_pipelined=is_pipelined)
-        if isinstance(placed, QuotaRefusal):
-            self.nominated_capacity.restore()
-            return _quota_rejection(row, placed)
+        placed = self._place_tasks(row, is_pipelined=is_pipelined, is_relocating=is_relocating)
         if isinstance(placed, PlacementFailure):
             details = self._fit_errors(placed, signatures, is_final=is_final)
             if not has_reserved_places:
                 self._failed_signatures[failed_key] = details
             self.nominated_capacity.restore()
             return _node_rejection(row, details, releasing_refusal)
-        releasing_refusal = self._wait_for_releasing(row, placed, is_pipelined=is_pipelined)
-        if releasing_refusal is not None:
-            self.statement.roll_back(checkpoint)
         self.nominated_capacity.restore()
-        return placed if releasing_refusal is None else _quota_rejection(row, releasing_refusal)
-
-    def _wait_for_releasing(
-        self, row: int, placed: PodGroupAllocation, *, is_pipelined: bool
-    ) -> QuotaRefusal | None:
-        """Let an allocation wait for what its queues are releasing; return why it may not."""
-        amounts = self._charged_amounts(row, placed)
-        refusal = self.releasing.refusal(row, amounts, self.refusal)
-        if refusal is None:
-            self.releasing.cover(row, placed, with_reserved_places=is_pipelined)
-            return None
-        may_wait = self.releasing.try_cover(row, placed, amounts, self.refusal)
-        return None if may_wait else refusal
+        return _quota_rejection(row, placed) if isinstance(placed, QuotaRefusal) else placed
 
     def _with_node_reason_first(self, rejection: Rejection) -> Rejection:
         """Put the nodes before the bound of a queue if a pod fits on no empty node.
@@ -431,55 +419,84 @@ class Session:
         return None
 
     def _place_tasks(
-        self, row: int, *, is_pipelined: bool
+        self, row: int, *, is_pipelined: bool, is_relocating: bool
     ) -> PodGroupAllocation | PlacementFailure | QuotaRefusal:
         """Place tasks; if need be on what is reserved for lower priorities of the queue."""
-        placed = self._place_within_bounds(row, is_pipelined=is_pipelined)
+        place = partial(
+            self._place_within_bounds, row, is_pipelined=is_pipelined, is_relocating=is_relocating
+        )
+        placed = place()
         if isinstance(placed, PlacementFailure) and self.nominated_capacity.may_use_lower_priority(
             row
         ):
             self.statement.roll_back(placed.checkpoint)
             self.nominated_capacity.release_lower_priority(row)
-            placed = self._place_within_bounds(row, is_pipelined=is_pipelined)
+            placed = place()
         return placed
 
     def _place_within_bounds(
-        self, row: int, *, is_pipelined: bool
+        self, row: int, *, is_pipelined: bool, is_relocating: bool
     ) -> PodGroupAllocation | PlacementFailure | QuotaRefusal:
-        """Place tasks where their queue may use so much of the GPUs.
+        """Place tasks where their queue may have so much, beside what it is releasing.
 
         That depends on the nodes if they request memory of GPUs: then those with larger GPUs are
         tried until they are charged little enough.
         """
-        attempt, assigned = self.attempts[row], self.attempts.assigned(row)
-        if not attempt.depends_on_nodes:
-            return self.placer.place(row, attempt.tasks, assigned, is_pipelined=is_pipelined)
-        first_refusal: QuotaRefusal | None = None
-        subsets = MemorySubsets(self.snapshot)
+        attempt, checkpoint = self.attempts[row], self.statement.checkpoint
+        subsets, waits = MemorySubsets(self.snapshot), is_pipelined
+        refusals: list[QuotaRefusal] = []
         while True:
-            checkpoint = self.statement.checkpoint
+            allocated_now = self.placer.allocated_now.get(row)
             placed = self.placer.place(
-                row, attempt.tasks, assigned, is_pipelined=is_pipelined, subset_of=subsets.subset_of
+                row,
+                attempt.tasks,
+                self.attempts.assigned(row),
+                is_pipelined=waits,
+                subset_of=subsets.subset_of,
             )
             if isinstance(placed, PlacementFailure):
-                if first_refusal is None:
+                if not refusals:
                     return placed
                 self.statement.roll_back(checkpoint)
-                return first_refusal
-            amounts = self._charged_amounts(row, placed)
-            refusal = self.refusal(self.usage, row, amounts)
-            must_wait = not is_pipelined and self.releasing.must_pipeline(
-                row, amounts, self.refusal
-            )
-            if refusal is None and not must_wait:
+                return refusals[0]
+            must_wait, refusal = self._check_charge(row, placed, is_pipelined=waits)
+            if not must_wait and refusal is None:
                 return placed
             self.statement.roll_back(checkpoint)
+            self.placer.restore_allocated_now(row, allocated_now)
+            waits = must_wait or is_pipelined
             if refusal is None:
-                is_pipelined = True
                 continue
-            first_refusal = first_refusal or refusal
+            refusals.append(refusal)
+            if is_relocating or not attempt.depends_on_nodes:
+                return refusals[0]
             pods = memory_pods(self.snapshot, attempt.tasks, placed)
             subsets.exclude_smallest(node for _, node, _ in pods)
+
+    def _check_charge(
+        self, row: int, placed: PodGroupAllocation, *, is_pipelined: bool
+    ) -> tuple[bool, QuotaRefusal | None]:
+        """Say whether an allocation must wait for what its queues are releasing, or why it fails.
+
+        If it may stay as it is, what it waits for is noted.
+        """
+        amounts, refusal = self._charged_amounts(row, placed), None
+        if self.attempts[row].depends_on_nodes:
+
+            def check_quota() -> QuotaRefusal | None:
+                return self.refusal(self.usage, row, amounts)
+
+            refusal = check_quota() or self.nominated_capacity.refusal(row, check_quota)
+            if refusal is not None:
+                return False, refusal
+            if not is_pipelined and self.releasing.must_pipeline(row, amounts, self.refusal):
+                return True, None
+        refusal = self.releasing.refusal(row, amounts, self.refusal)
+        if refusal is None:
+            self.releasing.cover(row, placed, with_reserved_places=is_pipelined)
+            return False, None
+        may_wait = self.releasing.try_cover(row, placed, amounts, self.refusal)
+        return False, None if may_wait else refusal
 
     def _charged_amounts(self, row: int, placed: PodGroupAllocation) -> Amounts:
         """Return what an allocation is charged; of pods that request memory, on their GPUs."""
@@ -552,17 +569,6 @@ def missing_pods(row: int, podgroup: PodGroupInfo) -> Rejection:
         is_resolvable=False,
         # A new pod of it is retried on `ANY`; a pod that ends may be of an older attempt.
         retry_on=ClusterEvent.RESOURCES_FREED,
-    )
-
-
-def prefilter_rejection(row: int, failure: PreFilterFailure) -> Rejection:
-    """Return the rejection of a PodGroup that is not attempted."""
-    return Rejection(
-        row,
-        failure.reason,
-        failure,
-        is_resolvable=False,
-        retry_on=failure.retry_on,
     )
 
 

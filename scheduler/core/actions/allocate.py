@@ -17,8 +17,8 @@ from scheduler.core.gang.tasks_to_allocate import (
     tasks_to_allocate,
 )
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
-from scheduler.core.model.rejections import UnschedulableReason
-from scheduler.core.session import Session, elastic_failure, missing_pods, prefilter_rejection
+from scheduler.core.model.rejections import UnschedulableReason, prefilter_rejection
+from scheduler.core.session import Session, elastic_failure, missing_pods
 
 __all__ = ["allocate"]
 

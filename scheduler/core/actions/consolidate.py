@@ -296,7 +296,7 @@ class _Consolidation:
         relocated = relocatable.of_units(victims.pool, eviction_units)
         tasks = tuple(podset_tasks for _, podset_tasks in relocated)
         if not self._fits_with(request, tasks) or not session.place(
-            row, is_final=False, is_pipelined=True
+            row, is_final=False, is_pipelined=True, is_relocating=True
         ):
             session.statement.roll_back(checkpoint)
             return False

@@ -38,6 +38,7 @@ __all__ = [
     "ShareShortage",
     "StageProgress",
     "UnschedulableReason",
+    "prefilter_rejection",
 ]
 
 
@@ -305,3 +306,14 @@ class Rejection:
     # That of the queue, where a pod fits no node and a limit or quota is exceeded as well: another
     # node alone would not help.
     queue_rejection: "Rejection | None" = None
+
+
+def prefilter_rejection(row: int, failure: PreFilterFailure) -> Rejection:
+    """Return the rejection of a PodGroup that is not attempted."""
+    return Rejection(
+        row,
+        failure.reason,
+        failure,
+        is_resolvable=False,
+        retry_on=failure.retry_on,
+    )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns, Tasks
 from scheduler.core.model.podgroup import SchedulingSignature, podsets_of
-from scheduler.core.model.resources import NONE, Bools, Ints, ResourceKind
+from scheduler.core.model.resources import NONE, Amounts, Bools, Ints, ResourceKind
 from scheduler.core.model.result import PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot
 
@@ -115,7 +115,7 @@ class DeviceShares:
         ]
         self.share_count: Final = _count_shares(snapshot) if devices.ids else 0
         self.devices_of: Final = [it.shared_devices for it in snapshot.signatures]
-        self._charges: Final = [it.queue_request[ResourceKind.GPU] for it in snapshot.signatures]
+        self._signatures: Final = snapshot.signatures
 
     def share(self, signature: int, node: int) -> int:
         """Return the thousandths of each GPU that a pod requests on a node."""
@@ -244,11 +244,20 @@ class DeviceShares:
                         table.write(is_now, node, slot, amount)
         return self._table.columns()
 
+    def charge_on(self, signature: int, node: int) -> Amounts:
+        """Return what a queue is charged for a pod on a node."""
+        it = self._signatures[signature]
+        if it.least_queue_request is None:
+            return it.queue_request
+        cpu, memory, _ = it.queue_request
+        return cpu, memory, it.shared_devices * self.share(signature, node)
+
     def charge_difference(self, pods: Iterable[PlacedPods]) -> int:
         """Return how much more queues are charged for pods on their nodes than on any node."""
+        gpu = ResourceKind.GPU
         return sum(
             [
-                count * (self.devices_of[row] * self.share(row, node) - self._charges[row])
+                count * (self.charge_on(row, node)[gpu] - self._signatures[row].queue_request[gpu])
                 for row, node, count in pods
             ]
         )

@@ -204,7 +204,11 @@ class NominatedCapacity:
         nodes = np.array([one.nominated_node for one in pods], dtype=np.int64)
         amounts = np.array([one.request for one in pods], dtype=np.int64)
         cpu, memory, gpu = (
-            sum(amount) for amount in zip(*[it.queue_request for it in pods], strict=True)
+            sum(amount)
+            for amount in zip(
+                *[self._statement.devices.charge_on(it, every[it].nominated_node) for it in rows],
+                strict=True,
+            )
         )
         return _Nomination(row, attempt_index, nodes, amounts, (cpu, memory, gpu), shares)
 

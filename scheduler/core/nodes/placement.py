@@ -67,7 +67,7 @@ class Placer:
             it: ScoredResource(statement.snapshot, has_gpu=it) for it in (False, True)
         }
         # By PodGroup that waits for what is being released: what need not wait.
-        self._allocated_now: dict[int, AssignedTasks] = {}
+        self.allocated_now: Final[dict[int, AssignedTasks]] = {}
         self._signature_of: Final[list[int]] = statement.snapshot.pods.signature.tolist()
 
     def ranking(self, signature: int, subset: NodeSubset = ALL_NODES) -> NodeRanking:
@@ -145,6 +145,13 @@ class Placer:
             if isinstance(placements, PlacementFailure)
             else [(it.node, it.signature, it.pod_count) for it in placements]
         )
+
+    def restore_allocated_now(self, podgroup: int, before: AssignedTasks | None) -> None:
+        """Restore what of a PodGroup need not wait, after the statement was rolled back."""
+        if before is not None:
+            self.allocated_now[podgroup] = before
+        else:
+            self.allocated_now.pop(podgroup, None)
 
     def fits_beside(
         self, reserved: list[tuple[int, int, int]], tasks: Tasks, assigned: AssignedTasks
@@ -247,7 +254,7 @@ class Placer:
     ) -> list[_PlacedPods]:
         """Let all pods wait if one does, unless the PodGroup is satisfied without it."""
         tree = self.statement.snapshot.podgroups[podgroup].tree
-        if podgroup not in self._allocated_now:
+        if podgroup not in self.allocated_now:
             has_running = self.statement.snapshot.podgroups[
                 podgroup
             ].has_running  # else it has no reserved places
@@ -255,17 +262,17 @@ class Placer:
             if not pipelined and all(placed_pods.on_idle for placed_pods in placements):
                 return placements
             later = {name: assigned.expected.get(name, 0) - n for name, n in pipelined.items()}
-            self._allocated_now[podgroup] = AssignedTasks(
+            self.allocated_now[podgroup] = AssignedTasks(
                 dict(assigned.pods), {**assigned.expected, **later}
             )
-        before = self._allocated_now[podgroup]
+        before = self.allocated_now[podgroup]
         if not any(placed_pods.on_idle for placed_pods in placements):
             return placements
         now = _with_allocated_now(before, tasks, placements)
         if not is_satisfied(tree, now):
             now = before
             placements = [self._pipelined(placed_pods) for placed_pods in placements]
-        self._allocated_now[podgroup] = AssignedTasks(dict(now.pods), dict(now.expected))
+        self.allocated_now[podgroup] = AssignedTasks(dict(now.pods), dict(now.expected))
         return placements
 
     def _pipelined_places(self, tree: SubGroupTree) -> dict[str, int]:

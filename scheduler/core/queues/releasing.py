@@ -33,8 +33,12 @@ class _PipelinedPlace(NamedTuple):
 class ReleasingPods:
     """What is being released, by queue on all levels and by node."""
 
-    def __init__(self, snapshot: Snapshot, usage: Usage) -> None:
+    def __init__(
+        self, snapshot: Snapshot, usage: Usage, charge_on: Callable[[int, int], Amounts]
+    ) -> None:
+        """*charge_on* returns what a queue is charged for a pod of a signature on a node."""
         self._snapshot: Final = snapshot
+        self._charge_on: Final = charge_on
         self._usage: Final = usage
         self._is_bounded: Final = bool((snapshot.queues.limit != UNBOUND).any())
         self._uncovered: Final = usage.emptied()  # releasing, and no pod of the queue waits for it
@@ -132,21 +136,17 @@ class ReleasingPods:
         snapshot = self._snapshot
         places = []
         for pod, node, _ in placed.nominations:
-            signature = snapshot.signatures[snapshot.pods.signature[pod]]
-            places.append(
-                _PipelinedPlace(node, signature.queue_request, signature.nominated_node == node)
-            )
+            signature = int(snapshot.pods.signature[pod])
+            is_nominated = snapshot.signatures[signature].nominated_node == node
+            places.append(_PipelinedPlace(node, self._charge_on(signature, node), is_nominated))
         if with_reserved_places and placed.reservations:
             expected_signatures = {
                 podset.name: podset.expected_signature
                 for podset in podsets_of(snapshot.podgroups[row].tree)
             }
             for podset, node, number, _ in placed.reservations:
-                places += [
-                    _PipelinedPlace(
-                        node, snapshot.signatures[expected_signatures[podset]].queue_request
-                    )
-                ] * number
+                charge = self._charge_on(expected_signatures[podset], node)
+                places += [_PipelinedPlace(node, charge)] * number
         return places
 
     def _cover(
