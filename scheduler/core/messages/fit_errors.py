@@ -15,14 +15,21 @@ from scheduler.core.messages.amounts import (
 )
 from scheduler.core.messages.gpu_shares import (
     form_reason,
-    free_share,
+    form_remedies,
+    free_shares,
     free_shares_in_total,
     kai_insufficient_shares,
+    needed_shares,
     requested_share,
     too_small_gpus,
 )
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
+from scheduler.core.model.rejections import (
+    FitErrorReason,
+    FitErrors,
+    ShareShortage,
+    UnschedulableReason,
+)
 from scheduler.core.model.resources import ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
 
@@ -77,7 +84,6 @@ _REMEDIES: Final = {
     FitErrorReason.NO_NETWORK: "a node gets its network",
     FitErrorReason.TAINT: "the pod tolerates the taints of a node",
     FitErrorReason.SELECTOR: "the pod selects other nodes",
-    FitErrorReason.GPU_MODE: "the pod requests GPUs in the form that a node offers",
     FitErrorReason.GPU_MEMORY: "a node states the memory of its GPUs (label nvidia.com/gpu.memory)",
     FitErrorReason.TOO_SMALL: "the pod requests less",
     FitErrorReason.CLAIM: "the PersistentVolumeClaim is no longer in use",
@@ -131,12 +137,16 @@ def _kai_fit_errors(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
             yield f"{count} node(s) {_KAI_FIT_ERRORS[fit_error_reason]}"
     names = snapshot.resources.names
     insufficient = [(count, names[r]) for r, count in details.insufficient.items()]
-    shortage = details.share_shortage
-    if shortage is not None and shortage.insufficient:
+    if details.share_shortage is not None:
         shares = kai_insufficient_shares(_signature(snapshot, details))
-        insufficient.append((shortage.insufficient, shares))
+        insufficient.append((_nodes_without_shares(details.share_shortage), shares))
     for count, name in insufficient:
-        yield f"{count} node(s) didn't have enough resources: {name}"
+        if count:
+            yield f"{count} node(s) didn't have enough resources: {name}"
+
+
+def _nodes_without_shares(shortage: ShareShortage) -> int:
+    return shortage.insufficient + (0 if shortage.places is None else shortage.places.nodes)
 
 
 def _signature(snapshot: Snapshot, details: FitErrors) -> SchedulingSignature:
@@ -172,9 +182,7 @@ def _unmet(snapshot: Snapshot, details: FitErrors, *, is_one: bool) -> str:
         resource_amount(snapshot.resources, r, signature.request[r])
         for r in _by_count(details.insufficient)
     ]
-    shortage = details.share_shortage
-    if shortage is not None and shortage.insufficient:
-        needs.append(requested_share(signature))
+    needs += needed_shares(signature, details.share_shortage, 1)
     return f"{'have' if is_one else 'has'} {', '.join(needs)} free"
 
 
@@ -186,7 +194,8 @@ def _node_reasons(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
             continue
         if fit_error_reason == FitErrorReason.GPU_MODE:
             signature = _signature(snapshot, details)
-            yield f"{nodes} {form_reason(snapshot, signature, is_one=count == 1)}"
+            reason = form_reason(signature, details.mig_refusals, is_one=count == 1)
+            yield f"{nodes} {reason}"
             continue
         own = details.own_counts.get(fit_error_reason, 0)
         because = f"{own} because of pods of the same PodGroup" if own else ""
@@ -229,15 +238,13 @@ def _by_count(counts: Mapping[N, int]) -> list[N]:
 
 
 def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
-    shortage = details.share_shortage
     free = ", ".join(
         resource_amount(snapshot.resources, r, details.largest_free[r])
         for r in _by_count(details.insufficient)
     )
     parts = [free if count == 1 else f"at most {free} on one node"] if free else []
-    if shortage is not None and shortage.insufficient:
-        signature = _signature(snapshot, details)
-        parts.append(free_share(snapshot, signature, shortage, count))
+    signature = _signature(snapshot, details)
+    parts += free_shares(snapshot, signature, details.share_shortage, count)
     return f"{'has' if count == 1 else 'have'} too little free ({', '.join(parts)})"
 
 
@@ -249,7 +256,7 @@ def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
         change = _node_remedy(snapshot, details, needs)
         return f"If no other pods ran, {_too_few(details)}. {change}"
     change = f"It can start when {_needed_resources(details, needs)}"
-    if details.reason == UnschedulableReason.FRAGMENTED:
+    if details.reason == UnschedulableReason.FRAGMENTED and not _lacks_places_alone(details):
         return f"Enough is free in total, but too little on each node. {change}"
     free = ", ".join(_free_in_total(snapshot, details))
     if free:
@@ -258,19 +265,22 @@ def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
     return change
 
 
+def _lacks_places_alone(details: FitErrors) -> bool:
+    """Say whether only places for reservation pods are missing, which the reason leaves out."""
+    shortage = details.share_shortage
+    if shortage is None or shortage.places is None:
+        return False
+    return not details.insufficient and not shortage.insufficient
+
+
 def _needs(snapshot: Snapshot, details: FitErrors) -> str:
     """Return what the pods that are left request of what is insufficient."""
-    signature, shortage, pods = (
-        _signature(snapshot, details),
-        details.share_shortage,
-        details.unplaced,
-    )
+    signature, pods = _signature(snapshot, details), details.unplaced
     needs = [
         resource_amount(snapshot.resources, r, signature.request[r] * pods)
         for r in sorted(details.insufficient)
     ]
-    if shortage is not None and shortage.insufficient:
-        needs.append(requested_share(signature) + ("" if pods == 1 else " for each"))
+    needs += needed_shares(signature, details.share_shortage, pods)
     return ", ".join(needs)
 
 
@@ -311,13 +321,16 @@ def _node_remedy(snapshot: Snapshot, details: FitErrors, needs: str = "") -> str
     One more node may not be enough for many pods, or while other pods use it.
     """
     counts, own, signature = details.counts, details.own_counts, _signature(snapshot, details)
-    foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
+    foreign = [it for it, n in sorted(counts.items()) if n > own.get(it, 0)]
+    if FitErrorReason.ROOM in foreign:
+        foreign.remove(FitErrorReason.ROOM)
     is_only_short_of_places = {*details.too_small} == {snapshot.resources.pods} and not (
         signature.unknown_resources or too_small_gpus(snapshot, signature)
     )
     if is_only_short_of_places:  # each pod needs one
         foreign.remove(FitErrorReason.TOO_SMALL)
-    changes = [_REMEDIES[it] for it in sorted(foreign, reverse=True)[:_MAX_REMEDIES]]
+    changes = [it for reason in reversed(foreign) for it in _remedies(details, reason)]
+    changes = changes[:_MAX_REMEDIES]
     if FitErrorReason.CLAIM not in foreign and not (
         signature.rwop_claims and FitErrorReason.CLAIM in counts
     ):
@@ -330,3 +343,10 @@ def _node_remedy(snapshot: Snapshot, details: FitErrors, needs: str = "") -> str
         needs = ""  # it may request less
     enough = f"enough is then free for {details.unplaced} such pods{needs and f' ({needs})'}"
     return f"It can start when {joined_by_or(changes)}, if {enough}"
+
+
+def _remedies(details: FitErrors, fit_error_reason: FitErrorReason) -> Iterator[str]:
+    if fit_error_reason == FitErrorReason.GPU_MODE:
+        yield from form_remedies(details.mig_refusals)
+    else:
+        yield _REMEDIES[fit_error_reason]

@@ -101,7 +101,7 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
         # annotation, and what is wrong
         PreFilterCause.INVALID_GPU_SHARE: (
             "The annotation {0} of {pod} is invalid: {1}. It can start when the annotation is "
-            "corrected"
+            "corrected or removed"
         ),
         # annotation
         PreFilterCause.LEGACY_MIG: (

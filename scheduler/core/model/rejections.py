@@ -10,6 +10,7 @@ are data; `scheduler.core.messages` has the sentences.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.cluster_events import ClusterEvent
@@ -26,6 +27,7 @@ __all__ = [
     "FitErrorReason",
     "FitErrors",
     "IncompletePodSet",
+    "MigRefusal",
     "MissingPods",
     "PreFilterCause",
     "PreFilterFailure",
@@ -35,6 +37,7 @@ __all__ = [
     "ReclaimShortfall",
     "Rejection",
     "RejectionDetails",
+    "ReservationPodPlaces",
     "ShareShortage",
     "StageProgress",
     "UnschedulableReason",
@@ -155,14 +158,31 @@ class FitErrorReason(IntEnum):
     ROOM = 14
 
 
+class MigRefusal(IntEnum):
+    """Why a node takes no MIG profiles; of several causes the first is counted."""
+
+    NO_MIG_NODE = 0
+    SINGLE_STRATEGY = 1  # its label nvidia.com/mig.strategy
+    LEGACY_PODS = 2  # pods on it request MIG profiles by annotation
+
+
+class ReservationPodPlaces(NamedTuple):
+    """Nodes that have the GPUs of a pod, but too few places for the reservation pods of these."""
+
+    nodes: int
+    needed: int  # places, on the node that lacks the fewest
+    free: int  # of these
+
+
 class ShareShortage(NamedTuple):
     """Shares of GPUs that are free on nodes of which only free resources are too small."""
 
-    insufficient: int  # nodes that have no GPUs with so much free
+    insufficient: int  # nodes that have too few GPUs with so much free
     requested: int  # thousandths of each GPU that the pod requests; the least of any such node
-    largest_free: int  # thousandths: the most that a pod could get of one GPU
+    largest_free: int  # thousandths of each GPU that a pod could get, where most of it fits
     largest_node: int  # where that is, or NONE
     total_free: int  # thousandths
+    places: ReservationPodPlaces | None = None  # where only these are missing of what shares need
 
 
 class FitErrors(NamedTuple):
@@ -189,6 +209,8 @@ class FitErrors(NamedTuple):
     fitting: int  # of these, how many fit on those nodes beside pods of the attempt alone
     is_resolvable: bool  # by evicting other pods
     share_shortage: ShareShortage | None = None  # of a pod that requests shares of GPUs
+    # Of a pod that requests MIG profiles: the nodes that GPU_MODE counts.
+    mig_refusals: Mapping[MigRefusal, int] = MappingProxyType({})
 
 
 class QueueBoundExceeded(NamedTuple):

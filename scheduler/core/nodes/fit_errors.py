@@ -11,13 +11,15 @@ from scheduler.core.model.podgroup import ReservedPlace, SchedulingSignature
 from scheduler.core.model.rejections import (
     FitErrorReason,
     FitErrors,
+    MigRefusal,
+    ReservationPodPlaces,
     ShareShortage,
     UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE, Bools, Ints, total
-from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.capacity import count_fitting_pods
-from scheduler.core.nodes.devices import WHOLE_GPU, share_on_nodes
+from scheduler.core.nodes.devices import WHOLE_GPU, DeviceShares, share_on_nodes
 from scheduler.core.nodes.placement import PlacementFailure
 from scheduler.core.nodes.predicates import DYNAMIC_PREDICATES, STATIC_PREDICATES, has_value
 from scheduler.core.nodes.ranking import NodeRanking
@@ -35,6 +37,17 @@ class _WithoutAttempt(NamedTuple):
     free_shares: int
     fitting: int  # pods beside those of the attempt, if no others were there
     own_counts: dict[FitErrorReason, int]
+
+
+class _FreeGpus(NamedTuple):
+    """What a node has free of GPUs for a pod that requests shares, in thousandths."""
+
+    node: int
+    share: int  # of each GPU that the pod requests there
+    free: int  # of each of so many GPUs as the pod requests: the ones with the most
+    total: int
+    new_gpus: int  # GPUs of the pod that no pod shares yet: each needs a reservation pod
+    places: int  # for these
 
 
 def collect_fit_errors(
@@ -66,6 +79,7 @@ def collect_fit_errors(
         fitting=without.fitting,
         is_resolvable=FitErrorReason.ROOM in by_reason,
         share_shortage=shortage,
+        mig_refusals=_mig_refusals(statement.snapshot, ranking.signature, by_reason),
     )
 
 
@@ -173,6 +187,21 @@ def _too_small(
     return {r: has[has < n].tolist() for r, has, n in requested if (has < n).any()}
 
 
+def _mig_refusals(
+    snapshot: Snapshot, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
+) -> dict[MigRefusal, int]:
+    """Count the nodes that take no MIG profiles, by cause."""
+    if not signature.requests_mig or FitErrorReason.GPU_MODE not in by_reason:
+        return {}
+    mode = snapshot.nodes.gpu_mode[by_reason[FitErrorReason.GPU_MODE]]
+    counts = {
+        MigRefusal.NO_MIG_NODE: int((mode == GpuMode.WHOLE).sum()),
+        MigRefusal.SINGLE_STRATEGY: int((mode == GpuMode.MIG_SINGLE).sum()),
+    }
+    counts[MigRefusal.LEGACY_PODS] = len(mode) - sum(counts.values())
+    return {cause: n for cause, n in counts.items() if n}
+
+
 def _deallocate(statement: Statement, reserved_places: Iterable[ReservedPlace]) -> None:
     for reserved_place in reserved_places:
         statement.deallocate(reserved_place.node, reserved_place.signature, reserved_place.slots)
@@ -253,16 +282,48 @@ def _share_shortage(
     """Return what is free of GPUs on nodes of which only free resources are too small."""
     if not ranking.signature.shared_devices:
         return None
-    devices, free, row = statement.devices, statement.free, ranking.row
-    insufficient = largest = total_free = 0
-    largest_node, requested = NONE, 2 * WHOLE_GPU
-    for node in np.flatnonzero(nodes).tolist():
-        here = free[node].tolist()
-        whole = max(here[devices.column[node]] // WHOLE_GPU, 0)
-        insufficient += not devices.fits(row, node, here, here)[0]
-        requested = min(requested, devices.share(row, node))
-        total_free += whole * WHOLE_GPU + devices.rooms(node)
-        most = WHOLE_GPU if whole else max(devices.largest_room(node), 0)
-        if most > largest:
-            largest, largest_node = most, node
-    return ShareShortage(insufficient, requested, largest, largest_node, total_free)
+    found = [_free_gpus(statement, ranking, node) for node in np.flatnonzero(nodes).tolist()]
+    nearest = max(found, key=lambda it: (it.free > 0, it.free - it.share), default=None)
+    largest = 0 if nearest is None else nearest.free
+    return ShareShortage(
+        insufficient=sum([it.free < it.share for it in found]),
+        requested=min([it.share for it in found], default=2 * WHOLE_GPU),
+        largest_free=largest,
+        largest_node=nearest.node if nearest is not None and largest else NONE,
+        total_free=sum([it.total for it in found]),
+        places=_missing_places(found),
+    )
+
+
+def _free_gpus(statement: Statement, ranking: NodeRanking, node: int) -> _FreeGpus:
+    devices, needed = statement.devices, ranking.signature.shared_devices
+    share, free = devices.share(ranking.row, node), statement.free[node].tolist()
+    whole = max(free[devices.column[node]] // WHOLE_GPU, 0)
+    shared = sum([0 < used <= WHOLE_GPU - share for used in devices.used_later(node)])
+    return _FreeGpus(
+        node,
+        share,
+        free=_room_of_each(devices, node, whole, needed),
+        total=whole * WHOLE_GPU + devices.rooms(node),
+        new_gpus=max(needed - shared, 0),
+        places=max(free[statement.snapshot.resources.pods] - 1, 0),  # one is for the pod itself
+    )
+
+
+def _room_of_each(devices: DeviceShares, node: int, whole: int, needed: int) -> int:
+    """Return what at least is free of each of so many GPUs of a node, those with the most."""
+    if needed <= whole:
+        return WHOLE_GPU
+    if needed == 1:
+        return max(devices.largest_room(node), 0)
+    used = sorted([it for it in devices.used_later(node) if it > 0])[: needed - whole]
+    return max(WHOLE_GPU - used[-1], 0) if len(used) == needed - whole else 0
+
+
+def _missing_places(found: list[_FreeGpus]) -> ReservationPodPlaces | None:
+    """Return the places that are missing on nodes with GPUs that have enough free."""
+    short = [it for it in found if it.free >= it.share and it.places < it.new_gpus]
+    if not short:
+        return None
+    nearest = min(short, key=lambda it: it.new_gpus - it.places)
+    return ReservationPodPlaces(len(short), nearest.new_gpus, nearest.places)

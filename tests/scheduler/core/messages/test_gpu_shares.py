@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
 import pytest
 
 from scheduler.core.messages.fit_errors import fit_errors_message, kai_fit_errors_message
@@ -11,9 +10,12 @@ from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import (
     FitErrorReason,
     FitErrors,
+    MigRefusal,
+    ReservationPodPlaces,
     ShareShortage,
     UnschedulableReason,
 )
+from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, share_signature, signature
@@ -56,9 +58,17 @@ def errors(counts: dict[FitErrorReason, int], **more: Any) -> FitErrors:
     return FitErrors(**{**table, **more})
 
 
-def short(nodes: int, *numbers: int, **more: Any) -> FitErrors:
+def short(nodes: int, *numbers: *tuple[int, int, int, int, int], **more: Any) -> FitErrors:
     """Return that nodes have too little free, with the numbers of the shortage of shares."""
     return errors({ROOM: nodes}, share_shortage=ShareShortage(*numbers), **more)
+
+
+def placeless(
+    nodes: int, insufficient: int, places: ReservationPodPlaces, **more: Any
+) -> FitErrors:
+    """Return that places for reservation pods are missing, where whole GPUs are free."""
+    shortage = ShareShortage(insufficient, 200, 1000, 0, 1000, places)
+    return errors({ROOM: nodes}, share_shortage=shortage, **more)
 
 
 def memory(mib: int, devices: int = 1) -> SchedulingSignature:
@@ -67,9 +77,8 @@ def memory(mib: int, devices: int = 1) -> SchedulingSignature:
 
 
 ONE: Final = SnapshotNode(gpu_memory=40000)
-MIG, SINGLE, MIXED = (
-    SnapshotNode(gpu_mode=mode) for mode in (GpuMode.MIG, GpuMode.MIG_SINGLE, GpuMode.MIG_MIXED)
-)
+MIG, MIXED = (SnapshotNode(gpu_mode=mode) for mode in (GpuMode.MIG, GpuMode.MIG_MIXED))
+NO_MIG_NODE, SINGLE, LEGACY = MigRefusal
 Given = tuple[SchedulingSignature, tuple[SnapshotNode, ...], FitErrors]
 
 SENTENCES: list[Case[Given, str]] = [
@@ -115,17 +124,63 @@ SENTENCES: list[Case[Given, str]] = [
     ),
     Case(
         "a whole GPU is free, but not the place of a second pod",
-        (share_signature(0.2), (ONE,), short(1, 1, 200, 1000, 0, 1000)),
-        "A pod requests 1 CPU, 1 GiB memory, 0.2 of a GPU, and the only node does not have 0.2 of "
-        "a GPU free: 1 node has too little free (all of a GPU free on n0, but no place for the "
-        "reservation pod of the GPU). It can start when that node has 0.2 of a GPU free",
+        (
+            share_signature(0.2),
+            (ONE,),
+            placeless(1, 0, ReservationPodPlaces(1, 1, 0), reason=UnschedulableReason.FRAGMENTED),
+        ),
+        "A pod requests 1 CPU, 1 GiB memory, 0.2 of a GPU, and the only node does not have 1 place "
+        "for a reservation pod free: 1 node has too little free (0 of 1 place for a reservation "
+        "pod). It can start when that node has 1 place for a reservation pod free",
+    ),
+    Case(
+        "two GPUs, and a place for one reservation pod",
+        (share_signature(0.2, 2), (ONE,) * 2, placeless(2, 0, ReservationPodPlaces(2, 2, 1))),
+        "A pod requests 1 CPU, 1 GiB memory, 0.2 of each of 2 GPUs, and none of the 2 nodes has 2 "
+        "places for reservation pods free: 2 nodes have too little free (at most 1 of 2 places for "
+        "reservation pods on one node). It can start when one of the nodes has 2 places for "
+        "reservation pods free",
+    ),
+    Case(
+        "one node lacks GPUs, another places",
+        (share_signature(0.2), (ONE,) * 2, placeless(2, 1, ReservationPodPlaces(1, 1, 0))),
+        "A pod requests 1 CPU, 1 GiB memory, 0.2 of a GPU, and none of the 2 nodes has 0.2 of a "
+        "GPU, 1 place for a reservation pod free: 2 nodes have too little free (at most all of a "
+        "GPU free, on n0, at most 0 of 1 place for a reservation pod on a node with such GPUs). It "
+        "can start when one of the nodes has 0.2 of a GPU, 1 place for a reservation pod free",
+    ),
+    Case(
+        "places for several pods",
+        (
+            share_signature(0.2),
+            (ONE,),
+            placeless(1, 0, ReservationPodPlaces(1, 1, 0), needed=2, unplaced=2, fitting=2),
+        ),
+        "0 of 2 pods fit; the next pod requests 1 CPU, 1 GiB memory, 0.2 of a GPU, and the only "
+        "node does not have 1 place for a reservation pod free: 1 node has too little free (0 of 1 "
+        "place for a reservation pod). It can start when that node has enough free for 2 such pods "
+        "(places for reservation pods)",
     ),
     Case(
         "several GPUs",
-        (share_signature(0.5, 2), (ONE,), short(1, 1, 500, 700, 0, 900)),
+        (share_signature(0.5, 2), (ONE,), short(1, 1, 500, 200, 0, 900)),
         "A pod requests 1 CPU, 1 GiB memory, 0.5 of each of 2 GPUs, and the only node does not "
-        "have 0.5 of each of 2 GPUs free: 1 node has too little free (0.7 of one GPU free on n0). "
-        "It can start when that node has 0.5 of each of 2 GPUs free",
+        "have 0.5 of each of 2 GPUs free: 1 node has too little free (0.2 of each of 2 GPUs free "
+        "on n0). It can start when that node has 0.5 of each of 2 GPUs free",
+    ),
+    Case(
+        "several GPUs, of which one is free",
+        (share_signature(0.5, 2), (ONE,), short(1, 1, 500, 0, NONE, 900)),
+        "A pod requests 1 CPU, 1 GiB memory, 0.5 of each of 2 GPUs, and the only node does not "
+        "have 0.5 of each of 2 GPUs free: 1 node has too little free (a share of fewer than 2 "
+        "GPUs). It can start when that node has 0.5 of each of 2 GPUs free",
+    ),
+    Case(
+        "several GPUs of one node are not all nodes together",
+        (share_signature(0.5, 2), (ONE,) * 2, short(2, 2, 500, 300, 0, 600)),
+        "A pod requests 1 CPU, 1 GiB memory, 0.5 of each of 2 GPUs, and none of the 2 nodes has "
+        "0.5 of each of 2 GPUs free: 2 nodes have too little free (at most 0.3 of each of 2 GPUs "
+        "free, on n0). It can start when one of the nodes has 0.5 of each of 2 GPUs free",
     ),
     Case(
         "memory",
@@ -133,6 +188,14 @@ SENTENCES: list[Case[Given, str]] = [
         "A pod requests 1 CPU, 1 GiB memory, 10001 MiB of a GPU, and the only node does not have "
         "10001 MiB of a GPU free: 1 node has too little free (0.1 of a GPU free on n0, where the "
         "pod needs 0.26). It can start when that node has 10001 MiB of a GPU free",
+    ),
+    Case(
+        "memory, where another node may have more free",
+        (memory(10001), (ONE,) * 2, short(2, 2, 260, 100, 1, 200)),
+        "A pod requests 1 CPU, 1 GiB memory, 10001 MiB of a GPU, and none of the 2 nodes has 10001 "
+        "MiB of a GPU free: 2 nodes have too little free (at best 0.1 of a GPU free, on n1, where "
+        "the pod needs 0.26). Together the nodes have 0.2 GPU free. It can start when one of the "
+        "nodes has 10001 MiB of a GPU free",
     ),
     Case(
         "a gang, and CPU is short as well",
@@ -274,42 +337,60 @@ def test_a_cluster_without_gpus() -> None:
     assert "1 node is too small even when empty (no node has a GPU). It can start" in message
 
 
-FORMS: list[Case[tuple[SchedulingSignature, tuple[SnapshotNode, ...], int], str]] = [
+CHANGE: Final = "the pod requests GPUs in the form that a node offers"
+END: Final = "all pods of a node that request MIG profiles by annotation have terminated"
+STRATEGY: Final = "label nvidia.com/mig.strategy"
+BY_ANNOTATION: Final = "pods there request MIG profiles by annotation"
+PROFILES: Final = signature(requests_mig=True)
+Form = tuple[SchedulingSignature, tuple[SnapshotNode, ...], dict[MigRefusal, int]]
+
+# The pod, the nodes, and why these take no MIG profiles -> which nodes they are, and the remedies.
+FORMS: list[Case[Form, tuple[str, str]]] = [
     Case(
         "shares on MIG nodes",
-        (share_signature(0.5), (MIG, MIXED), 2),
-        "2 nodes are MIG nodes, which take no shares of GPUs",
+        (share_signature(0.5), (MIG, MIXED), {}),
+        ("2 nodes are MIG nodes, which take no shares of GPUs", CHANGE),
     ),
     Case(
         "whole GPUs",
-        (signature(gpu=1), (MIXED,), 1),
-        "1 node is a MIG node (label nvidia.com/mig.strategy: mixed), which takes no whole GPUs",
+        (signature(gpu=1), (MIXED,), {}),
+        (
+            f"1 node is a MIG node ({STRATEGY}: mixed), which takes no whole GPUs",
+            CHANGE,
+        ),
     ),
     Case(
         "no MIG node",
-        (signature(requests_mig=True), (ONE,), 1),
-        "1 node takes no MIG profiles (no MIG node)",
+        (PROFILES, (ONE,), {NO_MIG_NODE: 1}),
+        ("1 node takes no MIG profiles (no MIG node)", CHANGE),
     ),
     Case(
-        "MIG profiles, for three causes",
-        (signature(requests_mig=True), (ONE, ONE, SINGLE, MIXED), 4),
-        "4 nodes take no MIG profiles (no MIG node, label nvidia.com/mig.strategy: single, pods "
-        "there request MIG profiles by annotation)",
+        "MIG profiles, for three causes, the most frequent first",
+        (PROFILES, (ONE,) * 5, {NO_MIG_NODE: 1, SINGLE: 1, LEGACY: 3}),
+        (
+            f"5 nodes take no MIG profiles ({BY_ANNOTATION}, no MIG node, {STRATEGY}: single)",
+            f"{END}, {CHANGE}",
+        ),
+    ),
+    Case(
+        "pods that request MIG profiles by annotation",
+        (PROFILES, (MIG,), {LEGACY: 1}),
+        (f"1 node takes no MIG profiles ({BY_ANNOTATION})", END),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", FORMS, ids=ids)
-def test_forms(case: Case[tuple[SchedulingSignature, tuple[SnapshotNode, ...], int], str]) -> None:
+def test_forms(case: Case[Form, tuple[str, str]]) -> None:
     """Nodes that offer GPUs in another form say which form they take, as far as it is known."""
-    pod, nodes, count = case.given
-    here = snapshot(pod, *nodes)
-    closed = np.array([node is MIXED for node in nodes])
-    here = replace(here, nodes=replace(here.nodes, closed_to_mig=closed))
+    pod, nodes, refusals = case.given
+    reason, remedy = case.want
 
-    message = fit_errors_message(here, errors({MODE: count}))
+    message = fit_errors_message(
+        snapshot(pod, *nodes), errors({MODE: len(nodes)}, mig_refusals=refusals)
+    )
 
-    assert f": {case.want}. It can start when the pod requests GPUs in the form" in message
+    assert f": {reason}. It can start when {remedy}, or a node that matches is added" in message
 
 
 @pytest.mark.parametrize(
@@ -323,3 +404,12 @@ def test_shares_as_kai_names_them(pod: SchedulingSignature, resource: str) -> No
         "no nodes with enough resources were found: 1 node(s) didn't have enough resources: "
         f"{resource}."
     )
+
+
+def test_a_node_without_a_reservation_pod_place_as_kai_names_it() -> None:
+    """KAI has no name for it: the pod gets no GPU there."""
+    details = placeless(2, 1, ReservationPodPlaces(1, 1, 0))
+
+    message = kai_fit_errors_message(snapshot(share_signature(0.2), ONE, ONE), details)
+
+    assert message.endswith(": 2 node(s) didn't have enough resources: GPUs.")

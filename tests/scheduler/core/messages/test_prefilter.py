@@ -225,7 +225,15 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "an invalid share of a GPU",
         about_pod(PreFilterCause.INVALID_GPU_SHARE, "gpu-memory", "'3Gi' must be MiB; write 3072"),
         "The annotation gpu-memory of pod w-0 is invalid: '3Gi' must be MiB; write 3072. It can "
-        "start when the annotation is corrected",
+        "start when the annotation is corrected or removed",
+    ),
+    Case(
+        "a share of a GPU and a whole GPU",
+        about_pod(
+            PreFilterCause.INVALID_GPU_SHARE, "gpu-fraction", "it cannot be set together with x"
+        ),
+        "The annotation gpu-fraction of pod w-0 is invalid: it cannot be set together with x. It "
+        "can start when the annotation is corrected or removed",
     ),
     Case(
         "MIG by annotation",

@@ -15,14 +15,28 @@ from scheduler.core.model.podgroup import (
     SchedulingSignature,
     SpreadConstraint,
 )
-from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
-from scheduler.core.model.snapshot import NodeFault, Snapshot
+from scheduler.core.model.rejections import (
+    FitErrorReason,
+    FitErrors,
+    MigRefusal,
+    ReservationPodPlaces,
+    ShareShortage,
+    UnschedulableReason,
+)
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.snapshot import GpuMode, NodeFault, Snapshot
 from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.placement import PlacementFailure, Placer
 from scheduler.core.nodes.statement import Statement
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
-from tests.support.snapshot.builder import GIB, Builder, SnapshotNode, signature
+from tests.support.snapshot.builder import (
+    GIB,
+    Builder,
+    SnapshotNode,
+    share_signature,
+    signature,
+)
 from tests.support.snapshot.random_snapshots import no_pod_affinity
 
 POLICIES: Final = build_policies(PolicySelection())
@@ -344,3 +358,119 @@ def test_a_claim_in_use_elsewhere() -> None:
     )
     assert got.counts == {FitErrorReason.CLAIM: 1, FitErrorReason.ROOM: 1}
     assert got.is_resolvable
+
+
+HALF: Final = share_signature(0.5)
+PAIR: Final = share_signature(0.5, 2)
+SHARED: Final = ((800, 0), (300, 0))  # of two GPUs
+
+# nodes, the pod -> what is free of shares
+SHARES: list[Case[tuple[list[SnapshotNode], SchedulingSignature], ShareShortage]] = [
+    Case(
+        "the most of one GPU",
+        ([SnapshotNode(gpu=1, shares=((800, 0),)), SnapshotNode(gpu=1, shares=((700, 0),))], HALF),
+        ShareShortage(2, 500, 300, 1, 500),
+    ),
+    Case(
+        "GPUs that are used in full",
+        ([SnapshotNode(gpu=2, used_gpu=1, shares=((1200, 0),))], HALF),
+        ShareShortage(1, 500, 0, NONE, 0),
+    ),
+    Case(
+        "two GPUs: the one of both that has less",
+        ([SnapshotNode(gpu=2, shares=SHARED)], PAIR),
+        ShareShortage(1, 500, 200, 0, 900),
+    ),
+    Case(
+        "two GPUs, and only one has anything free",
+        ([SnapshotNode(gpu=2, used_gpu=1)], PAIR),
+        ShareShortage(1, 500, 0, NONE, 1000),
+    ),
+    Case(
+        "two GPUs that are used in full",
+        ([SnapshotNode(gpu=2, shares=((1200, 0), (1000, 0)))], PAIR),
+        ShareShortage(1, 500, 0, NONE, 0),
+    ),
+    Case(
+        "two GPUs, one of them whole",
+        ([SnapshotNode(gpu=2, shares=((900, 0),))], PAIR),
+        ShareShortage(1, 500, 100, 0, 1100),
+    ),
+    Case(
+        "no place for a reservation pod",
+        ([SnapshotNode(gpu=1, pods=2), SnapshotNode(gpu=1, used_gpu=1)], HALF),
+        ShareShortage(1, 500, 1000, 0, 1000, ReservationPodPlaces(1, 1, 0)),
+    ),
+    Case(
+        "a place for one of two reservation pods",
+        ([SnapshotNode(gpu=2, pods=4)], PAIR),
+        ShareShortage(0, 500, 1000, 0, 2000, ReservationPodPlaces(1, 2, 1)),
+    ),
+    Case(
+        "of places, the node that lacks the fewest",
+        ([SnapshotNode(gpu=2, pods=3), SnapshotNode(gpu=3, pods=3, shares=((500, 0),))], PAIR),
+        ShareShortage(0, 500, 1000, 0, 4500, ReservationPodPlaces(2, 1, 0)),
+    ),
+    Case(
+        "a GPU that pods share needs no place",
+        ([SnapshotNode(gpu=1, cpu=1, used_cpu=1, pods=2, shares=((500, 0),))], HALF),
+        ShareShortage(0, 500, 500, 0, 500),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SHARES, ids=ids)
+def test_what_is_free_of_shares(
+    case: Case[tuple[list[SnapshotNode], SchedulingSignature], ShareShortage],
+) -> None:
+    """Of so many GPUs as the pod requests, and places for the reservation pods of new ones."""
+    nodes, pod = case.given
+    build = Builder(nodes=nodes)
+    build.podgroup(PodSet("a", 1, build.waiting_pods(1, pod)))
+    for node, it in enumerate(nodes):
+        if it.pods < 110:
+            build.running_podgroup([node] * pod.shared_devices, signature(cpu=0))
+    assert failed(build.snapshot()).share_shortage == case.want
+
+
+def test_the_node_that_is_nearest_to_a_fit_by_memory() -> None:
+    """It is not the one with the largest free part of a GPU: parts are of different GPUs."""
+    nodes = [
+        SnapshotNode(gpu=1, gpu_memory=40_000, shares=((500, 0),)),
+        SnapshotNode(gpu=1, gpu_memory=80_000, shares=((610, 0),)),
+        SnapshotNode(gpu=1, gpu_memory=80_000, shares=((1000, 0),)),  # has nothing free
+    ]
+    build = Builder(nodes=nodes)
+    build.podgroup(PodSet("a", 1, build.waiting_pods(1, build.memory_signature(33_000))))
+    assert failed(build.snapshot()).share_shortage == ShareShortage(3, 420, 390, 1, 890)
+
+
+def test_a_node_with_something_free_is_nearer_than_a_node_with_nothing() -> None:
+    """Also where its GPU has less memory, so that more of it is missing."""
+    nodes = [
+        SnapshotNode(gpu=1, gpu_memory=80_000, shares=((1000, 0),)),
+        SnapshotNode(gpu=1, gpu_memory=40_000, shares=((900, 0),)),
+    ]
+    build = Builder(nodes=nodes)
+    build.podgroup(PodSet("a", 1, build.waiting_pods(1, build.memory_signature(33_000))))
+    assert failed(build.snapshot()).share_shortage == ShareShortage(2, 420, 100, 1, 100)
+
+
+def test_why_nodes_take_no_mig_profiles() -> None:
+    """Of the nodes that no earlier reason excludes; a label counts before pods that may end."""
+    nodes = [
+        SnapshotNode(prefilter_fault=NodeFault.CORDONED),
+        SnapshotNode(),
+        SnapshotNode(gpu_mode=GpuMode.MIG_SINGLE, is_closed_to_mig=True),
+        SnapshotNode(gpu_mode=GpuMode.MIG, is_closed_to_mig=True),
+        SnapshotNode(gpu_mode=GpuMode.MIG_MIXED, is_closed_to_mig=True),
+        SnapshotNode(gpu_mode=GpuMode.MIG_SINGLE, prefilter_fault=NodeFault.CORDONED),
+    ]
+    details = numbers_of(nodes, signature(requests_mig=True))
+    assert details.counts == {FitErrorReason.CORDONED: 2, FitErrorReason.GPU_MODE: 4}
+    assert details.mig_refusals == {
+        MigRefusal.NO_MIG_NODE: 1,
+        MigRefusal.SINGLE_STRATEGY: 1,
+        MigRefusal.LEGACY_PODS: 2,
+    }
+    assert numbers_of([SnapshotNode(gpu_mode=GpuMode.MIG_MIXED)], ONE).mig_refusals == {}

@@ -146,7 +146,7 @@ FAILURES: list[Case[Any, Any]] = [
                 "Misconfigured",
                 (
                     "The annotation gpu-memory of pod p is invalid: '3Gi' must be MiB as a whole "
-                    "number; write 3072. It can start when the annotation is corrected"
+                    "number; write 3072. It can start when the annotation is corrected or removed"
                 ),
             ),
         )

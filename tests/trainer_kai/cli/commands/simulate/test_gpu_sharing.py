@@ -60,7 +60,7 @@ n0  [#] [aaaaa.....]
 WAITING: Final = {
     "gpu-fractions": "1 node has too little free (0.1 of a GPU free on n0). It can start when that "
     "node has 0.2 of a GPU free",
-    "gpu-memory": "2 nodes have too little free (at most 0.02 of a GPU free, on small, where the "
+    "gpu-memory": "2 nodes have too little free (at best 0.02 of a GPU free, on small, where the "
     "pod needs 0.49), 1 node does not state the memory of its GPUs in the label",
     "mig": "1 node is a MIG node, which takes no shares of GPUs",
     "gpu-fraction-reclaimed": "(0.5 of a GPU free on n0)",
