@@ -1,8 +1,8 @@
 """Nodes as bars: a character for each whole GPU and MIG profile, ten for each GPU that pods share.
 
 Plain text of a limited width. Nodes on which pods share GPUs have lines of their own, with the
-names of these pods. Of many nodes those that look the same are counted, and a shared GPU has one
-character.
+names of these pods. A shared GPU is in braces, all else is in brackets. If there are many nodes,
+nodes that look the same are counted, and a shared GPU has one character.
 """
 
 import string
@@ -23,7 +23,7 @@ _LETTERS: Final = string.ascii_lowercase  # of the pods of a node that share GPU
 _USED, _SHARED, _RESERVED, _RELEASING, _IDLE = "#+=~."
 _LEGEND: Final = "# used or nominated   = reserved   ~ terminating   . idle"
 _MANY_LEGEND: Final = "+ shared by pods"
-_SHARED_LEGEND: Final = "ten characters in brackets are a shared GPU, and letters are pods"
+_SHARED_LEGEND: Final = "ten characters in braces are a shared GPU, and letters are pods"
 _NO_BREAK: Final = "\u00a0"
 _GPU: Final = 1000
 
@@ -193,7 +193,7 @@ def _brackets(node: NodeGpus, shared: int = 0) -> Iterator[str]:
     pods = sorted({share.pod for device in node.shared for share in device.shares})
     letters = dict(zip(pods, _LETTERS, strict=False))
     for device in node.shared[:_MAX_SHARED]:
-        yield f"[{_shared_bar(device, letters)}]"
+        yield f"{{{_shared_bar(device, letters)}}}"
     more = len(node.shared) - _MAX_SHARED
     if more > 0:
         yield f"and {more} more shared GPUs"
@@ -223,17 +223,26 @@ def _counted(total: int, idle: int, releasing: int, reserved: int, shared: int =
 
 
 def _shared_bar(device: SharedGpu, letters: dict[str, str]) -> str:
-    """Return ten characters; each part has one at least, as long as there are enough."""
-    parts = [(letters.get(share.pod, _USED), share.amount) for share in device.shares]
-    parts += [
-        (_USED, device.other),
-        (_RESERVED, device.reserved),
-        (_RELEASING, device.releasing),
-        (_IDLE, device.idle),
-    ]
-    parts = [(mark, amount) for mark, amount in parts if amount > 0][:_SHARED_WIDTH]
+    """Return ten characters, at least one for each part."""
+    parts = _parts(device, letters)
     widths = _widths([amount for _, amount in parts])
     return "".join(mark * width for (mark, _), width in zip(parts, widths, strict=True))
+
+
+def _parts(device: SharedGpu, letters: dict[str, str]) -> list[tuple[str, int]]:
+    """Return the parts of a GPU, at most ten: the smallest shares are one part if need be."""
+    named = [it for it in device.shares if it.pod in letters and it.amount > 0]
+    used = device.other + sum(it.amount for it in device.shares if it.pod not in letters)
+    others = [(_RESERVED, device.reserved), (_RELEASING, device.releasing), (_IDLE, device.idle)]
+    others = [(mark, amount) for mark, amount in others if amount > 0]
+    left = _SHARED_WIDTH - len(others)
+    if len(named) + (used > 0) > left:
+        by_size = sorted(range(len(named)), key=lambda i: -named[i].amount)
+        kept = sorted(by_size[: left - 1])
+        used += sum(named[i].amount for i in by_size[left - 1 :])
+        named = [named[i] for i in kept]
+    parts = [(letters[it.pod], it.amount) for it in named]
+    return [*parts, *([(_USED, used)] if used > 0 else []), *others]
 
 
 def _widths(amounts: Sequence[int]) -> list[int]:

@@ -36,17 +36,30 @@ BARS = [
     Case("overcommitted", NodeGpus("n", 2000, -1000, -1000, 3000), "[==]"),
     Case("large", NodeGpus("n", 72000, 10000, 0, 2000), "[60# 2= 10.]"),
     Case("larger than memory", NodeGpus("n", 10**20, 10**20, 0, 0), "[100000000000000000.]"),
-    Case("shares", sharing(shared(700, 200, idle=100)), "[aaaaaaabb.]"),
-    Case("shares and whole GPUs", sharing(shared(500, 500), total=2000), "[..] [aaaaabbbbb]"),
-    Case("two GPUs", sharing(shared(500, idle=500), shared(300, 700)), "[aaaaa.....] [aaabbbbbbb]"),
-    Case("tiny shares", sharing(shared(4, 990, idle=6)), "[abbbbbbbb.]"),
-    Case("many shares", sharing(shared(*[50] * 20)), "[abcdefghij]"),
+    Case("shares", sharing(shared(700, 200, idle=100)), "{aaaaaaabb.}"),
+    Case("shares and whole GPUs", sharing(shared(500, 500), total=2000), "[..] {aaaaabbbbb}"),
+    Case("two GPUs", sharing(shared(500, idle=500), shared(300, 700)), "{aaaaa.....} {aaabbbbbbb}"),
+    Case("tiny shares", sharing(shared(4, 990, idle=6)), "{abbbbbbbb.}"),
+    Case("many shares", sharing(shared(*[50] * 20)), "{abcdefghi#}"),
+    Case("many shares, and idle", sharing(shared(*[50] * 12, idle=400)), "{abcdefgh#.}"),
+    Case(
+        "the smallest of many shares, and all else",
+        sharing(SharedGpu(shared(20, *[60] * 7, 10).shares, 250, 150, 100, 50)),
+        "{bcdefg#=~.}",
+    ),
+    Case("eleven parts", sharing(shared(*[90] * 9, 20, idle=170)), "{abcdefgh#.}"),
+    Case("ten parts", sharing(shared(*[90] * 9, idle=190)), "{abcdefghi.}"),
+    Case(
+        "eleven whole GPUs and a shared one",
+        sharing(shared(500, idle=500), total=10_000),
+        "[..........] {aaaaa.....}",
+    ),
     Case(
         "of terminating pods, reserved, and of other schedulers",
         sharing(SharedGpu((), 100, 200, 300, 400)),
-        "[####===~~.]",
+        "{####===~~.}",
     ),
-    Case("eighths", sharing(shared(*[125] * 7, idle=125)), "[aabbcdefg.]"),
+    Case("eighths", sharing(shared(*[125] * 7, idle=125)), "{aabbcdefg.}"),
     Case(
         "MIG profiles",
         NodeGpus("n", 0, 0, 0, 0, profiles=PROFILES),
@@ -71,11 +84,11 @@ def test_all_idle_and_releasing_gpus_have_parts_of_gpus() -> None:
 
 PICTURE = """\
 NODES   # used or nominated   = reserved   ~ terminating   . idle   (1 without GPUs)
-        ten characters in brackets are a shared GPU, and letters are pods
+        ten characters in braces are a shared GPU, and letters are pods
 plain        [..]
-a-long-name  [..] [aaaaa...bb]
+a-long-name  [..] {aaaaa...bb}
   a p0 0.5,  b p1 0.2 (nominated)
-n            [aaa.......] [aaa.......] cordoned
+n            {aaa.......} {aaa.......} cordoned
   a p00 2 x 0.3
 """
 
@@ -91,7 +104,7 @@ def test_pods_that_share_gpus_are_named() -> None:
         sharing(two, two)._replace(fault="cordoned"),
     ]
 
-    drawn = node_bars(nodes, 100).replace("[aaaaabb...]", "[aaaaa...bb]")
+    drawn = node_bars(nodes, 100).replace("{aaaaabb...}", "{aaaaa...bb}")
 
     assert drawn == PICTURE.rstrip()
 

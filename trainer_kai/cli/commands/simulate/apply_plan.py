@@ -5,6 +5,7 @@ pods end, and recreates them. `shared_gpu_ids` names the GPUs that pods share: i
 scheduler chooses the id when it binds the first pod, and writes it on each pod as a label.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
@@ -13,25 +14,30 @@ from msgspec.structs import replace
 
 from scheduler.core.model.result import Plan, PodPlacement
 from scheduler.state.inputs import Cluster
+from scheduler.state.pods.gpu_sharing import named_gpus
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.interning import spec_on_node, spec_without_node
 from trainer_kai.api.meta import Condition, Key
-from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX, SELECTED_NODE
+from trainer_kai.api.names import SELECTED_NODE
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod, PodStatus
 from trainer_kai.cli.input.cluster import with_gpu_groups
 
 __all__ = [
     "Binding",
+    "SharingPods",
     "apply_plan",
     "finish_transitions",
     "is_finished",
     "label_running_pods",
+    "pods_on_shared_gpus",
     "shared_gpu_ids",
+    "with_terminating_as_running",
 ]
 
 _SCHEDULED = "PodScheduled"
 _IDS: Final = UUID("6d1b3c1e-6a55-4d25-9a53-0b8f2d0c7f11")  # the namespace of ids of shared GPUs
-_Device: TypeAlias = tuple[int, int]  # node and slot
+_Device: TypeAlias = tuple[int, str | int]  # the node, and the planner's id; the slot of a new one
+SharingPods: TypeAlias = Mapping[Key, tuple[int, tuple[str, ...]]]  # node, and ids of the planner
 
 
 class Binding(NamedTuple):
@@ -47,29 +53,69 @@ def is_finished(pod: Pod) -> bool:
     return pod.status.phase in TERMINAL_PHASES
 
 
+def pods_on_shared_gpus(encoded: EncodedSnapshot) -> SharingPods:
+    """Return the pods that share GPUs: the row of the node, and the planner's ids of the GPUs."""
+    snapshot, ids = encoded.snapshot, _ids_by_node(encoded)
+    return {
+        encoded.pod_keys[pod]: (node, tuple([ids[node][slot] for slot in slots]))
+        for pod, slots in snapshot.devices.slots_of_pod.items()
+        for node in (int(snapshot.pods.node[pod]),)
+    }
+
+
+def with_terminating_as_running(cluster: Cluster) -> Cluster | None:
+    """Return the cluster with terminating pods as running ones, or None if there are none.
+
+    A snapshot has the GPUs of running pods only. A terminating pod is on the same GPUs as if it
+    were running.
+    """
+    running = {
+        key: replace(pod, metadata=replace(pod.metadata, deletion_timestamp=""))
+        for key, pod in cluster.pods.items()
+        if pod.metadata.deletion_timestamp and pod.spec.node_name
+    }
+    return dataclasses.replace(cluster, pods={**cluster.pods, **running}) if running else None
+
+
 def shared_gpu_ids(
-    cluster: Cluster, encoded: EncodedSnapshot, core_plan: Plan
+    cluster: Cluster, encoded: EncodedSnapshot, core_plan: Plan, sharing: SharingPods
 ) -> dict[Key, tuple[str, ...]]:
-    """Return the ids of the GPUs that pods share: of placed pods, and of running ones.
+    """Return the ids of the GPUs that pods share: of placed pods, and of those in *sharing*.
 
     A GPU keeps the id in the labels of its pods. A GPU without one gets an id that depends on its
     first pod, so that the same input gives the same ids.
     """
-    snapshot = encoded.snapshot
-    placements = [*_placements(core_plan)]
-    running = sorted(
-        (encoded.pod_keys[pod], PodPlacement(pod, int(snapshot.pods.node[pod]), slots))
-        for pod, slots in snapshot.devices.slots_of_pod.items()
-    )
-    ids = _labelled_ids(cluster, encoded) if running or placements else {}
+    ids: dict[_Device, str] = {
+        (node, name): name
+        for key, (node, names) in sharing.items()
+        for name in {*names}.intersection(named_gpus(cluster.pods[key].metadata.labels))
+    }
+    devices: list[tuple[Key, list[_Device]]] = [
+        (key, [(node, name) for name in names]) for key, (node, names) in sorted(sharing.items())
+    ]
+    known = _ids_by_node(encoded)
+    for it in _placements(core_plan):
+        names = known.get(it.node, [])
+        of_pod: list[_Device] = [
+            (it.node, names[slot] if slot < len(names) else slot) for slot in it.slots
+        ]
+        devices.append((encoded.pod_keys[it.pod], of_pod))
     groups, taken = {}, {*ids.values()}
-    for placement in (*(it for _, it in running), *placements):
-        key, node = encoded.pod_keys[placement.pod], snapshot.nodes.names[placement.node]
-        for position, slot in enumerate(placement.slots):
-            if (placement.node, slot) not in ids:
-                ids[placement.node, slot] = _new_id(f"{node}/{key}/{position}", taken)
-        groups[key] = tuple([ids[placement.node, slot] for slot in placement.slots])
+    for key, of_pod in devices:
+        for position, device in enumerate(of_pod):
+            if device not in ids:
+                node = encoded.snapshot.nodes.names[device[0]]
+                ids[device] = _new_id(f"{node}/{key}/{position}", taken)
+        groups[key] = tuple([ids[device] for device in of_pod])
     return groups
+
+
+def _ids_by_node(encoded: EncodedSnapshot) -> dict[int, list[str]]:
+    """Return the planner's ids of the shared GPUs of each node, in the order of their slots."""
+    devices, found = encoded.snapshot.devices, dict[int, list[str]]()
+    for node, name in zip(devices.node.tolist(), devices.ids, strict=True):
+        found.setdefault(node, []).append(name)
+    return found
 
 
 def _new_id(name: str, taken: set[str]) -> str:
@@ -89,35 +135,11 @@ def _placements(core_plan: Plan) -> Iterator[PodPlacement]:
         yield from (it for it in allocation.nominations if it.slots)
 
 
-def _labelled_ids(cluster: Cluster, encoded: EncodedSnapshot) -> dict[_Device, str]:
-    """Return the ids of the shared GPUs of a snapshot that labels of pods have."""
-    devices, names = encoded.snapshot.devices, encoded.snapshot.nodes.names
-    labelled = {
-        (pod.spec.node_name, name)
-        for pod in cluster.pods.values()
-        if pod.spec.node_name
-        for name in _gpu_groups(pod)
-    }
-    ids, slots = dict[_Device, str](), dict[int, int]()
-    for node, name in zip(devices.node.tolist(), devices.ids, strict=True):
-        slot = slots.get(node, 0)
-        slots[node] = slot + 1
-        if (names[node], name) in labelled:
-            ids[node, slot] = name
-    return ids
-
-
-def _gpu_groups(pod: Pod) -> Iterator[str]:
-    for name, value in pod.metadata.labels.items():
-        if name == GPU_GROUP or name.startswith(GPU_GROUP_PREFIX):
-            yield value
-
-
 def label_running_pods(cluster: Cluster, gpu_groups: Mapping[Key, tuple[str, ...]]) -> None:
-    """Write the shared GPUs on running pods that lack the label of one, so that they stay there."""
+    """Write the shared GPUs on pods with other labels, so that they stay on these GPUs."""
     for key, named in gpu_groups.items():
         pod = cluster.pods[key]
-        if pod.spec.node_name and not {*_gpu_groups(pod)} >= {*named}:
+        if pod.spec.node_name and named_gpus(pod.metadata.labels) != sorted(named):
             cluster.pods[key] = with_gpu_groups(pod, named)
 
 

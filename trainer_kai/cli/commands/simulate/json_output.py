@@ -3,8 +3,8 @@
 CPUs and GPUs are whole units, memory is in bytes; numbers have at most three decimals.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from scheduler.core.messages.rejections import rejection_message
 from scheduler.state.commands import Commands
@@ -13,15 +13,7 @@ from scheduler.state.podgroups.reserved_annotation import read_reserved
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.message_length import truncated_message
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import (
-    GPU_FRACTION,
-    GPU_GROUP,
-    GPU_GROUP_PREFIX,
-    GPU_MEMORY,
-    LAST_START,
-    QUEUE,
-    RESERVED,
-)
+from trainer_kai.api.names import LAST_START, QUEUE, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.commands.simulate.end_state import EndState
@@ -34,13 +26,12 @@ __all__ = [
     "EvictionRow",
     "cycle_json",
     "eviction_rows",
-    "gpu_groups_of",
     "own_podgroup_key",
     "pod_phase",
     "states_json",
 ]
 
-_SHARING: Final = (GPU_FRACTION, GPU_MEMORY)
+GpuGroups: TypeAlias = Mapping[Key, Sequence[str]]  # the shared GPUs of pods on nodes
 _UNPLACED: Final[Json] = {"node": "", "gpuGroups": []}
 
 
@@ -69,14 +60,16 @@ def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
     )
 
 
-def cycle_json(encoded: EncodedSnapshot, commands: Commands, cluster: Cluster) -> Json:
+def cycle_json(
+    encoded: EncodedSnapshot, commands: Commands, cluster: Cluster, gpu_groups: GpuGroups
+) -> Json:
     """Return the decisions of a cycle; in *cluster* they are applied."""
     return {
         "binds": _sorted(
             {
                 **_pod_name(it.pod),
                 "node": it.node,
-                "gpuGroups": gpu_groups_of(cluster.pods[it.pod]),
+                "gpuGroups": sorted(gpu_groups.get(it.pod, ())),
             }
             for it in commands.binds
         ),
@@ -108,6 +101,7 @@ def cycle_json(encoded: EncodedSnapshot, commands: Commands, cluster: Cluster) -
 
 def states_json(
     cluster: Cluster,
+    gpu_groups: GpuGroups,
     evicted_keys: Iterable[Key],
     final: tuple[EncodedSnapshot, EndState],
     cycle: Json,
@@ -118,7 +112,7 @@ def states_json(
     *evicted_keys* are pods that were not recreated; *default_queue* is for pods that name none.
     """
     encoded, end_state = final
-    pods = [_pod_json(key, pod) for key, pod in cluster.pods.items()]
+    pods = [_pod_json(key, pod, gpu_groups) for key, pod in cluster.pods.items()]
     pods += (
         {"namespace": key.namespace, "name": key.name, "phase": "Evicted", **_UNPLACED}
         for key in evicted_keys
@@ -155,26 +149,13 @@ def pod_phase(pod: Pod) -> str:
     return "Running" if pod.spec.node_name else "Pending"
 
 
-def gpu_groups_of(pod: Pod) -> list[str]:
-    """Return the GPU groups that a pod shares."""
-    labels = pod.metadata.labels
-    if not pod.spec.node_name or not any(name in pod.metadata.annotations for name in _SHARING):
-        return []
-    gpu_groups = {
-        name.removeprefix(GPU_GROUP_PREFIX) for name in labels if name.startswith(GPU_GROUP_PREFIX)
-    }
-    if labels.get(GPU_GROUP):
-        gpu_groups.add(labels[GPU_GROUP])
-    return sorted(gpu_groups)
-
-
-def _pod_json(key: Key, pod: Pod) -> Json:
+def _pod_json(key: Key, pod: Pod, gpu_groups: GpuGroups) -> Json:
     return {
         "namespace": key.namespace,
         "name": key.name,
         "phase": pod_phase(pod),
         "node": pod.spec.node_name,
-        "gpuGroups": gpu_groups_of(pod),
+        "gpuGroups": sorted(gpu_groups.get(key, ())) if pod.spec.node_name else [],
     }
 
 

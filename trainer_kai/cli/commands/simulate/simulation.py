@@ -23,10 +23,13 @@ from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.cli.commands.simulate.apply_plan import (
     Binding,
+    SharingPods,
     apply_plan,
     finish_transitions,
     label_running_pods,
+    pods_on_shared_gpus,
     shared_gpu_ids,
+    with_terminating_as_running,
 )
 from trainer_kai.cli.commands.simulate.controllers import create_missing_objects
 from trainer_kai.cli.commands.simulate.end_state import EndState, NominatedPods, end_state
@@ -202,6 +205,7 @@ class _Simulation:
         self._vanished: Final[set[Key]] = set()  # evicted and not recreated
         self._warnings: tuple[str, ...] = ()
         self._counts: dict[Key, tuple[int, int]] = {}
+        self._gpu_groups: dict[Key, tuple[str, ...]] = {}  # as the last cycle counts them
 
     def run_cycle(self) -> tuple[EncodedSnapshot, EndState]:
         """Plan once, and apply the plan; return the snapshot and the state after it."""
@@ -213,7 +217,9 @@ class _Simulation:
         self._stats.append(self._stats_of(core_plan, time.perf_counter() - began))
         commands = commands_from_plan(encoded, core_plan)
         evicted = frozenset(it.pod for it in eviction_rows(commands))
-        gpu_groups = shared_gpu_ids(cluster, encoded, core_plan)
+        self._gpu_groups = gpu_groups = shared_gpu_ids(
+            cluster, encoded, core_plan, self._sharing_pods(encoded)
+        )
         label_running_pods(cluster, gpu_groups)
         binds = (Binding(it.pod, it.node, gpu_groups.get(it.pod, ())) for it in commands.binds)
         nominated = dict(commands.nominations)
@@ -222,7 +228,7 @@ class _Simulation:
         for key in _no_longer_stale(encoded, cluster):
             annotations.setdefault(key, {})[STALE_SINCE] = ""
         apply_plan(cluster, binds, evicted, nominated, annotations, now)
-        self._cycles.append(cycle_json(encoded, commands, cluster))
+        self._cycles.append(cycle_json(encoded, commands, cluster, gpu_groups))
         shared = {pod: gpu_groups[pod] for pod in nominated if pod in gpu_groups}
         final = self._end_of_cycle(encoded, core_plan, NominatedPods(nominated, shared))
         finish_transitions(
@@ -241,7 +247,9 @@ class _Simulation:
         document = {
             "schema": SCHEMA,
             "cycles": self._cycles,
-            **states_json(cluster, self._vanished, final, self._cycles[-1], default_queue),
+            **states_json(
+                cluster, self._gpu_groups, self._vanished, final, self._cycles[-1], default_queue
+            ),
         }
         if self._options.stats:
             loaded_s = round(load_s + self._encode_s, 6)
@@ -270,9 +278,18 @@ class _Simulation:
         names = encoded.snapshot.queues.names
         return after_cycle, end_state(after_cycle, nominated, core_plan.fair_share, names)
 
-    def _encode(self) -> EncodedSnapshot:
+    def _sharing_pods(self, encoded: EncodedSnapshot) -> SharingPods:
+        """Return the pods that share GPUs, also terminating ones, and their GPUs."""
+        sharing = pods_on_shared_gpus(encoded)
+        has_shared = bool(encoded.snapshot.devices.ids)
+        running = with_terminating_as_running(self._input.cluster) if has_shared else None
+        if running is None:
+            return sharing
+        return {**pods_on_shared_gpus(self._encode(running)), **sharing}
+
+    def _encode(self, cluster: Cluster | None = None) -> EncodedSnapshot:
         began = time.perf_counter()
-        encoded = encode(self._input.cluster, self._input.state_options)
+        encoded = encode(cluster or self._input.cluster, self._input.state_options)
         self._encode_s += time.perf_counter() - began
         return encoded
 

@@ -22,6 +22,7 @@ from trainer_kai.cli.commands.simulate.apply_plan import (
     apply_plan,
     finish_transitions,
     label_running_pods,
+    pods_on_shared_gpus,
     shared_gpu_ids,
 )
 from trainer_kai.cli.input.cluster import read_cluster
@@ -232,7 +233,7 @@ def gpu_ids(
     plan = Plan((allocation,), (), np.zeros((1, 3), dtype=np.int64))
     keys = tuple(Key("default", name) for name in names)
     encoded = EncodedSnapshot(snapshot, keys, (Key("default", "a"), Key("default", "b")), ())
-    found = shared_gpu_ids(here, encoded, plan)
+    found = shared_gpu_ids(here, encoded, plan, pods_on_shared_gpus(encoded))
     label_running_pods(here, found)
     return {key.name: gpu_groups for key, gpu_groups in found.items()}
 
@@ -263,19 +264,23 @@ def test_ids_depend_on_the_first_pod() -> None:
 
 
 def test_running_pods_without_ids_get_them() -> None:
-    """Else the next plan would not know which pods share a GPU; ids that count stay as they are."""
+    """Else the next plan would not know which pods share a GPU; ids that count stay as they are.
+
+    Ids that do not count are removed.
+    """
     here = cluster(
         sharing("a", "node-0"),
         sharing("b", "node-0"),
         sharing("c", "node-0", "x"),
         sharing("d", "elsewhere", "unknown-0"),
+        sharing("e", "node-0", "x", "y"),
         sharing("new"),
     )
 
     found = gpu_ids(
         here,
         ["unknown-0", "x"],
-        {"b": (0,), "a": (0,), "c": (1,)},
+        {"b": (0,), "a": (0,), "c": (1,), "e": (1,)},
         {"new": (0,)},
         {},
     )
@@ -287,5 +292,6 @@ def test_running_pods_without_ids_get_them() -> None:
         "b": {*found["a"]},
         "c": {"x"},
         "d": {"unknown-0"},
+        "e": {"x"},
         "new": set(),
     }

@@ -24,7 +24,7 @@ PICTURES: list[Case[str, str]] = [
         "gpu-fractions",
         "gpu-fractions",
         """\
-n0  [aaaaaaabb.]
+n0  {aaaaaaabb.}
   a default/notebook-0 0.7,  b default/serving-0 0.2
 """,
     ),
@@ -32,7 +32,7 @@ n0  [aaaaaaabb.]
         "gpu-fractions-of-two",
         "gpu-fractions-of-two",
         """\
-n0  [#] [aaaaabbbbb] [aaaaabbbbb]
+n0  [#] {aaaaabbbbb} {aaaaabbbbb}
   a default/first-0 2 x 0.5,  b default/second-0 2 x 0.5
 """,
     ),
@@ -41,9 +41,9 @@ n0  [#] [aaaaabbbbb] [aaaaabbbbb]
         "gpu-memory",
         """\
 unknown  [.]
-large    [aaabbbccdd]
+large    {aaabbbccdd}
   a default/pod-1-0 0.25,  b default/pod-2-0 0.25,  c default/pod-3-0 0.25,  d default/pod-4-0 0.25
-small    [aaaabbbbb.]
+small    {aaaabbbbb.}
   a default/pod-5-0 0.49,  b default/pod-6-0 0.49
 """,
     ),
@@ -52,7 +52,7 @@ small    [aaaabbbbb.]
         "gpu-fraction-reclaimed",
         "gpu-fraction-reclaimed",
         """\
-n0  [#] [aaaaa.....]
+n0  [#] {aaaaa.....}
   a default/old-0 0.5
 """,
     ),
@@ -169,6 +169,64 @@ def test_a_gpu_without_a_label_gets_an_id() -> None:
     assert document["nodes"][0]["idleGpus"] == 1.2
 
 
+def labelled(it: dict[str, Any], **labels: str) -> dict[str, Any]:
+    """Return a pod with labels `runai-gpu-group/<name>`, or `runai-gpu-group` for *group*."""
+    it["metadata"]["labels"] = {
+        "runai-gpu-group" if name == "group" else f"runai-gpu-group/{name}": value
+        for name, value in labels.items()
+    }
+    return it
+
+
+def test_the_ids_of_a_pod_are_those_that_count() -> None:
+    """They are the values of its labels, the first ones if it has too many."""
+    pods = [
+        labelled(share("p0", "0.6", 0, on="n"), group="g1", a="a"),
+        labelled(share("p1", "0.01", 1, on="n"), zz="a"),
+        share("p2", "0.3", 2),
+    ]
+
+    for cycles in (1, 3):
+        document = simulate([*SITE, *pods], SimulationOptions(cycles=cycles))
+
+        assert groups(document) == {"p0": ["a"], "p1": ["a"], "p2": ["a"]}
+        assert document["nodes"][0]["idleGpus"] == 2.09
+
+
+def test_pods_without_shares_have_no_ids() -> None:
+    """Whole GPUs, other schedulers, and pods that have finished, whatever their labels say."""
+    whole = labelled(pod("p0", "p0", 1, on="n"), group="g")
+    whole["metadata"]["annotations"]["gpu-fraction"] = "0.8"
+    other = labelled(share("p1", "0.3", 1, on="n"), group="g")
+    other["spec"]["schedulerName"] = "other"
+    finished = labelled(share("p2", "0.3", 2, on="n"), group="g")
+    finished["status"]["phase"] = "Succeeded"
+    shares = labelled(share("p3", "0.3", 3, on="n"), group="g")
+
+    document = simulate([*SITE, whole, other, finished, shares], SimulationOptions())
+
+    assert groups(document) == {"p0": [], "p1": [], "p2": [], "p3": ["g"]}
+
+
+@pytest.mark.parametrize("cycles", [1, 3])
+@pytest.mark.parametrize(("deadline", "releasing"), [("2026-01-05T09:05:00Z", 0.6), (NOW, 0)])
+def test_a_terminating_pod_keeps_its_ids(cycles: int, deadline: str, releasing: float) -> None:
+    """With and without labels, also after its deadline: it stays beside the running pods there."""
+    ending = share("p1", "0.3", 1, on="n"), labelled(share("p2", "0.3", 2, on="n"), zz="x", a="g")
+    for it in ending:
+        it["metadata"]["deletionTimestamp"] = deadline
+    running = share("p0", "0.3", 0, on="n"), labelled(share("p3", "0.3", 3, on="n"), group="g")
+    options = SimulationOptions(cycles=cycles, terminating_pods="keep")
+
+    document = simulate([*SITE, *running, *ending], options)
+
+    found = groups(document)
+    assert found["p0"] == found["p1"] != ["g"]
+    assert len(found["p0"]) == 1
+    assert found["p2"] == found["p3"] == ["g"]
+    assert document["nodes"] == [{"name": "n", "idleGpus": 1.8, "releasingGpus": releasing}]
+
+
 def test_a_pod_that_is_bound_again_gets_an_id_of_its_own() -> None:
     """Another pod still has the id that depends on it."""
     pods = [share("p0", "0.5", 0), share("p1", "0.9", 1)]
@@ -193,7 +251,7 @@ def test_a_nominated_pod_has_no_id_yet() -> None:
 
     assert groups(result.document) == {"p0": [], "p1": [], "going": []}
     text = as_text(result)
-    assert "n  [aaaaabbb~~]\n  a default/p0 0.5 (nominated),  b default/p1 0.3 (nominated)" in text
+    assert "n  {aaaaabbb~~}\n  a default/p0 0.5 (nominated),  b default/p1 0.3 (nominated)" in text
     assert result.document["nodes"] == [{"name": "n", "idleGpus": 0, "releasingGpus": 0.2}]
 
 

@@ -303,15 +303,18 @@ def shared(name: str, **more: Any) -> Document:
 
 
 def test_shared_devices_keep_their_names() -> None:
-    """A pod with a whole GPU has none, whatever its labels say."""
+    """A pod has as many as it requests; one with a whole GPU has none, whatever its labels say."""
     one = shared("one", on="n1", labels={"runai-gpu-group": "x"})
     more = shared("more", on="n1", labels={"runai-gpu-group/y": "y", "runai-gpu-group/x": "x"})
+    more["metadata"]["annotations"]["gpu-fraction-num-devices"] = "2"
+    named = shared("named", on="n1", labels={"runai-gpu-group/y": "y", "runai-gpu-group": "x"})
     whole = pod("whole", "g", on="n1", labels={"runai-gpu-group": "x"})
 
-    document = simulate([*SITE, group("g"), one, more, whole])
+    document = simulate([*SITE, group("g"), one, more, named, whole])
 
     assert state(document, "one")["gpuGroups"] == ["x"]
     assert state(document, "more")["gpuGroups"] == ["x", "y"]
+    assert state(document, "named")["gpuGroups"] == ["x"]
     assert state(document, "whole")["gpuGroups"] == []
 
 
