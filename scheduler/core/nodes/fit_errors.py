@@ -60,9 +60,8 @@ def collect_fit_errors(
     insufficient = {r: int((left & (statement.free[:, r] < n)).sum()) for r, n in requested}
     here, shortage = statement.free[left], _share_shortage(statement, ranking, left)
     without = _roll_back(statement, ranking, failure, by_reason)
-    wanted = _requested_amounts(statement.snapshot, signatures, left)
     return FitErrors(
-        reason=_reason(statement.snapshot, without.before, without.free_shares, wanted),
+        reason=_reason(statement.snapshot, without.before, without.free_shares, signatures, left),
         signature=failure.signature,
         placed=failure.placed,
         needed=sum([count for _, count in signatures]),
@@ -252,7 +251,7 @@ def _requested_amounts(
 
 
 def _reason(
-    snapshot: Snapshot, free: Ints, free_shares: int, wanted: dict[int, int]
+    snapshot: Snapshot, free: Ints, free_shares: int, signatures: SignatureRuns, nodes: Bools
 ) -> UnschedulableReason:
     """Return the reason by the nodes of which only resources are short, without the attempt.
 
@@ -260,6 +259,9 @@ def _reason(
     """
     if not len(free):
         return UnschedulableReason.NO_NODE_MATCHES
+    if any(snapshot.signatures[row].unknown_resources for row, _ in signatures):
+        return UnschedulableReason.NO_CAPACITY  # a later pod fits no node
+    wanted = _requested_amounts(snapshot, signatures, nodes)
     gpus = snapshot.resources.gpus
     free_of = {r: total(np.maximum(free[:, r], 0)) for r in {*wanted, *gpus} - {NONE}}
     free_gpus = sum([free_of[r] for r in gpus]) + free_shares
