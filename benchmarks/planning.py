@@ -2,8 +2,8 @@
 
 KAI's figures are its own benchmarks of v0.17 on this kind of machine, less the 0.1 seconds that
 their fixture always takes; they include opening its session. The floor is a loop in the same Python
-that takes each job from a heap and puts it onto the first node with room, or the first GPU for a
-share, without queues, fair shares, gangs or reasons.
+that takes each job from a heap and puts it onto the first node with enough free, or the first GPU
+for a share, without queues, fair shares, gangs or reasons.
 """
 
 import gc

@@ -14,6 +14,7 @@ from tests.support.case import Case
 _GPUS: Final = 8
 _STAYS: Final = "while the pod is on node"
 _MIG: Final = "nvidia.com/mig-1g.5gb.me"
+_NO_MIG: Final = "nvidia.com/mig-2g.10gb"  # on the pods from the beginning, with 0 of them
 
 # what a tenant writes on a pod that runs -> how the refusal begins
 CHANGES: Final[list[Case[Obj, str]]] = [
@@ -37,6 +38,16 @@ CHANGES: Final[list[Case[Obj, str]]] = [
         "MIG profiles",
         {"annotations": {_MIG: "1"}},
         f"annotations[{_MIG}]: must stay absent {_STAYS}",
+    ),
+    Case(
+        "other MIG profiles",
+        {"annotations": {_NO_MIG: "1"}},
+        f'annotations[{_NO_MIG}]: must stay "0" {_STAYS}',
+    ),
+    Case(
+        "no MIG profiles",
+        {"annotations": {_NO_MIG: None}},
+        f'annotations[{_NO_MIG}]: must stay "0" {_STAYS}',
     ),
 ]
 
@@ -64,6 +75,7 @@ async def test_a_pod_that_runs_stays_as_easy_to_evict(hostile_tenant: HostileTen
     """Every change is refused with what is right, others pass, and the teams get their quota."""
     for number in range(2):
         pod = bare_pod(TENANT, f"lent-{number}", TENANT, _GPUS)
+        pod["metadata"]["annotations"] = {_NO_MIG: "0"}
         await hostile_tenant.api.request("POST", PODS.path(TENANT), pod)
         await hostile_tenant.timeline.until(has_node(f"lent-{number}"), "the tenant borrows a node")
 
@@ -72,6 +84,7 @@ async def test_a_pod_that_runs_stays_as_easy_to_evict(hostile_tenant: HostileTen
     assert await _refusal(hostile_tenant, {"labels": {"team": "green"}}) == ""
     for case in CHANGES:
         assert case.want in refusals[case.name]
+        assert refusals[case.name].count("must stay") == 1
         assert "Delete the pod and create it again" in refusals[case.name]
     await hostile_tenant.claim_quota(*VICTIMS)
     await hostile_tenant.check_unharmed(*VICTIMS)

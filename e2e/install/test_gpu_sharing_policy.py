@@ -116,7 +116,28 @@ CREATED: Final[list[Case[tuple[Obj, Obj], str]]] = [
             _share(gpu_fraction=text),
             f'metadata.annotations[gpu-fraction]: "{text}" {_RANGE}',
         )
-        for text in ("0", "-0.5", "1", "1.5", "nan", "inf", "500m", "half", "", "1e99", "1e999")
+        for text in (
+            *("0", "-0.5", "1", "1.5", "nan", "inf", "half", "", "1e99", "1e999"),
+            *("1000m", "999.5m", "0m", f"0.{'9' * 20}"),
+        )
+    ),
+    *(
+        _refused(
+            f"a fraction of {text!r}",
+            _share(gpu_fraction=text),
+            f'[gpu-fraction]: "{text}" must be a number without a suffix; write {right}',
+        )
+        for text, right in (("500m", "0.5"), ("250m", "0.25"), ("999m", "0.999"), ("1u", "0.001"))
+    ),
+    _refused(
+        "a number of 101 digits",
+        _share(gpu_memory="1" * 101),
+        "must be MiB as a whole number above 0, such as 3072",
+    ),
+    _refused(
+        "101 digits of shares",
+        _share(gpu_fraction="0.5", gpu_fraction_num_devices=f"{2:0101}"),
+        "must be a whole number from 1 to 64",
     ),
     Case(
         "two GPUs as a fraction",

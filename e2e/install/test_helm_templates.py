@@ -243,6 +243,24 @@ async def test_another_namespace_and_another_scheduler_name_are_everywhere() -> 
     assert "'mine'" in rendered
 
 
+@pytest.mark.parametrize(
+    ("value", "exempt"), [("gpu-sched\\, kai", ["gpu-sched", "kai"]), ("", [])], ids=["two", "none"]
+)
+async def test_the_namespaces_of_kai_are_exempt(value: str, exempt: list[str]) -> None:
+    """Accounts there write the labels of pods that share a GPU, and pods on nodes."""
+    rendered = await _template(*sets(f"settings.kai.namespaces={value}"))
+    conditions = [
+        condition["expression"]
+        for obj in rendered
+        if obj["kind"] == "ValidatingAdmissionPolicy"
+        for condition in obj["spec"].get("matchConditions", ())
+        if condition["name"] == "not-by-kai"
+    ]
+    excludes = "!request.userInfo.username.startsWith('system:serviceaccount:{}:')"
+
+    assert conditions == [" && ".join(map(excludes.format, exempt)) or "true"] * 2
+
+
 async def test_metrics_and_reservations_are_rendered_on_demand() -> None:
     """A ServiceMonitor with its Service, and the namespace of KAI's reservations."""
     monitor = sets(

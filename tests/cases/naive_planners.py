@@ -23,7 +23,7 @@ def plan_nothing(snapshot: Snapshot, _policies: Policies) -> Plan:
 
 
 def plan_first_fit(snapshot: Snapshot, _policies: Policies) -> Plan:
-    """Bind each waiting pod, the oldest PodGroup first, to the first node with room for it.
+    """Bind each waiting pod, the oldest PodGroup first, to the first node with enough free for it.
 
     It knows no shares: each is a whole GPU.
     """

@@ -81,7 +81,7 @@ def difference_report(
 def read_document(
     document: Mapping[str, Any], known: Mapping[str, Any], gpu_ids: Collection[str] = ()
 ) -> CycleResult:
-    """Read the first cycle; of shares only those of queues that the reference knows.
+    """Read the first cycle; of shares only the shares of queues that the reference knows.
 
     GPUs without one of these ids are called by all pods that share them.
     """

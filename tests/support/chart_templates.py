@@ -228,6 +228,15 @@ def _change_policy(template: _Template, policy: Obj) -> None:
     _change_selector(template, policy["spec"]["matchConstraints"]["namespaceSelector"])
 
 
+def _change_exemptions(template: _Template, policy: Obj) -> None:
+    """Exempt the accounts of KAI where the values say that it runs."""
+    for condition in policy["spec"].get("matchConditions", ()):
+        if condition["name"] == "not-by-kai":
+            condition["expression"] = template.inline(
+                '{{ include "trainer-kai.notByKai" . | quote }}'
+            )
+
+
 def _change_selector(template: _Template, selector: Obj) -> None:
     selector["matchExpressions"] = [
         template.include("inject") if it["key"] == "trainer-kai.dev/inject" else it
@@ -298,6 +307,7 @@ _CHANGES: Final[Mapping[str, tuple[Callable[[_Template, Obj], None], ...]]] = {
     "MutatingWebhookConfiguration": (_change_webhooks,),
     "ValidatingWebhookConfiguration": (_change_webhooks,),
     "MutatingAdmissionPolicy": (_change_policy,),
+    "ValidatingAdmissionPolicy": (_change_exemptions,),
     "Role": (_change_role,),
     "ClusterRole": (_change_cluster_role,),
     "Deployment": (_change_deployment,),

@@ -5,7 +5,6 @@ Each reader returns a number, or a text that says what is wrong with the value a
 
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import Final
 
 from trainer_kai.api.names import (
@@ -30,6 +29,7 @@ __all__ = [
     "WHOLE_GPU",
     "fraction_fault",
     "gpu_share_faults",
+    "mig_annotation_faults",
     "read_devices",
     "read_fraction",
     "read_memory_mib",
@@ -61,11 +61,14 @@ def read_fraction(text: str) -> int | str:
 
 
 def fraction_fault(text: str) -> str | None:
-    """Say what is wrong with a fraction of one GPU; admission also refuses 1, as KAI's does."""
+    """Say what is wrong with a fraction of one GPU; admission also refuses 1, as KAI's does.
+
+    KAI and the API server read a float, so a number that is almost 1 is 1 for them.
+    """
     thousandths = read_fraction(text)
     if isinstance(thousandths, str):
         return thousandths
-    return _out_of_range(text) if Decimal(text) == 1 else None
+    return _out_of_range(text) if float(text) >= 1 else None
 
 
 def read_memory_mib(text: str) -> int | str:
@@ -115,6 +118,17 @@ def gpu_share_faults(
         message = f"cannot be set together with the annotation {requested[0]}. {_REMOVE_ONE}"
         for place in _whole_gpu_requests(spec):
             yield FieldWarning(f"{path}{place}", message)
+
+
+def mig_annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Yield the MIG profiles that annotations request: such pods are counted, and never placed."""
+    for name, count in annotations.items():
+        if name.startswith(MIG_PREFIX) and _WHOLE.fullmatch(count) and count.strip("0"):
+            message = (
+                "MIG profiles cannot be requested by an annotation. Remove the annotation, and "
+                "request the profile in the resources of a container"
+            )
+            yield FieldWarning(f"{path}[{name}]", message)
 
 
 def reserved_label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:

@@ -140,6 +140,18 @@ resources:
 {{ toYaml $flat }}
 {{- end }}
 
+{{- /* The condition under which no account in the namespaces of KAI made the request; the default is that of the setting. */}}
+{{- define "trainer-kai.notByKai" -}}
+{{- $settings := include "trainer-kai.settings" . | fromYaml -}}
+{{- $conditions := list -}}
+{{- range splitList "," (hasKey $settings "kai.namespaces" | ternary (get $settings "kai.namespaces") "kai-scheduler") -}}
+{{- with trim . -}}
+{{- $conditions = append $conditions (printf "!request.userInfo.username.startsWith('system:serviceaccount:%s:')" .) -}}
+{{- end -}}
+{{- end -}}
+{{- join " && " $conditions | default "true" -}}
+{{- end }}
+
 {{- /* The environment of a process: only settings that it has, because another one would end it. */}}
 {{- define "trainer-kai.env" -}}
 {{- $known := include (printf "trainer-kai.settings.%s" .process) . | splitList "\n" -}}

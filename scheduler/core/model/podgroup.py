@@ -104,7 +104,7 @@ class ReservedPlace(NamedTuple):
     node: int
     signature: int
     cause: ReservationCause
-    slots: tuple[int, ...] = ()  # of the node's shared GPUs, those of which it has a share
+    slots: tuple[int, ...] = ()  # the shared GPUs of its node of which it has a share
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,8 @@ class SnapshotNodes:
 class SharedDevices:
     """GPUs that pods share: one row each, in the order of their nodes, then of their ids.
 
-    The position of a device among those of its node is its slot. In `SnapshotNodes` each is one
-    GPU less idle, and one more releasing if all that is used of it is releasing.
+    The position of a device among the devices of its node is its slot. In `SnapshotNodes` each is
+    one GPU less idle, and one more releasing if all that is used of it is releasing.
     """
 
     ids: tuple[str, ...]

@@ -230,7 +230,7 @@ def count_fitting_pods(
 def _fitting_shares(snapshot: Snapshot, amounts: Ints, signature: SchedulingSignature) -> Ints:
     """Return how many pods with shares fit on the GPUs of each node, [node].
 
-    Each GPU needs a place for its reservation pod: with more GPUs there is room for more shares,
+    Each GPU needs a place for its reservation pod: with more GPUs more shares fit,
     and for fewer pods. The most fit with one of the two numbers where these cross.
     """
     devices, column = signature.shared_devices, gpu_columns(snapshot)

@@ -283,7 +283,7 @@ class DeviceShares:
         return shared, shared_now, nominated
 
     def _unused_slots(self, node: int) -> Iterator[int]:
-        """Yield the slots of GPUs that no pod shares, first those that were used before."""
+        """Yield the slots of GPUs that no pod shares, first slots that were used before."""
         later, now = self.later.get(node, []), self.now.get(node, [])
         size = max(len(later), len(now))
         for slot in range(size):

@@ -91,7 +91,7 @@ class Statement:
     def allocate(
         self, node: int, signature: int, *, on_idle: bool, count: int = 1, slots: Slots = ()
     ) -> None:
-        """Add pods to a node; one with shares of GPUs gets those of some slots."""
+        """Add pods to a node; a pod with shares of GPUs gets the GPUs of some slots."""
         self._write(StatementEntry(node, signature, count, on_idle, False, slots))  # noqa: FBT003
 
     def deallocate(self, node: int, signature: int, slots: Slots = ()) -> None:
@@ -168,7 +168,7 @@ class Statement:
             self._update_relations(node, self.snapshot.signatures[signature], count)
 
     def _add_shares(self, node: int, slots: Slots, amount: int, *, on_idle: bool) -> None:
-        """Add to shared GPUs, and count those that begin or cease to be shared as whole ones.
+        """Add to shared GPUs, and count GPUs that begin or cease to be shared as whole GPUs.
 
         A GPU that begins to be shared also takes a place for its reservation pod.
         """

@@ -21,7 +21,7 @@ class NodeSubset:
     mask: Bools | None  # [node]; None is all nodes
 
     def within(self, nodes: Bools) -> Bools:
-        """Return those of some nodes that the subset has, [node]."""
+        """Return which of some nodes the subset has, [node]."""
         return nodes if self.mask is None else nodes & self.mask
 
 
@@ -41,7 +41,7 @@ class MemorySubsets:
         return self._larger if is_by_memory else ALL_NODES
 
     def exclude_smallest(self, nodes: Iterable[int]) -> None:
-        """Exclude all nodes whose GPUs are not larger than the smallest of some nodes."""
+        """Exclude all nodes with GPUs that are not larger than the smallest of some nodes."""
         memory = self._snapshot.nodes.gpu_memory
         least = min([int(memory[node]) for node in nodes])
         self._larger = NodeSubset((least,), memory > least)

@@ -216,7 +216,7 @@ class PodClassTable:
                 setattr(self, name, grown(column, size))
 
     def _without_gpu_groups(self, labels: Mapping[str, str]) -> Mapping[str, str]:
-        """Return labels without those that name a shared GPU; equal ones are one object."""
+        """Return labels without the labels that name a shared GPU; equal ones are one object."""
         if not any(map(is_gpu_group, labels)):
             return labels
         others = tuple(it for it in labels.items() if not is_gpu_group(it[0]))

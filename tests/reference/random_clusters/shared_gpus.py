@@ -1,4 +1,4 @@
-"""Random clusters of nodes whose GPUs are shared, or offered as MIG profiles."""
+"""Random clusters of nodes with GPUs that are shared, or offered as MIG profiles."""
 
 import json
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ class _Room:
     made: int = 0
 
     def take(self, random: Random, name: str, shape: _Shape, *, is_new: bool) -> list[str] | None:
-        """Take room for a pod; return the ids of its GPUs, or None if there is none."""
+        """Take resources for a pod; return the ids of its GPUs, or None if too little is free."""
         if shape.is_shared:
             part = shape.part(self.memory)
             found = self._take_shares(random, name, shape.devices, part, is_new=is_new)
@@ -147,7 +147,7 @@ def shared_gpu_cluster(
 ) -> list[Obj]:
     """Return nodes, queues, PodGroups of which pods share GPUs, and others that wait.
 
-    Some nodes may take *few pods*; then there may be less room where more pods are gone, for a GPU
+    Some nodes may take *few pods*; then less may be free where more pods are evicted, for a GPU
     that becomes shared takes two. In an *even* one shares divide each other, and nothing stands in
     the way of relocation.
     """
@@ -213,7 +213,7 @@ def _node(lot: _Sampler, name: str) -> Obj:
 
 
 def _queues(lot: _Sampler) -> tuple[list[str], list[Obj]]:
-    """Return the names of those that take PodGroups, and all: some below one above them."""
+    """Return the names of queues that take PodGroups, and of all: some have a parent."""
     random = lot.random
     names = ["red", "green", "blue"][: random.choice((1, 2, 2, 3))]
     above = random.choice(("", "", "top"))
@@ -234,7 +234,7 @@ def _queues(lot: _Sampler) -> tuple[list[str], list[Obj]]:
 
 
 def _podgroup(lot: _Sampler, name: str, queue: str, *, waits: bool) -> list[Obj]:
-    """Return a group of pods of one shape, on nodes with room or waiting."""
+    """Return a PodGroup of equal pods, on nodes with enough free or waiting."""
     random = lot.random
     count = random.choice((1, 1, 1, 2, 2, 3))
     group = _make_object("PodGroup", name, random.choice(("00:00:00", "00:10:00", "00:20:00")))
@@ -292,7 +292,7 @@ def _pod(name: str, shape: _Shape, annotations: dict[str, str]) -> Obj:
 
 
 def _put_on_node(lot: _Sampler, pod: Obj, shape: _Shape) -> None:
-    """Let a pod run where there is room for it, if there is."""
+    """Let a pod run where enough is free for it, if it is anywhere."""
     has_label = lot.has_labels or lot.happens(0.5)
     for node in lot.random.sample(list(lot.rooms), len(lot.rooms)):
         gpus = lot.rooms[node].take(lot.random, node, shape, is_new=not has_label)

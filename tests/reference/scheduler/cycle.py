@@ -50,7 +50,7 @@ def run_cycle(
     *then* are further actions, of reclaim and preempt, or consolidation alone; they raise
     `TooManyCandidates` where the search is too large. *victims* is the policy that orders victims;
     with *keeps_budgets* reclaim keeps to PodDisruptionBudgets. With *checks_order* it raises
-    `DependsOnOrder` where more victims leave less room.
+    `DependsOnOrder` where more victims leave less free.
     """
     cluster = read_cluster(list(objects), now)
     cluster.victim_policy, cluster.respects_budgets = victims, keeps_budgets

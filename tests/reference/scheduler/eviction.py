@@ -61,7 +61,7 @@ class TooManyCandidates(Exception):
 
 
 class DependsOnOrder(Exception):
-    """More victims leave less room, for pods are placed elsewhere then.
+    """More victims leave less free, for pods are placed elsewhere then.
 
     Rules 34 and 40d let such sets be missed.
     """
@@ -269,7 +269,7 @@ def first_sufficient(
 
 
 def check_order(count: int, leaves_room: Callable[[tuple[int, ...]], bool]) -> None:
-    """Raise `DependsOnOrder` unless all sets leave room that have one that does."""
+    """Raise `DependsOnOrder` unless all sets leave enough free that contain one that does."""
     sets = [set_ for n in range(1, count + 1) for set_ in combinations(range(count), n)]
     enough = {set_ for set_ in sets if leaves_room(set_)}
     for set_ in enough:

@@ -114,7 +114,7 @@ class NodeInfo:
         self.gpus = [gpu for gpu in self.gpus if gpu.shares]
 
     def _whole(self, gpu: SharedGpu) -> Amounts:
-        """Return what a shared GPU takes: a new one also room for its reservation pod."""
+        """Return what a shared GPU takes: a new one also a place for its reservation pod."""
         return {self.gpu_resource: 1, "pods": 1 if gpu.number else 0}
 
 

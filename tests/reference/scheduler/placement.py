@@ -39,7 +39,7 @@ def place(
 ) -> str:
     """Place all of these tasks; if that fails return the reason, and nothing has changed.
 
-    Pods that request memory of GPUs go to nodes whose GPUs have more than *above*.
+    Pods that request memory of GPUs go to nodes with GPUs that have more than *above*.
     """
     before = [(node_info, node_info.state()) for node_info in cluster.nodes]
     states = [(pod, pod.state) for pod in pods]

@@ -81,7 +81,7 @@ def try_allocate(
 ) -> str:
     """Place all of these tasks; if that fails return the reason, and nothing has changed.
 
-    *failure* says which limits count; without one those of the queues alone.
+    *failure* says which limits count; without one the limits of the queues alone.
     """
     failure = failure or partial(capacity_failure, cluster)
     podgroup.awaits_own_release = False

@@ -168,7 +168,7 @@ SHARES: list[Case[PolicySelection, tuple[bool, bool]]] = [
 
 @pytest.mark.parametrize("case", SHARES, ids=ids)
 def test_shares_of_gpus(case: Case[PolicySelection, tuple[bool, bool]]) -> None:
-    """The plugins are those of KAI."""
+    """The plugins are the plugins of KAI."""
     got = build_policies(case.given)
 
     assert (got.spreads_shares, shared_gpu in [it for _, it in got.scores]) == case.want

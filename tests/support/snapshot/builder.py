@@ -77,7 +77,7 @@ class SnapshotNode:
     gpu_memory: int = 0  # MiB of one GPU
     mig: tuple[int, ...] = ()  # of each profile of MIG_AXES
     is_closed_to_mig: bool = False
-    # By slot: thousandths of a shared GPU that stay in use, and those that are being released.
+    # By slot: thousandths of a shared GPU that stay in use, and thousandths that are releasing.
     # Pods that are added with slots come on top.
     shares: tuple[tuple[int, int], ...] = ()
 

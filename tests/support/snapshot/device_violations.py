@@ -80,7 +80,7 @@ class SharedGpuUse:
     """What is used of each shared GPU once a plan is carried out, [node][slot].
 
     `now` counts what terminates, and `later` counts what waits for that. Reservations have no
-    slots: *relocated* are nodes, signatures and numbers of those that no allocation names.
+    slots: *relocated* are nodes, signatures and numbers of pods that no allocation names.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class SharedGpuUse:
                         self._add((place.node, place.signature, place.slots), -1, is_now=False)
 
     def _place(self, plan: Plan) -> None:
-        """Add the shares of placed pods, and remove those of reserved places that they take."""
+        """Add the shares of placed pods, and remove the shares of their reserved places."""
         signature = self._snapshot.pods.signature
         for row in {allocation.podgroup for allocation in plan.allocations}:
             for place in released_places(self._snapshot, plan, row):

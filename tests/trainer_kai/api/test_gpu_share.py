@@ -72,7 +72,15 @@ def test_admission_refuses_a_whole_gpu(text: str) -> None:
     assert fraction_fault(text) == f"{text!r} {_RANGE}. {_REMOVE}: 1"
 
 
-@pytest.mark.parametrize("text", ["0.9999", "0.5", "1e-1"])
+def test_admission_refuses_what_the_api_server_reads_as_a_whole_gpu() -> None:
+    """The policy compares floats, and lint reports the same."""
+    text = "0." + "9" * 20
+
+    assert read_fraction(text) == 1000
+    assert fraction_fault(text) == f"{text!r} {_RANGE}. {_REMOVE}"
+
+
+@pytest.mark.parametrize("text", ["0.9999", "0.999999999999999", "0.5", "1e-1"])
 def test_admission_accepts_what_is_below_a_whole_gpu(text: str) -> None:
     """Also where the share of the scheduler is a whole GPU."""
     assert fraction_fault(text) is None
@@ -95,7 +103,7 @@ def test_any_decimal_is_exact(number: Fraction, digits: int) -> None:
     assert isinstance(found, int) == (0 < exact <= 1)
     if isinstance(found, int):
         assert found - 1 < exact * 1000 <= found
-        assert (fraction_fault(text) is None) == (exact < 1)
+        assert (fraction_fault(text) is None) == (float(exact) < 1)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from typing import Final
 
 from trainer_kai.api.container import Container, Resources
 from trainer_kai.api.gpu_share import gpu_share_faults as requested_share_faults
-from trainer_kai.api.gpu_share import reserved_label_faults
+from trainer_kai.api.gpu_share import mig_annotation_faults, reserved_label_faults
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
+    GPU_MEMORY,
     NATIVE_PREFIX,
     PRIORITY_CLASS_NAME,
     QUEUE,
@@ -39,6 +40,7 @@ __all__ = [
     "required_domain",
     "spec_limit_faults",
     "topology_faults",
+    "unsupported_gpu_shares",
     "unsupported_topologies",
 ]
 
@@ -170,16 +172,38 @@ def amount_faults(jobset: JobSet) -> Iterator[Finding]:
 
 
 def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
-    """Yield the requests for shares of GPUs with which no pod starts."""
+    """Yield the requests for shares of GPUs, and MIG annotations, with which no pod starts."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
         for fault in reserved_label_faults(template.metadata.labels, f"{path}metadata.labels"):
             yield Finding(fault.path, fault.message, blocks=True, code=FindingCode.RESERVED_LABEL)
         if template.spec.scheduler_name not in {"", scheduler_name}:
             continue
-        for fault in requested_share_faults(template.metadata.annotations, template.spec, path):
+        annotations = template.metadata.annotations
+        faults = (
+            *requested_share_faults(annotations, template.spec, path),
+            *mig_annotation_faults(annotations, f"{path}metadata.annotations"),
+        )
+        for fault in faults:
             message = f"{fault.message}. Otherwise no pod starts"
             yield Finding(fault.path, message, blocks=True, code=FindingCode.INVALID_AMOUNT)
+
+
+def unsupported_gpu_shares(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+    """Yield the requests for shares of GPUs, which our scheduler does not bind yet; KAI does."""
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        template, path = job.template.spec.template, _template_path(i)
+        if template.spec.scheduler_name not in {"", scheduler_name}:
+            continue
+        for name in (GPU_FRACTION, GPU_MEMORY):
+            if name in template.metadata.annotations:
+                where = f"{path}metadata.annotations[{name}]"
+                message = (
+                    "shares of GPUs are not supported yet, so the pods wait with NoNodeMatches. "
+                    f"Remove the annotation, and request whole GPUs ({GPU}) or a MIG profile"
+                )
+                code = FindingCode.GPU_SHARE_UNSUPPORTED
+                yield Finding(where, message, blocks=True, code=code)
 
 
 def _template_path(index: int) -> str:

@@ -17,6 +17,7 @@ from trainer_kai.policy.lint.field_values import (
     required_domain,
     spec_limit_faults,
     topology_faults,
+    unsupported_gpu_shares,
     unsupported_topologies,
 )
 from trainer_kai.policy.lint.known_cluster import KnownCluster
@@ -60,6 +61,8 @@ def _findings(
         code = FindingCode.UNREACHABLE if finding.blocks else FindingCode.INVALID_VALUE
         yield finding._replace(code=code)
     yield from gpu_share_faults(jobset, rules.scheduler_name)
+    if rules.mode == "bundled":
+        yield from unsupported_gpu_shares(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
     if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
         return  # the user groups the pods

@@ -44,7 +44,7 @@ def test_shares(case: Case[dict[str, str], tuple[str, int, int, int]]) -> None:
     assert read_gpu_sharing(case.given, {}, _GPUS) == GpuSharing(*case.want)
 
 
-# annotations and requests → the annotation at fault, and a part of what is said
+# annotations and requests → the annotation at fault, and a part of the message
 REFUSED: list[Case[Any, Any]] = [
     *(
         Case(text[:20], (_notes(fraction=text), {}), ("gpu-fraction", "must be a number"))

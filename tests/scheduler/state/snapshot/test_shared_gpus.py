@@ -233,7 +233,7 @@ def test_shared_gpus_without_reservation_pods(
 
 
 def test_pods_know_their_slots() -> None:
-    """A slot is the position of a GPU among those of its node; only running pods have slots."""
+    """A slot is the position of a GPU among the GPUs of its node; only running pods have slots."""
     pods = [
         pod("p0", **_share("y", fraction="0.3")),
         pod("p1", **_share("x,z", fraction="0.3", fraction_num_devices="2")),

@@ -78,6 +78,7 @@ def test_amounts_that_the_api_server_refuses(case: Case[JobSet, list[str]]) -> N
     assert jobset_findings(case.given) == case.want
 
 
+MIG = "nvidia.com/mig-1g.5gb"
 TEMPLATE = POD.removesuffix("spec")
 
 
@@ -160,12 +161,50 @@ SHARES = [
 ]
 
 
+SHARES += [
+    Case(
+        "MIG profiles by annotation",
+        sharing({f"{MIG}.me": "1", f"{MIG}.a": "0", f"{MIG}.b": "one"}),
+        [
+            (
+                f"wrong-amount! {TEMPLATE}metadata.annotations[{MIG}.me]: MIG profiles cannot be "
+                "requested by an annotation. Remove the annotation, and request the profile in the "
+                "resources of a container. Otherwise no pod starts"
+            )
+        ],
+    ),
+    Case("MIG profiles for another scheduler", sharing({MIG: "1"}, schedulerName="other"), []),
+]
+
+
 @pytest.mark.parametrize("case", SHARES, ids=ids)
 def test_shares_of_gpus(case: Case[JobSet, list[str]]) -> None:
     """What the scheduler or a policy would refuse of the pods is a fault of their template."""
     found = [it for it in jobset_findings(case.given) if "schedulerName" not in it]
 
     assert found == case.want
+
+
+@pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory"])
+def test_shares_are_not_bound_yet(name: str) -> None:
+    """KAI binds them; pods of our scheduler wait, also where users group them."""
+    share = {name: "0.5" if name == "gpu-fraction" else "100"}
+    job = rjob("node", pod={"containers": [{"name": "node"}]})
+    job["template"]["spec"]["template"]["metadata"] = {"annotations": share}
+    grouped = jobset(job, annotations={"kai.scheduler/skip-podgrouper": "true"})
+    wait = (
+        f"gpu-share-to-come! {POD.removesuffix('spec')}"
+        f"metadata.annotations[{name}]: shares of GPUs are not "
+        "supported yet, so the pods wait with NoNodeMatches. Remove the annotation, and request "
+        "whole GPUs (nvidia.com/gpu) or a MIG profile"
+    )
+
+    of_another = jobset_findings(sharing(share, schedulerName="other"), RULES)
+
+    assert jobset_findings(sharing(share), RULES) == [wait]
+    assert jobset_findings(grouped, RULES) == [wait]
+    assert jobset_findings(sharing(share)) == []
+    assert not any(it.startswith("gpu-share-to-come") for it in of_another)
 
 
 def jobset_findings(whole: JobSet, rules: GroupingRules = EXTERNAL) -> list[str]:

@@ -17,6 +17,7 @@ __all__ = [
     "UNKNOWN_VALUE",
     "containers_of",
     "has_hidden_settings",
+    "kai_namespaces",
     "other_scheduler_objects",
     "settings_of",
     "webhook_setting",
@@ -69,6 +70,19 @@ def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str
 
 def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjects:
     """Return the Leases and Deployments that show other schedulers with our scheduler name."""
+    installation = facts.installation
+    own_name = Key(installation.namespace, _SCHEDULER)
+    namespaces, shards = _kai_settings(facts)
+    return duplicate_scheduler_objects(installation.scheduler_name, namespaces, shards, own_name)
+
+
+def kai_namespaces(facts: InstallationFacts) -> list[str]:
+    """Return the namespaces in which another KAI scheduler can run, as our scheduler has them."""
+    return _kai_settings(facts)[0]
+
+
+def _kai_settings(facts: InstallationFacts) -> tuple[list[str], list[str]]:
+    """Return the namespaces of another KAI scheduler, and the names of its shards."""
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
     values = {
         "KAI_NAMESPACES": SCHEDULER_NAME,
@@ -80,12 +94,10 @@ def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjec
             setting = name if is_ours else name.removeprefix("SCHEDULER_")
             if setting in values and value != UNKNOWN_VALUE:
                 values[setting] = value
-    installation = facts.installation
-    own_name = Key(installation.namespace, _SCHEDULER)
     namespaces, shards = (
         [name.strip() for name in value.split(",") if name.strip()] for value in values.values()
     )
-    return duplicate_scheduler_objects(installation.scheduler_name, namespaces, shards, own_name)
+    return namespaces, shards
 
 
 def has_hidden_settings(deployment: Obj) -> bool:

@@ -12,9 +12,19 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
+from trainer_kai.api.gpu_share import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, INJECT, MEMBERS, STAGE
+from trainer_kai.api.names import (
+    ADMITTED,
+    ADMITTED_MARK,
+    GPU_FRACTION,
+    GPU_FRACTION_DEVICES,
+    GPU_MEMORY,
+    INJECT,
+    MEMBERS,
+    STAGE,
+)
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
@@ -74,7 +84,7 @@ class PodGroupPreview(NamedTuple):
     after: str
     members: str
     planned: PlannedPodGroup
-    requests: Mapping[str, str]  # of all its pods together
+    requests: Mapping[str, str]  # of all its pods together: resources, and shares of GPUs
 
     @property
     def min_pods_text(self) -> str:
@@ -330,7 +340,10 @@ def _podgroup_previews(
             after,
             annotations[MEMBERS],
             podgroup,
-            format_amounts(_total_requests(jobset, podgroup)),
+            {
+                **format_amounts(_total_requests(jobset, podgroup)),
+                **_total_shares(jobset, podgroup),
+            },
         )
 
 
@@ -342,3 +355,21 @@ def _total_requests(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, i
         for name, amount in requests.items():
             total[name] = total.get(name, 0) + amount * member.replicas * member.pods
     return total
+
+
+def _total_shares(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, str]:
+    """Return the shares of GPUs that all pods request, in GPUs and in MiB; not invalid ones."""
+    jobs = {job.name: job for job in jobset.spec.replicated_jobs}
+    total: dict[str, int] = {}
+    for member in podgroup.subgroups:
+        annotations = jobs[member.name].template.spec.template.metadata.annotations
+        devices = read_devices(annotations.get(GPU_FRACTION_DEVICES, "1"))
+        for name, read in ((GPU_FRACTION, read_fraction), (GPU_MEMORY, read_memory_mib)):
+            share = read(annotations[name]) if name in annotations else 0
+            if share and isinstance(share, int) and isinstance(devices, int):
+                count = devices * member.replicas * member.pods
+                total[name] = total.get(name, 0) + share * count
+    return {
+        name: f"{amount / WHOLE_GPU:.12g}" if name == GPU_FRACTION else f"{amount}Mi"
+        for name, amount in total.items()
+    }

@@ -128,7 +128,7 @@ def _new_id(name: str, taken: set[str]) -> str:
 
 
 def _placements(core_plan: Plan) -> Iterator[PodPlacement]:
-    """Yield the placed pods that get shares of GPUs; those that are bound first."""
+    """Yield the placed pods that get shares of GPUs; pods that are bound first."""
     for allocation in core_plan.allocations:
         yield from (it for it in allocation.binds if it.slots)
     for allocation in core_plan.allocations:

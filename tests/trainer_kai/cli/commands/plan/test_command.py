@@ -16,6 +16,7 @@ from tests.support.workloads.jobsets import RUNTIMES, recorded
 FIXTURES = ROOT / "tests" / "fixtures" / "runtimes"
 DEEPSPEED = "deepspeed-distributed"
 TORCHTUNE = "torchtune-llama3.2-1b"
+_PODS = 3
 
 
 @pytest.fixture
@@ -124,6 +125,46 @@ def test_a_required_topology_is_reported(mode: str, code: int, terminal: Termina
     path = "metadata.annotations[kai.scheduler/topology-required-placement]"
     asked = f"never runs: {path}: required topology level 'rack' of Topology 'rooms' is not"
     assert (found, asked in text) == (code, bool(code))
+
+
+def test_shares_of_gpus_are_requests(terminal: Terminal) -> None:
+    """Of all pods together, in GPUs and in MiB; one that is not valid is left out."""
+    found = [
+        _requests(terminal, annotations)
+        for annotations in (
+            {"gpu-fraction": "0.125"},
+            {"gpu-fraction": "0.1", "gpu-fraction-num-devices": "2"},
+            {"gpu-memory": "100"},
+            {"gpu-memory": "100", "gpu-fraction-num-devices": "0"},
+        )
+    ]
+
+    assert found == [
+        {"gpu-fraction": f"{_PODS * 0.125:g}"},
+        {"gpu-fraction": f"{_PODS * 0.2:g}"},
+        {"gpu-memory": f"{_PODS * 100}Mi"},
+        {},
+    ]
+
+
+def _requests(terminal: Terminal, annotations: dict[str, str]) -> dict[str, str]:
+    """Return what the pods of a JobSet request if their templates have these annotations."""
+    pod = {
+        "metadata": {"annotations": annotations, "labels": {"trainer-kai.dev/gang": "0"}},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "c", "image": "x"}]},
+    }
+    job = {"parallelism": _PODS, "completions": _PODS, "template": pod}
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "job", "annotations": {"trainer-kai.dev/admitted": "v1"}},
+        "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": job}}]},
+    }
+
+    _, text, _ = terminal.run("-f", terminal.write("jobset.yaml", jobset), "-o", "json")
+
+    [unit] = json.loads(text)["plans"][0]["units"]
+    return dict(unit["requests"])
 
 
 def test_an_external_scheduler_gets_a_group_for_each_stage(terminal: Terminal) -> None:

@@ -154,7 +154,7 @@ def test_running_pods_without_ids_stay_together() -> None:
 
 
 def test_a_gpu_without_a_label_gets_an_id() -> None:
-    """Of a pod with two GPUs whose labels name one."""
+    """Of a pod with two GPUs and labels that name one."""
     running = share("p0", "0.4", 0, on="n", devices=2)
     running["metadata"]["labels"] = {"runai-gpu-group": "x"}
 

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import has_policy_only
 from trainer_kai.cli.commands.doctor.checks.admission.webhooks import APPLY, contains
+from trainer_kai.cli.commands.doctor.deployment_settings import kai_namespaces
 from trainer_kai.cli.commands.doctor.facts import (
     InstallationFacts,
     Obj,
@@ -26,7 +28,8 @@ _NAME_ACCOUNTS: Final = (
     "name the accounts of the processes in the policies (see manifests/README.md); set the"
     " namespace of the installation with -n"
 )
-_ACCOUNT_PATTERN: Final = re.compile("system:serviceaccount:[-a-z0-9.]+:[-a-z0-9.]*")
+_ACCOUNT_PATTERN: Final = re.compile("system:serviceaccount:[-a-z0-9.]+:[-a-z0-9.]+")
+_NOT_BY_KAI: Final = "not-by-kai"  # the condition that exempts the accounts of KAI
 _NARROWING_FIELDS: Final = frozenset(
     {"excludeResourceRules", "matchResources", "paramKind", "paramRef"}
 )
@@ -35,7 +38,11 @@ _NARROWING_FIELDS: Final = frozenset(
 def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether each policy exists, is bound, and is as in the manifests."""
     found, wanted = require(facts.validating_policies), facts.manifests.policies
-    pairs = [(it, _find(found, _POLICY, it), _find(found, _BINDING, it)) for it in wanted]
+    namespaces = kai_namespaces(facts)
+    pairs = [
+        (it, _as_by_default(_find(found, _POLICY, it), namespaces), _find(found, _BINDING, it))
+        for it in wanted
+    ]
     if has_policy_only(facts) and not any(policy for _, policy, _ in pairs):
         yield ok(_CHECK, "none, and none is needed: no process of trainer-kai runs here")
         return
@@ -64,6 +71,32 @@ def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
         yield warning(_CHECK, listed(changed, 2), f"{APPLY}, unless this is intended")
     else:
         yield ok(_CHECK, f"{listed(it.name for it in wanted)} are bound, as in the manifests")
+
+
+def _as_by_default(policy: Obj | None, namespaces: Sequence[str]) -> Obj | None:
+    """Return a policy as in the manifests if it exempts KAI where our scheduler looks for it.
+
+    The Helm chart renders the exemption from the setting `kai.namespaces`.
+    """
+    spec = nested_field(policy, "spec")
+    if policy is None or not spec:
+        return policy
+    rendered, default = _exemption(namespaces), _exemption([SCHEDULER_NAME])
+    conditions = [
+        {**it, "expression": default}
+        if it.get("name") == _NOT_BY_KAI and it.get("expression") == rendered
+        else it
+        for it in spec.get("matchConditions") or ()
+    ]
+    return {**policy, "spec": {**spec, "matchConditions": conditions}}
+
+
+def _exemption(namespaces: Sequence[str]) -> str:
+    """Return the condition that no account in these namespaces made the request."""
+    accounts = (f"system:serviceaccount:{it}:" for it in namespaces)
+    return " && ".join(f"!request.userInfo.username.startsWith('{it}')" for it in accounts) or (
+        "true"
+    )
 
 
 def _differences(wanted: ExpectedPolicy, policy: Obj | None, binding: Obj | None) -> Iterator[str]:

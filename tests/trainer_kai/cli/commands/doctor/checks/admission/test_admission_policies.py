@@ -8,7 +8,11 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.doctor.checks.test_all_checks import by_policy
-from tests.trainer_kai.cli.commands.doctor.installation import check_results, healthy_installation
+from tests.trainer_kai.cli.commands.doctor.installation import (
+    check_results,
+    deployment,
+    healthy_installation,
+)
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 from trainer_kai.cli.commands.doctor.finding import require
 from trainer_kai.cli.commands.doctor.manifests.expected import expected_manifests
@@ -17,6 +21,10 @@ _JOBSETS = "trainer-kai-jobsets"
 _ALL = f"trainer-kai-gpu-sharing, trainer-kai-jobs, {_JOBSETS}, trainer-kai-podgrouper and 4 more"
 _OPEN = "other accounts can write the fields that the processes rely on"
 Change = Callable[[Any, Any], None]
+
+
+def _not_in(namespace: str) -> str:
+    return f"!request.userInfo.username.startsWith('system:serviceaccount:{namespace}:')"
 
 
 def without(*kinds: str) -> InstallationFacts:
@@ -145,6 +153,50 @@ def test_elsewhere_other_accounts_write() -> None:
     assert sentence.endswith("the processes are refused")
 
 
+@pytest.mark.parametrize(
+    ("namespaces", "exemption"),
+    [
+        ("gpu-sched, kai", f"{_not_in('gpu-sched')} && {_not_in('kai')}"),
+        ("", "true"),
+        ("gpu-sched", _not_in("kai-scheduler")),
+    ],
+    ids=["the chart's", "none", "as in the manifests"],
+)
+def test_kai_in_other_namespaces(namespaces: str, exemption: str) -> None:
+    """The chart exempts the accounts there; a policy as in the manifests is right as well."""
+    facts = healthy_installation()
+    policies = [
+        _with_exemption(it, exemption) if it["kind"].endswith("Policy") else it
+        for it in require(facts.validating_policies)
+    ]
+    scheduler = deployment("trainer-kai-scheduler", TRAINER_KAI_KAI_NAMESPACES=namespaces)
+
+    found = check_results(
+        facts._replace(validating_policies=policies, deployments=[scheduler]), "policies"
+    )
+
+    assert found == [("ok", f"{_ALL} are bound, as in the manifests")]
+
+
+def test_an_exemption_of_another_namespace() -> None:
+    """The scheduler does not look for KAI there, so this may be a mistake."""
+    facts = healthy_installation()
+    policies = [
+        _with_exemption(it, _not_in("gpu-sched")) if it["kind"].endswith("Policy") else it
+        for it in require(facts.validating_policies)
+    ]
+
+    assert check_results(facts._replace(validating_policies=policies), "policies") == [
+        (
+            "warning",
+            (
+                "trainer-kai-gpu-sharing: matchConditions differs, "
+                "trainer-kai-pods: matchConditions differs"
+            ),
+        )
+    ]
+
+
 def test_pods_of_a_scheduler_of_another_name() -> None:
     """The policy on pods has to be about the name that the site chose."""
     ours, other = (
@@ -157,6 +209,14 @@ def test_pods_of_a_scheduler_of_another_name() -> None:
     assert "'kai-scheduler'" in ours
     assert other == ours.replace("'kai-scheduler'", "'mine'")
     assert "system:serviceaccount:kai-scheduler:" in other
+
+
+def _with_exemption(policy: Any, exemption: str) -> Any:
+    conditions = [
+        {**it, "expression": exemption} if it["name"] == "not-by-kai" else it
+        for it in policy["spec"].get("matchConditions", ())
+    ]
+    return {**policy, "spec": {**policy["spec"], "matchConditions": conditions}}
 
 
 def _renamed(spec: Any) -> Any:
