@@ -191,7 +191,7 @@ def free_amount(statement: Statement, kind: ResourceKind) -> int:
     columns = [r for r, kind_of_r in enumerate(resources.kinds) if kind_of_r == kind]
     found = sum([total(free[:, r].clip(min=0)) * resources.weights[r] for r in columns])
     if kind == ResourceKind.GPU:
-        found += sum(map(statement.devices.rooms, statement.devices.later))
+        found += statement.devices.free_shares
     return found
 
 

@@ -97,6 +97,7 @@ class DeviceShares:
         ):
             self.now.setdefault(node, []).append(used)
             self.later.setdefault(node, []).append(used - releasing)
+        self.free_shares = sum(map(self.rooms, self.later))  # of all shared GPUs
         self.column: Final[list[int]] = gpu_columns(snapshot).tolist()  # [node] of whole GPUs
         self._known: Final = {node: len(slots) for node, slots in self.now.items()}
         self._table: _SharedGpuTable | None = None  # the same, from when it is first needed
@@ -142,6 +143,8 @@ class DeviceShares:
                     used.extend([0] * (slot + 1 - len(used)))
                 before = used[slot]
                 after = used[slot] = before + amount
+                if not is_now:
+                    self.free_shares += _free_share(after) - _free_share(before)
                 if self._table is not None:
                     self._table.write(is_now, node, slot, after)
                 if (before > 0) != (after > 0):
@@ -203,11 +206,11 @@ class DeviceShares:
 
     def rooms(self, node: int) -> int:
         """Return what is free of the shared GPUs of a node."""
-        return sum([max(WHOLE_GPU - used, 0) for used in self.later.get(node, ()) if used > 0])
+        return sum(map(_free_share, self.later.get(node, ())))
 
     def largest_room(self, node: int) -> int:
         """Return the most that is free of one shared GPU of a node."""
-        return max([WHOLE_GPU - used for used in self.later.get(node, ()) if used > 0], default=0)
+        return max(map(_free_share, self.later.get(node, ())), default=0)
 
     def fits_on_nodes(self, signature: int, free: Ints, idle: Ints) -> tuple[Bools, Bools, Bools]:
         """Return the same as `fits` for all nodes, [node]; *free* and *idle* are by resource."""
@@ -292,6 +295,11 @@ class DeviceShares:
         while True:
             yield size
             size += 1
+
+
+def _free_share(used: int) -> int:
+    """Return what is free of a shared GPU; one of which nothing is used is not shared."""
+    return max(WHOLE_GPU - used, 0) if used > 0 else 0
 
 
 def _used_of(used: Sequence[int], slot: int) -> int:

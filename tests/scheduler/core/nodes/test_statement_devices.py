@@ -81,6 +81,7 @@ def tables_of(statement: Statement) -> Tables:
     """Return what a statement has."""
     devices = statement.devices
     now, later = (_by_slot(used) for used in (devices.now, devices.later))
+    assert devices.free_shares == sum(map(devices.rooms, devices.later))
     return Tables(statement.idle.tolist(), statement.free.tolist(), now, later)
 
 
