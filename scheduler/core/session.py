@@ -220,17 +220,15 @@ class Session:
         self.preemptors: Final[set[int]] = set()
         self.evicted: Final[set[int]] = set()
         # Queues.
-        self.fair_shares: Final = fair_share(snapshot.queues, snapshot.total)
-        self.usage: Final = Usage(snapshot.queues)
+        queues, total = snapshot.queues, snapshot.total
+        self.fair_shares: Final = fair_share(queues, total)
+        self.usage: Final = Usage(queues)
         self.usage.add_unevictable(unevictable_usage(snapshot))
-        self.queue_order: Final = QueueOrder(
-            snapshot.queues, self.usage, self.fair_shares, snapshot.total
-        )
+        self.queue_order: Final = QueueOrder(queues, self.usage, self.fair_shares, total)
         # Nodes.
         self.statement: Final = Statement(snapshot, spreads_shares=policies.spreads_shares)
-        self.releasing: Final = ReleasingPods(
-            snapshot, self.usage, self.statement.devices.charge_on
-        )
+        charge_on = self.statement.devices.charge_on
+        self.releasing: Final = ReleasingPods(snapshot, self.usage, charge_on)
         self.placer: Final = Placer(self.statement, policies)
         self.capacities: Final = PodCapacities(self.placer)
         self.nominated_podgroups: Final = NominatedPodGroups(snapshot, self.usage)

@@ -102,7 +102,7 @@ class PodCapacity:
     def _fitting_shares(self, node: int, free: Sequence[int], used_later: Sequence[int]) -> int:
         devices = self._statement.devices
         share, column = devices.share(self._row, node), devices.column[node]
-        if share > WHOLE_GPU or column == NONE:
+        if share > WHOLE_GPU or column == NONE or free[column] < 0:
             return 0
         shares = sum([(WHOLE_GPU - used) // share for used in used_later if 0 < used < WHOLE_GPU])
         shares += max(free[column] // WHOLE_GPU, 0) * (WHOLE_GPU // share)

@@ -179,13 +179,13 @@ class DeviceShares:
         shared = [(sign * used, slot) for slot, used in enumerate(later) if 0 < used <= most]
         unused = self._unused_slots(node)
         whole = [(0, next(unused)) for _ in range(min(fit.whole, needed))]
-        if len(shared) + len(whole) < needed:
+        if fit.shared + fit.whole < needed:
             return None
         candidates = []
         left = fit.whole_idle
         for used, slot in sorted([*shared, *whole]):
             needs_idle = not _used_of(now, slot)
-            waits = left <= 0 if needs_idle else now[slot] > most
+            waits = left <= 0 if needs_idle else not fit.shared_now or now[slot] > most
             left -= needs_idle
             candidates.append((waits, used, slot))
         chosen = sorted(candidates)[:needed]
@@ -226,10 +226,13 @@ class DeviceShares:
         )
         node, later, now = self._columns()
         most = WHOLE_GPU - share[node]
-        is_room = has_gpu[node] & (later > 0) & (later <= most)
+        at = np.where(has_gpu, column, 0)
+        is_within, is_within_now = (it[nodes, at] >= 0 for it in (free, idle))
+        is_room = (has_gpu & is_within)[node] & (later > 0) & (later <= most)
+        is_room_now = is_within_now[node] & (now > 0) & (now <= most)
         shared, shared_now, nominated = (
             np.bincount(node[it], minlength=len(nodes))
-            for it in (is_room, is_room & (now > 0) & (now <= most), is_room & (now == 0))
+            for it in (is_room, is_room & is_room_now, is_room & (now == 0))
         )
         has_room = has_gpu & (share <= WHOLE_GPU)
         whole, whole_idle = np.where(has_room, whole, 0), np.where(has_room, whole_idle, 0)
@@ -269,9 +272,13 @@ class DeviceShares:
         share, column = self.share(signature, node), self.column[node]
         if share > WHOLE_GPU or column == NONE:
             return _Fit(0, 0, 0, 0, 0)
+        if free[column] < 0:  # more GPUs are used than the node has
+            return _Fit(0, 0, 0, 0, 0)
+        shared, shared_now, nominated = self._shared(node, share)
         whole = max(min(free[column] // WHOLE_GPU, free[self._pods] - 1), 0)
         whole_idle = max(min(idle[column] // WHOLE_GPU, idle[self._pods] - 1), 0)
-        return _Fit(*self._shared(node, share), whole, whole_idle)
+        shared_now = shared_now if idle[column] >= 0 else 0
+        return _Fit(shared, shared_now, nominated, whole, whole_idle)
 
     def _shared(self, node: int, share: int) -> tuple[int, int, int]:
         """Return how many shared GPUs have so much left: all, those shared now, the others."""

@@ -273,9 +273,15 @@ def _reason(
 
 
 def _free_shares(statement: Statement, nodes: Bools) -> int:
-    """Return what is free of the shared GPUs of some nodes."""
-    devices = statement.devices
-    return sum([devices.rooms(node) for node in devices.later if nodes[node]])
+    """Return what is free of the shared GPUs of some nodes with no more in use than they have."""
+    devices, free = statement.devices, statement.free
+    return sum(
+        [
+            devices.rooms(node)
+            for node in devices.later
+            if nodes[node] and free[node, devices.column[node]] >= 0
+        ]
+    )
 
 
 def _share_shortage(
@@ -300,7 +306,10 @@ def _share_shortage(
 def _free_gpus(statement: Statement, ranking: NodeRanking, node: int) -> _FreeGpus:
     devices, needed = statement.devices, ranking.signature.shared_devices
     share, free = devices.share(ranking.row, node), statement.free[node].tolist()
-    whole = max(free[devices.column[node]] // WHOLE_GPU, 0)
+    gpus = free[devices.column[node]]
+    if gpus < 0:  # more GPUs are used than the node has
+        return _FreeGpus(node, share, free=0, total=0, new_gpus=0, places=0)
+    whole = gpus // WHOLE_GPU
     shared = sum([0 < used <= WHOLE_GPU - share for used in devices.used_later(node)])
     return _FreeGpus(
         node,

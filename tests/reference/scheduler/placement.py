@@ -181,6 +181,8 @@ def _needed_shares(pod: PodInfo, would: list[NodeInfo]) -> Amounts:
 
 def _free_shares(node_info: NodeInfo) -> Amounts:
     """Return what is free of shared GPUs that are none that is free as a whole."""
+    if added(node_info.idle, node_info.releasing).get(node_info.gpu_resource, 0) < 0:
+        return {_SHARES: 0}
     kept = [gpu.used("stays") + gpu.used("nominated") for gpu in node_info.gpus]
     return {_SHARES: sum(max(0, WHOLE_GPU - used) for used in kept if used)}
 

@@ -97,7 +97,8 @@ def _options(
     for rank, one in sorted(_able(pod, node_info, spreads=spreads), key=lambda it: it[0]):
         assert part is not None
         there = one.used("stays") + one.used("terminates") if one else 0
-        waits = there + part > WHOLE_GPU if there else idle_count <= 0
+        is_over = node_info.idle.get(node_info.gpu_resource, 0) < 0
+        waits = (is_over or there + part > WHOLE_GPU) if there else idle_count <= 0
         idle_count -= 0 if there else 1  # for it takes a GPU that is idle
         found.append(((waits, *rank), one, waits))
     return found
@@ -116,6 +117,8 @@ def _able(
         if used and used + part <= WHOLE_GPU:
             able.append(((used if spreads else -used, *gpu.rank), gpu))
     both = added(node_info.idle, node_info.releasing)
+    if both.get(node_info.gpu_resource, 0) < 0:
+        return []
     whole_count = _whole_count(pod, node_info, both)
     able += [((-1 if spreads else 1, i), None) for i in range(whole_count)]
     return able

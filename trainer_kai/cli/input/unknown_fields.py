@@ -49,7 +49,7 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "PodSpec": "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy "
     "enableServiceLinks ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname "
     "hostnameOverride imagePullSecrets os readinessGates restartPolicy runtimeClassName "
-    "schedulingGroup securityContext serviceAccount serviceAccountName setHostnameAsFQDN "
+    "schedulingGroup securityContext serviceAccount setHostnameAsFQDN "
     "shareProcessNamespace subdomain terminationGracePeriodSeconds",
     "QueueSpec": "displayName",
     "QueueStatus": "conditions",

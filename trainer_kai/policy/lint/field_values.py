@@ -195,15 +195,16 @@ def unsupported_gpu_shares(jobset: JobSet, scheduler_name: str) -> Iterator[Find
         template, path = job.template.spec.template, _template_path(i)
         if template.spec.scheduler_name not in {"", scheduler_name}:
             continue
-        for name in (GPU_FRACTION, GPU_MEMORY):
-            if name in template.metadata.annotations:
-                where = f"{path}metadata.annotations[{name}]"
-                message = (
-                    "shares of GPUs are not supported yet, so the pods wait with NoNodeMatches. "
-                    f"Remove the annotation, and request whole GPUs ({GPU}) or a MIG profile"
-                )
-                code = FindingCode.GPU_SHARE_UNSUPPORTED
-                yield Finding(where, message, blocks=True, code=code)
+        annotations = template.metadata.annotations
+        named = [name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations]
+        if not named or any(requested_share_faults(annotations, template.spec, path)):
+            continue  # an invalid request is reported as such
+        where = f"{path}metadata.annotations[{named[0]}]"
+        message = (
+            "shares of GPUs are not supported yet, so the pods wait with NoNodeMatches. "
+            f"Remove the annotation, and request whole GPUs ({GPU}) or a MIG profile"
+        )
+        yield Finding(where, message, blocks=True, code=FindingCode.GPU_SHARE_UNSUPPORTED)
 
 
 def _template_path(index: int) -> str:

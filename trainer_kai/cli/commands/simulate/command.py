@@ -181,7 +181,7 @@ def _run(args: argparse.Namespace) -> int:
         print(f"trainer-kai: {warning}", file=sys.stderr)
     if options.moves == "any" and _has_moves(result.document):
         print(_CONSOLIDATION_NOTE, file=sys.stderr)
-    if any(it["gpuGroups"] for cycle in result.document["cycles"] for it in cycle["binds"]):
+    if simulation.has_waiting_shares(simulation_input):
         print(_SHARES_NOTE, file=sys.stderr)
     if args.output == "json":
         print(json.dumps(result.document, indent=2))
