@@ -556,9 +556,10 @@ def report_of(seed: int) -> str:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("first", range(100_000, 120_000, 1_000))
+@pytest.mark.parametrize("first", range(100_000, 120_000, 5_000))
 def test_they_agree_on_many_clusters(first: int) -> None:
     """Of a thousand clusters one may differ: see the known limits of shares of GPUs."""
-    reports = [*filter(None, map(report_of, range(first, first + 1_000)))]
-    if len(reports) > 1:
+    reports = [*filter(None, map(report_of, range(first, first + 5_000)))]
+    print(f"{len(reports)} of 5,000 clusters from seed {first:,} on differ")
+    if len(reports) > 5:
         pytest.fail("\n\n".join(reports), pytrace=False)
