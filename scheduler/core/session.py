@@ -420,16 +420,14 @@ class Session:
         self, row: int, *, is_pipelined: bool, is_relocating: bool
     ) -> PodGroupAllocation | PlacementFailure | QuotaRefusal:
         """Place tasks; if need be on what is reserved for lower priorities of the queue."""
-        place = partial(
-            self._place_within_bounds, row, is_pipelined=is_pipelined, is_relocating=is_relocating
-        )
-        placed = place()
+        place = self._place_within_bounds
+        placed = place(row, is_pipelined=is_pipelined, is_relocating=is_relocating)
         if isinstance(placed, PlacementFailure) and self.nominated_capacity.may_use_lower_priority(
             row
         ):
             self.statement.roll_back(placed.checkpoint)
             self.nominated_capacity.release_lower_priority(row)
-            placed = place()
+            placed = place(row, is_pipelined=is_pipelined, is_relocating=is_relocating)
         return placed
 
     def _place_within_bounds(
@@ -441,6 +439,9 @@ class Session:
         tried until they are charged little enough.
         """
         attempt, checkpoint = self.attempts[row], self.statement.checkpoint
+        if not (attempt.depends_on_nodes or self.releasing.is_any):  # true of most
+            assigned = self.attempts.assigned(row)
+            return self.placer.place(row, attempt.tasks, assigned, is_pipelined=is_pipelined)
         subsets, waits = MemorySubsets(self.snapshot), is_pipelined
         refusals: list[QuotaRefusal] = []
         while True:

@@ -45,7 +45,7 @@ class ReleasingPods:
         self._uncovered_by_node: Final[dict[tuple[int, int], list[int]]] = {}  # by queue and node
         self._evicted: Final = usage.emptied()  # what was evicted in this plan
         releasing = snapshot.queues.releasing if self._is_bounded else ()
-        self._is_any = bool(releasing)
+        self.is_any = bool(releasing)
         for queue, node, amounts in releasing:
             self._uncovered.charge(queue, amounts, is_non_preemptible=False)
             for q in usage.paths[queue]:
@@ -56,14 +56,14 @@ class ReleasingPods:
         """Note that pods of a queue are evicted in this plan; below zero that they are not."""
         if self._is_bounded:
             self._evicted.charge(queue, amounts, is_non_preemptible=False)
-            self._is_any = True
+            self.is_any = True
 
     def refusal(self, row: int, amounts: Amounts, check_quota: QuotaCheck) -> QuotaRefusal | None:
         """Check bounds as if a PodGroup had so much beside what its queues are releasing already.
 
         Only bounds that what is being released exceeds are returned.
         """
-        refusal = self._is_any and self._refusal_with(row, amounts, check_quota, self._uncovered)
+        refusal = self.is_any and self._refusal_with(row, amounts, check_quota, self._uncovered)
         if not refusal:
             return None  # checked for every PodGroup, and mostly nothing is releasing
         details = [self._with_releasing(it) for it in (refusal.details, *refusal.details.others)]
@@ -74,7 +74,7 @@ class ReleasingPods:
 
     def must_pipeline(self, row: int, amounts: Amounts, check_quota: QuotaCheck) -> bool:
         """Say whether bounds would be exceeded if a PodGroup started before all is released."""
-        return self._is_any and bool(
+        return self.is_any and bool(
             self._refusal_with(row, amounts, check_quota, self._uncovered, self._evicted)
         )
 
@@ -104,7 +104,7 @@ class ReleasingPods:
 
     def cover(self, row: int, placed: PodGroupAllocation, *, with_reserved_places: bool) -> None:
         """Note what a PodGroup waits for, its reserved places as well if all of it waits."""
-        if self._is_any:
+        if self.is_any:
             self._cover(
                 row,
                 self._pipelined_places(row, placed, with_reserved_places=with_reserved_places),
