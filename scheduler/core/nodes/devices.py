@@ -1,8 +1,8 @@
 """Shares of GPUs: what is used of each shared GPU of a node, and which GPUs a share gets.
 
 A shared GPU has two numbers, as resources have idle and free: what is used now, terminating pods
-included, and what is used once these are gone, pods that wait included. Whole GPUs follow from
-that: a GPU is shared as long as something of it is used.
+included, and what is used once these have terminated, pods that wait included. Whole GPUs follow
+from that: a GPU is shared as long as something of it is used.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -124,7 +124,7 @@ class DeviceShares:
         return share if isinstance(share, int) else share[self._kind[node]]
 
     def used_later(self, node: int) -> Sequence[int]:
-        """Return what is used of the shared GPUs of a node once terminating pods are gone."""
+        """Return what is used of the shared GPUs of a node once pods have terminated."""
         return self.later.get(node, ())
 
     def add(
@@ -207,10 +207,6 @@ class DeviceShares:
     def rooms(self, node: int) -> int:
         """Return what is free of the shared GPUs of a node."""
         return sum(map(_free_share, self.later.get(node, ())))
-
-    def largest_room(self, node: int) -> int:
-        """Return the most that is free of one shared GPU of a node."""
-        return max(map(_free_share, self.later.get(node, ())), default=0)
 
     def fits_on_nodes(self, signature: int, free: Ints, idle: Ints) -> tuple[Bools, Bools, Bools]:
         """Return the same as `fits` for all nodes, [node]; *free* and *idle* are by resource."""

@@ -325,8 +325,6 @@ def _room_of_each(devices: DeviceShares, node: int, whole: int, needed: int) -> 
     """Return what at least is free of each of so many GPUs of a node, those with the most."""
     if needed <= whole:
         return WHOLE_GPU
-    if needed == 1:
-        return max(devices.largest_room(node), 0)
     used = sorted([it for it in devices.used_later(node) if it > 0])[: needed - whole]
     return max(WHOLE_GPU - used[-1], 0) if len(used) == needed - whole else 0
 

@@ -19,6 +19,7 @@ from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, share_signature, signature
+from tests.support.snapshot.fit_errors import fit_errors
 
 CPU: Final = 0
 GPU: Final = 3
@@ -37,25 +38,8 @@ def snapshot(pod: SchedulingSignature, *nodes: SnapshotNode) -> Snapshot:
 
 def errors(counts: dict[FitErrorReason, int], **more: Any) -> FitErrors:
     """Return why one pod fits on no node."""
-    table: dict[str, Any] = {
-        "reason": UnschedulableReason.NO_CAPACITY,
-        "signature": 0,
-        "placed": 0,
-        "needed": 1,
-        "counts": counts,
-        "own_counts": {},
-        "taints": {},
-        "keys": {},
-        "too_small": {},
-        "largest_allocatable": {},
-        "insufficient": {},
-        "largest_free": {},
-        "total_free": {},
-        "unplaced": 1,
-        "fitting": 1,
-        "is_resolvable": False,
-    }
-    return FitErrors(**{**table, **more})
+    reason = more.pop("reason", UnschedulableReason.NO_CAPACITY)
+    return fit_errors(reason, counts, **more)
 
 
 def short(nodes: int, *numbers: *tuple[int, int, int, int, int], **more: Any) -> FitErrors:

@@ -9,7 +9,6 @@ from scheduler.core.messages.rejections import kai_condition, rejection_message
 from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.rejections import (
     FitErrorReason,
-    FitErrors,
     IncompletePodSet,
     MissingPods,
     PreFilterCause,
@@ -24,6 +23,7 @@ from scheduler.core.model.resources import MAX_REQUEST, NONE, ResourceColumns, R
 from scheduler.core.model.snapshot import Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshot.fit_errors import fit_errors
 
 CPU, MEMORY, POD, GPU = range(4)
 
@@ -46,25 +46,7 @@ def rejected(reason: UnschedulableReason, details: RejectionDetails) -> Rejectio
 
 def nodes(reason: UnschedulableReason, counts: dict[FitErrorReason, int], **more: Any) -> Rejection:
     """Return a rejection for lack of nodes; a pod of 8 GPUs alone unless it is said otherwise."""
-    table: dict[str, Any] = {
-        "reason": reason,
-        "signature": 0,
-        "placed": 0,
-        "needed": 1,
-        "counts": counts,
-        "own_counts": {},
-        "taints": {},
-        "keys": {},
-        "too_small": {},
-        "largest_allocatable": {},
-        "insufficient": {},
-        "largest_free": {},
-        "total_free": {},
-        "unplaced": 1,
-        "fitting": 1,
-        "is_resolvable": False,
-    }
-    return rejected(reason, FitErrors(**{**table, **more}))
+    return rejected(reason, fit_errors(reason, counts, **more))
 
 
 def quota(reason: UnschedulableReason) -> Rejection:
