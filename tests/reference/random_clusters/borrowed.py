@@ -3,6 +3,8 @@
 from random import Random
 from typing import Any, Final, TypeAlias
 
+from tests.reference.random_clusters.objects import make_object
+
 __all__ = ["borrowed_cluster"]
 
 Obj: TypeAlias = dict[str, Any]
@@ -19,10 +21,10 @@ def borrowed_cluster(random: Random, owned: float = 0.3) -> list[Obj]:
 
     A part of the PodGroups is *owned* by TrainJobs.
     """
-    objects = [_make_object("Namespace", "a", "01:00:00")]
+    objects = [make_object("Namespace", "a", "01:00:00")]
     nodes = [f"node-{i}" for i in range(2)]
     for name in nodes:
-        node = _make_object("Node", name, "00:00:00")
+        node = make_object("Node", name, "00:00:00")
         node["metadata"]["labels"] = {"kubernetes.io/hostname": name}
         node["status"] = {"allocatable": {"cpu": "8", "pods": "110", "nvidia.com/gpu": "4"}}
         objects.append(node)
@@ -49,7 +51,7 @@ def _queues(random: Random) -> tuple[list[str], list[Obj]]:
     found = []
     for name in [*podsets, *([above] if above else [])]:
         quota = random.choice((0, 0, 1, 2, 4, 8)) if name != above else random.choice((0, 4, 8))
-        queue = _make_object("Queue", name, random.choice(_AT))
+        queue = make_object("Queue", name, random.choice(_AT))
         free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
         weight = random.choice((0, 1, 1, 2))
         gpu = {"quota": quota, "limit": -1, "overQuotaWeight": weight}
@@ -69,7 +71,7 @@ def _podgroup(
     """Return a group of pods with a GPU each, there or waiting; some are of a TrainJob."""
     pods = []
     size, owned = about
-    group = _make_object("PodGroup", name, random.choice(_AT))
+    group = make_object("PodGroup", name, random.choice(_AT))
     least = random.choice((size, size, size, 1))
     group["spec"] = {"queue": queue, "minMember": least if free else size}
     notes = group["metadata"]["annotations"] = {}
@@ -77,7 +79,7 @@ def _podgroup(
         notes["kai.scheduler/last-start-timestamp"] = f"2026-01-01T{random.choice(_AT)}Z"
     others = _owners(random, group) if random.random() < owned else []
     for i in range(size):
-        pod = _make_object("Pod", f"{name}-{i}", group["metadata"]["creationTimestamp"][11:19])
+        pod = make_object("Pod", f"{name}-{i}", group["metadata"]["creationTimestamp"][11:19])
         pod["metadata"]["annotations"] = {"pod-group-name": name}
         requests = {"cpu": "1", "nvidia.com/gpu": "1"}
         pod["spec"] = {
@@ -102,8 +104,8 @@ def _owners(random: Random, group: Obj) -> list[Obj]:
     """Return the JobSet and the TrainJob of a group; some have saved their work."""
     name = group["metadata"]["name"]
     jobset, job = (
-        _make_object("JobSet", name, "00:00:00"),
-        _make_object("TrainJob", name, "00:00:00"),
+        make_object("JobSet", name, "00:00:00"),
+        make_object("TrainJob", name, "00:00:00"),
     )
     for below, above in ((group, jobset), (jobset, job)):
         owner = {"apiVersion": above["apiVersion"], "kind": above["kind"], "name": name}
@@ -114,18 +116,3 @@ def _owners(random: Random, group: Obj) -> list[Obj]:
         saved = random.choice((f"2026-01-01T{random.choice(_AT)}Z", "yesterday"))
         job["metadata"]["annotations"] = {"trainer-kai.dev/last-checkpoint": saved}
     return [jobset, job]
-
-
-_VERSIONS: Final = {
-    "Queue": "scheduling.run.ai/v2",
-    "PodGroup": "scheduling.run.ai/v2alpha2",
-    "JobSet": "jobset.x-k8s.io/v1alpha2",
-    "TrainJob": "trainer.kubeflow.org/v1alpha1",
-}
-
-
-def _make_object(kind: str, name: str, at: str) -> Obj:
-    meta = {"name": name, "uid": f"{kind}-{name}", "creationTimestamp": f"2026-01-01T{at}Z"}
-    if kind not in ("Namespace", "Node", "Queue"):
-        meta["namespace"] = "a"
-    return {"apiVersion": _VERSIONS.get(kind, "v1"), "kind": kind, "metadata": meta}

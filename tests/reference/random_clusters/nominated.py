@@ -3,10 +3,13 @@
 from random import Random
 from typing import Any, Final, TypeAlias
 
+from tests.reference.random_clusters.objects import make_object
+
 __all__ = ["nominated_cluster"]
 
 Obj: TypeAlias = dict[str, Any]
 
+_AT: Final = ("00:00:00", "00:10:00", "00:20:00", "00:30:00", "00:40:00")
 _CLASSES: Final = {"low": 30, "high": 70, "highest": 90}
 _GPUS: Final = 8  # of a node
 
@@ -16,9 +19,9 @@ def nominated_cluster(random: Random, *, as_before: bool = False) -> list[Obj]:
 
     Most of these are nominated to nodes, unless all is *as before* any nomination.
     """
-    objects = [_make_object("Namespace", "a", 50)]
+    objects = [make_object("Namespace", "a", "00:50:00")]
     for name, value in _CLASSES.items():
-        objects.append({**_make_object("PriorityClass", name, 0), "value": value})
+        objects.append({**make_object("PriorityClass", name, "00:00:00"), "value": value})
     nodes = [f"node-{i}" for i in range(random.choice((2, 3, 3, 4)))]
     objects += [_node(name) for name in nodes]
     podsets, queues = _queues(random)
@@ -60,7 +63,7 @@ def _free_gpus(
 
 
 def _node(name: str) -> Obj:
-    node = _make_object("Node", name, 0)
+    node = make_object("Node", name, "00:00:00")
     node["metadata"]["labels"] = {"kubernetes.io/hostname": name}
     node["status"] = {"allocatable": {"cpu": "64", "pods": "110", "nvidia.com/gpu": str(_GPUS)}}
     return node
@@ -81,7 +84,7 @@ def _queues(random: Random) -> tuple[list[str], list[Obj]]:
 
 
 def _queue(random: Random, name: str, quota: int, limit: int, parent: str = "") -> Obj:
-    queue = _make_object("Queue", name, random.choice((0, 10, 20)))
+    queue = make_object("Queue", name, random.choice(_AT[:3]))
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     gpu = {"quota": quota, "limit": limit, "overQuotaWeight": random.choice((1, 1, 1, 2))}
     queue["spec"] = {"resources": {"cpu": free, "memory": free, "gpu": gpu}}
@@ -99,14 +102,14 @@ def _podgroup(
     waits: bool = False,
 ) -> list[Obj]:
     """Return a group of pods; they are on their nodes, or wait and are nominated to them."""
-    group = _make_object("PodGroup", name, random.choice((0, 10, 20, 30, 40)))
+    group = make_object("PodGroup", name, random.choice(_AT))
     least = random.choice((len(nodes_and_gpus), len(nodes_and_gpus), 1))
     group["spec"] = {"queue": queue, "minMember": least}
     if random.random() < 0.6:
         group["spec"]["priorityClassName"] = random.choice(list(_CLASSES))
     found = [group]
     for i, (node, size) in enumerate(nodes_and_gpus):
-        pod = _make_object("Pod", f"{name}-{i}", 40)
+        pod = make_object("Pod", f"{name}-{i}", "00:40:00")
         pod["metadata"]["annotations"] = {"pod-group-name": name}
         container = {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": str(size)}}}
         pod["spec"] = {"schedulerName": "kai-scheduler", "containers": [container]}
@@ -117,18 +120,3 @@ def _podgroup(
             pod["spec"]["nodeName"], pod["status"] = node, {"phase": "Running"}
         found.append(pod)
     return found
-
-
-_VERSIONS: Final = {
-    "Queue": "scheduling.run.ai/v2",
-    "PodGroup": "scheduling.run.ai/v2alpha2",
-    "PriorityClass": "scheduling.k8s.io/v1",
-}
-
-
-def _make_object(kind: str, name: str, minute: int) -> Obj:
-    made = f"2026-01-01T00:{minute:02}:00Z"
-    meta = {"name": name, "uid": f"{kind}-{name}", "creationTimestamp": made}
-    if kind in ("Pod", "PodGroup"):
-        meta["namespace"] = "a"
-    return {"apiVersion": _VERSIONS.get(kind, "v1"), "kind": kind, "metadata": meta}

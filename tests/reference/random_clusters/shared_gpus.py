@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from tests.reference.random_clusters.objects import make_object
+
 __all__ = ["shared_gpu_cluster"]
 
 Obj: TypeAlias = dict[str, Any]
@@ -153,13 +155,13 @@ def shared_gpu_cluster(
     """
     lot = _Sampler(random, is_even=is_even)
     lot.few_pods = few_pods
-    objects = [_make_object("Namespace", "a", _NOW)]
+    objects = [make_object("Namespace", "a", _NOW)]
     objects += [
-        {**_make_object("PriorityClass", name, "00:00:00"), "value": value}
+        {**make_object("PriorityClass", name, "00:00:00"), "value": value}
         for name, value in _CLASSES.items()
     ]
     if lot.happens(0.25) and not is_even:
-        shard = _make_object("SchedulingShard", "default", "00:00:00")
+        shard = make_object("SchedulingShard", "default", "00:00:00")
         shard["spec"] = {"placementStrategy": {"gpu": "spread", "cpu": random.choice(_STRATEGIES)}}
         objects.append(shard)
     objects += [_node(lot, f"node-{i}") for i in range(random.choice((1, 2, 2, 3, 4)))]
@@ -181,7 +183,7 @@ _STRATEGIES: Final = ("binpack", "spread")
 
 def _node(lot: _Sampler, name: str) -> Obj:
     random = lot.random
-    node = _make_object("Node", name, "00:00:00")
+    node = make_object("Node", name, "00:00:00")
     labels = node["metadata"]["labels"] = {"kubernetes.io/hostname": name}
     gpus = random.choice((1, 1, 2, 2, 3, 4))
     pods = random.choice(("4", "5")) if lot.few_pods and lot.happens(0.3) else "110"
@@ -219,7 +221,7 @@ def _queues(lot: _Sampler) -> tuple[list[str], list[Obj]]:
     above = random.choice(("", "", "top"))
     found = []
     for name in [*names, *([above] if above else [])]:
-        queue = _make_object("Queue", name, random.choice(("00:00:00", "00:10:00")))
+        queue = make_object("Queue", name, random.choice(("00:00:00", "00:10:00")))
         free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
         gpu = {
             "quota": random.choice((-1, 0, 0, 0.5, 1, 1, 2, 4)),
@@ -237,7 +239,7 @@ def _podgroup(lot: _Sampler, name: str, queue: str, *, waits: bool) -> list[Obj]
     """Return a PodGroup of equal pods, on nodes with enough free or waiting."""
     random = lot.random
     count = random.choice((1, 1, 1, 2, 2, 3))
-    group = _make_object("PodGroup", name, random.choice(("00:00:00", "00:10:00", "00:20:00")))
+    group = make_object("PodGroup", name, random.choice(("00:00:00", "00:10:00", "00:20:00")))
     group["spec"] = {"queue": queue, "minMember": random.choice((count, count, 1))}
     if lot.happens(0.3):
         group["spec"]["priorityClassName"] = random.choice(list(_CLASSES))
@@ -282,7 +284,7 @@ def _expect(lot: _Sampler, group: Obj, pods: list[Obj]) -> None:
 
 
 def _pod(name: str, shape: _Shape, annotations: dict[str, str]) -> Obj:
-    pod = _make_object("Pod", name, "00:40:00")
+    pod = make_object("Pod", name, "00:40:00")
     pod["metadata"]["labels"] = {}
     pod["metadata"]["annotations"] = {**annotations, **shape.annotations}
     container = {"name": "main", "image": "x", "resources": {"requests": shape.requests}}
@@ -346,18 +348,3 @@ def _reservation_pods(lot: _Sampler, objects: list[Obj]) -> list[Obj]:
                 pod["status"] = {"phase": "Running"}
                 found[value] = pod
     return [*found.values()]
-
-
-_VERSIONS: Final = {
-    "Queue": "scheduling.run.ai/v2",
-    "PodGroup": "scheduling.run.ai/v2alpha2",
-    "PriorityClass": "scheduling.k8s.io/v1",
-    "SchedulingShard": "kai.scheduler/v1",
-}
-
-
-def _make_object(kind: str, name: str, at: str) -> Obj:
-    meta = {"name": name, "uid": f"{kind}-{name}", "creationTimestamp": f"2026-01-01T{at}Z"}
-    if kind in ("Pod", "PodGroup"):
-        meta["namespace"] = "a"
-    return {"apiVersion": _VERSIONS.get(kind, "v1"), "kind": kind, "metadata": meta}

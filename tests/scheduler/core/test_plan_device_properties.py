@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.gang.tasks_to_allocate import AssignedTasks, tasks_to_allocate
 from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.fit_errors import collect_fit_errors
-from scheduler.core.nodes.placement import PlacementFailure, Placer
-from scheduler.core.nodes.statement import Statement
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.size import blocks, by_first_seed, examples
@@ -25,6 +21,7 @@ from tests.support.snapshot.builder import (
     share_signature,
     signature,
 )
+from tests.support.snapshot.failed_placements import assert_failures_leave_no_trace
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.snapshot.random_snapshots import DEVICES, PLAIN_DEVICES, after_plan, snapshots
 
@@ -67,32 +64,8 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) ->
 @some
 @given(snapshots(DEVICES), st.booleans())
 def test_a_failure_leaves_no_trace(snapshot: Snapshot, packs: bool) -> None:
-    """The statement is as it was, and what is known of nodes is what a new ranking finds."""
-    policies = PACK if packs else SPREAD
-    statement = Statement(snapshot, spreads_shares=policies.spreads_shares)
-    placer = Placer(statement, policies)
-    for row, podgroup in enumerate(snapshot.podgroups):
-        before = _state(statement)
-        tasks = tasks_to_allocate(podgroup.tree)
-        placed = placer.place(row, tasks, AssignedTasks())
-        if isinstance(placed, PlacementFailure):
-            signatures = placer.signature_runs(tasks)
-            collect_fit_errors(statement, placer.ranking(placed.signature), placed, signatures)
-            assert _state(statement) == before
-        fresh = Placer(statement, policies)
-        for one in range(len(snapshot.signatures)):
-            best = placer.ranking(one).best()
-            assert best == fresh.ranking(one).best()
-            for node in range(len(snapshot.nodes.names)):
-                assert placer.ranking(one).fits(node) == fresh.ranking(one).fits(node)
-
-
-def _state(statement: Statement) -> tuple[object, ...]:
-    shares = [
-        Counter({(node, slot): n for node, of in used.items() for slot, n in enumerate(of) if n})
-        for used in (statement.devices.now, statement.devices.later)
-    ]
-    return statement.idle.tolist(), statement.free.tolist(), *shares
+    """Nor in the shares of GPUs."""
+    assert_failures_leave_no_trace(snapshot, PACK if packs else SPREAD)
 
 
 def _crowded(seed: int) -> Snapshot:

@@ -13,17 +13,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.gang.tasks_to_allocate import AssignedTasks, tasks_to_allocate
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.fit_errors import collect_fit_errors
-from scheduler.core.nodes.placement import PlacementFailure, Placer
-from scheduler.core.nodes.statement import Statement
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.repository import ROOT
 from tests.support.size import examples
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshot.failed_placements import assert_failures_leave_no_trace
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.snapshot.random_snapshots import PLAIN, after_plan, snapshots
 
@@ -138,32 +135,8 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) ->
 @some
 @given(snapshots())
 def test_a_failure_leaves_no_trace(snapshot: Snapshot) -> None:
-    """Once it has been counted, the statement is as it was, bit for bit."""
-    statement = Statement(snapshot)
-    placer = Placer(statement, POLICIES)
-    for row, podgroup in enumerate(snapshot.podgroups):
-        before = _state(statement)
-        tasks = tasks_to_allocate(podgroup.tree)
-        placed = placer.place(row, tasks, AssignedTasks())
-        if isinstance(placed, PlacementFailure):
-            signatures = placer.signature_runs(tasks)
-            collect_fit_errors(statement, placer.ranking(placed.signature), placed, signatures)
-            assert _state(statement) == before
-        fresh = Placer(statement, POLICIES)
-        for one in range(len(snapshot.signatures)):
-            assert placer.ranking(one).best() == fresh.ranking(one).best()
-
-
-def _state(statement: Statement) -> tuple[Any, ...]:
-    tables = (
-        statement.idle,
-        statement.free,
-        statement.selector_counts,
-        statement.anti_affinity_counts,
-        statement.ports,
-    )
-    reclaimers = (tuple(statement.claim_node), tuple(statement.claim_users))
-    return (*(table.tobytes() for table in tables), *reclaimers)
+    """Once it has been counted, nothing of it is left."""
+    assert_failures_leave_no_trace(snapshot, POLICIES)
 
 
 _node = st.builds(

@@ -43,7 +43,11 @@ def errors(counts: dict[FitErrorReason, int], **more: Any) -> FitErrors:
 
 
 def short(nodes: int, *numbers: *tuple[int, int, int, int, int], **more: Any) -> FitErrors:
-    """Return that nodes have too little free, with the numbers of the shortage of shares."""
+    """Return that nodes have too little free.
+
+    The numbers are, of ShareShortage: insufficient, requested, largest_free, largest_node,
+    total_free.
+    """
     return errors({ROOM: nodes}, share_shortage=ShareShortage(*numbers), **more)
 
 
