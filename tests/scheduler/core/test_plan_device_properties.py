@@ -21,9 +21,9 @@ from tests.support.snapshot.builder import (
     share_signature,
     signature,
 )
-from tests.support.snapshot.failed_placements import assert_failures_leave_no_trace
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.snapshot.random_snapshots import DEVICES, PLAIN_DEVICES, after_plan, snapshots
+from tests.support.snapshot.statement_state import assert_failures_leave_no_trace
 
 PACK: Final = build_policies(PolicySelection())
 SPREAD: Final = build_policies(PolicySelection(gpu_placement="spread", cpu_placement="spread"))

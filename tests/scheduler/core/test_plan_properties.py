@@ -20,9 +20,9 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.repository import ROOT
 from tests.support.size import examples
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
-from tests.support.snapshot.failed_placements import assert_failures_leave_no_trace
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.snapshot.random_snapshots import PLAIN, after_plan, snapshots
+from tests.support.snapshot.statement_state import assert_failures_leave_no_trace
 
 POLICIES: Final = build_policies(PolicySelection())
 SPREAD: Final = build_policies(PolicySelection(gpu_placement="spread", cpu_placement="spread"))

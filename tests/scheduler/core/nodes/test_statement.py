@@ -14,6 +14,7 @@ from tests.support.case import Case, ids
 from tests.support.size import examples
 from tests.support.snapshot.builder import Builder, SnapshotNode, signature
 from tests.support.snapshot.random_snapshots import no_pod_affinity
+from tests.support.snapshot.statement_state import statement_state
 
 GPU: Final = 3  # the column
 PLAIN, LARGE, SOCIAL, CLAIMS, OWN = range(5)
@@ -41,22 +42,6 @@ def snapshot() -> Snapshot:
 def fits_room(statement: Statement, node: int, one: int) -> bool:
     """Say whether a pod fits into what is idle or being released."""
     return has_enough(statement.free[node].tolist(), statement.requests(one))
-
-
-def state(statement: Statement) -> tuple[Any, ...]:
-    """Return all that a statement knows, bit for bit."""
-    tables = (
-        statement.idle,
-        statement.free,
-        statement.selector_counts,
-        statement.anti_affinity_counts,
-        statement.ports,
-    )
-    return (
-        *((table.dtype, table.tobytes()) for table in tables),
-        tuple(statement.claim_node),
-        tuple(statement.claim_users),
-    )
 
 
 def gpus(statement: Statement) -> list[list[int]]:
@@ -100,11 +85,11 @@ CHANGES: list[Case[Callable[[Statement], None], list[list[int]]]] = [
 def test_a_change(case: Case[Callable[[Statement], None], list[list[int]]]) -> None:
     """Idle room and room that can be waited for; taking it back leaves no trace."""
     statement = Statement(snapshot())
-    before = state(statement)
+    before = statement_state(statement)
     case.given(statement)
     assert gpus(statement) == case.want
     statement.roll_back(0)
-    assert state(statement) == before
+    assert statement_state(statement) == before
 
 
 def test_every_resource_is_taken() -> None:
@@ -190,11 +175,11 @@ def _of(build: Builder, *signatures: Any) -> Snapshot:
 def test_a_snapshot_stays_as_it_is() -> None:
     """The statement works on its own copy, and a snapshot cannot be written to."""
     given_ = snapshot()
-    before = state(Statement(given_))
+    before = statement_state(Statement(given_))
     statement = Statement(given_)
     for one in (PLAIN, SOCIAL, OWN):
         statement.allocate(0, one, on_idle=True)
-    assert state(Statement(given_)) == before
+    assert statement_state(Statement(given_)) == before
     with pytest.raises(ValueError, match="read-only"):
         given_.nodes.idle[0, 0] = 1
 
@@ -234,10 +219,10 @@ def test_rolling_back_is_exact(first: list[Any], then: list[Any]) -> None:
     there: list[tuple[int, int]] = []
     for act in first:
         _does(statement, there, act)
-    checkpoint, before = statement.checkpoint, state(statement)
+    checkpoint, before = statement.checkpoint, statement_state(statement)
     for act in then:
         _does(statement, there, act)
     statement.roll_back(checkpoint)
-    assert state(statement) == before
+    assert statement_state(statement) == before
     statement.roll_back(0)
-    assert state(statement) == state(Statement(snapshot()))
+    assert statement_state(statement) == statement_state(Statement(snapshot()))

@@ -1,4 +1,4 @@
-"""What has to hold of a statement after a placement that failed."""
+"""The state of a statement, which a placement that fails leaves as it was."""
 
 from collections import Counter
 from typing import Any
@@ -10,7 +10,7 @@ from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.placement import PlacementFailure, Placer
 from scheduler.core.nodes.statement import Statement
 
-__all__ = ["assert_failures_leave_no_trace"]
+__all__ = ["assert_failures_leave_no_trace", "statement_state"]
 
 
 def assert_failures_leave_no_trace(snapshot: Snapshot, policies: Policies) -> None:
@@ -21,13 +21,13 @@ def assert_failures_leave_no_trace(snapshot: Snapshot, policies: Policies) -> No
     statement = Statement(snapshot, spreads_shares=policies.spreads_shares)
     placer = Placer(statement, policies)
     for row, podgroup in enumerate(snapshot.podgroups):
-        before = _state(statement)
+        before = statement_state(statement)
         tasks = tasks_to_allocate(podgroup.tree)
         placed = placer.place(row, tasks, AssignedTasks())
         if isinstance(placed, PlacementFailure):
             signatures = placer.signature_runs(tasks)
             collect_fit_errors(statement, placer.ranking(placed.signature), placed, signatures)
-            assert _state(statement) == before
+            assert statement_state(statement) == before
         fresh = Placer(statement, policies)
         for one in range(len(snapshot.signatures)):
             assert placer.ranking(one).best() == fresh.ranking(one).best()
@@ -35,7 +35,8 @@ def assert_failures_leave_no_trace(snapshot: Snapshot, policies: Policies) -> No
                 assert placer.ranking(one).fits(node) == fresh.ranking(one).fits(node)
 
 
-def _state(statement: Statement) -> tuple[Any, ...]:
+def statement_state(statement: Statement) -> tuple[Any, ...]:
+    """Return all that a statement knows, bit for bit."""
     tables = (
         statement.idle,
         statement.free,
@@ -43,9 +44,13 @@ def _state(statement: Statement) -> tuple[Any, ...]:
         statement.anti_affinity_counts,
         statement.ports,
     )
-    reclaimers = (tuple(statement.claim_node), tuple(statement.claim_users))
     shares = [
         Counter({(node, slot): n for node, of in used.items() for slot, n in enumerate(of) if n})
         for used in (statement.devices.now, statement.devices.later)
     ]
-    return (*(table.tobytes() for table in tables), *reclaimers, *shares)
+    return (
+        *((table.dtype, table.tobytes()) for table in tables),
+        tuple(statement.claim_node),
+        tuple(statement.claim_users),
+        *shares,
+    )
