@@ -1,6 +1,6 @@
 """Commands: what to bind, nominate, reserve and evict, by names instead of the rows of a plan."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -176,6 +176,8 @@ class PodGroupCommands(NamedTuple):
     release_annotation: str | None  # at the end, without the places of pods that were placed
     evictions: tuple[PlannedEviction, ...] = ()  # for the nominated pods, or of a stale PodGroup
     uids: tuple[str, ...] = ()  # of the nominated pods, once it is assumed
+    # By pod that is bound and gets shares of GPUs: the ids of these GPUs.
+    gpu_groups: Mapping[Key, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,11 @@ SKIP_PODGROUPER: Final = "kai.scheduler/skip-podgrouper"
 GPU_FRACTION: Final = "gpu-fraction"
 GPU_MEMORY: Final = "gpu-memory"
 GPU_FRACTION_DEVICES: Final = "gpu-fraction-num-devices"
+GPU_CONTAINER: Final = "gpu-fraction-container-name"
 MPS: Final = "mps"
+GPU_CONFIG_MAP: Final = "runai/shared-gpu-configmap"  # the prefix of the pod's ConfigMaps
+RECEIVED_TYPE: Final = "received-resource-type"
+RESERVED_DEVICE: Final = "run.ai/reserve_for_gpu_index"  # of a reservation pod: a device's UUID
 
 # KAI: annotations of PodGroups.
 TOP_OWNER: Final = "kai.scheduler/top-owner-metadata"
@@ -86,6 +90,7 @@ MEMBERS: Final = (
 )
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
+GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for the queues below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
@@ -150,6 +155,10 @@ PODS: Final = "pods"
 GPU: Final = "nvidia.com/gpu"
 AMD_GPU: Final = "amd.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
+
+# Node autoscalers: annotations of pods that they may not remove.
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 # The rest of Kubernetes.
 NATIVE_PREFIX: Final = "kubernetes.io/"  # the prefix of resources that are not extended ones
