@@ -101,7 +101,8 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     cluster = helm_cluster
     await _kubectl(cluster, "create", "priorityclass", "train", "--value=50")
     kinds = ["priorityclass/train", *(f"queue.scheduling.run.ai/{it}" for it in _DEFAULT_QUEUES)]
-    kinds.append(f"namespace/{RESERVATION_APP}")
+    namespace = f"namespace/{RESERVATION_APP}"
+    kinds.append(namespace)
     await _change_definition(cluster)
     owner = ("meta.helm.sh/release-name=kai", "meta.helm.sh/release-namespace=kai-scheduler")
     await _kubectl(cluster, "annotate", "--overwrite", *kinds, *owner)
@@ -122,7 +123,9 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     changing = await run_helm("install", _RELEASE, CHART, *flags[:2], *values, cluster=cluster)
     await helm("uninstall", _RELEASE, *flags[:2], "--ignore-not-found", cluster=cluster)
     changed = await _foreign(cluster, kinds)
-    await _kubectl(cluster, "delete", *kinds)
+    await _kubectl(cluster, "delete", *kinds[:-1])
+    ours = (f"meta.helm.sh/release-{it}={NAMESPACE}" for it in ("name", "namespace"))
+    await _kubectl(cluster, "annotate", "--overwrite", namespace, *ours)
 
     assert refused.status != 0
     assert 'annotation validation error: key "meta.helm.sh/release-name"' in refused.err

@@ -12,10 +12,11 @@ from e2e.cluster.api import Api, ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
 from e2e.conftest import make_namespace
+from e2e.fixtures.install import documents
 from e2e.fixtures.processes import NAMESPACE, SCHEDULER
 from tests.support.case import Case, ids
+from tests.support.repository import ROOT
 from trainer_kai.api.names import (
-    APP,
     GPU,
     GPU_DEVICES,
     GPU_GROUP,
@@ -24,6 +25,7 @@ from trainer_kai.api.names import (
     RESERVED_DEVICE,
     SCHEDULER_NAME,
 )
+from trainer_kai.service.settings import GpuSharingSettings, ReservationPodSettings
 
 _NAMESPACE: Final = "stolen-shares"
 _JSON: Final = "application/json"
@@ -70,48 +72,14 @@ def pod(name: str, scheduler: str) -> Obj:
 
 
 def reservation_pod(name: str = "gpu-reservation-1") -> Obj:
-    """Return the pod of docs/security.md."""
-    by_field = [
-        {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
-        for variable, field in (("POD_NAME", "name"), ("POD_NAMESPACE", "namespace"))
-    ]
-    amounts = {GPU: "1"}
-    container = {
-        "name": "resource-reservation",
-        "image": "trainer-kai",
-        "command": ["python", "-m", "scheduler.agent"],
-        "env": by_field,
-        "resources": {"requests": amounts, "limits": amounts},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": PODS.kind,
-        "metadata": {
-            "namespace": RESERVATION_APP,
-            "name": name,
-            "labels": {APP: RESERVATION_APP, GPU_GROUP: "group"},
-            "annotations": {"karpenter.sh/do-not-disrupt": "true"},
-        },
-        "spec": {
-            "nodeName": "node-0",
-            "serviceAccountName": RESERVATION_APP,
-            "priorityClassName": "trainer-kai",
-            "enableServiceLinks": False,
-            "tolerations": [{"operator": "Exists"}],
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "runAsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [container],
-        },
-    }
+    """Return the pod of docs/security.md, without its RuntimeClass, which is not installed."""
+    text = (ROOT / "docs" / "security.md").read_text()
+    [found] = documents(text.partition("```yaml\n")[2].partition("```")[0])
+    assert found["spec"].pop("runtimeClassName") == GpuSharingSettings().runtime_class
+    assert found["spec"]["priorityClassName"] == ReservationPodSettings().priority_class
+    found["metadata"]["name"] = name
+    found["spec"]["nodeName"] = "node-0"
+    return found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -80,13 +80,7 @@ def healthy_installation() -> InstallationFacts:
         validating_policies=_objects("ValidatingAdmissionPolicy"),
         secret=secret(),
         runtimes_with_queue_field=[],
-        namespaces=[
-            *(
-                Meta(name=name, labels={"kubernetes.io/metadata.name": name})
-                for name in ("default", "kube-system", "trainer-kai")
-            ),
-            RESERVATIONS,
-        ],
+        namespaces=[*map(_namespace, ("default", "kube-system", "trainer-kai")), RESERVATIONS],
         jobset=DryRun(dry_run_objects.jobset("default"), injected_jobset()),
         gang_pod=DryRun(dry_run_objects.gang_pod("default"), grouped_pod()),
         foreign_pod=DryRun(dry_run_objects.foreign_pod("default"), untouched_pod()),
@@ -107,6 +101,10 @@ def healthy_installation() -> InstallationFacts:
         reservation_pods=[reservation_pod("gpu-reservation-1", device="GPU-1")],
         scheduler_leases=[lease("trainer-kai-scheduler")],
     )
+
+
+def _namespace(name: str) -> Meta:
+    return Meta(name=name, labels={"kubernetes.io/metadata.name": name})
 
 
 def broken_installation() -> InstallationFacts:

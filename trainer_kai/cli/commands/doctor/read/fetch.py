@@ -349,7 +349,8 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
     dry_runs = {name: results[name] for name in _DRY_RUNS}
     skews = [it[1] for it in dry_runs.values() if not isinstance(it, Unread) and it[0].got]
     nodes, groups = results["gpu_nodes"], results["podgroups"]
-    other_schedulers = results["other_schedulers"]
+    others = results["other_schedulers"]
+    other_leases, other_deployments = (others, others) if isinstance(others, Unread) else others
     return facts._replace(
         definitions=_with_prefix("definition ", results),
         accounts={
@@ -369,12 +370,8 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
         namespaces=_metas(results["namespaces"]),
         deployments=results["deployments"],
         leases=results["leases"],
-        other_scheduler_leases=other_schedulers
-        if isinstance(other_schedulers, Unread)
-        else other_schedulers[0],
-        other_scheduler_deployments=other_schedulers
-        if isinstance(other_schedulers, Unread)
-        else other_schedulers[1],
+        other_scheduler_leases=other_leases,
+        other_scheduler_deployments=other_deployments,
         queues=results["queues"],
         podgroup_queues=groups
         if isinstance(groups, Unread)
