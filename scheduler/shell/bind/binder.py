@@ -19,19 +19,19 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.concurrency import AdaptiveConcurrency
 from scheduler.shell.bind.volumes import VolumeBinder
+from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.kube.client import Client, RetryPolicy, bind
-from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
+from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound, Unavailable
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["FIELD_MANAGER", "Binder", "EvictVictims", "Replanner"]
+__all__ = ["Binder", "EvictVictims", "Replanner"]
 
 # Evicts the victims of the commands, if the preemptor still exists; returns the evictions that
 # failed, and whether to back off before they are tried again.
@@ -39,15 +39,12 @@ EvictVictims: TypeAlias = Callable[
     [PodGroupCommands, Callable[[], bool]], Awaitable[tuple[tuple[PlannedEviction, ...], bool]]
 ]
 
-FIELD_MANAGER: Final = "trainer-kai-scheduler"
-
 _WATCH_DEADLINE_S: Final = 15.0  # until a watch must have shown a write
 _DELETION_DEADLINE_S: Final = 45.0  # and that pods terminate: other controllers delete them
 _BACKOFF_S: Final = 1.0  # of a pod that was refused, the first time
 _MAX_BACKOFF_S: Final = 60.0
 _BACKOFF_KEPT_S: Final = 3600.0  # a pod that is not refused again for so long is deleted, or bound
 _RETRY_DELAYS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # after a bind without an answer
-_THROTTLED_S: Final = 0.2  # where the API server does not say how long
 _RESERVE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _NOMINATE: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 
@@ -100,7 +97,7 @@ class Binder:
         self._replanner = replanner
         self._metrics = metrics
         self._log = log
-        self._concurrency = AdaptiveConcurrency(client.clock)
+        self._writes = LimitedWrites(client.clock)
         self._command_queues: dict[Key, _CommandQueue] = {}
         # of pods and PodGroups that were refused; the one that was refused last is last
         self._backoffs: dict[Key, _Backoff] = {}
@@ -227,7 +224,7 @@ class Binder:
         annotations = {RESERVED: text or None}
         fields = {"metadata": {"uid": known.metadata.uid, "annotations": annotations}}
         try:
-            await self._send(lambda: self._client.merge_patch(PODGROUPS, group, fields, _RESERVE))
+            await self._writes.send(lambda: self._client.merge_patch(PODGROUPS, group, fields, _RESERVE))
         except ApiError as error:
             self._log.warning("reserved places not written", group=str(group), error=str(error))
             return False
@@ -278,7 +275,7 @@ class Binder:
         is_repeated = False
         while True:
             try:
-                await self._send(lambda: self._bind_as_assumed(pod, node, uid))
+                await self._writes.send(lambda: self._bind_as_assumed(pod, node, uid))
             except Conflict:
                 if not is_repeated:
                     raise
@@ -303,18 +300,6 @@ class Binder:
         version = assumed_meta.resource_version if assumed_meta else ""
         await bind(self._client, pod, node, uid=uid, version=version)
 
-    async def _send(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Send a write within the concurrency limit, and again when the API server throttles."""
-        while True:
-            try:
-                async with self._concurrency.acquire():
-                    await write()
-            except Throttled as error:
-                self._concurrency.throttled()
-                await self._client.clock.sleep(error.retry_after_s or _THROTTLED_S)
-            else:
-                return
-
     async def _nominate(self, pod: Key, node: str, uid: str) -> bool:
         known = self._cache.cluster.pods.get(pod)
         if known is None or known.metadata.uid != uid:
@@ -326,7 +311,7 @@ class Binder:
             "status": {"nominatedNodeName": node},
         }
         try:
-            await self._send(lambda: self._client.merge_patch(PODS, pod, fields, _NOMINATE))
+            await self._writes.send(lambda: self._client.merge_patch(PODS, pod, fields, _NOMINATE))
         except (NotFound, Conflict):
             self._cache.assumed.forget_nomination(pod)
             self._replanner.replan()
