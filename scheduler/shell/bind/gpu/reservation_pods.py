@@ -6,7 +6,7 @@ deleted, so that it keeps no GPU from others, and the pods that wait for it are 
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -19,9 +19,10 @@ from scheduler.shell.bind.gpu.reservation_pod import (
     reservation_pod_key,
     reserved_device,
 )
+from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from trainer_kai.api.affinity import Toleration
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import RESERVATION_APP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resource import Resource
@@ -38,7 +39,7 @@ from trainer_kai.kube.rest.errors import (
 from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["DeviceNotReserved", "OwnImage", "ReservationPods"]
+__all__ = ["DeviceNotReserved", "OwnImage", "ReservationPodSource", "ReservationPods"]
 
 _CREATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _RETRY_S: Final = 0.5  # while the pod of that name terminates
@@ -47,9 +48,11 @@ _RETRY_S: Final = 0.5  # while the pod of that name terminates
 class DeviceNotReserved(Conflict):
     """No GPU could be reserved: the pods that would share it are planned again."""
 
-    def __init__(self, place: GpuPlace, message: str) -> None:
+    def __init__(self, place: GpuPlace, message: str, *, is_refused: bool = False) -> None:
+        """*is_refused*: the node has no GPU for it."""
         super().__init__(ErrorDetails(f"RESERVE GPU {place}", 0, "", message))
         self.message = message
+        self.is_refused = is_refused
 
 
 class _ContainerImage(msgspec.Struct, frozen=True):
@@ -61,7 +64,7 @@ class _ImageSpec(msgspec.Struct, frozen=True):
 
 
 class _PodWithImage(msgspec.Struct, frozen=True):
-    metadata: msgspec.Raw
+    metadata: Meta
     spec: _ImageSpec = _ImageSpec()
 
 
@@ -85,6 +88,14 @@ class OwnImage:
 _PODS_WITH_IMAGE: Final = Resource("", "v1", "pods", "Pod", namespaced=True, struct=_PodWithImage)
 
 
+class ReservationPodSource(NamedTuple):
+    """What reservation pods are made of, and how long they may take."""
+
+    image: OwnImage
+    options: ReservationPodOptions
+    allocation_s: float
+
+
 class ReservationPods:
     """The reservation pods that this process waits for, each once."""
 
@@ -92,9 +103,8 @@ class ReservationPods:
         self,
         client: Client,
         cache: ClusterCache,
-        image: OwnImage,
-        options: ReservationPodOptions,
-        allocation_s: float,
+        source: ReservationPodSource,
+        writes: LimitedWrites,
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
@@ -102,9 +112,8 @@ class ReservationPods:
         self._clock: Final = client.clock
         self._groups: Final = cache.gpu_groups
         self._nodes: Final = cache.cluster.nodes
-        self._image: Final = image
-        self._options: Final = options
-        self._allocation_s: Final = allocation_s
+        self._source: Final = source
+        self._writes: Final = writes
         self._metrics: Final = metrics
         self._log: Final = log
         self._in_flight: Final[dict[GpuPlace, asyncio.Task[str]]] = {}
@@ -161,71 +170,74 @@ class ReservationPods:
         return device
 
     async def _wait_for_device(self, place: GpuPlace, tolerations: tuple[Toleration, ...]) -> str:
-        deadline_s = self._clock.monotonic_s() + self._allocation_s
-        created = ""  # the uid of the pod that was created and not seen yet
-        while self._clock.monotonic_s() < deadline_s:
-            pods = self._groups.reservation_pods(*place)
-            live = [it for it in pods if is_live(it)]
+        deadline_s = self._clock.monotonic_s() + self._source.allocation_s
+        created: set[str] = set()  # the uids of the pods that were created
+        unseen = ""  # the last one, until a watch shows it
+        while (wait_s := deadline_s - self._clock.monotonic_s()) > 0:
             device = self._known_device(place)
             if device:
                 return device
-            if any(it.metadata.uid == created for it in pods):
-                created = ""
-            await self._refuse_failed(place, pods)
+            pods = self._groups.reservation_pods(*place)
+            if unseen in {it.metadata.uid for it in pods}:
+                unseen = ""
+            await self._delete_failed(place, pods, created)
             self._refuse_lost_node(place)
-            if not live and not created:
-                created = await self._create(place, tolerations)
-            wait_s = deadline_s - self._clock.monotonic_s()
-            await self._wait(place, wait_s if live or created else min(wait_s, _RETRY_S))
-        for pod in self._groups.reservation_pods(*place):
-            if is_live(pod):
-                await self.delete(pod, at_once=True)
+            is_there = bool(unseen) or any(map(is_live, pods))
+            if not is_there:
+                unseen = await self._create(place, tolerations)
+                created |= {unseen}
+            await self._wait(place, wait_s if is_there or unseen else min(wait_s, _RETRY_S))
+        for pod in filter(is_live, self._groups.reservation_pods(*place)):
+            await self.delete(pod, at_once=True)
         self._metrics.gpu_reservations.labels("timeout").inc()
         message = (
-            f"the reservation pod {self._name(place)} on node {place.node} has no GPU after "
-            f"{self._allocation_s:g} s. Look at its log and Events, and at the device plugin of "
-            "the node"
+            f"the reservation pod {reservation_pod_key(place)} on node {place.node} has no GPU "
+            f"after {self._source.allocation_s:g} s. Look at its log and its Events, and at the "
+            "device plugin of the node"
         )
         raise DeviceNotReserved(place, message)
 
-    async def _refuse_failed(self, place: GpuPlace, pods: tuple[Pod, ...]) -> None:
-        """Delete reservation pods that the kubelet refused, and say so."""
+    async def _delete_failed(
+        self, place: GpuPlace, pods: tuple[Pod, ...], created: set[str]
+    ) -> None:
+        """Delete reservation pods that have ended; say so if this process created one of them."""
         failed = [it for it in pods if not is_live(it) and not it.metadata.deletion_timestamp]
         for pod in failed:
             await self.delete(pod, at_once=True)
-        if failed:
+        refused = next((it for it in failed if it.metadata.uid in created), None)
+        if refused is not None:
             message = (
-                f"the reservation pod {failed[0].metadata.key} on node {place.node} is "
-                f"{failed[0].status.phase}: the node has no free GPU, or refused the pod"
+                f"the reservation pod {refused.metadata.key} on node {place.node} is "
+                f"{refused.status.phase}: the node has no free GPU, or refused the pod"
             )
-            raise DeviceNotReserved(place, message)
+            raise DeviceNotReserved(place, message, is_refused=True)
 
     def _refuse_lost_node(self, place: GpuPlace) -> None:
         if place.node not in self._nodes:
             raise DeviceNotReserved(place, f"the node {place.node} does not exist any more")
 
     async def _create(self, place: GpuPlace, tolerations: tuple[Toleration, ...]) -> str:
-        """Create a reservation pod; return its uid, or "" if one of its name is still there."""
-        options = self._options._replace(image=await self._image.image())
-        if not options.image:
-            raise DeviceNotReserved(
-                place,
-                "no image for reservation pods is known: set reservation_pods.image of the scheduler",
-            )
-        body = reservation_pod(place, tolerations, options)
+        """Create a reservation pod; return its uid, or "" if one of its name may be there."""
         try:
+            body = reservation_pod(place, tolerations, await self._options(place))
             pod = await self._writes.send(
                 lambda: self._client.create(PODS, RESERVATION_APP, body, _CREATE)
             )
         except (AlreadyExists, Unavailable):
             return ""  # the watch shows it, or it is created again
+        except DeviceNotReserved:
+            raise
         except ApiError as error:
-            message = f"the reservation pod {self._name(place)} cannot be created: {error}"
+            message = f"the reservation pod {reservation_pod_key(place)} cannot be created: {error}"
             raise DeviceNotReserved(place, message) from error
         return pod.metadata.uid
 
-    def _name(self, place: GpuPlace) -> str:
-        return str(reservation_pod_key(place))
+    async def _options(self, place: GpuPlace) -> ReservationPodOptions:
+        image = await self._source.image.image()
+        if image:
+            return self._source.options._replace(image=image)
+        message = "the image of reservation pods is not known: set reservation_pods.image"
+        raise DeviceNotReserved(place, message)
 
     async def _wait(self, place: GpuPlace, seconds: float) -> None:
         """Wait until the reservation pods of a place change, or for some time."""

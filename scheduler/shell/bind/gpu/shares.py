@@ -17,6 +17,7 @@ from scheduler.shell.bind.gpu.reservation_pod import GpuPlace
 from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved, ReservationPods
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.commands import PodGroupCommands
 from scheduler.state.nodes.node_table import gpu_memory_mib
 from scheduler.state.pods.gpu_sharing import GpuSharing, is_gpu_group, read_gpu_sharing
 from trainer_kai.api.meta import Key, Meta
@@ -41,7 +42,7 @@ from trainer_kai.policy.pods.gpu_config_maps import (
 )
 from trainer_kai.policy.pods.requests import pod_requests
 
-__all__ = ["GpuShareBinder", "ShareOptions"]
+__all__ = ["GpuShareBinder", "PodShares", "ReservedShares", "ShareOptions"]
 
 _FRACTION: Final = "Fraction"  # of a pod that shares GPUs, in KAI's words
 _CDI_KIND: Final = "k8s.device-plugin.nvidia.com/gpu="
@@ -58,6 +59,20 @@ class ShareOptions(NamedTuple):
     gpu_resources: tuple[str, ...] = ()
 
 
+class PodShares(NamedTuple):
+    """The shared GPUs that a pod gets: their groups, and their devices in the same order."""
+
+    groups: tuple[str, ...]
+    devices: tuple[str, ...]
+
+
+class ReservedShares(NamedTuple):
+    """The shares of the pods that are bound together, and why other pods have none."""
+
+    by_pod: Mapping[Key, PodShares]
+    failures: Mapping[Key, ApiError]
+
+
 class GpuShareBinder:
     """Carries out and undoes the steps for one pod at a time."""
 
@@ -71,31 +86,51 @@ class GpuShareBinder:
     ) -> None:
         self._client: Final = client
         self._cache: Final = cache
-        self._reservations: Final = reservations
+        self.reservations: Final = reservations
         self._writes: Final = writes
         self._options: Final = options
         self._locks: Final = _PodLocks()
 
-    async def reserve(self, pod: Pod, node: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the devices of the GPUs once they are reserved, in the order of their groups."""
-        places = [GpuPlace(node, group) for group in groups]
-        return tuple(
-            await asyncio.gather(
-                *(self._reservations.device(it, pod.spec.tolerations) for it in places)
-            )
+    async def reserve(self, commands: PodGroupCommands) -> ReservedShares:
+        """Reserve the GPUs of all pods that are bound together."""
+        nodes = dict(commands.binds)
+        outcomes = await asyncio.gather(
+            *(
+                self._reserve(key, nodes[key], groups)
+                for key, groups in commands.gpu_groups.items()
+            ),
+        )
+        pairs = list(zip(commands.gpu_groups, outcomes, strict=True))
+        return ReservedShares(
+            {key: it for key, it in pairs if not isinstance(it, ApiError)},
+            {key: it for key, it in pairs if isinstance(it, ApiError)},
         )
 
-    async def prepare(
-        self, key: Key, node: str, groups: tuple[str, ...], devices: tuple[str, ...]
-    ) -> None:
+    async def _reserve(self, key: Key, node: str, groups: tuple[str, ...]) -> PodShares | ApiError:
+        pod = self._cache.cluster.pods.get(key)
+        if pod is None:
+            return _lost(key)
+        places = [GpuPlace(node, group) for group in groups]
+        devices = await asyncio.gather(
+            *(self.reservations.device(it, pod.spec.tolerations) for it in places),
+            return_exceptions=True,
+        )
+        for it in devices:
+            if isinstance(it, ApiError):
+                return it
+            if isinstance(it, BaseException):
+                raise it
+        return PodShares(groups, tuple(it for it in devices if isinstance(it, str)))
+
+    async def prepare(self, key: Key, node: str, shares: PodShares) -> None:
         """Label the pod, and write its ConfigMaps."""
         async with self._locks.hold(key):
-            await self._label(key, _labels(groups), devices)
+            await self._label(key, _labels(shares.groups), shares.devices)
             pod = self._cache.cluster.pods.get(key)
             if pod is None:
                 raise _lost(key)
-            maps = self._config_maps(pod, GpuPlace(node, groups[0]))
-            data = self._data(pod, node, devices)
+            maps = self._config_maps(pod, GpuPlace(node, shares.groups[0]))
+            data = self._data(pod, node, shares.devices)
             # The device is in both: KAI reads the second one where a container has its own value.
             contents = (maps.capabilities, data), (maps.direct_env, _only_devices(data))
             await asyncio.gather(*(self._apply(pod, name, it) for name, it in contents))
