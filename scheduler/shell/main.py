@@ -133,7 +133,7 @@ class _Leadership(NamedTuple):
         shares = _gpu_shares(fenced, cache, self.settings, writes, self.context)
         steps = BindSteps(evictor.evict_all, shares, writes, events)
         binder = Binder(fenced, cache, steps, self.cycle, metrics, log)
-        reservations = ReservationController(fenced, cache, shares, events, metrics, log)
+        reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
         grace_limiter = TerminationGraceLimiter(
             fenced, cache, self.settings.max_termination_grace_s, log

@@ -86,7 +86,7 @@ class SchedulerHarness:
         )
         steps = BindSteps(evictor.evict_all, self.shares, writes, self.recorder)
         self.binder = Binder(client, cache, steps, self.cycle, metrics, log)
-        parts = client, cache, self.shares, self.recorder, metrics, log
+        parts = client, cache, self.shares, self.binder.execute, self.recorder, log
         self.reservations = ReservationController(*parts)
         self.stale_gangs = StaleGangController(client, cache, self.cycle.wake, self.recorder, log)
         self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)

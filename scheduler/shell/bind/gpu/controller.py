@@ -8,6 +8,7 @@
 The pods that this process is binding are the binder's.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
@@ -20,8 +21,9 @@ from scheduler.shell.bind.gpu.reservation_pod import (
 from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
 from scheduler.shell.bind.gpu.shares import GpuShareBinder
 from scheduler.state.cache.cache import ClusterCache
-from trainer_kai.api.meta import Key
-from trainer_kai.api.names import GPU_DEVICES
+from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import GPU_DEVICES, POD_GROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
@@ -29,11 +31,13 @@ from trainer_kai.kube.events.recorder import EventObject, EventRecorder
 from trainer_kai.kube.rest.errors import Conflict, NotFound
 from trainer_kai.kube.rest.request import DeleteOptions
 from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
-from trainer_kai.service.metrics import Metrics
 
 __all__ = ["ReservationController"]
 
+EvictTrainJob: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
+
 _Item: TypeAlias = GpuPlace | Key  # a shared GPU, or a pod with leftovers
+_ACTION: Final = "gpureservationlost"
 _SETTLE_S: Final = 2.0  # what is missing for so long was not only seen late
 _QUEUE: Final = WorkQueueSettings(name="gpu-reservations", workers=32, retry_cap_s=30.0)
 
@@ -46,17 +50,18 @@ class ReservationController:
         client: Client,
         cache: ClusterCache,
         shares: GpuShareBinder,
+        evict: EvictTrainJob,
         recorder: EventRecorder,
-        metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
+        """*evict* carries out commands with an eviction, as for a plan."""
         self._client: Final = client
         self._cache: Final = cache
         self._groups: Final = cache.gpu_groups
         self._reservations: Final = shares.reservations
         self._shares: Final = shares
+        self._evict: Final = evict
         self._recorder: Final = recorder
-        self._metrics: Final = metrics
         self._log: Final = log
         self._queue: Final = WorkQueue[_Item](self._reconcile, _QUEUE, client.clock, log)
         self._missing_since_s: Final[dict[GpuPlace, float]] = {}
@@ -83,7 +88,7 @@ class ReservationController:
         if isinstance(item, Key):
             await self._shares.undo_leftover(item)
             return None
-        self._metrics.gpu_reservation_pods.set(self._groups.reservation_pod_count)
+        self._reservations.count_pods()
         if self._reservations.is_reserving(item):
             return Requeue.after(_SETTLE_S)
         pods = self._groups.reservation_pods(*item)
@@ -126,8 +131,7 @@ class ReservationController:
         if wait_s > 0:
             return Requeue.after(wait_s)
         if is_lost:
-            self._metrics.gpu_reservations.labels("lost").inc()
-            self._log.warning("gpu reservation lost", node=place.node, group=place.group)
+            self._reservations.note_lost(place)
         try:
             device = await self._reservations.device(place, running[0].spec.tolerations)
         except DeviceNotReserved as error:
@@ -148,22 +152,47 @@ class ReservationController:
             await self._delete_users(place, others, message)
 
     async def _delete_users(self, place: GpuPlace, running: list[Pod], cause: str) -> None:
+        """Delete pods whose GPU is lost; a TrainJob is suspended and resumed instead."""
+        trainjobs: dict[OwningTrainJob, tuple[Key, str]] = {}
         for pod in running:
             meta = pod.metadata
             if meta.deletion_timestamp:
                 continue
-            try:
-                await self._client.delete(PODS, meta.key, DeleteOptions(uid=meta.uid))
-            except (NotFound, Conflict):
-                continue
             had = meta.annotations.get(GPU_DEVICES, "unknown")
-            message = (
-                f"the shared GPU {had} of node {place.node} is not reserved any more: {cause}. "
-                "The pod is deleted; the pod that replaces it gets a GPU anew"
-            )
-            regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
-            self._recorder.post(regarding, "GpuReservationLost", message, "Warning")
-            self._log.warning("pod deleted", pod=str(meta.key), reason=message)
+            reason = f"the shared GPU {had} of node {place.node} is not reserved any more: {cause}"
+            group = Key(meta.namespace, meta.annotations.get(POD_GROUP, ""))
+            owner = self._cache.in_flight_evictions.owning_trainjob(group)
+            if owner is not None and owner.uid:
+                trainjobs.setdefault(owner, (group, reason))
+            else:
+                await self._delete_user(meta, reason)
+        for owner, (group, reason) in trainjobs.items():
+            await self._evict_trainjob(owner, group, reason)
+
+    async def _delete_user(self, meta: Meta, reason: str) -> None:
+        try:
+            await self._client.delete(PODS, meta.key, DeleteOptions(uid=meta.uid))
+        except (NotFound, Conflict):
+            return
+        message = f"Deleted: {reason}. The pod that replaces it gets a GPU anew"
+        regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
+        self._recorder.post(regarding, "GpuReservationLost", message, "Warning")
+        self._log.warning("pod deleted", pod=str(meta.key), reason=reason)
+
+    async def _evict_trainjob(self, owner: OwningTrainJob, group: Key, reason: str) -> None:
+        """Evict all PodGroups of a TrainJob, if that is not being done."""
+        cache = self._cache
+        groups = [it for it in cache.cluster.pod_groups if self._owner_of(it) == owner]
+        groups.sort(key=lambda it: (it != group, it))
+        pods = tuple(pod for it in groups for pod in cache.members.placed_pods(it))
+        if any(cache.assumed.evicted_uid(pod) for pod in pods):
+            return
+        eviction = PlannedEviction(tuple(groups), pods, _ACTION, None, f"Evicted: {reason}", 0)
+        commands = PodGroupCommands(group, None, (), (), None, (eviction,))
+        await self._evict(cache.assume(commands))
+
+    def _owner_of(self, group: Key) -> OwningTrainJob | None:
+        return self._cache.in_flight_evictions.owning_trainjob(group)
 
     def _running_pod(self, key: Key) -> Pod | None:
         """Return a pod that is on its node; None while it is being bound."""

@@ -129,6 +129,15 @@ class ReservationPods:
         """Say whether a device of a place is being waited for."""
         return place in self._in_flight
 
+    def count_pods(self) -> None:
+        """Report how many reservation pods there are."""
+        self._metrics.gpu_reservation_pods.set(self._groups.reservation_pod_count)
+
+    def note_lost(self, place: GpuPlace) -> None:
+        """Report that a GPU has users, and no reservation pod."""
+        self._metrics.gpu_reservations.labels("lost").inc()
+        self._log.warning("gpu reservation lost", node=place.node, group=place.group)
+
     async def device(self, place: GpuPlace, tolerations: Iterable[Toleration]) -> str:
         """Return the UUID of the GPU of a place once it is reserved."""
         known = self._known_device(place)

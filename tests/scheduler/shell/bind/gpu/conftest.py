@@ -1,7 +1,7 @@
 """A scheduler on an API server in memory, whose reservation pods get their devices."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,7 +15,7 @@ PREFIX: Final = "runai/shared-gpu-configmap"
 AGENT_S: Final = 0.5  # until a reservation pod has its device
 
 
-def share(name: str, fraction: str = "0.5", devices: int = 1, **more: object) -> Fields:
+def share(name: str, fraction: str = "0.5", devices: int = 1, **more: Any) -> Fields:
     """Return a pod that requests a share of a GPU, as the webhook prepares it."""
     annotations = {
         "gpu-fraction": fraction,
