@@ -1,6 +1,8 @@
 """Which device counts as the only one, on a stub of NVML that this process loads."""
 
 import ctypes
+from contextlib import suppress
+from typing import Final
 
 import pytest
 
@@ -9,11 +11,13 @@ from scheduler.agent.device import DeviceUnknown, only_device
 from tests.scheduler.agent.nvml_stub import build
 from tests.support.case import Case, ids
 
+UNINITIALIZED: Final = 1  # an error of NVML
+
 
 @pytest.fixture(scope="module", autouse=True)
-def stub(tmp_path_factory: pytest.TempPathFactory) -> None:
+def stub(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Load the stub: a library is looked for by its name among the loaded ones first."""
-    ctypes.CDLL(str(build(tmp_path_factory.mktemp("nvml"))))
+    return ctypes.CDLL(str(build(tmp_path_factory.mktemp("nvml"))))
 
 
 # what NVML shows -> the UUID
@@ -106,6 +110,19 @@ def test_a_device_or_a_driver_without_mig_mode(error: str, monkeypatch: pytest.M
     show(monkeypatch, "GPU-a", f"nvmlDeviceGetMigMode={error}")
 
     assert only_device(None) == "GPU-a"
+
+
+@pytest.mark.parametrize("devices", ["GPU-a", "GPU-a GPU-b"])
+def test_the_library_is_closed(
+    devices: str, stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the agent keeps no file of the driver open, found or refused."""
+    show(monkeypatch, devices)
+
+    with suppress(DeviceUnknown):
+        only_device(None)
+
+    assert stub.nvmlDeviceGetCount_v2(ctypes.byref(ctypes.c_uint())) == UNINITIALIZED
 
 
 def test_a_variable_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
