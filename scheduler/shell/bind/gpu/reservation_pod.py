@@ -117,6 +117,7 @@ def _container(image: str) -> dict[str, Any]:
             for name, path in (
                 ("POD_NAME", "metadata.name"),
                 ("POD_NAMESPACE", "metadata.namespace"),
+                ("POD_UID", "metadata.uid"),  # the next pod may have the same name
             )
         ],
         "resources": {"requests": {GPU: "1"}, "limits": {GPU: "1"}},
