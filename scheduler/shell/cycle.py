@@ -26,7 +26,7 @@ from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evict
 from scheduler.shell.report.plan_report import PlanReport, plan_report
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
-from scheduler.state.cache.evictions import PlannedEvictions
+from scheduler.state.cache.evictions.in_flight import PlannedEvictions
 from scheduler.state.commands import Commands, PodGroupCommands, commands_from_plan
 from scheduler.state.inputs import ObjectWarning
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
