@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from uuid import uuid4
 
 from structlog.typing import FilteringBoundLogger
 
@@ -207,7 +208,7 @@ class Cycle:
         encoded, in_flight_evictions, creation_failures, limits = plan_input
         with without_collection():
             result = plan(encoded.snapshot, self._policies, limits)
-            commands = commands_from_plan(encoded, result)
+            commands = commands_from_plan(encoded, result, lambda: str(uuid4()))
             return (
                 result,
                 commands,

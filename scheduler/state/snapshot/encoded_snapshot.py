@@ -138,9 +138,12 @@ class _Dumper:
 
     def _dump_devices(self) -> SnapshotDump:
         devices = self._snapshot.devices
-        amounts = (devices.used, devices.releasing)
-        rows = zip(devices.node.tolist(), devices.ids, *amounts, strict=True)
-        return {f"{self._nodes[node]}/{name}": [*map(int, has)] for node, name, *has in rows}
+        flags = devices.made_up, devices.closed
+        columns = zip(devices.node.tolist(), devices.ids, devices.used, devices.releasing)
+        return {
+            f"{self._nodes[node]}/{name}": [int(used), int(releasing), *(row in it for it in flags)]
+            for row, (node, name, used, releasing) in enumerate(columns)
+        }
 
     def _gpus(self, node: int, slots: Iterable[int]) -> list[str]:
         """Return the ids of shared GPUs of a node."""

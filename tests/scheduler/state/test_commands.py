@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     JOBSET,
+    Fields,
     encode_objects,
     group,
     jobset_pod,
@@ -257,3 +259,64 @@ def test_a_nomination_is_removed_without_other_commands() -> None:
         None,
         None,
     )
+
+
+def _reservation_pod(name: str, group: str, **meta: str) -> Fields:
+    return pod(
+        name,
+        node="a",
+        labels={"app": "kai-resource-reservation", "runai-gpu-group": group},
+        meta={"namespace": "kai-resource-reservation", **meta},
+        schedulerName="x",
+        serviceAccountName="kai-resource-reservation",
+    )
+
+
+def _sharing_pod(name: str, group: str = "", node: str = "") -> Fields:
+    notes = {"gpu-fraction": "0.1", "runai/shared-gpu-configmap": f"{name}-shared-gpu"}
+    return pod(name, node=node, asks={}, annotations=notes, labels={"runai-gpu-group": group})
+
+
+def test_bound_pods_get_the_ids_of_their_gpus() -> None:
+    """New ones where the slot has none, the same for all pods of the plan on it."""
+    objects = (
+        *(_reservation_pod("rx", "x"), _sharing_pod("px", "x", "a"), _sharing_pod("pu", "u", "a")),
+        _reservation_pod("ry", "y", deletionTimestamp="2026-01-05T08:00:00Z"),
+        _sharing_pod("py", "y", "a"),
+        *(_sharing_pod(it) for it in ("several", "same", "closed", "elsewhere", "nominated")),
+        pod("whole"),
+    )
+    found = encode_objects(node("a"), node("b"), *objects, places_gpu_shares=True)
+    unknown, x, closed, new = range(4)
+    slots: dict[str, tuple[int, ...]] = {
+        "several": (new, x),
+        "same": (unknown, new),
+        "closed": (closed,),
+        "whole": (),
+    }
+    rows = {key.name: row for row, key in enumerate(found.pod_keys)}
+    binds = [PodPlacement(rows[name], 0, some) for name, some in slots.items()]
+    binds.append(PodPlacement(rows["elsewhere"], 1, (unknown,)))
+    nominated = PodPlacement(rows["nominated"], 1, (unknown,))
+    made = _plan(
+        *(PodGroupAllocation(int(found.snapshot.pods.podgroup[it.pod]), (it,)) for it in binds),
+        PodGroupAllocation(
+            int(found.snapshot.pods.podgroup[nominated.pod]), nominations=(nominated,)
+        ),
+    )
+
+    commands = commands_from_plan(found, made, map("n{}".format, count()).__next__)
+
+    assert {
+        it.pod.name: dict(one.gpu_groups).get(it.pod)
+        for one in commands.podgroups
+        for it in (*one.binds, *one.nominations)
+    } == {
+        "several": ("n0", "x"),
+        "same": ("n1", "n0"),
+        "closed": ("n2",),
+        "whole": None,
+        "elsewhere": ("n3",),
+        "nominated": None,
+    }
+    assert {one.gpu_groups == {} for one in commands_from_plan(found, made).podgroups} == {True}
