@@ -139,10 +139,11 @@ class _Dumper:
     def _dump_devices(self) -> SnapshotDump:
         devices = self._snapshot.devices
         flags = devices.made_up, devices.closed
-        columns = zip(devices.node.tolist(), devices.ids, devices.used, devices.releasing)
+        amounts = devices.used.tolist(), devices.releasing.tolist()
+        rows = zip(devices.node.tolist(), devices.ids, *amounts, strict=True)
         return {
-            f"{self._nodes[node]}/{name}": [int(used), int(releasing), *(row in it for it in flags)]
-            for row, (node, name, used, releasing) in enumerate(columns)
+            f"{self._nodes[node]}/{name}": [*has, *(row in it for it in flags)]
+            for row, (node, name, *has) in enumerate(rows)
         }
 
     def _gpus(self, node: int, slots: Iterable[int]) -> list[str]:

@@ -277,38 +277,44 @@ def _sharing_pod(name: str, group: str = "", node: str = "") -> Fields:
     return pod(name, node=node, asks={}, annotations=notes, labels={"runai-gpu-group": group})
 
 
-def test_bound_pods_get_the_ids_of_their_gpus() -> None:
-    """New ones where the slot has none, the same for all pods of the plan on it."""
-    objects = (
+_UNKNOWN, _X, _CLOSED, _NEW = range(4)  # slots
+
+
+def _planned_shares() -> tuple[EncodedSnapshot, Plan]:
+    """Return a node with three shared GPUs, and which slots pods get there and elsewhere."""
+    found = encode_objects(
+        *(node("a"), node("b"), pod("whole")),
         *(_reservation_pod("rx", "x"), _sharing_pod("px", "x", "a"), _sharing_pod("pu", "u", "a")),
         _reservation_pod("ry", "y", deletionTimestamp="2026-01-05T08:00:00Z"),
         _sharing_pod("py", "y", "a"),
         *(_sharing_pod(it) for it in ("several", "same", "closed", "elsewhere", "nominated")),
-        pod("whole"),
+        places_gpu_shares=True,
     )
-    found = encode_objects(node("a"), node("b"), *objects, places_gpu_shares=True)
-    unknown, x, closed, new = range(4)
-    slots: dict[str, tuple[int, ...]] = {
-        "several": (new, x),
-        "same": (unknown, new),
-        "closed": (closed,),
-        "whole": (),
-    }
     rows = {key.name: row for row, key in enumerate(found.pod_keys)}
-    binds = [PodPlacement(rows[name], 0, some) for name, some in slots.items()]
-    binds.append(PodPlacement(rows["elsewhere"], 1, (unknown,)))
-    nominated = PodPlacement(rows["nominated"], 1, (unknown,))
-    made = _plan(
-        *(PodGroupAllocation(int(found.snapshot.pods.podgroup[it.pod]), (it,)) for it in binds),
-        PodGroupAllocation(
-            int(found.snapshot.pods.podgroup[nominated.pod]), nominations=(nominated,)
-        ),
+    podgroup = found.snapshot.pods.podgroup.tolist()
+    binds = [
+        PodPlacement(rows["several"], 0, (_NEW, _X)),
+        PodPlacement(rows["same"], 0, (_UNKNOWN, _NEW)),
+        PodPlacement(rows["closed"], 0, (_CLOSED,)),
+        PodPlacement(rows["whole"], 0),
+        PodPlacement(rows["elsewhere"], 1, (0,)),
+    ]
+    waits = PodPlacement(rows["nominated"], 1, (0,))
+    return found, _plan(
+        *(PodGroupAllocation(podgroup[it.pod], binds=(it,)) for it in binds),
+        PodGroupAllocation(podgroup[waits.pod], nominations=(waits,)),
     )
+
+
+def test_bound_pods_get_the_ids_of_their_gpus() -> None:
+    """New ones where the slot has none, the same for all pods of the plan on it."""
+    found, made = _planned_shares()
 
     commands = commands_from_plan(found, made, map("n{}".format, count()).__next__)
 
+    assert found.snapshot.devices.ids == ("unknown-0", "x", "y")
     assert {
-        it.pod.name: dict(one.gpu_groups).get(it.pod)
+        it.pod.name: one.gpu_groups.get(it.pod)
         for one in commands.podgroups
         for it in (*one.binds, *one.nominations)
     } == {
@@ -319,4 +325,4 @@ def test_bound_pods_get_the_ids_of_their_gpus() -> None:
         "elsewhere": ("n3",),
         "nominated": None,
     }
-    assert {one.gpu_groups == {} for one in commands_from_plan(found, made).podgroups} == {True}
+    assert not any(one.gpu_groups for one in commands_from_plan(found, made).podgroups)
