@@ -65,12 +65,14 @@ def rules(*kinds: str) -> list[tuple[str, Obj]]:
 
 
 def webhooks() -> list[Obj]:
-    """Return all of ours; both configurations have one name."""
+    """Return all of ours, and that of a component; both configurations have one name."""
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     found = objects(*kinds)
     assert {it["kind"] for it in found} == set(kinds)
     assert len({it["metadata"]["name"] for it in found}) == 1
-    return [hook for configuration in found for hook in configuration["webhooks"]]
+    [[operation]] = documents(MANIFESTS / "components" / "device-access" / "webhook.yaml")
+    hooks = [hook for configuration in found for hook in configuration["webhooks"]]
+    return [*hooks, operation["value"]]
 
 
 def webhook(name: str) -> Obj:
@@ -143,7 +145,7 @@ def test_nobody_writes_queues_or_groups_by_default() -> None:
 
 
 def test_the_webhooks_fail_as_designed() -> None:
-    """Only the creation of a JobSet of a TrainJob may be held up by us."""
+    """We may hold up JobSets of TrainJobs, pods with shares of GPUs, and what a component adds."""
     [configuration] = objects("MutatingWebhookConfiguration")
     name = configuration["metadata"]["name"]
     policies = {
@@ -161,6 +163,8 @@ def test_the_webhooks_fail_as_designed() -> None:
         "jobset-create.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "jobset-update.trainer-kai.dev": ("Ignore", 5, ["UPDATE"]),
         "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
+        "gpu-share.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
+        "device-access.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "trainjob.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
         "trainjob-details.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
         "queue.trainer-kai.dev": ("Ignore", 3, ["CREATE", "UPDATE", "DELETE"]),
@@ -190,6 +194,23 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert set(re.findall(r"'([a-z./-]+)'", ours)) == {names.QUEUE, names.SCHEDULER_NAME}
     groups = [rule["apiGroups"] for rule in webhook("workload.trainer-kai.dev")["rules"]]
     assert groups == [[names.APPS], [names.KUBEFLOW]]
+
+
+def test_pods_that_use_gpus_are_selected_by_the_names_we_know() -> None:
+    """Of our scheduler, with a request for a share; the guard looks at all pods of ours."""
+    share, guard = webhook("gpu-share.trainer-kai.dev"), webhook("device-access.trainer-kai.dev")
+    ours, requests, free = (it["expression"] for it in share["matchConditions"])
+    others = ("name", "matchConditions")
+
+    assert f"== '{names.SCHEDULER_NAME}'" in ours
+    for name in (names.GPU_FRACTION, names.GPU_MEMORY):
+        assert f"'{name}' in object.metadata.annotations" in requests
+    assert "nodeName" in free
+    assert names.RESERVATION_APP in share["namespaceSelector"]["matchExpressions"][0]["values"]
+    assert guard["matchConditions"] == share["matchConditions"][:1]
+    assert [guard[it] for it in share if it not in others] == [
+        share[it] for it in share if it not in others
+    ]
 
 
 def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:

@@ -63,6 +63,12 @@ RENDERED: Final[Mapping[str, str]] = {
     "components/snapshot/reader.yaml": f"and ({_BUNDLED}) .Values.snapshot",
     "overlays/policy-only/policy.yaml": 'eq .Values.mode "policy-only"',
 }
+# The webhooks that only some releases have, each with its condition; one is of a component.
+_DEVICE_ACCESS: Final = "device-access.trainer-kai.dev"
+_HOOK_CONDITIONS: Final[Mapping[str, str]] = {
+    "gpu-share.trainer-kai.dev": _BUNDLED,
+    _DEVICE_ACCESS: 'include "trainer-kai.restrictsDevices" .',
+}
 # What is read by a kustomization with labels.
 _LABELLED: Final = (
     *("base/rbac/", "base/policies/", "base/webhooks", "base/validating", "base/processes/"),
@@ -153,12 +159,21 @@ def _template(file: str, condition: str) -> str:
     for obj in documents(_MANIFESTS / file):
         if is_labelled:
             obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **_PART_OF}
+        if obj["kind"] == "MutatingWebhookConfiguration":
+            obj["webhooks"].append(_device_access_hook())
         changed = _substituted(template, obj)
         for change in _CHANGES.get(obj["kind"], ()):
             change(template, changed)
         objects.append(_with_condition(obj["kind"], template.text(changed)))
     body = "".join(objects)
     return f"{HEADING.format(file)}{{{{- if {condition} }}}}\n{body}{{{{- end }}}}\n"
+
+
+def _device_access_hook() -> Obj:
+    """Return the webhook that a component adds."""
+    [[operation]] = documents(_MANIFESTS / "components" / "device-access" / "webhook.yaml")
+    hook: Obj = operation["value"]
+    return hook
 
 
 def _with_condition(kind: str, text: str) -> str:
@@ -220,8 +235,20 @@ def _change_webhooks(template: _Template, configuration: Obj) -> None:
             hook["failurePolicy"] = template.inline(
                 '{{ ternary "Fail" "Ignore" (eq .Values.queueAccess "closed") }}'
             )
-        if "namespaceSelector" in hook:
+        if "namespaceSelector" in hook and hook["name"] != _DEVICE_ACCESS:
             _change_selector(template, hook["namespaceSelector"])
+    configuration["webhooks"] = [
+        it for hook in configuration["webhooks"] for it in _conditional_hook(template, hook)
+    ]
+
+
+def _conditional_hook(template: _Template, hook: Obj) -> list[Any]:
+    """Return the items of a list that are rendered as a webhook, or as none."""
+    condition = _HOOK_CONDITIONS.get(hook["name"])
+    if condition is None:
+        return [hook]
+    end = template.line("{{- end }}")
+    return [template.line(f"{{{{- if {condition} }}}}"), hook, end]
 
 
 def _change_policy(template: _Template, policy: Obj) -> None:
