@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from e2e.cluster.resources import CRDS, SERVICES, Obj
+from e2e.cluster.resources import CRDS, NAMESPACES, SERVICES, Obj
 from e2e.fixtures.install import (
     BUDGETS,
     DEPLOYMENTS,
@@ -26,6 +26,11 @@ OF_KAI: Final = {CRDS.kind, QUEUES.kind, PRIORITY_CLASSES.kind}
 PROCESSES: Final = {DEPLOYMENTS.kind, BUDGETS.kind, NETWORK_POLICIES.kind}
 IN_THE_CLUSTER: Final = PROCESSES | {SERVICES.kind}
 SCHEDULER: Final = "trainer-kai-scheduler"
+# What only binds the scheduler and the pods with which it reserves GPUs.
+OF_SHARING: Final = {
+    *("trainer-kai-configmaps", "trainer-kai-pod-status"),
+    *("trainer-kai-reservation-agent", "trainer-kai-reservation-pods"),
+}
 
 
 def keys(objects: list[Obj]) -> Counter[tuple[str, str, str]]:
@@ -58,7 +63,12 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
 
     assert beside == everything - gone
     assert {key for key in gone if key[2] != SCHEDULER} == {
-        key for key in everything if key[0] in OF_KAI and key != OUR_CLASS
+        key
+        for key in everything
+        if (key[0] in OF_KAI and key != OUR_CLASS)
+        or key[2] in OF_SHARING
+        or key[1:] == (RESERVATION_APP, RESERVATION_APP)
+        or key == (NAMESPACES.kind, "", RESERVATION_APP)
     }
     assert {key[0] for key in gone if key[2] == SCHEDULER} == {
         *PROCESSES,
@@ -83,7 +93,11 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
     ]
 
     assert everything - keys(local) == Counter(
-        {key: n for key, n in everything.items() if key[0] in IN_THE_CLUSTER or key == OUR_CLASS}
+        {
+            key: n
+            for key, n in everything.items()
+            if key[0] in IN_THE_CLUSTER and key[1] != RESERVATION_APP
+        }
     )
     assert [list(config) for config in urls] == [["url"]] * 8
     assert moved == [
@@ -182,6 +196,7 @@ def _variables(objects: list[Obj]) -> dict[str, list[tuple[str, str]]]:
         obj["metadata"]["name"]: [
             (it["name"], it["value"])
             for it in obj["spec"]["template"]["spec"]["containers"][0]["env"]
+            if "value" in it
         ]
         for obj in objects
         if obj["kind"] == DEPLOYMENTS.kind

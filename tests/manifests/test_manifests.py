@@ -15,6 +15,14 @@ from trainer_kai.api.gpu_share import SHARE_REQUESTS
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
+from trainer_kai.policy.pods.gpu_config_maps import (
+    GPU_PORTION,
+    MEMORY_LIMIT,
+    NUMBER_OF_GPUS,
+    VISIBLE_DEVICES,
+    GpuConfigMaps,
+    SharingContainer,
+)
 
 MANIFESTS: Final = ROOT / "manifests"
 CHARTS: Final = (MANIFESTS / "chart", MANIFESTS / "chart-crds")  # test_chart.py
@@ -255,7 +263,9 @@ KEPT: Final = {
     "trainer-kai-gpu-sharing": ({names.GPU_DEVICES}, {"scheduler"}),
 }
 _KAI_NAMES: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
-_FIELD: Final = re.compile(r"'?(metadata|spec|webhooks)\b[\w.]*(\[[^]]+\])?: |variables\.")
+_FIELD: Final = re.compile(
+    r"'?(data|metadata|spec|webhooks)\b[\w.]*(\[[^]]+\][\w.]*)?: |variables\."
+)
 
 
 def policy(name: str) -> Obj:
@@ -264,11 +274,16 @@ def policy(name: str) -> Obj:
     return dict(spec)
 
 
+_AGENT: Final = f"{names.RESERVATION_APP}:{names.RESERVATION_APP}"
 # policy -> the account whose rights it bounds
 BOUND_ROLES: Final = {
-    "trainer-kai-jobs": "scheduler",
-    "trainer-kai-podgrouper": "podgrouper",
-    "trainer-kai-webhook": "webhook",
+    "trainer-kai-configmaps": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-jobs": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-pod-status": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-podgrouper": "trainer-kai:trainer-kai-podgrouper",
+    "trainer-kai-reservation-agent": _AGENT,
+    "trainer-kai-reservation-pods": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-webhook": "trainer-kai:trainer-kai-webhook",
 }
 
 
@@ -277,7 +292,7 @@ def test_a_policy_bounds_one_account(name: str) -> None:
     """In every namespace, and others may do as their roles say."""
     spec = policy(name)
     [bound] = [it for it in objects(f"{_POLICY}Binding") if it["spec"]["policyName"] == name]
-    account = f"system:serviceaccount:trainer-kai:trainer-kai-{BOUND_ROLES[name]}"
+    account = f"system:serviceaccount:{BOUND_ROLES[name]}"
 
     assert bound["metadata"]["name"] == name
     assert bound["spec"]["validationActions"] == ["Deny"]
@@ -335,6 +350,30 @@ def test_the_policy_on_shared_gpus_spells_what_the_scheduler_reads() -> None:
         *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAI_NAMES}", "system:node:"),
     ):
         assert f"'{name}'" in text
+
+
+def test_the_policies_on_what_shares_gpus_spell_what_is_written() -> None:
+    """By the scheduler on ConfigMaps and pods, and by the agent on its own."""
+    keys = (VISIBLE_DEVICES, GPU_PORTION, NUMBER_OF_GPUS, MEMORY_LIMIT)
+    spelled = {
+        "trainer-kai-configmaps": keys,
+        "trainer-kai-pod-status": (
+            *(names.SCHEDULER_NAME, names.GPU_GROUP, names.GPU_GROUP_PREFIX),
+            *(names.RECEIVED_TYPE, names.GPU_DEVICES),
+        ),
+        "trainer-kai-reservation-agent": (names.RESERVED_DEVICE,),
+        "trainer-kai-reservation-pods": (
+            *(names.APP, names.RESERVATION_APP, names.GPU_GROUP, names.GPU),
+        ),
+    }
+    written = GpuConfigMaps.of("pod-x-shared-gpu", SharingContainer("initContainers", 2))
+    [named] = re.findall(r"matches\('([^']+)'\)", str(policy("trainer-kai-configmaps")))
+
+    for name, values in spelled.items():
+        assert [it for it in values if f"'{it}'" not in str(policy(name))] == []
+    assert re.search(named, written.capabilities)
+    assert re.search(named, written.direct_env)
+    assert not re.search(named, written.volume)
 
 
 def test_every_policy_is_one_of_these() -> None:

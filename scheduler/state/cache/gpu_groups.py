@@ -100,6 +100,11 @@ class GpuGroups:
             ]
         )
 
+    @property
+    def reservation_pod_count(self) -> int:
+        """Return how many reservation pods hold a GPU."""
+        return sum(map(self._is_held, self._reservation_pods))
+
     def leftovers(self) -> tuple[Key, ...]:
         """Return the pods that name GPUs, and are neither on a node nor being bound."""
         return tuple(self._leftovers)
