@@ -13,7 +13,8 @@ from e2e.fixtures.installation import Installation
 from tests.support.repository import ROOT
 
 _BLOCK: Final = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_ELSEWHERE: Final = {"install"}  # on a bare cluster: e2e/install/test_helm.py
+# On clusters of their own: e2e/install/test_helm.py and e2e/sharing/test_guide.py.
+_ELSEWHERE: Final = {"install", "gpu-sharing"}
 _PAGES: Final = [
     page
     for page in sorted((ROOT / "docs").rglob("*.md"))

@@ -11,6 +11,7 @@ import pytest
 from tests.support.documents import documents as read_documents
 from tests.support.repository import ROOT, project_files
 from trainer_kai.api import names
+from trainer_kai.api.gpu_share import SHARE_REQUESTS
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
@@ -230,7 +231,7 @@ KEPT: Final = {
         {"scheduler", "podgrouper"},
     ),
     "trainer-kai-pods": ({names.GANG}, {"scheduler", "podgrouper"}),
-    "trainer-kai-gpu-sharing": (set(), {"scheduler"}),
+    "trainer-kai-gpu-sharing": ({names.GPU_DEVICES}, {"scheduler"}),
 }
 _KAI_NAMES: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
 _FIELD: Final = re.compile(r"'?(metadata|spec|webhooks)\b[\w.]*(\[[^]]+\])?: |variables\.")
@@ -308,7 +309,7 @@ def test_the_policy_on_shared_gpus_spells_what_the_scheduler_reads() -> None:
     text = str(policy("trainer-kai-gpu-sharing"))
     for name in (
         *(names.GPU_GROUP, names.GPU_GROUP_PREFIX, names.APP, names.RESERVATION_APP),
-        *(names.GPU_FRACTION, names.GPU_FRACTION_DEVICES, names.GPU_MEMORY),
+        *(*SHARE_REQUESTS, names.GPU_CONFIG_MAP, names.RECEIVED_TYPE, names.GPU_DEVICES),
         *(names.GPU, names.AMD_GPU, names.MIG_PREFIX),
         *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAI_NAMES}", "system:node:"),
     ):

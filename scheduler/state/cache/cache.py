@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.creation_failures import PodCreationFailures
-from scheduler.state.cache.evictions import InFlightEvictions
+from scheduler.state.cache.evictions.in_flight import InFlightEvictions
+from scheduler.state.cache.evictions.suspended_trainjobs import SuspendedTrainJobs
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPlaces
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.cache.queueing_hints import (
@@ -24,7 +25,6 @@ from scheduler.state.cache.queueing_hints import (
     pod_hint,
     podgroup_fingerprint,
 )
-from scheduler.state.cache.suspended_trainjobs import SuspendedTrainJobs
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.podgroups.missing_pods import is_lost, min_existing_pods

@@ -320,7 +320,8 @@ class SnapshotBuilder:
             self._encoding,
             self._nodes,
             self._pod_table,
-            trusts_gpu_labels=self._options.places_gpu_shares,
+            self._cluster.bind_gpu_groups,
+            trusts_gpu_labels=self._options.trusts_gpu_labels,
         )
 
     def _considered_classes(self) -> tuple[Bools, Bools]:

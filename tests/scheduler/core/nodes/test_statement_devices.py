@@ -46,6 +46,7 @@ WEIGHTS: Final = (24, 6, 6, 6, 1, 1)
 SLOTS: Final = range(6)
 MOST_PODS: Final = 40
 CHECKED_EACH: Final = 16  # steps, and after each roll back
+CLOSED: Final = frozenset({0, 2})  # rows, and slots of the first node
 
 
 class Pod(NamedTuple):
@@ -74,7 +75,8 @@ def snapshot() -> Snapshot:
     for one in SIGNATURES:
         build.signature_row(one)
     build.running_podgroup([0, 0], share_signature(0.1), slots=[(0,), (3,)])
-    return build.snapshot()
+    found = build.snapshot()
+    return replace(found, devices=replace(found.devices, closed=CLOSED))
 
 
 def tables_of(statement: Statement) -> Tables:
@@ -86,7 +88,14 @@ def tables_of(statement: Statement) -> Tables:
 
 
 def _by_slot(used: dict[int, list[int]]) -> Counter[tuple[int, int]]:
-    found = Counter({(node, slot): n for node, of in used.items() for slot, n in enumerate(of)})
+    found = Counter(
+        {
+            (node, slot): n % 10**12 if node == 0 and slot in CLOSED else n
+            for node, of in used.items()
+            for slot, n in enumerate(of)
+        }
+    )
+    assert all(not found[0, slot] or used[0][slot] > 10**12 for slot in CLOSED)
     return Counter({at: amount for at, amount in found.items() if amount})
 
 

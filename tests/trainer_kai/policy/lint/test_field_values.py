@@ -133,8 +133,8 @@ SHARES = [
         [
             (
                 f"wrong-amount! {POD}.initContainers[0].resources.limits[nvidia.com/mig-1g.5gb]: "
-                "cannot be set together with the annotation gpu-fraction. Remove one of the two. "
-                "Otherwise no pod starts"
+                "whole GPUs and MIG profiles cannot be requested together with the annotation "
+                "gpu-fraction. Remove one of the two. Otherwise no pod starts"
             )
         ],
     ),

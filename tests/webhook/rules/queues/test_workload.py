@@ -388,7 +388,10 @@ def test_shares_of_gpus_are_checked(rules: GroupingRules) -> None:
         ),
         (
             "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
-            "cannot be set together with the annotation gpu-memory. Remove one of the two",
+            (
+                "whole GPUs and MIG profiles cannot be requested together with the annotation "
+                "gpu-memory. Remove one of the two"
+            ),
         ),
     ]
     assert reviewed(it, rules=rules, old=it) == ""
