@@ -188,6 +188,7 @@ def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], St
             kueue=settings.kueue,
             needs_permission=True,
             default_access=settings.queue_access.unannotated,
+            places_gpu_shares=settings.gpu_sharing.enabled,
         )
 
     return options
