@@ -7,14 +7,16 @@ Here a bound pod runs and is ready at once, and then stays so, unless it says ot
     run-seconds: "5s"      once ready, it succeeds after this long
     fail-seconds: "5s"     once ready, it fails after this long (and `run-seconds` is ignored)
 
-The unit may be left out. KWOK draws one of the stages that match a pod by lot, so no two of these
-may ever match the same pod; a test holds that.
+The unit may be left out. A pod that reserves a GPU begins when `gpu_agents` lets it, which alone
+knows whether its node has a device for it. KWOK draws one of the stages that match a pod by lot, so
+no two of these may ever match the same pod; a test holds that.
 """
 
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from e2e.cluster.gpu_devices import RESERVATIONS
 from e2e.cluster.resources import Obj
 
 __all__ = [
@@ -66,11 +68,11 @@ def _pod_stages(kwok: Mapping[str, Obj]) -> list[Obj]:
     is_set = {name: _matches(f'.metadata.annotations["{name}"]', "Exists") for name in _ANNOTATED}
     is_unset = {name: {**match, "operator": "DoesNotExist"} for name, match in is_set.items()}
     return [
-        _stage(kwok["pod-ready"], "pod-ready", [_IS_PENDING, is_unset[READY_SECONDS]]),
+        _stage(kwok["pod-ready"], "pod-ready", [*_BEGINS, is_unset[READY_SECONDS]]),
         _stage(
             kwok["pod-ready"],
             "pod-started",
-            [_IS_PENDING, is_set[READY_SECONDS]],
+            [*_BEGINS, is_set[READY_SECONDS]],
             template=_not_ready_yet,
         ),
         _stage(
@@ -135,7 +137,10 @@ def _not_ready_yet(template: str) -> str:
 
 
 _IS_WANTED: Final = _matches(".metadata.deletionTimestamp", "DoesNotExist")
-_IS_PENDING: Final = _matches(".status.phase", "In", "Pending")
+_BEGINS: Final = (
+    _matches(".status.phase", "In", "Pending"),
+    _matches(".metadata.namespace", "NotIn", RESERVATIONS),
+)
 _IS_RUNNING: Final = _matches(".status.phase", "In", "Running")
 _READY_LATER: Final = """
 {{ $now := Now }}

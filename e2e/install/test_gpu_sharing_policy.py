@@ -25,6 +25,10 @@ _ONLY: Final = "because only the scheduler sets it, on pods that share or reserv
 _STAYS: Final = "because it says which GPU the pod shares or reserves. To release the GPU, delete"
 _RANGE: Final = "must be a number above 0 and below 1, such as 0.5. For whole GPUs remove"
 _ONE: Final = "Remove one of the two"
+_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
+_PREPARED: Final = {"gpu-fraction": "0.5", _CONFIG_MAP: "job-0-x1y2z3a-shared-gpu"}
+_WRITTEN: Final = ("received-resource-type", "trainer-kai.dev/gpu-devices")
+_INIT: Final = [{"name": "i", "image": "none"}]
 
 
 class ApiUsers(NamedTuple):
@@ -39,11 +43,11 @@ class ApiUsers(NamedTuple):
             user, "POST", PODS.path(_NAMESPACE), pod, "application/json", dry_run=dry_run
         )
 
-    async def patch(self, user: str, name: str, metadata: Obj) -> str:
+    async def patch(self, user: str, name: str, metadata: Obj, *, dry_run: bool = True) -> str:
         """Change a pod as a user; return the refusal, or nothing."""
         path = PODS.path(_NAMESPACE, name)
-        body = {"metadata": metadata}
-        return await self._write(user, "PATCH", path, body, "application/merge-patch+json")
+        body, kind = {"metadata": metadata}, "application/merge-patch+json"
+        return await self._write(user, "PATCH", path, body, kind, dry_run=dry_run)
 
     async def _write(
         self, user: str, method: str, path: str, body: Obj, kind: str, *, dry_run: bool = True
@@ -106,6 +110,17 @@ CREATED: Final[list[Case[tuple[Obj, Obj], str]]] = [
         (_share(gpu_fraction=".5"), {"resources": {"limits": {"nvidia.com/gpu": "0"}}}),
         "",
     ),
+    Case("the least share", (_share(gpu_fraction="0.005"), {}), ""),
+    Case("by MPS", (_share(gpu_fraction="0.5", mps="true"), {}), ""),
+    Case("without MPS", (_share(mps="false"), {}), ""),
+    Case("for a container", (_share(gpu_fraction="0.5", gpu_fraction_container_name="c"), {}), ""),
+    Case("for none", (_share(gpu_fraction_container_name="x"), {}), ""),
+    Case(
+        "for an init container",
+        (_share(gpu_memory="100", gpu_fraction_container_name="i"), {"initContainers": _INIT}),
+        "",
+    ),
+    Case("as admission prepares it", ({"annotations": _PREPARED}, {}), ""),
     Case("of another scheduler", (_share(gpu_fraction="2"), {"schedulerName": "other"}), ""),
     Case("another app", ({"labels": {"app": "web", f"{_GROUP}s": "a"}}, {}), ""),
     *(
@@ -116,7 +131,7 @@ CREATED: Final[list[Case[tuple[Obj, Obj], str]]] = [
         )
         for text in (
             *("0", "-0.5", "1", "1.5", "nan", "inf", "half", "", "1e99", "1e999"),
-            *("1000m", "999.5m", "0m", f"0.{'9' * 20}"),
+            *("1000m", "999.5m", "0m", "4m", f"0.{'9' * 20}"),
         )
     ),
     *(
@@ -125,7 +140,15 @@ CREATED: Final[list[Case[tuple[Obj, Obj], str]]] = [
             _share(gpu_fraction=text),
             f'[gpu-fraction]: "{text}" must be a number without a suffix; write {right}',
         )
-        for text, right in (("500m", "0.5"), ("250m", "0.25"), ("999m", "0.999"), ("1u", "0.001"))
+        for text, right in (("500m", "0.5"), ("250m", "0.25"), ("999m", "0.999"), ("5m", "0.005"))
+    ),
+    *(
+        _refused(
+            f"a fraction of {text!r}",
+            _share(gpu_fraction=text),
+            f'"{text}" must be at least 0.005, because queues are charged in hundredths of a GPU',
+        )
+        for text in ("0.0049", "1e-3")
     ),
     _refused(
         "a number of 101 digits",
@@ -170,6 +193,39 @@ CREATED: Final[list[Case[tuple[Obj, Obj], str]]] = [
         "a number of GPUs alone",
         (_share(gpu_fraction_num_devices="2"), {}),
         "[gpu-fraction-num-devices]: can only be set together with gpu-fraction or gpu-memory",
+    ),
+    Case(
+        "MPS alone",
+        (_share(mps="true"), {}),
+        "metadata.annotations[mps]: can only be set together with gpu-fraction or gpu-memory",
+    ),
+    Case(
+        "for a container that does not exist",
+        (_share(gpu_memory="9", gpu_fraction_container_name="x"), {"initContainers": _INIT}),
+        '[gpu-fraction-container-name]: the pod has no container "x". Name one of its containers: '
+        "i, c",
+    ),
+    *(
+        _refused(
+            f"ConfigMaps called {name!r}",
+            {"annotations": {**_PREPARED, _CONFIG_MAP: name}},
+            f"metadata.annotations[{_CONFIG_MAP}]: must be a name that ends in -shared-gpu",
+        )
+        for name in (
+            "",
+            "kube-root-ca.crt",
+            "-shared-gpu",
+            "../a-shared-gpu",
+            "a" * 53 + "-shared-gpu",
+        )
+    ),
+    *(
+        _refused(
+            f"the annotation {name}",
+            {"annotations": {name: "x"}},
+            f"metadata.annotations[{name}]: must be absent, because only the scheduler sets it",
+        )
+        for name in _WRITTEN
     ),
     Case(
         "both",
@@ -273,3 +329,39 @@ async def test_only_changed_requests_are_checked(api_users: ApiUsers) -> None:
     assert await api_users.patch(_ANN, name, {"labels": {"team": "a"}}) == ""
     assert await api_users.patch(_ANN, name, _share(gpu_fraction="0.5")) == ""
     assert _RANGE in await api_users.patch(_ANN, name, _share(gpu_fraction="2"))
+
+
+async def test_what_a_pod_was_prepared_by_stays(api_users: ApiUsers) -> None:
+    """Admission wrote it into the container; the scheduler writes through `pods/status`."""
+    name = f"prepared-{next(_NAMES)}"
+    pod = _pod(name, {"annotations": _PREPARED})
+    assert await api_users.create(_ANN, pod, dry_run=False) == ""
+
+    at, stays = "metadata.annotations", "because the pod was prepared for its share of a GPU"
+    changes: list[tuple[Obj, str]] = [
+        ({"gpu-fraction": "0.25"}, ""),
+        ({_CONFIG_MAP: "b-shared-gpu"}, f'{at}[{_CONFIG_MAP}]: must stay "job-0-x1y2z3a-shared'),
+        ({_CONFIG_MAP: None}, stays),
+        (
+            {"gpu-fraction-container-name": "c"},
+            f"{at}[gpu-fraction-container-name]: must stay absent, {stays}",
+        ),
+        *(({note: "x"}, f"{at}[{note}]: must stay as it is, because only") for note in _WRITTEN),
+    ]
+    for change, want in changes:
+        refusal = await api_users.patch(_ANN, name, {"annotations": change})
+        assert want in refusal
+        assert bool(refusal) == bool(want)
+
+
+async def test_the_request_of_a_pod_with_a_gpu_stays(api_users: ApiUsers) -> None:
+    """From the moment when the scheduler has chosen the GPU; also before the pod is on a node."""
+    name = f"chosen-{next(_NAMES)}"
+    pod = _pod(name, {"annotations": _PREPARED})
+    assert await api_users.create(_ANN, pod, dry_run=False) == ""
+    assert await api_users.patch(_EXEMPT[0], name, {"labels": {_GROUP: "a"}}, dry_run=False) == ""
+
+    for change in ({"gpu-fraction": "0.9"}, {"gpu-fraction-num-devices": "2"}):
+        refusal = await api_users.patch(_ANN, name, {"annotations": change})
+        assert f"metadata.annotations[{next(iter(change))}]: must stay" in refusal
+    assert await api_users.patch(_ANN, name, {"annotations": {"team": "a"}}) == ""

@@ -28,8 +28,9 @@ _FLAGS: Final = {
     ),
     "spread-replicas": (_ALL, *sets("spreadReplicas=true")),
     "snapshot": (_ALL, *sets("snapshot=true")),
+    "device-access": (_ALL, *sets("settings.admission.nvidia_visible_devices=block")),
 }
-_COMPONENTS: Final = ("spread-replicas", "snapshot")  # no overlay has them alone
+_COMPONENTS: Final = ("spread-replicas", "snapshot", "device-access")  # no overlay has them alone
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
 # One kind of object is not rendered by kustomize, because its Namespace is deleted with it.
 _OF_HELM: Final = {

@@ -133,6 +133,7 @@ async def test_the_examples_apply_as_they_are(own_cluster: Cluster) -> None:
     await _define(cluster)
 
     await _apply(cluster, "examples")
+    await _apply(cluster, "examples/gpu-sharing")
     again = await _apply(cluster, "examples")
 
     [listed] = documents(again)
@@ -140,6 +141,7 @@ async def test_the_examples_apply_as_they_are(own_cluster: Cluster) -> None:
     assert {job["name"] for job in jobs} == {"torch", "torch-by-runtime", "deepspeed", "torchtune"}
     for job in jobs:
         await cluster.while_alive(cluster.until_found(JOBSETS, job["namespace"], job["name"]))
+    await cluster.while_alive(cluster.until_found(JOBSETS, "default", "torch-halves"))
     made = await cluster.api.get(JOBSETS, "default", "torch-by-runtime")
     assert made["metadata"]["labels"]["kai.scheduler/queue"] == "team-a"
 

@@ -76,6 +76,9 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
         *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     }
     assert not [key for key in beside if SCHEDULER in key]
+    hooks = {it["name"] for it in webhooks(await build(MANIFESTS / "overlays" / "external-kai"))}
+    assert len(hooks) == 7
+    assert "gpu-share.trainer-kai.dev" not in hooks
 
 
 async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
@@ -96,11 +99,12 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
             if key[0] in IN_THE_CLUSTER and key[1] != RESERVATION_APP
         }
     )
-    assert [list(config) for config in urls] == [["url"]] * 7
+    assert [list(config) for config in urls] == [["url"]] * 8
     assert moved == [
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/pod"},
+        {"url": "https://127.0.0.1:1/mutate/gpu-share"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/queue"},
@@ -119,13 +123,14 @@ async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
     """By default all namespaces but two reach us, with the overlay only those that ask for it."""
     found = webhooks(await build(MANIFESTS / "overlays" / overlay))
 
-    assert len(found) == 7
+    assert len(found) == 8
     for webhook in found:
         if webhook["name"] == "queue.trainer-kai.dev":  # queues are in no namespace
             assert "namespaceSelector" not in webhook
             continue
         named, ours = webhook["namespaceSelector"]["matchExpressions"]
-        assert set(named["values"]) == {"kube-system", "trainer-kai"}
+        others = {RESERVATION_APP} if webhook["name"] == "gpu-share.trainer-kai.dev" else set()
+        assert set(named["values"]) == {"kube-system", "trainer-kai", *others}
         assert ours == wanted
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.support.documents import documents as read_documents
 from tests.support.repository import ROOT, project_files
 from trainer_kai.api import names
+from trainer_kai.api.gpu_share import SHARE_REQUESTS
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
@@ -72,12 +73,14 @@ def rules(*kinds: str) -> list[tuple[str, Obj]]:
 
 
 def webhooks() -> list[Obj]:
-    """Return all of ours; both configurations have one name."""
+    """Return all of ours, and that of a component; both configurations have one name."""
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     found = objects(*kinds)
     assert {it["kind"] for it in found} == set(kinds)
     assert len({it["metadata"]["name"] for it in found}) == 1
-    return [hook for configuration in found for hook in configuration["webhooks"]]
+    [[operation]] = documents(MANIFESTS / "components" / "device-access" / "webhook.yaml")
+    hooks = [hook for configuration in found for hook in configuration["webhooks"]]
+    return [*hooks, operation["value"]]
 
 
 def webhook(name: str) -> Obj:
@@ -150,7 +153,7 @@ def test_nobody_writes_queues_or_groups_by_default() -> None:
 
 
 def test_the_webhooks_fail_as_designed() -> None:
-    """Only the creation of a JobSet of a TrainJob may be held up by us."""
+    """We may hold up JobSets of TrainJobs, pods with shares of GPUs, and what a component adds."""
     [configuration] = objects("MutatingWebhookConfiguration")
     name = configuration["metadata"]["name"]
     policies = {
@@ -168,6 +171,8 @@ def test_the_webhooks_fail_as_designed() -> None:
         "jobset-create.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "jobset-update.trainer-kai.dev": ("Ignore", 5, ["UPDATE"]),
         "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
+        "gpu-share.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
+        "device-access.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "trainjob.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
         "trainjob-details.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
         "queue.trainer-kai.dev": ("Ignore", 3, ["CREATE", "UPDATE", "DELETE"]),
@@ -192,11 +197,29 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert f"startsWith('{names.TRAINER}/')" in owned
     assert f"'{names.ADMITTED}' in object.metadata.annotations" in owned
     report = webhook("trainjob-details.trainer-kai.dev")["matchConditions"][1]["expression"]
-    assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", report)) == set(READ.annotations)
+    (listed,) = re.findall(r"\['gpu.*?\]", report)
+    assert set(re.findall(r"'([a-z./-]+)'", listed)) == set(READ.annotations)
     ours = webhook("workload.trainer-kai.dev")["matchConditions"][1]["expression"]
     assert set(re.findall(r"'([a-z./-]+)'", ours)) == {names.QUEUE, names.SCHEDULER_NAME}
     groups = [rule["apiGroups"] for rule in webhook("workload.trainer-kai.dev")["rules"]]
     assert groups == [[names.APPS], [names.KUBEFLOW]]
+
+
+def test_pods_that_use_gpus_are_selected_by_the_names_we_know() -> None:
+    """Of our scheduler, with a request for a share; the guard looks at all pods of ours."""
+    share, guard = webhook("gpu-share.trainer-kai.dev"), webhook("device-access.trainer-kai.dev")
+    ours, requests, free = (it["expression"] for it in share["matchConditions"])
+    others = ("name", "matchConditions")
+
+    assert f"== '{names.SCHEDULER_NAME}'" in ours
+    for name in (names.GPU_FRACTION, names.GPU_MEMORY):
+        assert f"'{name}' in object.metadata.annotations" in requests
+    assert "nodeName" in free
+    assert names.RESERVATION_APP in share["namespaceSelector"]["matchExpressions"][0]["values"]
+    assert guard["matchConditions"] == share["matchConditions"][:1]
+    assert [guard[it] for it in share if it not in others] == [
+        share[it] for it in share if it not in others
+    ]
 
 
 def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:
@@ -238,7 +261,7 @@ KEPT: Final = {
         {"scheduler", "podgrouper"},
     ),
     "trainer-kai-pods": ({names.GANG}, {"scheduler", "podgrouper"}),
-    "trainer-kai-gpu-sharing": (set(), {"scheduler"}),
+    "trainer-kai-gpu-sharing": ({names.GPU_DEVICES}, {"scheduler"}),
 }
 _KAI_NAMES: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
 _FIELD: Final = re.compile(
@@ -323,7 +346,7 @@ def test_the_policy_on_shared_gpus_spells_what_the_scheduler_reads() -> None:
     text = str(policy("trainer-kai-gpu-sharing"))
     for name in (
         *(names.GPU_GROUP, names.GPU_GROUP_PREFIX, names.APP, names.RESERVATION_APP),
-        *(names.GPU_FRACTION, names.GPU_FRACTION_DEVICES, names.GPU_MEMORY),
+        *(*SHARE_REQUESTS, names.GPU_CONFIG_MAP, names.RECEIVED_TYPE, names.GPU_DEVICES),
         *(names.GPU, names.AMD_GPU, names.MIG_PREFIX),
         *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAI_NAMES}", "system:node:"),
     ):

@@ -76,6 +76,12 @@ RENDERED: Final[Mapping[str, str]] = {
     "components/snapshot/reader.yaml": f"and ({_BUNDLED}) .Values.snapshot",
     "overlays/policy-only/policy.yaml": 'eq .Values.mode "policy-only"',
 }
+# The webhooks that only some releases have, each with its condition; one is of a component.
+_DEVICE_ACCESS: Final = "device-access.trainer-kai.dev"
+_HOOK_CONDITIONS: Final[Mapping[str, str]] = {
+    "gpu-share.trainer-kai.dev": _BUNDLED,
+    _DEVICE_ACCESS: 'include "trainer-kai.restrictsDevices" .',
+}
 # The scheduler's rights that are only for shared GPUs: resources, verbs.
 _SHARING_RULES: Final = (
     (["configmaps"], ["create", "patch", "delete"]),
@@ -171,6 +177,8 @@ def _template(file: str, condition: str) -> str:
     for obj in documents(_MANIFESTS / file):
         if is_labelled:
             obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **_PART_OF}
+        if obj["kind"] == "MutatingWebhookConfiguration":
+            obj["webhooks"].append(_device_access_hook())
         if file.startswith("base/gpu-sharing/") and obj["kind"] in _KEPT_KINDS:
             obj["metadata"]["annotations"] = _KEEP
         changed = _substituted(template, obj)
@@ -179,6 +187,13 @@ def _template(file: str, condition: str) -> str:
         objects.append(_with_condition(obj["kind"], template.text(changed)))
     body = "".join(objects)
     return f"{HEADING.format(file)}{{{{- if {condition} }}}}\n{body}{{{{- end }}}}\n"
+
+
+def _device_access_hook() -> Obj:
+    """Return the webhook that a component adds."""
+    [[operation]] = documents(_MANIFESTS / "components" / "device-access" / "webhook.yaml")
+    hook: Obj = operation["value"]
+    return hook
 
 
 def _with_condition(kind: str, text: str) -> str:
@@ -240,8 +255,20 @@ def _change_webhooks(template: _Template, configuration: Obj) -> None:
             hook["failurePolicy"] = template.inline(
                 '{{ ternary "Fail" "Ignore" (eq .Values.queueAccess "closed") }}'
             )
-        if "namespaceSelector" in hook:
+        if "namespaceSelector" in hook and hook["name"] != _DEVICE_ACCESS:
             _change_selector(template, hook["namespaceSelector"])
+    configuration["webhooks"] = [
+        it for hook in configuration["webhooks"] for it in _conditional_hook(template, hook)
+    ]
+
+
+def _conditional_hook(template: _Template, hook: Obj) -> list[Any]:
+    """Return the items of a list that are rendered as a webhook, or as none."""
+    condition = _HOOK_CONDITIONS.get(hook["name"])
+    if condition is None:
+        return [hook]
+    end = template.line("{{- end }}")
+    return [template.line(f"{{{{- if {condition} }}}}"), hook, end]
 
 
 def _change_policy(template: _Template, policy: Obj) -> None:

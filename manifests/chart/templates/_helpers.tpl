@@ -182,6 +182,12 @@ resources:
 {{ toYaml $flat }}
 {{- end }}
 
+{{- /* Whether containers see only the GPUs that they request: then a webhook reviews all pods of our scheduler. */}}
+{{- define "trainer-kai.restrictsDevices" -}}
+{{- $settings := include "trainer-kai.settings" . | fromYaml -}}
+{{- if eq (get $settings "admission.nvidia_visible_devices" | toString) "block" }}true{{ end -}}
+{{- end }}
+
 {{- /* The condition under which no account in the namespaces of KAI made the request; the default is that of the setting. */}}
 {{- define "trainer-kai.notByKai" -}}
 {{- $settings := include "trainer-kai.settings" . | fromYaml -}}

@@ -168,6 +168,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         consolidates_by_default=options.moves == "any",
         kueue=options.kueue,
         places_gpu_shares=True,
+        trusts_gpu_labels=True,
     )
     cluster = inputs.cluster
     unknown = missing_objects(cluster, config.scheduler_name)

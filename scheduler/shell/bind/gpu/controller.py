@@ -1,0 +1,210 @@
+"""Keeps reservation pods and their users together, from what is seen: it can start at any moment.
+
+1. A reservation pod without users is deleted: their GPU is whole again.
+2. A lost reservation pod whose users run comes back. The GPU was free meanwhile, so it may get
+   another device than its users have, or none: then the users are deleted, and planned again.
+3. What an earlier process wrote on pods that it did not bind is removed.
+
+The pods that this process is binding are the binder's.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.shell.bind.gpu.reservation_pod import (
+    GpuPlace,
+    is_live,
+    reserved_device,
+)
+from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
+from scheduler.shell.bind.gpu.shares import GpuShareBinder
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import GPU_DEVICES, POD_GROUP
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import PODS
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.rest.errors import Conflict, NotFound
+from trainer_kai.kube.rest.request import DeleteOptions
+from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
+
+__all__ = ["ReservationController"]
+
+EvictTrainJob: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
+
+_Item: TypeAlias = GpuPlace | Key  # a shared GPU, or a pod with leftovers
+_ACTION: Final = "gpureservationlost"
+_SETTLE_S: Final = 2.0  # what is missing for so long was not only seen late
+_QUEUE: Final = WorkQueueSettings(name="gpu-reservations", workers=32, retry_cap_s=30.0)
+
+
+class ReservationController:
+    """Compares reservation pods with their users whenever either changes."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        shares: GpuShareBinder,
+        evict: EvictTrainJob,
+        recorder: EventRecorder,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """*evict* carries out commands with an eviction, as for a plan."""
+        self._client: Final = client
+        self._cache: Final = cache
+        self._groups: Final = cache.gpu_groups
+        self._reservations: Final = shares.reservations
+        self._shares: Final = shares
+        self._evict: Final = evict
+        self._recorder: Final = recorder
+        self._log: Final = log
+        self._queue: Final = WorkQueue[_Item](self._reconcile, _QUEUE, client.clock, log)
+        self._missing_since_s: Final[dict[GpuPlace, float]] = {}
+
+    async def run(self) -> None:
+        """Work as long as this process leads."""
+        self._groups.on_change = self._changed
+        self._groups.on_leftover = lambda pod: self._queue.add_after(pod, _SETTLE_S)
+        for node, group in [*self._groups.groups()]:
+            self._queue.add(GpuPlace(node, group))
+        for pod in [*self._groups.leftovers()]:
+            self._queue.add_after(pod, _SETTLE_S)
+        try:
+            await self._queue.run()
+        finally:
+            self._groups.on_change = self._groups.on_leftover = None
+
+    def _changed(self, node: str, group: str) -> None:
+        place = GpuPlace(node, group)
+        self._reservations.changed(place)
+        self._queue.add(place)
+
+    async def _reconcile(self, item: _Item) -> Requeue | None:
+        if isinstance(item, Key):
+            await self._shares.undo_leftover(item)
+            return None
+        self._reservations.count_pods()
+        if self._reservations.is_reserving(item):
+            return Requeue.after(_SETTLE_S)
+        pods = self._groups.reservation_pods(*item)
+        users = self._groups.users(*item)
+        if not users:
+            await self._release(item, pods)
+            return None
+        running = [it for key in users if (it := self._running_pod(key)) is not None]
+        return await self._keep(item, pods, running) if running else None
+
+    async def _release(self, place: GpuPlace, pods: tuple[Pod, ...]) -> None:
+        """Delete the reservation pods of a GPU that no pod uses."""
+        self._missing_since_s.pop(place, None)
+        has_node = place.node in self._cache.cluster.nodes
+        for pod in pods:
+            if not pod.metadata.deletion_timestamp or not has_node:
+                await self._reservations.delete(pod, at_once=not has_node or not is_live(pod))
+
+    async def _keep(
+        self, place: GpuPlace, pods: tuple[Pod, ...], running: list[Pod]
+    ) -> Requeue | None:
+        """Have exactly one reservation pod, which holds the device of the running pods."""
+        live = sorted(filter(is_live, pods), key=_preference)
+        for pod in live[1:]:
+            await self._reservations.delete(pod, at_once=True)
+        if live and reserved_device(live[0]):
+            self._missing_since_s.pop(place, None)
+            await self._delete_strangers(place, reserved_device(live[0]), running)
+            return None
+        return await self._replace(place, running, is_lost=not live)
+
+    async def _replace(
+        self, place: GpuPlace, running: list[Pod], *, is_lost: bool
+    ) -> Requeue | None:
+        """Reserve the GPU of running pods again; *is_lost*: no pod reserves it."""
+        if place.node not in self._cache.cluster.nodes:
+            return None  # the pods end with their node
+        now_s = self._client.clock.monotonic_s()
+        wait_s = self._missing_since_s.setdefault(place, now_s) + _SETTLE_S - now_s
+        if wait_s > 0:
+            return Requeue.after(wait_s)
+        if is_lost:
+            self._reservations.note_lost(place)
+        try:
+            device = await self._reservations.device(place, running[0].spec.tolerations)
+        except DeviceNotReserved as error:
+            if error.is_refused:
+                await self._delete_users(place, running, error.message)
+                return None
+            self._log.warning("gpu not reserved again", error=error.message)
+            return Requeue.SOON
+        self._missing_since_s.pop(place, None)
+        await self._delete_strangers(place, device, running)
+        return None
+
+    async def _delete_strangers(self, place: GpuPlace, device: str, running: list[Pod]) -> None:
+        """Delete the pods that have another device than the one that is reserved for them."""
+        others = [it for it in running if device not in _devices(it, default=device)]
+        if others:
+            message = f"its reservation pod was lost, and now holds the GPU {device}"
+            await self._delete_users(place, others, message)
+
+    async def _delete_users(self, place: GpuPlace, running: list[Pod], cause: str) -> None:
+        """Delete pods whose GPU is lost; a TrainJob is suspended and resumed instead."""
+        trainjobs: dict[OwningTrainJob, tuple[Key, str]] = {}
+        for pod in running:
+            meta = pod.metadata
+            if meta.deletion_timestamp:
+                continue
+            had = meta.annotations.get(GPU_DEVICES, "unknown")
+            reason = f"the shared GPU {had} of node {place.node} is not reserved any more: {cause}"
+            group = Key(meta.namespace, meta.annotations.get(POD_GROUP, ""))
+            owner = self._cache.in_flight_evictions.owning_trainjob(group)
+            if owner is not None and owner.uid:
+                trainjobs.setdefault(owner, (group, reason))
+            else:
+                await self._delete_user(meta, reason)
+        for owner, (group, reason) in trainjobs.items():
+            await self._evict_trainjob(owner, group, reason)
+
+    async def _delete_user(self, meta: Meta, reason: str) -> None:
+        try:
+            await self._client.delete(PODS, meta.key, DeleteOptions(uid=meta.uid))
+        except (NotFound, Conflict):
+            return
+        message = f"Deleted: {reason}. The pod that replaces it gets a GPU anew"
+        regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
+        self._recorder.post(regarding, "GpuReservationLost", message, "Warning")
+        self._log.warning("pod deleted", pod=str(meta.key), reason=reason)
+
+    async def _evict_trainjob(self, owner: OwningTrainJob, group: Key, reason: str) -> None:
+        """Evict all PodGroups of a TrainJob, if that is not being done."""
+        cache = self._cache
+        groups = [it for it in cache.cluster.pod_groups if self._owner_of(it) == owner]
+        groups.sort(key=lambda it: (it != group, it))
+        pods = tuple(pod for it in groups for pod in cache.members.placed_pods(it))
+        if any(cache.assumed.evicted_uid(pod) for pod in pods):
+            return
+        eviction = PlannedEviction(tuple(groups), pods, _ACTION, None, f"Evicted: {reason}", 0)
+        commands = PodGroupCommands(group, None, (), (), None, (eviction,))
+        await self._evict(cache.assume(commands))
+
+    def _owner_of(self, group: Key) -> OwningTrainJob | None:
+        return self._cache.in_flight_evictions.owning_trainjob(group)
+
+    def _running_pod(self, key: Key) -> Pod | None:
+        """Return a pod that is on its node; None while it is being bound."""
+        pod = self._cache.assumed.seen_pod(key)
+        return pod if pod is not None and pod.spec.node_name else None
+
+
+def _preference(pod: Pod) -> tuple[bool, str, str]:
+    """Return the order in which reservation pods of one GPU are kept."""
+    return not reserved_device(pod), pod.metadata.creation_timestamp, pod.metadata.name
+
+
+def _devices(pod: Pod, default: str) -> list[str]:
+    """Return the devices of a pod; one that a KAI has bound does not say them."""
+    return pod.metadata.annotations.get(GPU_DEVICES, default).split(",")

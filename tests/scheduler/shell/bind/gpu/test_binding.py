@@ -1,0 +1,176 @@
+"""Pods that share a GPU are bound step by step, and nothing is left of a bind that failed."""
+
+import pytest
+
+from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
+from tests.support.state.objects import group, node, pod
+
+_STEPS = (
+    "post pods",
+    "patch pods/status p",
+    "patch configmaps p-abc-shared-gpu-0",
+    "patch configmaps p-abc-shared-gpu-0-evar",
+    "bind p to a",
+)
+
+
+async def test_two_pods_share_one_gpu(sharing: SharingHarness) -> None:
+    """Both have the label of one group, and their ConfigMaps name its device."""
+    sharing.api.put(node("a", gpu=1), share("p", "0.7"), share("r", "0.2"))
+    async with sharing.leading():
+        await sharing.advance(3)
+
+        assert sharing.api.node_of_pods().items() >= {"p": "a", "r": "a"}.items()
+        (reservation,) = sharing.reservation_pods()
+        name = reservation["metadata"]["labels"][GROUP]
+        assert sharing.groups_of_pods() == {"p": [name], "r": [name]}
+        data = sharing.api.get("ConfigMap", "p-abc-shared-gpu-0")["data"]
+        assert data == {
+            "NVIDIA_VISIBLE_DEVICES": "GPU-a-0",
+            "GPU_PORTION": "0.70",
+            "RUNAI_NUM_OF_GPUS": "0.70",
+        }
+        direct = sharing.api.get("ConfigMap", "r-abc-shared-gpu-0-evar")
+        assert direct["data"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-a-0"}
+        owners = direct["metadata"]["ownerReferences"]
+        assert owners == [{"apiVersion": "v1", "kind": "Pod", "name": "r", "uid": "r"}]
+        annotations = sharing.api.get("Pod", "p")["metadata"]["annotations"]
+        assert annotations["received-resource-type"] == "Fraction"
+        assert annotations["trainer-kai.dev/gpu-devices"] == "GPU-a-0"
+
+
+async def test_each_step_comes_after_the_one_before(sharing: SharingHarness) -> None:
+    """A pod is labelled when the device is known, and bound when its ConfigMaps are there."""
+    sharing.api.put(node("a", gpu=1), share("p"))
+    async with sharing.leading():
+        await sharing.advance(3)
+        written = sharing.api.written()
+        steps = [it for it in written if it.startswith(_STEPS)]
+
+        assert steps[0].startswith("post pods gpu-reservation-")
+        assert sorted(steps[2:4]) == sorted(_STEPS[2:4])
+        assert (steps[1], steps[4:]) == (_STEPS[1], [_STEPS[4]])
+
+
+async def test_the_reservation_pod_is_as_kai_expects_it(sharing: SharingHarness) -> None:
+    """Its name follows from node and group; it tolerates what the pod tolerates."""
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    sharing.api.put(node("a", gpu=1), share("p", tolerations=[toleration]))
+    async with sharing.leading():
+        await sharing.advance(1)
+        (made,) = sharing.reservation_pods()
+
+        meta, spec = made["metadata"], made["spec"]
+        assert meta["namespace"] == meta["labels"]["app"] == "kai-resource-reservation"
+        assert meta["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+        assert spec["nodeName"] == "a"
+        assert spec["tolerations"] == [toleration]
+        assert spec["serviceAccountName"] == "kai-resource-reservation"
+        assert (spec["runtimeClassName"], spec["priorityClassName"]) == ("nvidia", "trainer-kai")
+        container = spec["containers"][0]
+        assert container["name"] == "resource-reservation"
+        one = {"nvidia.com/gpu": "1"}
+        assert container["resources"] == {"requests": one, "limits": one}
+
+
+async def test_shares_of_two_gpus(sharing: SharingHarness) -> None:
+    """Only the labels with the group in their name are set, and both devices are visible."""
+    sharing.api.put(node("a", gpu=2), share("p", devices=2))
+    async with sharing.leading():
+        await sharing.advance(3)
+
+        labels = sharing.api.get("Pod", "p")["metadata"]["labels"]
+        groups = [it["metadata"]["labels"][GROUP] for it in sharing.reservation_pods()]
+        assert len(groups) == 2
+        assert GROUP not in labels
+        assert {name: text for name, text in labels.items() if name.startswith(GROUP)} == {
+            f"{GROUP}/{it}": it for it in groups
+        }
+        visible = sharing.api.get("ConfigMap", "p-abc-shared-gpu-0")["data"]
+        assert set(visible["NVIDIA_VISIBLE_DEVICES"].split(",")) == {"GPU-a-0", "GPU-a-1"}
+
+
+async def test_the_last_share_frees_the_gpu(sharing: SharingHarness) -> None:
+    """The reservation pod stays while a pod uses its GPU, and then a whole GPU fits."""
+    sharing.api.put(node("a", gpu=1), share("p"), share("r"))
+    async with sharing.leading():
+        await sharing.advance(3)
+        sharing.api.put(pod("whole"))
+        sharing.api.delete("Pod", "p")
+        await sharing.advance(2)
+        assert len(sharing.reservation_pods()) == 1
+        sharing.api.delete("Pod", "r")
+        await sharing.advance(3)
+
+        assert sharing.reservation_pods() == []
+        assert sharing.api.node_of_pods() == {"whole": "a"}
+
+
+@pytest.mark.parametrize("step", _STEPS)
+@pytest.mark.parametrize("status", [403, 409, 500])
+async def test_a_step_fails(sharing: SharingHarness, step: str, status: int) -> None:
+    """Nothing is left of what came before it; the pod is bound when the step succeeds."""
+    sharing.api.put(node("a", gpu=1), share("p"))
+    sharing.api.refuse_with = lambda what: status if what.startswith(step) else None
+    async with sharing.leading():
+        await sharing.advance(100)
+        assert "p" not in sharing.api.node_of_pods()
+        sharing.api.delete("Node", "a")
+        sharing.api.refuse_with = lambda _: None
+        await sharing.advance(100)
+        assert sharing.groups_of_pods() == {}
+        assert sharing.config_maps() == []
+        assert sharing.reservation_pods() == []
+        sharing.api.put(node("a", gpu=1))
+        await sharing.advance(5)
+
+        assert sharing.api.node_of_pods()["p"] == "a"
+        assert len(sharing.reservation_pods()) == 1
+
+
+async def test_a_silent_agent(sharing: SharingHarness) -> None:
+    """The reservation pod is deleted after 40 s, the user is told, and the pod tried again."""
+    sharing.api.put(node("a", gpu=1), share("p"))
+    sharing.is_agent_silent = True
+    async with sharing.leading():
+        await sharing.advance(39)
+        (first,) = sharing.reservation_pods()
+        await sharing.advance(3)
+        assert first not in sharing.reservation_pods()
+        assert ("Pod p", "GpuReservationFailed") in sharing.events()
+        sharing.is_agent_silent = False
+        await sharing.advance(5)
+
+        assert sharing.api.node_of_pods()["p"] == "a"
+        assert len(sharing.reservation_pods()) == 1
+
+
+async def test_a_refused_reservation_pod(sharing: SharingHarness) -> None:
+    """A kubelet that refuses it makes it fail: it is replaced, and the pod tried again."""
+    sharing.api.put(node("a", gpu=1), share("p"))
+    sharing.rejects = True
+    async with sharing.leading():
+        await sharing.advance(5)
+        assert "p" not in sharing.api.node_of_pods()
+        sharing.rejects = False
+        await sharing.advance(30)
+
+        assert sharing.api.node_of_pods()["p"] == "a"
+        assert len(sharing.reservation_pods()) == 1
+
+
+async def test_a_gang_without_all_its_gpus_binds_no_pod(sharing: SharingHarness) -> None:
+    """One pod of two has no device: the other one is not bound without it."""
+    sharing.api.put(node("a", gpu=1), node("b", gpu=1), group("g", minMember=2))
+    sharing.api.put(share("p", "0.9", group="g"), share("r", "0.9", group="g"))
+    sharing.is_agent_silent = True
+    async with sharing.leading():
+        await sharing.advance(1)
+        ready = sharing.reservation_pods()[0]
+        sharing.annotate(ready, {DEVICE: "GPU-x"})
+        await sharing.advance(60)
+        assert not {"p", "r"} & sharing.api.node_of_pods().keys()
+        sharing.is_agent_silent = False
+        await sharing.advance(60)
+
+        assert {"p", "r"} <= sharing.api.node_of_pods().keys()
