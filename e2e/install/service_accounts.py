@@ -50,7 +50,7 @@ class ServiceAccounts:
         self.cluster: Final = cluster
         self.processes: Final = processes
         self.permissions: Final = rights
-        self._rules: dict[tuple[str, str], list[Obj]] = {}
+        self._rules: dict[str, list[Obj]] = {}  # by the path of the role
 
     @property
     def snapshot_url(self) -> str:
@@ -64,12 +64,12 @@ class ServiceAccounts:
 
     async def restore(self, right: RbacPermission) -> None:
         """Let the role say again what it said at first."""
-        await self._write(right, self._rules[right.kind, right.role])
+        await self._write(right, self._rules[_path(right)])
 
     async def record_rules(self) -> None:
         """Keep what the roles say now, to give it back."""
         for right in self.permissions:
-            self._rules[right.kind, right.role] = await self._read(right)
+            self._rules[_path(right)] = await self._read(right)
 
     async def restart_fresh(self, right: RbacPermission) -> str:
         """End the process that has a right and start it; return what stands in its way, if it does.
@@ -140,7 +140,7 @@ def _creates(right: RbacPermission, resource: Resource) -> bool:
 def _path(right: RbacPermission) -> str:
     if right.kind == CLUSTER_ROLES.kind:
         return CLUSTER_ROLES.path(None, right.role)
-    return _ROLES.path(NAMESPACE, right.role)
+    return _ROLES.path(right.namespace, right.role)
 
 
 async def _readiness(ours: ProductProcess) -> str:

@@ -15,6 +15,14 @@ from trainer_kai.api.gpu_share import SHARE_REQUESTS
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
+from trainer_kai.policy.pods.gpu_config_maps import (
+    GPU_PORTION,
+    MEMORY_LIMIT,
+    NUMBER_OF_GPUS,
+    VISIBLE_DEVICES,
+    GpuConfigMaps,
+    SharingContainer,
+)
 
 MANIFESTS: Final = ROOT / "manifests"
 CHARTS: Final = (MANIFESTS / "chart", MANIFESTS / "chart-crds")  # test_chart.py
@@ -65,12 +73,14 @@ def rules(*kinds: str) -> list[tuple[str, Obj]]:
 
 
 def webhooks() -> list[Obj]:
-    """Return all of ours; both configurations have one name."""
+    """Return all of ours, and that of a component; both configurations have one name."""
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     found = objects(*kinds)
     assert {it["kind"] for it in found} == set(kinds)
     assert len({it["metadata"]["name"] for it in found}) == 1
-    return [hook for configuration in found for hook in configuration["webhooks"]]
+    [[operation]] = documents(MANIFESTS / "components" / "device-access" / "webhook.yaml")
+    hooks = [hook for configuration in found for hook in configuration["webhooks"]]
+    return [*hooks, operation["value"]]
 
 
 def webhook(name: str) -> Obj:
@@ -143,7 +153,7 @@ def test_nobody_writes_queues_or_groups_by_default() -> None:
 
 
 def test_the_webhooks_fail_as_designed() -> None:
-    """Only the creation of a JobSet of a TrainJob may be held up by us."""
+    """We may hold up JobSets of TrainJobs, pods with shares of GPUs, and what a component adds."""
     [configuration] = objects("MutatingWebhookConfiguration")
     name = configuration["metadata"]["name"]
     policies = {
@@ -161,6 +171,8 @@ def test_the_webhooks_fail_as_designed() -> None:
         "jobset-create.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "jobset-update.trainer-kai.dev": ("Ignore", 5, ["UPDATE"]),
         "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
+        "gpu-share.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
+        "device-access.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "trainjob.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
         "trainjob-details.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
         "queue.trainer-kai.dev": ("Ignore", 3, ["CREATE", "UPDATE", "DELETE"]),
@@ -190,6 +202,23 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert set(re.findall(r"'([a-z./-]+)'", ours)) == {names.QUEUE, names.SCHEDULER_NAME}
     groups = [rule["apiGroups"] for rule in webhook("workload.trainer-kai.dev")["rules"]]
     assert groups == [[names.APPS], [names.KUBEFLOW]]
+
+
+def test_pods_that_use_gpus_are_selected_by_the_names_we_know() -> None:
+    """Of our scheduler, with a request for a share; the guard looks at all pods of ours."""
+    share, guard = webhook("gpu-share.trainer-kai.dev"), webhook("device-access.trainer-kai.dev")
+    ours, requests, free = (it["expression"] for it in share["matchConditions"])
+    others = ("name", "matchConditions")
+
+    assert f"== '{names.SCHEDULER_NAME}'" in ours
+    for name in (names.GPU_FRACTION, names.GPU_MEMORY):
+        assert f"'{name}' in object.metadata.annotations" in requests
+    assert "nodeName" in free
+    assert names.RESERVATION_APP in share["namespaceSelector"]["matchExpressions"][0]["values"]
+    assert guard["matchConditions"] == share["matchConditions"][:1]
+    assert [guard[it] for it in share if it not in others] == [
+        share[it] for it in share if it not in others
+    ]
 
 
 def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:
@@ -234,7 +263,9 @@ KEPT: Final = {
     "trainer-kai-gpu-sharing": ({names.GPU_DEVICES}, {"scheduler"}),
 }
 _KAI_NAMES: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
-_FIELD: Final = re.compile(r"'?(metadata|spec|webhooks)\b[\w.]*(\[[^]]+\])?: |variables\.")
+_FIELD: Final = re.compile(
+    r"'?(data|metadata|spec|webhooks)\b[\w.]*(\[[^]]+\][\w.]*)?: |variables\."
+)
 
 
 def policy(name: str) -> Obj:
@@ -243,11 +274,16 @@ def policy(name: str) -> Obj:
     return dict(spec)
 
 
+_AGENT: Final = f"{names.RESERVATION_APP}:{names.RESERVATION_APP}"
 # policy -> the account whose rights it bounds
 BOUND_ROLES: Final = {
-    "trainer-kai-jobs": "scheduler",
-    "trainer-kai-podgrouper": "podgrouper",
-    "trainer-kai-webhook": "webhook",
+    "trainer-kai-configmaps": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-jobs": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-pod-status": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-podgrouper": "trainer-kai:trainer-kai-podgrouper",
+    "trainer-kai-reservation-agent": _AGENT,
+    "trainer-kai-reservation-pods": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-webhook": "trainer-kai:trainer-kai-webhook",
 }
 
 
@@ -256,7 +292,7 @@ def test_a_policy_bounds_one_account(name: str) -> None:
     """In every namespace, and others may do as their roles say."""
     spec = policy(name)
     [bound] = [it for it in objects(f"{_POLICY}Binding") if it["spec"]["policyName"] == name]
-    account = f"system:serviceaccount:trainer-kai:trainer-kai-{BOUND_ROLES[name]}"
+    account = f"system:serviceaccount:{BOUND_ROLES[name]}"
 
     assert bound["metadata"]["name"] == name
     assert bound["spec"]["validationActions"] == ["Deny"]
@@ -314,6 +350,30 @@ def test_the_policy_on_shared_gpus_spells_what_the_scheduler_reads() -> None:
         *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAI_NAMES}", "system:node:"),
     ):
         assert f"'{name}'" in text
+
+
+def test_the_policies_on_what_shares_gpus_spell_what_is_written() -> None:
+    """By the scheduler on ConfigMaps and pods, and by the agent on its own."""
+    keys = (VISIBLE_DEVICES, GPU_PORTION, NUMBER_OF_GPUS, MEMORY_LIMIT)
+    spelled = {
+        "trainer-kai-configmaps": keys,
+        "trainer-kai-pod-status": (
+            *(names.SCHEDULER_NAME, names.GPU_GROUP, names.GPU_GROUP_PREFIX),
+            *(names.RECEIVED_TYPE, names.GPU_DEVICES),
+        ),
+        "trainer-kai-reservation-agent": (names.RESERVED_DEVICE,),
+        "trainer-kai-reservation-pods": (
+            *(names.APP, names.RESERVATION_APP, names.GPU_GROUP, names.GPU),
+        ),
+    }
+    written = GpuConfigMaps.of("pod-x-shared-gpu", SharingContainer("initContainers", 2))
+    [named] = re.findall(r"matches\('([^']+)'\)", str(policy("trainer-kai-configmaps")))
+
+    for name, values in spelled.items():
+        assert [it for it in values if f"'{it}'" not in str(policy(name))] == []
+    assert re.search(named, written.capabilities)
+    assert re.search(named, written.direct_env)
+    assert not re.search(named, written.volume)
 
 
 def test_every_policy_is_one_of_these() -> None:

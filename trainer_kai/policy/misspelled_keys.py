@@ -27,7 +27,11 @@ from trainer_kai.api.names import (
     STALE_SINCE,
 )
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from trainer_kai.policy.expand.carried_metadata import (
+    CARRIED_ANNOTATIONS,
+    CARRIED_LABELS,
+    CARRIED_SHARES,
+)
 
 __all__ = [
     "PODGROUP_KEYS",
@@ -47,7 +51,9 @@ class KnownKeys(NamedTuple):
     annotations: tuple[str, ...]
 
 
-TRAINJOB_KEYS: Final = KnownKeys((QUEUE, *CARRIED_LABELS), (*CARRIED_ANNOTATIONS, LAST_CHECKPOINT))
+TRAINJOB_KEYS: Final = KnownKeys(
+    (QUEUE, *CARRIED_LABELS), (*CARRIED_ANNOTATIONS, *CARRIED_SHARES, LAST_CHECKPOINT)
+)
 QUEUE_KEYS: Final = KnownKeys((NODE_POOL,), (RECLAIM_GOAL, CONSOLIDATION, ACCESS, ALLOW_DELETE))
 PODGROUP_KEYS: Final = KnownKeys(
     (QUEUE, NODE_POOL, PRIORITY_CLASS_NAME),

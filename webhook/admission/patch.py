@@ -53,6 +53,18 @@ class PatchBuilder:
         if _child(node, field_path[-1]) != value:
             self._put(node, field_path, value)
 
+    def append(self, field_path: FieldPath, value: Any) -> None:
+        """Append to a list, and create it if it is missing."""
+        items = self.get(field_path)
+        if items is None:
+            items = []
+            self.set(field_path, items)
+            self._created[id(items)] = items
+        elif not self._is_created(items):
+            path = pointer((*field_path, "-"))
+            self._operations.append({"op": "add", "path": path, "value": value})
+        items.append(value)
+
     def remove(self, field_path: FieldPath) -> None:
         """Remove a member of a map, if it is there."""
         node = self.get(field_path[:-1])

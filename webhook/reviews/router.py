@@ -26,7 +26,7 @@ from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.reviews.live_lookups import ReadTrainJob
 from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
-from webhook.rules.pod import mutate_pod
+from webhook.rules.pods.podgroup import mutate_pod
 
 __all__ = [
     "HttpReply",

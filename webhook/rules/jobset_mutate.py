@@ -28,7 +28,11 @@ from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.syntax import dns_subdomain_fault
-from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from trainer_kai.policy.expand.carried_metadata import (
+    CARRIED_ANNOTATIONS,
+    CARRIED_LABELS,
+    carried_shares,
+)
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.queueing.queue_resolution import (
@@ -167,7 +171,7 @@ def _patched_response(
         restore_claim_policies(patch, review.jobset, review.old)
     warnings = list(_write_queue(patch, review, choice, managed_fields))
     if review.is_create:
-        _copy_carried_metadata(patch, context)
+        _copy_carried_metadata(patch, review, context)
     is_grouped_by_user = _is_grouped_by_user(review, context, rules, managed_fields)
     if rules.mode == "external" and not is_grouped_by_user:
         _set_if_empty(patch, (*_ANNOTATIONS, SKIP_PODGROUPER), _TRUE)
@@ -314,7 +318,9 @@ def _write_queue(
         )
 
 
-def _copy_carried_metadata(patch: PatchBuilder, context: JobSetContext) -> None:
+def _copy_carried_metadata(
+    patch: PatchBuilder, review: JobSetReview, context: JobSetContext
+) -> None:
     """Copy labels and annotations from the TrainJob that the JobSet does not have."""
     if context.trainjob is None:
         return
@@ -325,6 +331,9 @@ def _copy_carried_metadata(patch: PatchBuilder, context: JobSetContext) -> None:
         for name in names:
             if name in given and patch.get((*parent, name)) is None:
                 patch.set((*parent, name), given[name])
+    for number, job in review.our_jobs.items():
+        for name, value in carried_shares(job, context.trainjob.annotations).items():
+            patch.set((*pod_template_path(number), *_ANNOTATIONS, name), value)
 
 
 def _set_if_empty(patch: PatchBuilder, field_path: FieldPath, value: str) -> None:

@@ -11,6 +11,7 @@ from scheduler.state.pods.gpu_sharing import (
     GpuSharing,
     MigAnnotations,
     is_gpu_group,
+    is_gpu_reservation,
     read_mig_annotations,
 )
 from trainer_kai.api.meta import Key
@@ -23,7 +24,6 @@ from trainer_kai.api.names import (
     KUBEFLOW_JOB_ROLE,
     POD_GROUP,
     RAY_NODE_TYPE,
-    RESERVATION_APP,
     SCALING_APP,
     SCALING_NAMESPACE,
     TASK_PRIORITY,
@@ -220,16 +220,8 @@ class PodClass:
 
     @property
     def is_gpu_reservation(self) -> bool:
-        """Say whether the pods only reserve GPUs that other pods share.
-
-        Any user may write the label. Only the scheduler creates pods in the namespace, and other
-        pods there have other service accounts.
-        """
-        return (
-            self.labels.get(APP) == RESERVATION_APP
-            and self.namespace == RESERVATION_APP
-            and self.spec.service_account_name == RESERVATION_APP
-        )
+        """Say whether the pods only reserve GPUs that other pods share."""
+        return is_gpu_reservation(self.namespace, self.labels, self.spec)
 
     @property
     def is_scheduler_helper(self) -> bool:

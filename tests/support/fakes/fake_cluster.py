@@ -224,7 +224,8 @@ class FakeCluster:
         name = body["metadata"]["name"]
         if (kind, name) in self._objects:
             return _json_answer({"code": 409, "reason": "AlreadyExists", "message": "no"}, 409)
-        self.writes.append(WrittenObject(f"{what.rstrip()} {name}", body))
+        whole = what if what.endswith(name) else f"{what.rstrip()} {name}"
+        self.writes.append(WrittenObject(whole, body))
         metadata = {**body["metadata"], "uid": f"{name}-{self._version}"}
         self._store(kind, {"kind": kind, **body, "metadata": metadata})
         return _json_answer(self._objects[kind, name], 201)

@@ -210,6 +210,25 @@ def test_what_is_written(case: Case[JobSetCase, WrittenFields]) -> None:
     assert reviewed_jobset(patched, case.given.context, case.given.rules).operations == ()
 
 
+def test_each_pod_gets_the_share_that_its_trainjob_requests() -> None:
+    """Not initializers, pods of other schedulers, or pods that request a share themselves."""
+    half = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}
+    own = {"gpu-memory": "3072"}
+    initializer = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "model-initializer"}}
+    obj = jobset(
+        job("node"),
+        job("launcher", annotations=own),
+        job("model", of_job=initializer),
+        job("other", "default-scheduler"),
+    )
+
+    patched = applied(obj, reviewed_jobset(obj, jobset_context(annotations=half)))
+
+    pods = map(template, patched["spec"]["replicatedJobs"])
+    assert [it.get("annotations", {}) for it in pods] == [half, own, {}, {}]
+    assert "gpu-fraction" not in patched["metadata"]["annotations"]
+
+
 WISHES = {
     "kai.scheduler/topology": "racks",
     "kai.scheduler/topology-required-placement": "rack",

@@ -13,7 +13,7 @@ from trainer_kai.api.names import TRAINJOB_CONTROLLER
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import FieldWarning
-from trainer_kai.policy.expand.carried_metadata import with_carried_metadata
+from trainer_kai.policy.expand.carried_metadata import CARRIED_SHARES, with_carried_metadata
 from trainer_kai.policy.expand.jobset import expand, gets_resources_per_node, num_nodes_index
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.budget import MOST_PARTS, count_spec_parts
@@ -28,6 +28,7 @@ _JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec
 _AMOUNT_PATH: Final = re.compile(
     r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
 )
+_TEMPLATE_ANNOTATION: Final = re.compile(r"template\.metadata\.annotations\[(.+)\]")
 _METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
 _UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
 
@@ -92,11 +93,19 @@ class _TrainJobPaths:
         if found is None:
             return
         index, rest = int(found[1]), found[2]
+        annotation = _TEMPLATE_ANNOTATION.fullmatch(rest)
+        if annotation and self._sets_share(index, annotation[1]):
+            yield f"metadata.annotations[{annotation[1]}]"
         if rest == "parallelism" and index == self._num_nodes_index:
             yield "spec.trainer.numNodes"
         amount = _AMOUNT_PATH.fullmatch(rest)
         if amount and self._sets_amount(index, int(amount[1]), amount[2], amount[3]):
             yield f"spec.trainer.resourcesPerNode.{amount[2]}[{amount[3]}]"
+
+    def _sets_share(self, index: int, name: str) -> bool:
+        """Say whether admission copies an annotation from the TrainJob to a pod template."""
+        pods = self._expanded.spec.replicated_jobs[index].template.spec.template
+        return name in CARRIED_SHARES and name not in pods.metadata.annotations
 
     def _sets_amount(self, index: int, place: int, field: str, name: str) -> bool:
         """Say whether the TrainJob sets an amount of a container."""

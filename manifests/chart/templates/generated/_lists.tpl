@@ -107,7 +107,8 @@ podgrouper.queueLabelKey
 scheduler.plugins
 scheduler.actions
 scheduler.image
-global.resourceReservation.runtimeClassName
+global.resourceReservation.namespace
+global.resourceReservation.serviceAccount
 global.resourceReservation.appLabel
 global.leaderElection
 global.securityContext

@@ -42,6 +42,7 @@ from trainer_kai.service.metrics import Metrics
 __all__ = ["DeviceNotReserved", "OwnImage", "ReservationPodSource", "ReservationPods"]
 
 _CREATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
+_NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
 _RETRY_S: Final = 0.5  # while the pod of that name terminates
 
 
@@ -182,7 +183,7 @@ class ReservationPods:
         deadline_s = self._clock.monotonic_s() + self._source.allocation_s
         created: set[str] = set()  # the uids of the pods that were created
         unseen = ""  # the last one, until a watch shows it
-        while (wait_s := deadline_s - self._clock.monotonic_s()) > 0:
+        while (wait_s := deadline_s - self._clock.monotonic_s()) > _NEGLIGIBLE_S:
             device = self._known_device(place)
             if device:
                 return device

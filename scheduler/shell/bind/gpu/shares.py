@@ -134,6 +134,9 @@ class GpuShareBinder:
             # The device is in both: KAI reads the second one where a container has its own value.
             contents = (maps.capabilities, data), (maps.direct_env, _only_devices(data))
             await asyncio.gather(*(self._apply(pod, name, it) for name, it in contents))
+            if node not in self._cache.cluster.nodes:  # it was there when the pod was planned
+                message = f"the node {node} does not exist any more"
+                raise DeviceNotReserved(GpuPlace(node, shares.groups[0]), message)
 
     async def undo(self, key: Key) -> None:
         """Remove what `prepare` wrote from a pod that is not bound; failures are left to others."""

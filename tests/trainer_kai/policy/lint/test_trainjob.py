@@ -231,6 +231,23 @@ PATHS = [
             )
         ],
     ),
+    Case(
+        "a share for each pod, of a runtime that requests whole GPUs",
+        TrainJobInput(job(metadata={"annotations": {"gpu-fraction": "2"}}), runtime(gpus=1)),
+        [
+            (
+                "wrong-amount! metadata.annotations[gpu-fraction]: '2' must be a number above 0 and"
+                " below 1, such as 0.5. For whole GPUs remove the annotation and request "
+                "nvidia.com/gpu: 2. Otherwise no pod starts"
+            ),
+            (
+                "wrong-amount! spec.runtimeRef: whole GPUs and MIG profiles cannot be requested "
+                "together with the annotation gpu-fraction. Remove one of the two. Otherwise no pod"
+                " starts (ClusterTrainingRuntime torch, spec.template.spec.replicatedJobs[0]"
+                f".template.spec.template.spec.containers[1].resources.limits[{GPU}])"
+            ),
+        ],
+    ),
     Case("no pods at all", TrainJobInput(job(0, gpus=99), runtime()), []),
     Case(
         "another controller builds it",

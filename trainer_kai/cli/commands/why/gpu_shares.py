@@ -4,12 +4,18 @@ The scheduler, or the binder of KAI, writes the groups on a pod as labels; the d
 only of pods that our scheduler has bound.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from scheduler.state.pods.gpu_sharing import named_gpus
 from trainer_kai.api.gpu_share import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
-from trainer_kai.api.names import GPU_DEVICES, GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY
+from trainer_kai.api.names import (
+    GPU_DEVICES,
+    GPU_FRACTION,
+    GPU_FRACTION_DEVICES,
+    GPU_GROUP,
+    GPU_GROUP_PREFIX,
+    GPU_MEMORY,
+)
 from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot
 
@@ -65,7 +71,7 @@ def _share(pod: PodSnapshot) -> PlacedGpuShare | None:
     fraction = read_fraction(meta.annotations.get(GPU_FRACTION, ""))
     memory_mib = read_memory_mib(meta.annotations.get(GPU_MEMORY, ""))
     gpus = read_devices(meta.annotations.get(GPU_FRACTION_DEVICES, "1"))
-    groups = tuple(named_gpus(meta.labels))
+    groups = _groups(meta.labels)
     if (
         isinstance(gpus, str)
         or not groups
@@ -81,6 +87,11 @@ def _share(pod: PodSnapshot) -> PlacedGpuShare | None:
         groups,
         tuple(filter(None, meta.annotations.get(GPU_DEVICES, "").split(","))),
     )
+
+
+def _groups(labels: Mapping[str, str]) -> tuple[str, ...]:
+    named = (name for name in labels if name == GPU_GROUP or name.startswith(GPU_GROUP_PREFIX))
+    return tuple(sorted({labels[name] for name in named} - {""}))
 
 
 def _named(what: str, names: tuple[str, ...]) -> str:
