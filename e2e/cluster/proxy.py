@@ -139,9 +139,13 @@ class FaultProxy:
         """
         self._strike = Strike(after, applies, action)
 
+    def withdraw_strike(self) -> None:
+        """Do nothing after any request."""
+        self._strike = None
+
     @property
     def has_struck(self) -> bool:
-        """Say whether what was to be done after some requests has been."""
+        """Say whether what was to be done after some requests has been done or withdrawn."""
         return self._strike is None
 
     @property

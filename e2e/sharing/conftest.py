@@ -35,9 +35,9 @@ async def sharing_installation(
 async def room(sharing_installation: Installation) -> AsyncIterator[GpuRoom]:
     """Return a namespace of the test's own; at the end it is empty, and all was as it must be."""
     cluster = sharing_installation.cluster
-    async with namespace_in(sharing_installation) as name, cluster.timeline(*WATCHED) as seen:
-        own = GpuRoom(sharing_installation, name, seen)
-        yield own
-        await own.leave()
-        await seen.settle()
+    async with namespace_in(sharing_installation) as name:
+        async with cluster.timeline(*WATCHED) as seen:
+            own = GpuRoom(sharing_installation, name, seen)
+            yield own
+            await own.leave()
         own.check()

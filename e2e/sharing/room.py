@@ -80,7 +80,9 @@ class GpuRoom:
         try:
             await self.seen.until(true_of, what, timeout_s)
         except AssertionError as error:
-            error.add_note("\n".join(self.scheduler.lines()[-30:]))
+            waiting = [it["metadata"]["name"] for it in pods_in(self.seen.state)]
+            why = [f"{it}: {self.why_unscheduled(it, self.seen.state)}" for it in waiting]
+            error.add_note("\n".join([*why, *self.scheduler.lines()[-30:]]))
             raise
 
     async def until_nothing_is_left(self, timeout_s: float = 30.0) -> None:
@@ -122,11 +124,15 @@ class GpuRoom:
         waits = [it for it in conditions if (it["type"], it["status"]) == ("PodScheduled", "False")]
         return "".join(it.get("message", "") for it in waits)
 
-    async def events(self, name: str) -> set[str]:
-        """Return the reasons of the Events of a pod of the namespace."""
-        answer = await self.api.request("GET", f"/api/v1/namespaces/{self.namespace}/events")
-        found = [it for it in answer["items"] if it["involvedObject"].get("name") == name]
-        return {it["reason"] for it in found}
+    async def until_event(self, name: str, reason: str) -> None:
+        """Wait until a pod of the namespace has an Event: a recorder sends it after the deed."""
+        path = f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=reason={reason}"
+        async with asyncio.timeout(10):
+            while True:
+                answer = await self.api.request("GET", path)
+                if name in {it["involvedObject"].get("name") for it in answer["items"]}:
+                    return
+                await asyncio.sleep(0.05)
 
     async def start_scheduler(self) -> None:
         """Start it after a kill: it need not wait until the Lease of the dead one expires."""
@@ -138,7 +144,7 @@ class GpuRoom:
     async def leave(self) -> None:
         """Delete all workloads; nothing may be left of them, and the nodes go."""
         self.proxy.burst(503, 0)
-        self.proxy.strike(1, lambda *_: False, lambda: None)
+        self.proxy.withdraw_strike()
         if self.scheduler.pid is None:
             await self.start_scheduler()
         self.scheduler.process.resume()

@@ -52,7 +52,7 @@ async def test_another_pod_gets_the_device(gpus: int, room: GpuRoom) -> None:
     room.scheduler.process.resume()
     await room.until(lambda state: not room.is_there("a", state), "the user of the GPU is deleted")
 
-    assert _LOST in await room.events("a")
+    await room.until_event("a", _LOST)
     await room.share("a")
     if gpus == 1:
         await room.delete("other")

@@ -60,6 +60,7 @@ async def _bind_with_kill(
     if not room.proxy.has_struck:
         await asyncio.sleep(_ANSWERED_S)  # a watch may be quicker than the answer to the last write
     has_struck = room.proxy.has_struck
+    room.proxy.withdraw_strike()
     if has_struck:
         await room.start_scheduler()
         await room.run(name)
@@ -75,9 +76,7 @@ def _written(method: str, path: str, body: bytes) -> str:
         return "labels"
     if method == "PATCH" and "/configmaps/" in path:
         return "ConfigMap"
-    if method == "POST" and path.endswith("/binding"):
-        return "binding"
-    return "deletion" if method == "DELETE" else ""
+    return "binding" if method == "POST" and path.endswith("/binding") else ""
 
 
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])

@@ -19,7 +19,7 @@ async def test_shares_and_whole_gpus_never_get_the_same_device(room: GpuRoom) ->
     await room.add_nodes(1, 1, "one")
     await room.add_nodes(2, 2, "two")
     lot = random.Random(SEED)  # noqa: S311 - tests are to be the same each time
-    for number in range(size(1, 20)):
+    for number in range(size(3, 30)):
         shares = [
             share_pod(room.namespace, f"share-{number}-{it}", lot.choice(("0.3", "0.5", "0.7")))
             for it in range(_EACH)

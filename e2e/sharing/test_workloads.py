@@ -7,6 +7,7 @@ from e2e.cluster.kwok_stages import RUN_SECONDS
 from e2e.cluster.resources import CLUSTER_RUNTIMES, CONFIG_MAPS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
+from e2e.fixtures.install import DEPLOYMENTS
 from e2e.fixtures.installation import namespace_in
 from e2e.fixtures.podgroups import QUEUE, finishing_pods, pods_in
 from e2e.fixtures.queues import deployment
@@ -35,7 +36,7 @@ async def test_a_trainjob_shares_a_gpu_with_a_model_server(room: GpuRoom) -> Non
         await make_queue(room.cluster, "servers", 1, room.namespace)
         await make_queue(room.cluster, "owners", 2, room.namespace)
         await make_queue(room.cluster, "borrowers", 0, borrowing)
-        await room.api.create(_server(room.namespace))
+        await room.api.request("POST", DEPLOYMENTS.path(room.namespace), _server(room.namespace))
         await room.until(lambda state: len(room.running(state)) == 1, "the server runs")
         (first,) = reservations(room.seen.state)
 
