@@ -74,7 +74,8 @@ def _required(wanted: ExpectedConfiguration, facts: InstallationFacts) -> Expect
 def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether the setting that restricts access to GPUs and its webhook go together."""
     setting = webhook_setting(facts, _DEVICE_SETTING, "allow")
-    is_called = any(
+    hooks = installed.get("webhooks") or ()
+    is_called = any(it.get("name") == DEVICE_ACCESS_WEBHOOK for it in hooks)
         it.get("name") == DEVICE_ACCESS_WEBHOOK for it in installed.get("webhooks") or ()
     )
     if setting == UNKNOWN_VALUE or is_called == (setting == "block"):
