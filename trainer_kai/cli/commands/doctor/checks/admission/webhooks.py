@@ -76,8 +76,6 @@ def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Iterato
     setting = webhook_setting(facts, _DEVICE_SETTING, "allow")
     hooks = installed.get("webhooks") or ()
     is_called = any(it.get("name") == DEVICE_ACCESS_WEBHOOK for it in hooks)
-        it.get("name") == DEVICE_ACCESS_WEBHOOK for it in installed.get("webhooks") or ()
-    )
     if setting == UNKNOWN_VALUE or is_called == (setting == "block"):
         return
     variable = f"TRAINER_KAI_{_DEVICE_SETTING}"
