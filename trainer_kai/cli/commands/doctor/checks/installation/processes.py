@@ -64,9 +64,18 @@ _SHARED_SETTINGS: Final = {  # settings that must be the same for all processes,
     "DEFAULT_QUEUE": DEFAULT_QUEUE,
     "QUEUE_ACCESS_UNANNOTATED": "open",
     "KUEUE": "false",
+    "GPU_SHARING_ENABLED": "true",
+    "GPU_SHARING_RUNTIME_CLASS": "nvidia",
+    "GPU_SHARING_MEMORY_LIMITS": "off",
 }
 # Processes that do not have a setting, or ignore it.
-_WITHOUT_SETTING: Final = {"QUEUE_ACCESS_UNANNOTATED": _PODGROUPER, "KUEUE": _PODGROUPER}
+_WITHOUT_SETTING: Final = dict.fromkeys(
+    (
+        *("QUEUE_ACCESS_UNANNOTATED", "KUEUE", "GPU_SHARING_ENABLED"),
+        *("GPU_SHARING_RUNTIME_CLASS", "GPU_SHARING_MEMORY_LIMITS"),
+    ),
+    _PODGROUPER,
+)
 _WARN_S: Final = 5.0
 _FAULT_S: Final = 60.0
 
