@@ -42,6 +42,7 @@ from trainer_kai.service.metrics import Metrics
 __all__ = ["DeviceNotReserved", "OwnImage", "ReservationPodSource", "ReservationPods"]
 
 _CREATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
+_MOST_CREATIONS: Final = 12  # at once: a new pod costs the API server more than a bind
 _NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
 _RETRY_S: Final = 0.5  # while the pod of that name terminates
 
@@ -115,6 +116,7 @@ class ReservationPods:
         self._nodes: Final = cache.cluster.nodes
         self._source: Final = source
         self._writes: Final = writes
+        self._creations: Final = asyncio.Semaphore(_MOST_CREATIONS)
         self._metrics: Final = metrics
         self._log: Final = log
         self._in_flight: Final[dict[GpuPlace, asyncio.Task[str]]] = {}
@@ -230,9 +232,10 @@ class ReservationPods:
         """Create a reservation pod; return its uid, or "" if one of its name may be there."""
         try:
             body = reservation_pod(place, tolerations, await self._options(place))
-            pod = await self._writes.send(
-                lambda: self._client.create(PODS, RESERVATION_APP, body, _CREATE)
-            )
+            async with self._creations:
+                pod = await self._writes.send(
+                    lambda: self._client.create(PODS, RESERVATION_APP, body, _CREATE)
+                )
         except (AlreadyExists, Unavailable):
             return ""  # the watch shows it, or it is created again
         except DeviceNotReserved:
