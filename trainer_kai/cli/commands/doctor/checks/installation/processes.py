@@ -69,20 +69,11 @@ _SHARED_SETTINGS: Final = {  # settings that must be the same for all processes,
 # Processes that do not have a setting, or ignore it.
 _WITHOUT_SETTING: Final = dict.fromkeys(
     (
-<<<<<<< HEAD
         *("QUEUE_ACCESS_UNANNOTATED", "KUEUE"),
         *("GPU_SHARING_ENABLED", "GPU_SHARING_RUNTIME_CLASS", "GPU_SHARING_MEMORY_LIMITS"),
     ),
     _PODGROUPER,
 )
-=======
-        *("QUEUE_ACCESS_UNANNOTATED", "KUEUE", "GPU_SHARING_ENABLED"),
-        *("GPU_SHARING_RUNTIME_CLASS", "GPU_SHARING_MEMORY_LIMITS"),
-    ),
-    _PODGROUPER,
-)
-_WARN_S: Final = 5.0
->>>>>>> sh-admission
 _FAULT_S: Final = 60.0
 
 
