@@ -94,7 +94,10 @@ def _left_out(store: BoundedStore[Any]) -> float:
 def _admission_policy(settings: WebhookSettings, rules: GroupingRules) -> AdmissionPolicy:
     admission = settings.admission
     lint = LintPolicy(
-        admission.lint != "off", admission.lint == "deny", admission.cluster == "grows"
+        admission.lint != "off",
+        admission.lint == "deny",
+        admission.cluster == "grows",
+        settings.gpu_sharing.enabled,
     )
     unannotated = settings.queue_access.unannotated
     return AdmissionPolicy(rules, unannotated, admission.unknown_queue == "deny", lint)

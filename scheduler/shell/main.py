@@ -47,6 +47,7 @@ __all__ = [
     "gpu_resources",
     "policy_selection",
     "scheduler",
+    "state_options",
 ]
 
 _KEEP_WARM_S: Final = 5.0
@@ -55,7 +56,7 @@ _KEEP_WARM_S: Final = 5.0
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
     """Start the services of the scheduler process."""
     client, metrics, log = context.client, context.metrics, context.log
-    cache = ClusterCache(_state_options(context.clock, settings))
+    cache = ClusterCache(state_options(context.clock, settings))
     cycle = Cycle(
         cache, build_policies(policy_selection(settings.policies)), context.clock, metrics, log
     )
@@ -210,7 +211,8 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
                 task.result()  # raises also what the task raised while it was cancelled
 
 
-def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
+def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
+    """Return what the settings say to the state, at any time."""
     gpus = gpu_resources(settings.policies)
 
     def options() -> StateOptions:
@@ -227,6 +229,7 @@ def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], St
             kueue=settings.kueue,
             needs_permission=True,
             default_access=settings.queue_access.unannotated,
+            places_gpu_shares=settings.gpu_sharing.enabled,
         )
 
     return options

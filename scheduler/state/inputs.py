@@ -71,8 +71,9 @@ class StateOptions:
     # True: PodGroups may be relocated unless their queue forbids it; False: only if it allows it.
     consolidates_by_default: bool = True
     places_gpu_shares: bool = False  # else pods that request shares of GPUs wait
-    # True: the labels of running pods say of which GPUs they have shares. False: such a label
-    # counts only where a reservation pod holds that GPU.
+    # True: the labels of running pods say of which GPUs they have shares, as in files. False: such
+    # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
+    # webhook has prepared it.
     trusts_gpu_labels: bool = False
 
 

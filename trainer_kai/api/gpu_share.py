@@ -32,7 +32,9 @@ __all__ = [
     "MAX_MEMORY_MIB",
     "SHARE_REQUESTS",
     "WHOLE_GPU",
+    "charged_gpus",
     "fraction_fault",
+    "gpu_memory_mib",
     "gpu_share_faults",
     "is_whole_gpu",
     "mig_annotation_faults",
@@ -41,6 +43,7 @@ __all__ = [
     "read_memory_mib",
     "requested_gpus",
     "reserved_label_faults",
+    "sharing_off_faults",
     "unknown_container_fault",
 ]
 
@@ -54,9 +57,11 @@ _MIB: Final = 2**20
 _LEAST: Final = 5  # thousandths: a smaller share would be charged as 0 hundredths of a GPU
 _REMOVE_ONE: Final = "Remove one of the two"
 _MOST_LISTED: Final = 5  # names in a message
+_LONGEST_MEMORY: Final = 20  # characters of a label
 _LONGEST: Final = 100  # characters of a number that a user can mean
 _SHOWN: Final = 20  # characters of a longer value in a message
 _DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,2})?")
+_MEMORY_STEP: Final = 100  # MiB: the memory of a GPU is rounded down to a multiple
 _WHOLE: Final = re.compile("[0-9]+")
 _SUB_UNITS: Final = "mun"  # suffixes of quantities that are no amounts of memory
 
@@ -109,6 +114,35 @@ def read_devices(text: str) -> int | str:
     return f"{_shown(text)} must be a whole number from 1 to {MAX_DEVICES}"
 
 
+def gpu_memory_mib(label: str) -> int:
+    """Return the memory of a GPU from the label of its node, MiB or bytes; 0 if it is not known."""
+    if not (label.isascii() and label.isdecimal() and len(label) < _LONGEST_MEMORY):
+        return 0
+    number = int(label)
+    mib = number // _MIB if number >= _MIB else number
+    return mib // _MEMORY_STEP * _MEMORY_STEP
+
+
+def charged_gpus(annotations: Mapping[str, str], memory_mib: int) -> int:
+    """Return what a queue is charged for shares on GPUs with so much memory, in thousandths.
+
+    If the memory is 0, it is not known, and a share of memory counts as a whole GPU. A request that
+    is refused counts as nothing.
+    """
+    devices = read_devices(annotations.get(GPU_FRACTION_DEVICES, "1"))
+    share: int | str = 0
+    if GPU_FRACTION in annotations:
+        share = read_fraction(annotations[GPU_FRACTION])
+    elif GPU_MEMORY in annotations:
+        share = read_memory_mib(annotations[GPU_MEMORY])
+        if isinstance(share, int):
+            hundredths = -(-100 * share // memory_mib) if memory_mib else 100
+            share = min(10 * hundredths, WHOLE_GPU)
+    if isinstance(devices, str) or isinstance(share, str):
+        return 0
+    return (share + 5) // 10 * 10 * devices
+
+
 def gpu_share_faults(
     annotations: Mapping[str, str], spec: PodSpec, path: str
 ) -> Iterator[FieldError]:
@@ -154,6 +188,17 @@ def unknown_container_fault(name: str, names: Sequence[str]) -> str | None:
         return None
     listed = _listed([_shown(it) for it in names])
     return f"the pod has no container {_shown(name)}. Name one of its containers: {listed}"
+
+
+def sharing_off_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Yield the request for a share of a GPU where no scheduler binds such pods."""
+    requested = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), "")
+    if requested:
+        message = (
+            "shares of GPUs are switched off (setting gpu_sharing.enabled), so the pods never "
+            f"start. Remove the annotation, and request whole GPUs ({GPU}) or a MIG profile"
+        )
+        yield FieldWarning(f"{path}metadata.annotations[{requested}]", message)
 
 
 def mig_annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:

@@ -12,7 +12,7 @@ from trainer_kai.api.trainjob import RuntimeRef, TrainJobStatus
 from trainer_kai.policy.expand.carried_metadata import (
     CARRIED_ANNOTATIONS,
     CARRIED_LABELS,
-    CARRIED_SHARES,
+    CARRIED_TO_PODS,
 )
 from webhook.cache.bounded_store import OBJECT_BYTES, text_bytes
 from webhook.cache.runtimes import runtime_key
@@ -64,7 +64,7 @@ def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
     return TrainJobSummary(
         uid=meta.uid,
         labels=_select(meta.labels, (QUEUE, *CARRIED_LABELS)),
-        annotations=_select(meta.annotations, (*CARRIED_ANNOTATIONS, *CARRIED_SHARES)),
+        annotations=_select(meta.annotations, (*CARRIED_ANNOTATIONS, *CARRIED_TO_PODS)),
         runtime=runtime_key(trainjob.spec.runtime_ref, meta.namespace),
         is_finished=any(
             it.type in _FINISHED and it.status == "True" for it in trainjob.status.conditions

@@ -12,7 +12,7 @@ from webhook.rules.pods.device_access import restrict_devices
 from webhook.rules.pods.gpu_share import ShareRules, prepare_share, share_container
 from webhook.rules.pods.new_pod import read_new_pod
 
-__all__ = ["GpuAccessRules", "NewPodHandler"]
+__all__ = ["GpuAccessRules", "NewPodHandler", "new_random_text"]
 
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _RANDOM: Final = 7  # characters of the name of a ConfigMap
@@ -26,14 +26,17 @@ class GpuAccessRules(NamedTuple):
     restricts_devices: bool = False
 
 
-def _random_text() -> str:
+def new_random_text() -> str:
+    """Return a text that no other pod has, as a part of the names of its ConfigMaps."""
     return "".join(secrets.choice(_LETTERS) for _ in range(_RANDOM))
 
 
 class NewPodHandler:
     """Answers the reviews of new pods."""
 
-    def __init__(self, rules: GpuAccessRules, new_random: Callable[[], str] = _random_text) -> None:
+    def __init__(
+        self, rules: GpuAccessRules, new_random: Callable[[], str] = new_random_text
+    ) -> None:
         self._rules = rules
         self._new_random = new_random
 

@@ -31,7 +31,7 @@ from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.policy.expand.carried_metadata import (
     CARRIED_ANNOTATIONS,
     CARRIED_LABELS,
-    carried_shares,
+    carried_to_pods,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
@@ -86,6 +86,7 @@ class JobSetContext(NamedTuple):
     trainjob: TrainJobSummary | None
     runtime_queue: str = ""
     namespace_labels: Mapping[str, str] = {}
+    launcher_trains: bool = True  # with MPI: it is one of the nodes
 
 
 class JobSetReview(NamedTuple):
@@ -321,7 +322,7 @@ def _write_queue(
 def _copy_carried_metadata(
     patch: PatchBuilder, review: JobSetReview, context: JobSetContext
 ) -> None:
-    """Copy labels and annotations from the TrainJob that the JobSet does not have."""
+    """Copy labels and annotations from the TrainJob that the JobSet, or its pods, do not have."""
     if context.trainjob is None:
         return
     for parent, names, given in (
@@ -331,9 +332,13 @@ def _copy_carried_metadata(
         for name in names:
             if name in given and patch.get((*parent, name)) is None:
                 patch.set((*parent, name), given[name])
-    for number, job in review.our_jobs.items():
-        for name, value in carried_shares(job, context.trainjob.annotations).items():
-            patch.set((*pod_template_path(number), *_ANNOTATIONS, name), value)
+    for number, added in carried_to_pods(
+        review.jobset.spec.replicated_jobs,
+        context.trainjob.annotations,
+        with_launcher=context.launcher_trains,
+    ):
+        for name, text in added.items() if number in review.our_jobs else ():
+            patch.set((*pod_template_path(number), *_ANNOTATIONS, name), text)
 
 
 def _set_if_empty(patch: PatchBuilder, field_path: FieldPath, value: str) -> None:

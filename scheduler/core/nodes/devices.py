@@ -101,7 +101,8 @@ class DeviceShares:
                 self._closed.add((node, len(now)))
             now.append(self.changed(node, len(now), 0, used))
             later.append(self.changed(node, len(later), 0, used - releasing))
-        self.free_shares = sum(map(self.rooms, self.later))  # of all shared GPUs
+        # Of all shared GPUs; of closed ones what is free as soon as all their shares are evicted.
+        self.free_shares = sum([_unused(it) for used in self.later.values() for it in used])
         self.column: Final[list[int]] = gpu_columns(snapshot).tolist()  # [node] of whole GPUs
         self._known: Final = {node: len(slots) for node, slots in self.now.items()}
         self._table: _SharedGpuTable | None = None  # the same, from when it is first needed
@@ -158,7 +159,7 @@ class DeviceShares:
                 before = used[slot]
                 after = used[slot] = self.changed(node, slot, before, amount)
                 if not is_now:
-                    self.free_shares += _free_share(after) - _free_share(before)
+                    self.free_shares += _unused(after) - _unused(before)
                 if self._table is not None:
                     self._table.write(is_now, node, slot, after)
                 if (before > 0) != (after > 0):
@@ -312,6 +313,11 @@ class DeviceShares:
         while True:
             yield size
             size += 1
+
+
+def _unused(used: int) -> int:
+    """Return what no share uses of a shared GPU, which may be closed."""
+    return _free_share(used % _CLOSED) if used > 0 else 0
 
 
 def _free_share(used: int) -> int:

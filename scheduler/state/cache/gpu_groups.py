@@ -1,9 +1,8 @@
 """The shared GPUs by node and id: their reservation pods, and the pods that have shares of them.
 
 A pod is a user of the GPUs that its labels name, of at most so many as it requests: first those
-that a reservation pod holds, as they count in a plan. A pod that is being bound is a user of the
-GPUs that were chosen for it, whatever its labels say. A reservation pod without an id has the
-id "".
+that a reservation pod holds, as they count in a plan. A pod that is being bound is shown with
+labels of the GPUs that were chosen for it. A reservation pod without an id has the id "".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -121,7 +120,7 @@ class GpuGroups:
 
     def _entry(self, key: Key, pod: Pod) -> _Entry | None:
         meta, spec = pod.metadata, pod.spec
-        named = self._cluster.bind_gpu_groups.get(key) or tuple(named_gpus(meta.labels))
+        named = tuple(named_gpus(meta.labels))
         has_finished = pod.status.phase in TERMINAL_PHASES
         if is_gpu_reservation(key.namespace, meta.labels, spec):
             return _Entry(spec.node_name, named or ("",), holds=not has_finished)

@@ -18,6 +18,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     APP,
     COMPLETION_INDEX,
+    GPU_CONFIG_MAP,
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
     GPU_MEMORY,
@@ -206,7 +207,8 @@ class PodClass:
     def scheduling_annotations(self) -> tuple[object, ...]:
         """Return the annotations that the scheduler reads."""
         mig = read_mig_annotations(self.annotations)
-        return *map(self.annotations.get, _SCHEDULING_ANNOTATIONS), mig
+        has_config_map = GPU_CONFIG_MAP in self.annotations  # each pod has another one
+        return *map(self.annotations.get, _SCHEDULING_ANNOTATIONS), has_config_map, mig
 
     @property
     def podgroup_name(self) -> str:

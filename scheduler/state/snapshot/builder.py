@@ -200,6 +200,7 @@ class SnapshotBuilder:
             access_rule=self._access_rule,
             shared_gpus=self._occupancy.shared_gpus,
             places_gpu_shares=self._options.places_gpu_shares,
+            trusts_gpu_labels=self._options.trusts_gpu_labels,
             stale_since=self._cluster.stale_since,
         )
 

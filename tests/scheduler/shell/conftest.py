@@ -54,6 +54,7 @@ class SchedulerHarness:
                 now=int(self.api.clock.now().timestamp()),
                 default_queue="q",
                 observes_staleness=True,
+                places_gpu_shares=True,
                 consolidates_by_default=False,
                 needs_permission=self.reviews_access,
                 default_access=unannotated or "open",

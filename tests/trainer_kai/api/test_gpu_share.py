@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.state.pods.gpu_sharing import GpuSharing, read_gpu_sharing
 from tests.support.case import Case, ids
 from trainer_kai.api.container import Container
 from trainer_kai.api.gpu_share import (
     MAX_MEMORY_MIB,
+    charged_gpus,
     fraction_fault,
     gpu_share_faults,
     read_devices,
@@ -19,6 +21,7 @@ from trainer_kai.api.gpu_share import (
 )
 from trainer_kai.api.pod import PodSpec
 
+DEVICES = "gpu-fraction-num-devices"
 NAME = "gpu-fraction-container-name"
 _RANGE = "must be a number above 0 and below 1, such as 0.5"
 _REMOVE = "For whole GPUs remove the annotation and request nvidia.com/gpu"
@@ -122,6 +125,33 @@ def test_any_decimal_is_exact(number: Fraction, digits: int) -> None:
     if isinstance(found, int):
         assert found - 1 < exact * 1000 <= found
         assert (fraction_fault(text) is None) == (0.005 <= float(exact) < 1)
+
+
+# annotations of a pod, and the memory of a GPU -> what its queue is charged
+CHARGED: list[Case[tuple[dict[str, str], int], int]] = [
+    Case("no share", ({}, 40_000), 0),
+    Case("half a GPU", ({"gpu-fraction": "0.5"}, 0), 500),
+    Case("rounded half up", ({"gpu-fraction": "0.125"}, 0), 130),
+    Case("of several GPUs", ({"gpu-fraction": "0.25", DEVICES: "3"}, 0), 750),
+    Case("memory, rounded up", ({"gpu-memory": "10001"}, 40_000), 260),
+    Case("more memory than there is", ({"gpu-memory": "50000"}, 40_000), 1000),
+    Case("of an unknown memory", ({"gpu-memory": "1", DEVICES: "2"}, 0), 2000),
+    Case("an invalid one", ({"gpu-fraction": "x"}, 0), 0),
+    Case("an invalid number", ({"gpu-fraction": "0.5", DEVICES: "x"}, 0), 0),
+    Case("invalid memory", ({"gpu-memory": "x"}, 40_000), 0),
+]
+
+
+@pytest.mark.parametrize("case", CHARGED, ids=ids)
+def test_what_a_queue_is_charged(case: Case[tuple[dict[str, str], int], int]) -> None:
+    """As the scheduler charges it, in thousandths of a GPU."""
+    annotations, memory_mib = case.given
+
+    charged = read_gpu_sharing(annotations, {}, ())
+
+    assert charged_gpus(annotations, memory_mib) == case.want
+    if isinstance(charged, GpuSharing):
+        assert charged.queue_request(memory_mib) == case.want
 
 
 # the annotations of a pod with containers a and b, and init container i -> the faults

@@ -210,25 +210,6 @@ def test_what_is_written(case: Case[JobSetCase, WrittenFields]) -> None:
     assert reviewed_jobset(patched, case.given.context, case.given.rules).operations == ()
 
 
-def test_each_pod_gets_the_share_that_its_trainjob_requests() -> None:
-    """Not initializers, pods of other schedulers, or pods that request a share themselves."""
-    half = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}
-    own = {"gpu-memory": "3072"}
-    initializer = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "model-initializer"}}
-    obj = jobset(
-        job("node"),
-        job("launcher", annotations=own),
-        job("model", of_job=initializer),
-        job("other", "default-scheduler"),
-    )
-
-    patched = applied(obj, reviewed_jobset(obj, jobset_context(annotations=half)))
-
-    pods = map(template, patched["spec"]["replicatedJobs"])
-    assert [it.get("annotations", {}) for it in pods] == [half, own, {}, {}]
-    assert "gpu-fraction" not in patched["metadata"]["annotations"]
-
-
 WISHES = {
     "kai.scheduler/topology": "racks",
     "kai.scheduler/topology-required-placement": "rack",
@@ -263,6 +244,39 @@ def test_metadata_of_the_jobset_stays() -> None:
     assert patched["metadata"]["labels"]["priorityClassName"] == "train"
     assert patched["metadata"]["labels"]["kai.scheduler/node-pool"] == "a"
     assert patched["metadata"]["annotations"] == {**dict.fromkeys(WISHES, ""), **MARKED}
+
+
+SHARE = {"gpu-fraction": "0.5", "mps": "true"}
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
+def test_a_share_of_a_gpu_is_carried_to_the_pods_that_train(rules: GroupingRules) -> None:
+    """KAI reads the annotations of pods as well; a template that requests a share keeps it."""
+    step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    own = {"gpu-memory": "100"}
+    jobs = (
+        job("node"),
+        job("launcher", of_job=step),
+        job("mine", of_job=step, annotations=own),
+        job("theirs", "other", of_job=step),
+        job("extra"),
+    )
+    obj, context = jobset(*jobs), jobset_context(annotations=SHARE)
+
+    patched = applied(obj, reviewed_jobset(obj, context, rules))
+    apart = applied(obj, reviewed_jobset(obj, context._replace(launcher_trains=False), rules))
+
+    def annotations(whole: Obj) -> list[Obj | None]:
+        return [template(it).get("annotations") for it in whole["spec"]["replicatedJobs"]]
+
+    assert annotations(patched) == [SHARE, SHARE, own, None, None]
+    assert annotations(apart)[:2] == [SHARE, None]
+    assert reviewed_jobset(patched, context, rules).operations == ()
+    for later in ({"gpu-fraction": "0.25"}, {}):
+        changed = jobset_context(annotations=later)
+        suspended = {**patched, "spec": {**patched["spec"], "suspend": True}}
+        assert reviewed_jobset(suspended, changed, rules, patched).operations == ()
+        assert reviewed_jobset(patched, changed, rules, suspended).operations == ()
 
 
 # JobSets that are not ours

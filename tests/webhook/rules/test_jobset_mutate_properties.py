@@ -25,11 +25,7 @@ from tests.webhook.objects import (
     reviewed_jobset,
 )
 from trainer_kai.api.meta import Key
-from trainer_kai.policy.expand.carried_metadata import (
-    CARRIED_ANNOTATIONS,
-    CARRIED_LABELS,
-    CARRIED_SHARES,
-)
+from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext
@@ -68,11 +64,7 @@ def jobs(draw: st.DrawFn, name: str) -> Obj:
     if scheduler is not None:
         pods["spec"]["schedulerName"] = scheduler
     if draw(st.booleans()):
-        groups = (
-            "scheduling.k8s.io/group-name",
-            "kai.scheduler/batch-min-member",
-            *CARRIED_SHARES,
-        )
+        groups = ("scheduling.k8s.io/group-name", "kai.scheduler/batch-min-member")
         pods["metadata"] = {
             "labels": draw(maps((QUEUE, GANG, "team/x~y"))),
             "annotations": draw(maps(groups)) if draw(st.integers(0, 4)) == 0 else None,
@@ -114,7 +106,7 @@ def jobsets(draw: st.DrawFn) -> Obj:
 def jobset_contexts(draw: st.DrawFn) -> JobSetContext:
     """Draw what is known of the TrainJob, if it is there."""
     labels = draw(maps((QUEUE, *CARRIED_LABELS))) or {}
-    annotations = draw(maps((*CARRIED_ANNOTATIONS, *CARRIED_SHARES))) or {}
+    annotations = draw(maps(CARRIED_ANNOTATIONS)) or {}
     trainjob = TrainJobSummary(UID, labels, annotations, Key("", "torch"))
     return JobSetContext(
         trainjob if draw(st.integers(0, 4)) else None,
@@ -150,9 +142,6 @@ def test_nothing_else_is_touched(obj: Obj, context: JobSetContext, rules: Groupi
     for path, before, after in differences(obj, patched):
         if path[-1] == "schedulerName":
             assert (path[0], path[3:6], before or None, after) == ("spec", TEMPLATE, None, KAI)
-        elif path[0] == "spec" and path[7] == "annotations":
-            assert path[3:7] == (*TEMPLATE, "metadata")
-            assert (path[8] in CARRIED_SHARES, before) == (True, None)
         elif path[0] == "spec":
             assert path[3:8] == (*TEMPLATE, "metadata", "labels")
             assert path[8] in {QUEUE, GANG}

@@ -1,21 +1,24 @@
 """The labels and annotations that admission copies from a TrainJob to its JobSet.
 
-A value that the JobSet has already stays. Trainer itself copies no labels and annotations. A
-request for shares of GPUs is copied to the pod templates, because it is each pod that requests.
+A value that the JobSet has already stays. Trainer itself copies no labels and annotations.
+
+Shares of GPUs are requested by annotations of pods, so that they are copied to the pod templates of
+the replicatedJobs that train: those to which Trainer gives `resourcesPerNode`, and the workers of
+MPI. A launcher of MPI that is no worker has no use for a GPU.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from trainer_kai.api.gpu_share import SHARE_REQUESTS
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.names import (
     ANCESTOR_STEP,
     BATCH_MIN_MEMBER,
     GPU_CONTAINER,
     GPU_FRACTION,
-    GPU_FRACTION_DEVICES,
     GPU_MEMORY,
     NODE_POOL,
     PREEMPTIBILITY,
@@ -27,13 +30,15 @@ from trainer_kai.api.names import (
     TOPOLOGY_PREFERRED,
     TOPOLOGY_REQUIRED,
 )
+from trainer_kai.api.runtime import MLPolicy
 from trainer_kai.policy.stages import INITIALIZERS
 
 __all__ = [
     "CARRIED_ANNOTATIONS",
     "CARRIED_LABELS",
-    "CARRIED_SHARES",
-    "carried_shares",
+    "CARRIED_TO_PODS",
+    "carried_to_pods",
+    "launcher_trains",
     "with_carried_metadata",
 ]
 
@@ -47,27 +52,54 @@ CARRIED_ANNOTATIONS: Final = (
     STALENESS_GRACE_PERIOD,
     SKIP_PODGROUPER,
 )
-CARRIED_SHARES: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, GPU_CONTAINER)
+CARRIED_TO_PODS: Final = SHARE_REQUESTS
+
+_TRAINER: Final = "trainer"  # the label value of the step that trains
+_NODE: Final = "node"  # the container that trains, and with MPI the replicatedJob of the workers
 
 
-def carried_shares(job: ReplicatedJob, annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the request for shares of GPUs that pods get from the annotations of their TrainJob.
+def launcher_trains(policy: MLPolicy | None) -> bool:
+    """Say whether the launcher of a runtime is one of its nodes; without MPI there is none."""
+    return policy is None or policy.mpi is None or policy.mpi.run_launcher_as_node
 
-    Initializers get none, and a pod template keeps a request of its own.
+
+def carried_to_pods(
+    jobs: Sequence[ReplicatedJob], annotations: Mapping[str, str], *, with_launcher: bool = True
+) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield the replicatedJobs whose pods get annotations of their TrainJob, and these.
+
+    A template that requests a share itself stays as it is. If no container is named it is the one
+    that trains, to which `resourcesPerNode` applies as well.
     """
-    own = job.template.spec.template.metadata.annotations
-    is_initializer = job.template.metadata.labels.get(ANCESTOR_STEP) in INITIALIZERS
-    if is_initializer or not own.keys().isdisjoint(CARRIED_SHARES):
-        return {}
-    return _selected(annotations, CARRIED_SHARES)
+    given = _selected(annotations, CARRIED_TO_PODS)
+    workers = sum(job.name == _NODE for job in jobs)
+    for i, job in enumerate(jobs if given else ()):
+        template = job.template.spec.template
+        own, step = template.metadata.annotations, job.template.metadata.labels.get(ANCESTOR_STEP)
+        is_launcher = step == _TRAINER and job.name != _NODE and workers > 0
+        is_worker = job.name == _NODE and step not in INITIALIZERS
+        trains = with_launcher if is_launcher else (step == _TRAINER or is_worker)
+        if not trains or GPU_FRACTION in own or GPU_MEMORY in own:
+            continue
+        names = [it.name for it in template.spec.containers]
+        default = {GPU_CONTAINER: _NODE} if _NODE in names[1:] else {}
+        added = {name: it for name, it in {**default, **given}.items() if name not in own}
+        if added:
+            yield i, added
 
 
 def with_carried_metadata(
-    jobset: JobSet, labels: Mapping[str, str], annotations: Mapping[str, str]
+    jobset: JobSet,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    *,
+    with_launcher: bool = True,
 ) -> JobSet:
     """Return a JobSet with the metadata that admission copies from its TrainJob."""
     meta = jobset.metadata
-    jobs = (_with_shares(job, annotations) for job in jobset.spec.replicated_jobs)
+    jobs = list(jobset.spec.replicated_jobs)
+    for i, added in carried_to_pods(jobs, annotations, with_launcher=with_launcher):
+        jobs[i] = _with_pod_annotations(jobs[i], added)
     return replace(
         jobset,
         spec=replace(jobset.spec, replicated_jobs=tuple(jobs)),
@@ -79,14 +111,12 @@ def with_carried_metadata(
     )
 
 
-def _with_shares(job: ReplicatedJob, annotations: Mapping[str, str]) -> ReplicatedJob:
-    shares = carried_shares(job, annotations)
-    if not shares:
-        return job
-    pods = job.template.spec.template
-    meta = replace(pods.metadata, annotations={**pods.metadata.annotations, **shares})
-    spec = replace(job.template.spec, template=replace(pods, metadata=meta))
-    return replace(job, template=replace(job.template, spec=spec))
+def _with_pod_annotations(job: ReplicatedJob, added: Mapping[str, str]) -> ReplicatedJob:
+    spec = job.template.spec
+    meta = spec.template.metadata
+    meta = replace(meta, annotations={**meta.annotations, **added})
+    pods = replace(spec.template, metadata=meta)
+    return replace(job, template=replace(job.template, spec=replace(spec, template=pods)))
 
 
 def _selected(source: Mapping[str, str], names: tuple[str, ...]) -> Mapping[str, str]:

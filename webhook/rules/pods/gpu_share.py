@@ -148,7 +148,7 @@ def _volume(names: GpuConfigMaps) -> Entry:
 
 def _write(pod: NewPod, path: FieldPath, wanted: Sequence[Entry], prefix: str) -> None:
     """Append entries to a list; they replace those with their names and those of a prefix."""
-    names = {it.get("name") for it in wanted} - {None}
+    names = [it["name"] for it in wanted if "name" in it]
     others: list[Entry] = []
     ours: list[Entry] = []
     for entry in pod.entries(path):

@@ -23,7 +23,7 @@ from scheduler.shell.bind.gpu.shares import GpuShareBinder
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import GPU_DEVICES, POD_GROUP
+from trainer_kai.api.names import GPU_DEVICES, POD_GROUP, RECEIVED_TYPE
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
@@ -195,9 +195,11 @@ class ReservationController:
         return self._cache.in_flight_evictions.owning_trainjob(group)
 
     def _running_pod(self, key: Key) -> Pod | None:
-        """Return a pod that is on its node; None while it is being bound."""
+        """Return a pod that a scheduler bound with shares; None while it is being bound."""
         pod = self._cache.assumed.seen_pod(key)
-        return pod if pod is not None and pod.spec.node_name else None
+        if pod is None or RECEIVED_TYPE not in pod.metadata.annotations:
+            return None  # a user can write labels where the policy is not installed
+        return pod if pod.spec.node_name else None
 
 
 def _preference(pod: Pod) -> tuple[bool, str, str]:

@@ -19,13 +19,16 @@ from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.nodes.node_table import gpu_memory_mib
-from scheduler.state.pods.gpu_sharing import GpuSharing, is_gpu_group, read_gpu_sharing
+from scheduler.state.pods.gpu_sharing import (
+    GpuSharing,
+    gpu_group_labels,
+    is_gpu_group,
+    read_gpu_sharing,
+)
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import (
     GPU_CONFIG_MAP,
     GPU_DEVICES,
-    GPU_GROUP,
-    GPU_GROUP_PREFIX,
     RECEIVED_TYPE,
 )
 from trainer_kai.api.pod import Pod
@@ -125,7 +128,7 @@ class GpuShareBinder:
     async def prepare(self, key: Key, node: str, shares: PodShares) -> None:
         """Label the pod, and write its ConfigMaps."""
         async with self._locks.hold(key):
-            await self._label(key, _labels(shares.groups), shares.devices)
+            await self._label(key, gpu_group_labels(shares.groups), shares.devices)
             pod = self._cache.cluster.pods.get(key)
             if pod is None:
                 raise _lost(key)
@@ -255,13 +258,6 @@ class _PodLocks:
                 del self._locks[key]
             else:
                 self._locks[key] = lock, users - 1
-
-
-def _labels(groups: tuple[str, ...]) -> dict[str, str]:
-    """Return the labels of a pod that shares some GPUs."""
-    if len(groups) == 1:
-        return {GPU_GROUP: groups[0]}
-    return {f"{GPU_GROUP_PREFIX}{group}": group for group in groups}
 
 
 def _patch(

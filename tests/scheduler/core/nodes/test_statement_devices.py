@@ -83,7 +83,9 @@ def tables_of(statement: Statement) -> Tables:
     """Return what a statement has."""
     devices = statement.devices
     now, later = (_by_slot(used) for used in (devices.now, devices.later))
-    assert devices.free_shares == sum(map(devices.rooms, devices.later))
+    assert devices.free_shares == sum(max(1000 - it, 0) for it in later.values() if it > 0)
+    open_slots = [it for slot, it in enumerate(devices.later[0]) if slot not in CLOSED]
+    assert devices.rooms(0) == sum([1000 - it for it in open_slots if 0 < it < 1000])
     return Tables(statement.idle.tolist(), statement.free.tolist(), now, later)
 
 

@@ -226,6 +226,15 @@ def test_reserved_places_have_gpus(
     assert (_device_rows(found), [it.slots for it in places]) == case.want
 
 
+def test_no_place_is_reserved_beside_pods_of_which_the_gpu_is_not_known() -> None:
+    """In a cluster: there is no reservation pod that would hold it."""
+    given = _with_places("g", {"a": 1}, fraction="0.4"), [_on("p", "0.3", "x")]
+
+    found = encode_objects(*map(node, "az"), *given[0], *given[1], places_gpu_shares=True)
+
+    assert _device_rows(found) == [("reserved-0", 400, 0), ("unknown-0", 300, 0)]
+
+
 def test_reserved_places_are_in_the_order_of_their_podgroups() -> None:
     """The first has the fuller GPU; the older PodGroup need not be the first."""
     found = encode_objects(

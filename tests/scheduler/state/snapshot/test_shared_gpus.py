@@ -378,7 +378,10 @@ def test_the_gpus_of_a_node_are_of_its_first_resource() -> None:
     assert found.nodes.idle[:, columns].tolist() == [[0, 3000], [1000, 4000], [0, 0]]
 
 
-_PART = "requests a part of a GPU, which is not supported yet. It can start when it requests whole"
+_PART = (
+    "requests a share of a GPU, and the scheduler binds no such pods, because its setting "
+    "gpu_sharing.enabled is false. It can start when the setting is true, or when it requests whole"
+)
 # the requests of a pod → its pre-filter failure
 WAITING = [
     Case("a part", _HALF, f"The annotation gpu-fraction of pod p {_PART} GPUs"),

@@ -287,6 +287,24 @@ def test_a_pod_without_a_share_is_left_alone() -> None:
     assert reviewed(pod) == UNCHANGED
 
 
+def test_entries_of_any_form_are_kept() -> None:
+    """The API server would refuse them; we do not fail."""
+    strange: list[Obj] = [
+        {},
+        {"name": []},
+        {"name": {"a": 1}, "valueFrom": 7},
+        {"name": None, "valueFrom": {"configMapKeyRef": {"name": ["x"]}}},
+    ]
+    pod = recorded_for(new_pod(annotations={PREFIX: BASE}, volumes=[*strange]))
+    pod["spec"]["containers"][0] |= {"env": [*strange], "envFrom": [*strange]}
+
+    spec = applied(pod, reviewed(pod))["spec"]
+
+    assert spec["containers"][0]["env"] == [*strange, *ours(f"{BASE}-0")]
+    assert spec["containers"][0]["envFrom"] == [*strange, env_from(f"{BASE}-0")]
+    assert spec["volumes"] == [*strange, volume(f"{BASE}-0")]
+
+
 def test_a_dry_run_gets_the_same() -> None:
     """And what cannot be read is refused with the field."""
     pod = new_pod()
