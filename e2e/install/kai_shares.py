@@ -64,7 +64,9 @@ class KaiShares:
             assert fits["labels"][GPU_GROUP] == self._group
             assert fits["annotations"][_DEVICES] == f"GPU-{_NODE}-0"
             await api.create(_pod("waits", "0.2"))
-            await seen.until(lambda state: _says(state, "waits", "0.2 of a GPU"), "another one waits")
+            await seen.until(
+                lambda state: _says(state, "waits", "0.2 of a GPU"), "another one waits"
+            )
             await api.delete(PODS, _NAMESPACE, "small")
             await seen.until(lambda state: _is_running(state, "waits"), "it gets what KAI's had")
             now = {it["metadata"]["uid"] for it in pods_in(seen.state) if is_reservation(it)}
