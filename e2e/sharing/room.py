@@ -173,11 +173,12 @@ class GpuRoom:
     def check(self) -> None:
         """Check the whole record."""
         history = self.seen.history()
-        assert sharing_faults(history) == []
+        faults = sharing_faults(history)
+        assert not faults, "\n".join(faults)
         refused = refusals_in(history)
         if self.allows_refusals:
             refused = [it for it in refused if not it.pod.startswith(f"{RESERVATIONS}/")]
-        assert refused == []
+        assert not refused, refused
 
 
 def share_pod(namespace: str, name: str, fraction: str = "0.5", **more: Any) -> Obj:
