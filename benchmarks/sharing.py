@@ -58,7 +58,6 @@ _MOST_TIMES: Final = 4.0  # of the time for a whole GPU
 _GONE_S: Final = 300.0
 _FRACTION: Final = "gpu-fraction"
 _CONFIG_MAP: Final = "-shared-gpu-"
-_SETTINGS: Final = {"TRAINER_KAI_RESERVATION_PODS_IMAGE": "none"}
 
 
 class _Bench(NamedTuple):
@@ -111,7 +110,7 @@ async def _bench() -> AsyncIterator[_Bench]:
         agents = await stack.enter_async_context(running_gpu_agents(cluster, folder))
         for part in (WEBHOOK, PODGROUPER):
             await stack.enter_async_context(running(cluster, part, folder))
-        scheduler = await stack.enter_async_context(running(cluster, SCHEDULER, folder, _SETTINGS))
+        scheduler = await stack.enter_async_context(running(cluster, SCHEDULER, folder))
         yield _Bench(cluster, scheduler, agents)
 
 
@@ -131,8 +130,8 @@ async def _round(it: _Bench, number: int) -> _Round:
     used, fewest = await _gpus(it.cluster, shares)
     gone_s = await _delete_all(it.cluster, shares)
     print(
-        f"{_WHOLE} whole GPUs {of_whole.took_s:.1f} s, {_SHARES} shares {of_shares.took_s:.1f} s,"
-        f" all gone {gone_s:.1f} s"
+        f"{_WHOLE} whole GPUs {of_whole.took_s:.1f} s, {_SHARES} shares {of_shares.took_s:.1f} s"
+        f" ({of_shares.cpu_s:.1f} s of the scheduler's CPU), all gone {gone_s:.1f} s"
     )
     await delete_namespace(it.cluster, shares)
     return _Round(of_whole, of_shares, used, fewest, gone_s)
