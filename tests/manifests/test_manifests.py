@@ -89,6 +89,10 @@ def webhook(name: str) -> Obj:
     return dict(found)
 
 
+# By hand, as docs/gpu-sharing.md says: it is a pod that has to wait for others.
+_APPLIED_LATER = MANIFESTS / "examples/gpu-sharing/third.yaml"
+
+
 @pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(MANIFESTS)))
 def test_a_file_is_read_by_some_kustomization(path: Path) -> None:
     """What nothing names is never applied, and nobody notices."""
@@ -97,7 +101,7 @@ def test_a_file_is_read_by_some_kustomization(path: Path) -> None:
         first, *_ = path.relative_to(MANIFESTS).parts
         assert first in {"overlays", "examples", "components"} or path.parent in _read()
     else:
-        assert path in _read()
+        assert path in _read() or path == _APPLIED_LATER
 
 
 @pytest.mark.parametrize(

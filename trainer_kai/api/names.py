@@ -21,6 +21,7 @@ KUBEFLOW: Final = "kubeflow.org"
 KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
 LEADER_WORKER_SET: Final = "leaderworkerset.x-k8s.io"
+NODE: Final = "node.k8s.io"
 NODE_TOPOLOGY: Final = "topology.node.k8s.io"
 POLICY: Final = "policy"
 RAY: Final = "ray.io"
@@ -159,6 +160,15 @@ MIG_PREFIX: Final = "nvidia.com/mig-"
 # Node autoscalers: annotations of pods that they may not remove.
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+RUN_AI_DOMAIN: Final = "run.ai"  # of annotations that KAI kept from before
+
+# Our webhooks that change pods.
+GPU_SHARE_WEBHOOK: Final = "gpu-share.trainer-kai.dev"
+DEVICE_ACCESS_WEBHOOK: Final = "device-access.trainer-kai.dev"  # of a component
+
+# The Container Device Interface: the name of a GPU is this and its UUID.
+CDI_GPU_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
 
 # The rest of Kubernetes.
 NATIVE_PREFIX: Final = "kubernetes.io/"  # the prefix of resources that are not extended ones

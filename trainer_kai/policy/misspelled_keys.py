@@ -20,6 +20,7 @@ from trainer_kai.api.names import (
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
     GPU_MEMORY,
+    KAI,
     LAST_CHECKPOINT,
     LAST_START,
     MEMBERS,
@@ -28,8 +29,11 @@ from trainer_kai.api.names import (
     QUEUE,
     RECLAIM_GOAL,
     RESERVED,
+    RUN_AI,
+    RUN_AI_DOMAIN,
     STAGE,
     STALE_SINCE,
+    TRAINER_KAI_PREFIX,
 )
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.expand.carried_metadata import (
@@ -76,7 +80,7 @@ _OTHER_NAMES: Final = {
     "gpu-num-devices": GPU_FRACTION_DEVICES,
 }
 _OUR_DOMAINS: Final = frozenset(
-    {"kai.scheduler", "run.ai", "runai", "scheduling.run.ai", "trainer-kai.dev"}
+    {"runai", RUN_AI_DOMAIN, KAI, RUN_AI, TRAINER_KAI_PREFIX.rstrip("/")}
 )
 _SIGNS: Final = str.maketrans("_.", "--")
 _OF_OTHERS: Final = "cpu"  # what such keys begin with is no slip

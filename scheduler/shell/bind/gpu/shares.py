@@ -27,6 +27,7 @@ from scheduler.state.pods.gpu_sharing import (
 )
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import (
+    CDI_GPU_PREFIX,
     GPU_CONFIG_MAP,
     GPU_DEVICES,
     RECEIVED_TYPE,
@@ -48,7 +49,6 @@ from trainer_kai.policy.pods.requests import pod_requests
 __all__ = ["GpuShareBinder", "PodShares", "ReservedShares", "ShareOptions"]
 
 _FRACTION: Final = "Fraction"  # of a pod that shares GPUs, in KAI's words
-_CDI_KIND: Final = "k8s.device-plugin.nvidia.com/gpu="
 _LABEL: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 _APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True)
 _LABEL_TRIES: Final = 3  # the status of the pod may change meanwhile
@@ -190,7 +190,7 @@ class GpuShareBinder:
         memory_mib = gpu_memory_mib(known) if known else 0
         hundredths = max((sharing.thousandths_of_device(memory_mib) + 5) // 10, 1)
         limit = memory_mib * hundredths // 100 if self._options.limits_memory else 0
-        names = [f"{_CDI_KIND}{it}" if self._options.cdi else it for it in devices]
+        names = [f"{CDI_GPU_PREFIX}{it}" if self._options.cdi else it for it in devices]
         return config_map_data(names, hundredths, limit or None)
 
     def _sharing(self, pod: Pod) -> GpuSharing:

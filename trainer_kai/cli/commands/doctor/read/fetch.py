@@ -18,6 +18,7 @@ from trainer_kai.api.names import (
     API_EXTENSIONS,
     GPU,
     KUEUE_QUEUE,
+    NODE,
     RESERVATION_APP,
 )
 from trainer_kai.api.resource import Resource
@@ -122,7 +123,7 @@ _VALIDATING_POLICIES: Final = (
         "ValidatingAdmissionPolicyBinding",
     ),
 )
-_RUNTIME_CLASSES: Final = _resource("node.k8s.io", "runtimeclasses", "RuntimeClass")
+_RUNTIME_CLASSES: Final = _resource(NODE, "runtimeclasses", "RuntimeClass")
 _DEPLOYMENTS: Final = _resource("apps", "deployments", "Deployment", namespaced=True)
 _SECRETS: Final = _resource("", "secrets", "Secret", namespaced=True)
 _ACCOUNTS: Final = _resource("", "serviceaccounts", "ServiceAccount", namespaced=True)

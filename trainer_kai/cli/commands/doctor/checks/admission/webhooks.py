@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trainer_kai.api.names import JOBSET
+from trainer_kai.api.names import DEVICE_ACCESS_WEBHOOK, GPU_SHARE_WEBHOOK, JOBSET
 from trainer_kai.cli.commands.doctor.deployment_settings import UNKNOWN_VALUE, webhook_setting
 from trainer_kai.cli.commands.doctor.facts import (
     InstallationFacts,
@@ -40,8 +40,6 @@ __all__ = [
 APPLY: Final = "apply the overlay again (kubectl apply --server-side -k …)"
 _MUTATING: Final = "MutatingWebhookConfiguration"
 _BUNDLED: Final = "bundled"
-_SHARES: Final = "gpu-share.trainer-kai.dev"
-_DEVICES: Final = "device-access.trainer-kai.dev"  # of a component
 _DEVICE_SETTING: Final = "ADMISSION_NVIDIA_VISIBLE_DEVICES"
 # The match conditions that exclude other workloads.
 _OUR_CONDITIONS: Final = ("of-a-trainjob", "of-our-scheduler", "requests-a-share")
@@ -69,18 +67,19 @@ def _required(wanted: ExpectedConfiguration, facts: InstallationFacts) -> Expect
     """Return a configuration without the webhooks that only our own scheduler needs, beside KAI."""
     if webhook_setting(facts, "MODE", _BUNDLED) == _BUNDLED:
         return wanted
-    hooks = tuple(it for it in wanted.hooks if it.name != _SHARES)
+    hooks = tuple(it for it in wanted.hooks if it.name != GPU_SHARE_WEBHOOK)
     return msgspec.structs.replace(wanted, hooks=hooks)
 
 
 def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether the setting that restricts access to GPUs and its webhook go together."""
     setting = webhook_setting(facts, _DEVICE_SETTING, "allow")
-    is_called = any(it.get("name") == _DEVICES for it in installed.get("webhooks") or ())
+    hooks = installed.get("webhooks") or ()
+    is_called = any(it.get("name") == DEVICE_ACCESS_WEBHOOK for it in hooks)
     if setting == UNKNOWN_VALUE or is_called == (setting == "block"):
         return
     variable = f"TRAINER_KAI_{_DEVICE_SETTING}"
-    observed = f"{variable} is {setting}, and the webhook {_DEVICES} " + (
+    observed = f"{variable} is {setting}, and the webhook {DEVICE_ACCESS_WEBHOOK} " + (
         "exists: containers may use GPUs that they did not request"
         if is_called
         else "does not exist: only pods with shares of GPUs are restricted"
