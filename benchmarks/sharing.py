@@ -11,7 +11,7 @@ import math
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -55,10 +55,11 @@ _ROUNDS: Final = 2
 _TENTHS: Final = (1, 9)  # of a GPU, in a share
 _SEED: Final = 1
 _MOST_TIMES: Final = 4.0  # of the time for a whole GPU
+_MOST_WRITES: Final = 5.0  # of the scheduler for a share
+_MOST_GPUS: Final = 1.2  # of the fewest that could hold the shares
 _GONE_S: Final = 300.0
 _FRACTION: Final = "gpu-fraction"
 _CONFIG_MAP: Final = "-shared-gpu-"
-_SETTINGS: Final = {"TRAINER_KAI_RESERVATION_PODS_IMAGE": "none"}
 
 
 class _Bench(NamedTuple):
@@ -88,16 +89,25 @@ class _Round(NamedTuple):
     fewest_gpus: int
     gone_s: float
 
+    @property
+    def times(self) -> float:
+        """Return how much longer a share takes than a whole GPU."""
+        return self.shares.each_ms / self.whole.each_ms
+
 
 async def main() -> None:
     """Measure in turns, and print the table."""
     async with _bench() as it:
         rounds = [await _round(it, number) for number in range(_ROUNDS)]
         refused = it.agents.refusals()
-    _print_table(rounds)
-    times = _best(it.shares for it in rounds).each_ms / _best(it.whole for it in rounds).each_ms
+    best = min(rounds, key=lambda it: it.times)
+    _print_table(best)
+    writes = best.shares.writes.total() / _SHARES
+    most_gpus = max(it.used_gpus / it.fewest_gpus for it in rounds)
     assert not refused, f"pods came to nodes with too few free devices: {refused[:3]}"
-    assert times <= _MOST_TIMES, f"a share takes {times:.1f} times as long as a whole GPU"
+    assert best.times <= _MOST_TIMES, f"a share takes {best.times:.1f} times as long"
+    assert writes <= _MOST_WRITES, f"{writes:.2f} writes of the scheduler for a share"
+    assert most_gpus <= _MOST_GPUS, f"shares use {most_gpus:.2f} times the fewest GPUs"
 
 
 @asynccontextmanager
@@ -111,7 +121,7 @@ async def _bench() -> AsyncIterator[_Bench]:
         agents = await stack.enter_async_context(running_gpu_agents(cluster, folder))
         for part in (WEBHOOK, PODGROUPER):
             await stack.enter_async_context(running(cluster, part, folder))
-        scheduler = await stack.enter_async_context(running(cluster, SCHEDULER, folder, _SETTINGS))
+        scheduler = await stack.enter_async_context(running(cluster, SCHEDULER, folder))
         yield _Bench(cluster, scheduler, agents)
 
 
@@ -131,8 +141,8 @@ async def _round(it: _Bench, number: int) -> _Round:
     used, fewest = await _gpus(it.cluster, shares)
     gone_s = await _delete_all(it.cluster, shares)
     print(
-        f"{_WHOLE} whole GPUs {of_whole.took_s:.1f} s, {_SHARES} shares {of_shares.took_s:.1f} s,"
-        f" all gone {gone_s:.1f} s"
+        f"{_WHOLE} whole GPUs {of_whole.took_s:.1f} s, {_SHARES} shares {of_shares.took_s:.1f} s"
+        f" ({of_shares.cpu_s:.1f} s of the scheduler's CPU), all gone {gone_s:.1f} s"
     )
     await delete_namespace(it.cluster, shares)
     return _Round(of_whole, of_shares, used, fewest, gone_s)
@@ -197,36 +207,32 @@ async def _left(cluster: Cluster, namespace: str) -> dict[str, int]:
     }
 
 
-def _best(works: Iterable[_Work]) -> _Work:
-    return min(works, key=lambda it: it.took_s)
-
-
-def _print_table(rounds: list[_Round]) -> None:
-    whole, shares = _best(it.whole for it in rounds), _best(it.shares for it in rounds)
-    table = Table(
-        title=f"{_NODES} nodes of 8 GPUs, created → all running, best of {_ROUNDS} rounds"
-    )
+def _print_table(best: _Round) -> None:
+    title = f"{_NODES} nodes of 8 GPUs, created → all running, the best of {_ROUNDS} rounds"
+    table = Table(title=title)
     for heading in ("work", "seconds", "ms a pod", "times", "CPU ms a pod", "writes a pod"):
         table.add_column(heading, justify="left" if heading == "work" else "right")
-    for work, it in (
-        (f"{_WHOLE} pods with a whole GPU", whole),
-        (f"{_SHARES} pods with 0.1 to 0.9 of a GPU", shares),
+    for work, it, times in (
+        (f"{_WHOLE} pods with a whole GPU", best.whole, 1.0),
+        (f"{_SHARES} pods with 0.1 to 0.9 of a GPU", best.shares, best.times),
     ):
         table.add_row(
             work,
             f"{it.took_s:.2f}",
             f"{it.each_ms:.1f}",
-            f"{it.each_ms / whole.each_ms:.2f}",
+            f"{times:.2f}",
             f"{it.cpu_s / it.pods * 1000:.1f}",
             f"{it.writes.total() / it.pods:.2f}",
         )
     Console(width=115).print(table)
-    for name, it in (("whole GPU", whole), ("share", shares)):
+    for name, it in (("whole GPU", best.whole), ("share", best.shares)):
         each = ", ".join(f"{write} {n / it.pods:.2f}" for write, n in it.writes.most_common())
         print(f"writes of the scheduler for a pod with a {name}: {each}")
-    for number, one in enumerate(rounds, start=1):
-        print(
-            f"round {number}: {one.used_gpus} GPUs for shares that {one.fewest_gpus} could hold "
-            f"({one.used_gpus / one.fewest_gpus:.2f} times); after the deletion of all pods no "
-            f"reservation pod, label or ConfigMap is left after {one.gone_s:.1f} s"
-        )
+    print(
+        f"{best.used_gpus} GPUs for shares that {best.fewest_gpus} could hold: "
+        f"{best.used_gpus / best.fewest_gpus:.2f} times"
+    )
+    print(
+        "after the deletion of all pods no reservation pod, label or ConfigMap is left after "
+        f"{best.gone_s:.1f} s"
+    )

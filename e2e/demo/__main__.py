@@ -59,7 +59,6 @@ from e2e.fixtures.queues import grant_queue_use
 _PIPED_WIDTH: Final = 110
 _PATIENCE_S: Final = 90.0
 _BEGUN: Final = ("grouping begins", "scheduling begins")  # a first leader waits for others
-_RESERVATIONS: Final = {"TRAINER_KAI_RESERVATION_PODS_IMAGE": "none"}  # no container runs here
 _SCENE: Final = """\
        4 nodes with 8 GPUs each. Queue team-a has a quota of 16 GPU and the same limit; queue
        team-b has a quota of 16 GPU and no limit; queue guests has a quota of 0 and no limit.
@@ -167,10 +166,8 @@ async def _run_processes(cluster: Cluster) -> AsyncIterator[list[ProductProcess]
         logs = cluster.layout.run / "logs"
         await stack.enter_async_context(running_gpu_agents(cluster, logs))
         parts = (WEBHOOK, PODGROUPER, SCHEDULER)
-        settings = {SCHEDULER.name: _RESERVATIONS}
         processes = [
-            await stack.enter_async_context(running(cluster, part, logs, settings.get(part.name)))
-            for part in parts
+            await stack.enter_async_context(running(cluster, part, logs)) for part in parts
         ]
         async with asyncio.timeout(_PATIENCE_S):
             while not _have_begun(processes):

@@ -127,8 +127,9 @@ class _PodGroupStatus(NamedTuple):
 
     @property
     def shared(self) -> str:
-        """Return which parts of which GPUs its pods have, or ""."""
-        notes = [pod["metadata"].get("annotations", {}) for pod in self.pods]
+        """Return which parts of which GPUs its pods on nodes have, or ""."""
+        placed = [pod for pod in self.pods if "nodeName" in pod["spec"]]
+        notes = [pod["metadata"].get("annotations", {}) for pod in placed]
         return "; ".join(f"{it[_FRACTION]} of {it[_DEVICES]}" for it in notes if _DEVICES in it)
 
     @property
