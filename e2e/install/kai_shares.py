@@ -64,7 +64,9 @@ class KaiShares:
             assert fits["labels"][GPU_GROUP] == self._group
             assert fits["annotations"][_DEVICES] == f"GPU-{_NODE}-0"
             await api.create(_pod("waits", "0.2"))
-            await seen.until(lambda state: _says(state, "waits", "no share"), "another one waits")
+            await seen.until(
+                lambda state: _says(state, "waits", "0.2 of a GPU"), "another one waits"
+            )
             await api.delete(PODS, _NAMESPACE, "small")
             await seen.until(lambda state: _is_running(state, "waits"), "it gets what KAI's had")
             now = {it["metadata"]["uid"] for it in pods_in(seen.state) if is_reservation(it)}
@@ -91,7 +93,9 @@ def _pod(name: str, fraction: str, group: str = "") -> Obj:
     """Return a pod with a share; with a group it is as KAI's admission and binder leave it."""
     labels, annotations = {QUEUE: _QUEUE}, {"gpu-fraction": fraction}
     container: Obj = {"name": "server", "image": "none"}
+    selector = {"kubernetes.io/hostname": _NODE}
     spec: Obj = {"schedulerName": "kai-scheduler", "containers": [container]}
+    spec["nodeSelector"] = selector
     if group:
         prefix = f"{name}-a1b2c3d-shared-gpu"
         labels[GPU_GROUP] = group

@@ -12,10 +12,14 @@ from e2e.cluster.api import Api, ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
 from e2e.conftest import make_namespace
-from e2e.fixtures.install import documents
 from e2e.fixtures.processes import NAMESPACE, SCHEDULER
+from scheduler.shell.bind.gpu.reservation_pod import (
+    GpuPlace,
+    ReservationPodOptions,
+    reservation_pod,
+)
 from tests.support.case import Case, ids
-from tests.support.repository import ROOT
+from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.names import (
     GPU,
     GPU_DEVICES,
@@ -25,7 +29,7 @@ from trainer_kai.api.names import (
     RESERVED_DEVICE,
     SCHEDULER_NAME,
 )
-from trainer_kai.service.settings import GpuSharingSettings, ReservationPodSettings
+from trainer_kai.service.settings import ReservationPodSettings
 
 _NAMESPACE: Final = "stolen-shares"
 _JSON: Final = "application/json"
@@ -71,15 +75,14 @@ def pod(name: str, scheduler: str) -> Obj:
     }
 
 
-def reservation_pod(name: str = "gpu-reservation-1") -> Obj:
-    """Return the pod of docs/security.md, without its RuntimeClass, which is not installed."""
-    text = (ROOT / "docs" / "security.md").read_text()
-    [found] = documents(text.partition("```yaml\n")[2].partition("```")[0])
-    assert found["spec"].pop("runtimeClassName") == GpuSharingSettings().runtime_class
-    assert found["spec"]["priorityClassName"] == ReservationPodSettings().priority_class
-    found["metadata"]["name"] = name
-    found["spec"]["nodeName"] = "node-0"
-    return found
+def created_pod(name: str = "gpu-reservation-1") -> Obj:
+    """Return a pod as the scheduler creates it, without a RuntimeClass, for none is installed."""
+    place = GpuPlace("node-0", "group")
+    settings = ReservationPodSettings()
+    options = ReservationPodOptions("none", "", settings.priority_class)
+    made = reservation_pod(place, (Toleration(operator="Exists"),), options)
+    made["metadata"]["name"] = name
+    return made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -104,7 +107,7 @@ async def thieves(installed_cluster: Cluster) -> AsyncIterator[Thieves]:
             while not await _refusal(scheduler, CONFIG_MAPS.path(_NAMESPACE, "settings")):
                 await asyncio.sleep(0.1)
         for name in ("gpu-reservation-1", "gpu-reservation-2"):
-            await scheduler.create(reservation_pod(name))
+            await scheduler.create(created_pod(name))
         async with (
             cluster.connect(token=await _token_of_a_pod(cluster)) as agent,
             _without_a_level(cluster, scheduler),
@@ -124,7 +127,7 @@ async def _without_a_level(cluster: Cluster, scheduler: Api) -> AsyncIterator[No
         await cluster.api.merge(NAMESPACES, None, RESERVATION_APP, patch)
 
     await enforce("privileged")
-    privileged = reservation_pod("gpu-reservation-3")
+    privileged = created_pod("gpu-reservation-3")
     privileged["spec"]["hostPID"] = True
     async with asyncio.timeout(30):
         while True:
@@ -257,7 +260,7 @@ async def test_the_scheduler_creates_reservation_pods(
     case: Case[tuple[Obj, Obj], str], thieves: Thieves
 ) -> None:
     """Without rights on the node, and with one GPU."""
-    created = reservation_pod("gpu-reservation-3")
+    created = created_pod("gpu-reservation-3")
     for changed, changes in zip(
         (created["spec"], created["spec"]["containers"][0]), case.given, strict=True
     ):
@@ -359,7 +362,7 @@ def _merged(before: Obj, changes: Obj) -> Obj:
 
 async def test_a_reservation_pod_meets_the_restricted_level(installed_cluster: Cluster) -> None:
     """As the namespace of our processes enforces it."""
-    created = reservation_pod("as-ours")
+    created = created_pod("as-ours")
     created["metadata"] = {"namespace": NAMESPACE, "name": "as-ours"}
     created["spec"]["serviceAccountName"] = SCHEDULER.account
 

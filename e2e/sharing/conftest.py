@@ -33,11 +33,14 @@ async def sharing_installation(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def room(sharing_installation: Installation) -> AsyncIterator[GpuRoom]:
-    """Return a namespace of the test's own; at the end it is empty, and all was as it must be."""
+    """Return namespaces of the test's own; at the end all was as it must be, and they are empty."""
     cluster = sharing_installation.cluster
-    async with namespace_in(sharing_installation) as name:
+    async with (
+        namespace_in(sharing_installation) as name,
+        namespace_in(sharing_installation) as other,
+    ):
         async with cluster.timeline(*WATCHED) as seen:
-            own = GpuRoom(sharing_installation, name, seen)
+            own = GpuRoom(sharing_installation, name, other, seen)
             yield own
             await own.leave()
         own.check()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from e2e.cluster.api import ApiError
 from e2e.cluster.gpu_devices import RESERVATIONS, RESERVED_DEVICE, is_reservation, refusals_in
 from e2e.cluster.nodes import GPU, NodeShape
-from e2e.cluster.resources import CONFIG_MAPS, LEASES, NODES, PODS, Obj, Resource
+from e2e.cluster.resources import CONFIG_MAPS, LEASES, NODES, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import Key, State, Timeline
 from e2e.fixtures.install import DEPLOYMENTS
 from e2e.fixtures.installation import Installation
@@ -26,7 +26,7 @@ __all__ = [
     "whole_pod",
 ]
 
-WATCHED: Final = (PODS, CONFIG_MAPS, NODES)
+WATCHED: Final = (PODS, CONFIG_MAPS, NODES, TRAINJOBS)
 _REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
 _LEASE: Final = "trainer-kai-scheduler"
 _DEFAULT_QUEUE: Final = "default-queue"
@@ -35,13 +35,16 @@ _DEFAULT_QUEUE: Final = "default-queue"
 class GpuRoom:
     """What a test works with."""
 
-    def __init__(self, installation: Installation, namespace: str, seen: Timeline) -> None:
+    def __init__(
+        self, installation: Installation, namespace: str, other: str, seen: Timeline
+    ) -> None:
         self.installation = installation
         self.cluster = installation.cluster
         self.api = installation.cluster.api
         self.proxy = installation.proxy
         self.scheduler = installation.scheduler
         self.namespace = namespace
+        self.other_namespace = other  # of another team
         self.seen = seen
         self.allows_refusals = False  # of reservation pods: the test brings them about
         self._nodes: list[str] = []
@@ -116,11 +119,8 @@ class GpuRoom:
 
     def why_unscheduled(self, name: str, state: State) -> str:
         """Return the message of the condition PodScheduled of a pod that waits."""
-        conditions = (
-            state[self.key(name)]["status"].get("conditions", ())
-            if self.is_there(name, state)
-            else ()
-        )
+        status: Obj = state.get(self.key(name), {}).get("status", {})
+        conditions = status.get("conditions", ())
         waits = [it for it in conditions if (it["type"], it["status"]) == ("PodScheduled", "False")]
         return "".join(it.get("message", "") for it in waits)
 
@@ -149,15 +149,19 @@ class GpuRoom:
             await self.start_scheduler()
         self.scheduler.process.resume()
         try:
-            for kind in (DEPLOYMENTS, _REPLICA_SETS):
-                await self.api.request("DELETE", kind.path(self.namespace))
-            async with asyncio.timeout(30):
-                while await self.api.kill_pods(self.namespace):
-                    await asyncio.sleep(0.05)
+            for name in (self.namespace, self.other_namespace):
+                await self._empty(name)
             await self.until_nothing_is_left()
         finally:
             for name in self._nodes:
                 await self._delete_node(name)
+
+    async def _empty(self, namespace: str) -> None:
+        for kind in (DEPLOYMENTS, _REPLICA_SETS, TRAINJOBS):
+            await self.api.request("DELETE", kind.path(namespace))
+        async with asyncio.timeout(30):
+            while await self.api.kill_pods(namespace):
+                await asyncio.sleep(0.05)
 
     async def _delete_node(self, name: str) -> None:
         try:
@@ -169,11 +173,12 @@ class GpuRoom:
     def check(self) -> None:
         """Check the whole record."""
         history = self.seen.history()
-        assert sharing_faults(history) == []
+        faults = sharing_faults(history)
+        assert not faults, "\n".join(faults)
         refused = refusals_in(history)
         if self.allows_refusals:
             refused = [it for it in refused if not it.pod.startswith(f"{RESERVATIONS}/")]
-        assert refused == []
+        assert not refused, refused
 
 
 def share_pod(namespace: str, name: str, fraction: str = "0.5", **more: Any) -> Obj:

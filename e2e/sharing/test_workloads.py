@@ -4,14 +4,13 @@ from collections import Counter
 from typing import Final
 
 from e2e.cluster.kwok_stages import RUN_SECONDS
-from e2e.cluster.resources import CLUSTER_RUNTIMES, CONFIG_MAPS, TRAINJOBS, Obj
+from e2e.cluster.resources import CLUSTER_RUNTIMES, CONFIG_MAPS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.install import DEPLOYMENTS
-from e2e.fixtures.installation import namespace_in
 from e2e.fixtures.podgroups import QUEUE, finishing_pods, pods_in
 from e2e.fixtures.queues import deployment
-from e2e.fixtures.trainjobs import make_queue
+from e2e.fixtures.trainjobs import make_queue, on_nodes, was_suspended
 from e2e.scheduling.test_gangs import longest_s
 from e2e.sharing.room import (
     GpuRoom,
@@ -26,32 +25,33 @@ from e2e.sharing.sharing_check import DEVICES, FRACTION, MEMORY, NUMBER, groups_
 
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 _RUNTIME: Final = "torch-distributed"
+_JOB: Final = "halves"
 _WHOLE_S: Final = 5.0  # so long a gang may be bound in part, and be seen so
 
 
 async def test_a_trainjob_shares_a_gpu_with_a_model_server(room: GpuRoom) -> None:
     """Of another namespace and queue; reclaim evicts it as one, and frees its other GPUs."""
     await room.add_nodes(1, 3)
-    async with namespace_in(room.installation) as borrowing:
-        await make_queue(room.cluster, "servers", 1, room.namespace)
-        await make_queue(room.cluster, "owners", 2, room.namespace)
-        await make_queue(room.cluster, "borrowers", 0, borrowing)
-        await room.api.request("POST", DEPLOYMENTS.path(room.namespace), _server(room.namespace))
-        await room.until(lambda state: len(room.running(state)) == 1, "the server runs")
-        (first,) = reservations(room.seen.state)
+    await make_queue(room.cluster, "servers", 1, room.namespace)
+    await make_queue(room.cluster, "owners", 2, room.namespace)
+    await make_queue(room.cluster, "borrowers", 0, room.other_namespace)
+    path = DEPLOYMENTS.path(room.namespace)
+    await room.api.request("POST", path, _server(room.namespace))
+    await room.until(lambda state: len(room.running(state)) == 1, "the server runs")
+    (first,) = reservations(room.seen.state)
 
-        await room.api.create(await _trainjob(room, borrowing))
-        await room.until(lambda state: _number(state, running=True) == 4, "the TrainJob runs")
-        users = Counter(group for it in _members(room.seen.state) for group in groups_of(it))
-        assert sorted(users.values()) == [1, 1, 2]
-        assert users[first["metadata"]["labels"]["runai-gpu-group"]] == 1
+    await room.api.create(await _trainjob(room, room.other_namespace))
+    await room.until(on_nodes(_JOB, 4), "the TrainJob runs")
+    users = Counter(group for it in _members(room.seen.state) for group in groups_of(it))
+    assert sorted(users.values()) == [1, 1, 2]
+    assert users[first["metadata"]["labels"]["runai-gpu-group"]] == 1
 
-        await room.create(whole_pod(room.namespace, "owner", "2", queue="owners"))
-        await room.until(lambda state: not _members(state), "the TrainJob is evicted")
-        await room.run("owner")
-        evicted = await room.api.get(TRAINJOBS, borrowing, "halves")
-        assert evicted["spec"]["suspend"]
-        assert [device_of(it) for it in reservations(room.seen.state)] == [device_of(first)]
+    await room.create(whole_pod(room.namespace, "owner", "2", queue="owners"))
+    await room.until(was_suspended(room.seen, _JOB), "the TrainJob is suspended")
+    await room.run("owner")
+    await room.seen.settle()
+    assert not any(map(is_bound, _members(room.seen.state)))
+    assert [device_of(it) for it in reservations(room.seen.state)] == [device_of(first)]
     assert longest_s(room.seen, lambda state: 0 < _number(state) < 4) < _WHOLE_S
 
 
@@ -64,7 +64,7 @@ async def _trainjob(room: GpuRoom, namespace: str) -> Obj:
     """Return a TrainJob of four pods, each with half of a GPU."""
     runtime = await room.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
     labels, patches = {QUEUE: "borrowers"}, finishing_pods(runtime, "600s")
-    given = Submission("halves", _RUNTIME, namespace, 4, None, patches, labels=labels)
+    given = Submission(_JOB, _RUNTIME, namespace, 4, None, patches, labels=labels)
     job = given.trainjob()
     job["metadata"]["annotations"] = {FRACTION: "0.5"}
     return job
@@ -74,9 +74,9 @@ def _members(state: State) -> list[Obj]:
     return [it for it in pods_in(state) if _JOBSET in it["metadata"].get("labels", {})]
 
 
-def _number(state: State, *, running: bool = False) -> int:
-    """Return how many pods of the TrainJob are bound, or run."""
-    return sum(map(is_running if running else is_bound, _members(state)))
+def _number(state: State) -> int:
+    """Return how many pods of the TrainJob are bound."""
+    return sum(map(is_bound, _members(state)))
 
 
 async def test_shares_by_memory(room: GpuRoom) -> None:
@@ -100,26 +100,22 @@ async def test_shares_by_memory(room: GpuRoom) -> None:
 async def test_halves_of_two_gpus(room: GpuRoom) -> None:
     """A label for each GPU; another namespace shares them; when a pod is finished they are free."""
     await room.add_nodes(1, 2)
-    two = {NUMBER: "2"}
-    async with namespace_in(room.installation) as other:
-        await room.share("pair", annotations=two)
-        await room.run("pair")
-        both = groups_of(room.pod("pair"))
-        assert sorted(room.pod("pair")["metadata"]["annotations"][DEVICES].split(",")) == [
-            "GPU-gpu-0-0",
-            "GPU-gpu-0-1",
-        ]
-        await make_queue(room.cluster, "others", 1, other)
-        await room.create(share_pod(other, "guest", queue="others"))
-        await room.until(lambda state: _group_of(state, other) in both, "it shares one of the two")
+    two, other = {NUMBER: "2"}, room.other_namespace
+    await room.share("pair", annotations=two)
+    await room.run("pair")
+    pair = room.pod("pair")["metadata"]
+    assert {*pair["annotations"][DEVICES].split(",")} == {"GPU-gpu-0-0", "GPU-gpu-0-1"}
+    await make_queue(room.cluster, "others", 1, other)
+    await room.create(share_pod(other, "guest", queue="others"))
+    both = groups_of(room.pod("pair"))
+    await room.until(lambda state: _group_of(state, other) in both, "it shares one of the two")
 
-        last = {**two, RUN_SECONDS: "0"}
-        await room.share("last", annotations=last)
-        await room.delete("pair")
-        await room.until(lambda state: _phase(room, state, "last") == "Succeeded", "last is over")
-        await room.api.kill_pods(other)
-        await room.until(lambda state: not reservations(state), "both GPUs are released")
-        assert room.is_there("last", room.seen.state)
+    await room.share("last", annotations={**two, RUN_SECONDS: "0"})
+    await room.delete("pair")
+    await room.until(lambda state: _phase(room, state, "last") == "Succeeded", "last is over")
+    await room.api.kill_pods(other)
+    await room.until(lambda state: not reservations(state), "both GPUs are released")
+    assert room.is_there("last", room.seen.state)
 
 
 def _group_of(state: State, namespace: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from scheduler.shell.bind.concurrency import AdaptiveConcurrency
-from trainer_kai.kube.rest.errors import Throttled
+from trainer_kai.kube.rest.errors import Throttled, Unavailable
 from trainer_kai.service.clock import Clock
 
 __all__ = ["FIELD_MANAGER", "LimitedWrites"]
@@ -31,3 +31,6 @@ class LimitedWrites:
             except Throttled as error:
                 self._concurrency.throttled()
                 await self._clock.sleep(error.retry_after_s or _THROTTLED_S)
+            except Unavailable:  # an answer that is too late costs the API server as much
+                self._concurrency.throttled()
+                raise

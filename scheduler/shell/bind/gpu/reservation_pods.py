@@ -23,7 +23,7 @@ from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import RESERVATION_APP
+from trainer_kai.api.names import GPU_GROUP, RESERVATION_APP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODS
@@ -42,6 +42,7 @@ from trainer_kai.service.metrics import Metrics
 __all__ = ["DeviceNotReserved", "OwnImage", "ReservationPodSource", "ReservationPods"]
 
 _CREATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
+_MOST_CREATIONS: Final = 12  # at once: a new pod costs the API server more than a bind
 _NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
 _RETRY_S: Final = 0.5  # while the pod of that name terminates
 
@@ -115,13 +116,22 @@ class ReservationPods:
         self._nodes: Final = cache.cluster.nodes
         self._source: Final = source
         self._writes: Final = writes
+        self._creations: Final = asyncio.Semaphore(_MOST_CREATIONS)
         self._metrics: Final = metrics
         self._log: Final = log
         self._in_flight: Final[dict[GpuPlace, asyncio.Task[str]]] = {}
         self._changes: Final[dict[GpuPlace, asyncio.Event]] = {}
+        # By place: the uids of pods whose deletion was sent, until a watch shows them no more.
+        self._deleted: Final[dict[GpuPlace, set[str]]] = {}
 
     def changed(self, place: GpuPlace) -> None:
         """Note that the reservation pods of a place have changed."""
+        if place in self._deleted:
+            self._deleted[place] &= {
+                it.metadata.uid for it in self._groups.reservation_pods(*place)
+            }
+            if not self._deleted[place]:
+                del self._deleted[place]
         change = self._changes.get(place)
         if change is not None:
             change.set()
@@ -152,17 +162,31 @@ class ReservationPods:
         return await asyncio.shield(task)
 
     async def delete(self, pod: Pod, *, at_once: bool) -> None:
-        """Delete a reservation pod; at once, if its agent may not answer."""
+        """Delete a reservation pod; at once, if its agent may not answer.
+
+        From now on it reserves nothing: a pod that is planned onto its GPU before a watch shows the
+        deletion waits for another one.
+        """
+        meta = pod.metadata
+        place = GpuPlace(pod.spec.node_name, meta.labels.get(GPU_GROUP, ""))
+        self._deleted.setdefault(place, set()).add(meta.uid)
         options = DeleteOptions(uid=pod.metadata.uid, grace_s=0 if at_once else None)
         try:
             await self._client.delete(PODS, pod.metadata.key, options)
         except (NotFound, Conflict):
             return  # it is gone, or another one has its name
-        self._log.info("gpu reservation deleted", pod=str(pod.metadata.key))
+        except ApiError:
+            self._deleted.get(place, set()).discard(meta.uid)
+            raise
+        self._log.info("gpu reservation deleted", pod=str(meta.key))
+
+    def _live_pods(self, place: GpuPlace) -> list[Pod]:
+        """Return the reservation pods of a place that hold its GPU, and will go on."""
+        pods, deleted = self._groups.reservation_pods(*place), self._deleted.get(place, ())
+        return [it for it in pods if is_live(it) and it.metadata.uid not in deleted]
 
     def _known_device(self, place: GpuPlace) -> str:
-        live = (it for it in self._groups.reservation_pods(*place) if is_live(it))
-        return next((found for it in live if (found := reserved_device(it))), "")
+        return next(filter(None, map(reserved_device, self._live_pods(place))), "")
 
     async def _reserve(self, place: GpuPlace, tolerations: tuple[Toleration, ...]) -> str:
         began_s = self._clock.monotonic_s()
@@ -192,12 +216,12 @@ class ReservationPods:
                 unseen = ""
             await self._delete_failed(place, pods, created)
             self._refuse_lost_node(place)
-            is_there = bool(unseen) or any(map(is_live, pods))
+            is_there = bool(unseen) or bool(self._live_pods(place))
             if not is_there:
                 unseen = await self._create(place, tolerations)
                 created |= {unseen}
             await self._wait(place, wait_s if is_there or unseen else min(wait_s, _RETRY_S))
-        for pod in filter(is_live, self._groups.reservation_pods(*place)):
+        for pod in self._live_pods(place):
             await self.delete(pod, at_once=True)
         self._metrics.gpu_reservations.labels("timeout").inc()
         message = (
@@ -230,9 +254,10 @@ class ReservationPods:
         """Create a reservation pod; return its uid, or "" if one of its name may be there."""
         try:
             body = reservation_pod(place, tolerations, await self._options(place))
-            pod = await self._writes.send(
-                lambda: self._client.create(PODS, RESERVATION_APP, body, _CREATE)
-            )
+            async with self._creations:
+                pod = await self._writes.send(
+                    lambda: self._client.create(PODS, RESERVATION_APP, body, _CREATE)
+                )
         except (AlreadyExists, Unavailable):
             return ""  # the watch shows it, or it is created again
         except DeviceNotReserved:

@@ -320,6 +320,23 @@ PATHS = [
 ]
 
 
+def test_a_share_is_reported_once_and_other_amounts_at_the_runtime() -> None:
+    """Several templates get one annotation; only GPUs conflict with it."""
+    whole = runtime(0)
+    jobs = whole["spec"]["template"]["spec"]["replicatedJobs"]
+    jobs.append({**jobs[0], "name": "second"})
+    wrong = {"annotations": {"gpu-memory": "3Gi"}}
+    cpu = runtime(0, pod={"containers": [{"name": "node", "resources": {"limits": {"cpu": "-1"}}}]})
+
+    twice = trainjob_findings(TrainJobInput(job(metadata=wrong), whole))
+    amount = trainjob_findings(TrainJobInput(job(metadata=HALF), cpu))
+
+    assert [it.partition(": ")[0] for it in twice] == [
+        "wrong-amount! metadata.annotations[gpu-memory]"
+    ]
+    assert [it.partition(": ")[0] for it in amount] == ["wrong-amount! spec.runtimeRef"]
+
+
 @pytest.mark.parametrize("case", PATHS, ids=ids)
 def test_paths_in_the_trainjob(case: Case[TrainJobInput, list[str]]) -> None:
     """A path is a field of the TrainJob; what a runtime says is named in the message."""

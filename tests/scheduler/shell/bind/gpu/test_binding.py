@@ -5,8 +5,9 @@ import pytest
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
 from tests.support.state.objects import group, node, pod
 
+_RESERVED = "post pods"
 _STEPS = (
-    "post pods",
+    _RESERVED,
     "patch pods/status p",
     "patch configmaps p-abc-shared-gpu-0",
     "patch configmaps p-abc-shared-gpu-0-evar",
@@ -104,6 +105,24 @@ async def test_the_last_share_frees_the_gpu(sharing: SharingHarness) -> None:
 
         assert sharing.reservation_pods() == []
         assert sharing.api.node_of_pods() == {"whole": "a"}
+
+
+async def test_a_plan_from_before_a_gpu_is_released(sharing: SharingHarness) -> None:
+    """A pod that it puts onto that GPU waits for another reservation pod."""
+    sharing.api.put(node("a", gpu=1), share("p"))
+    async with sharing.leading():
+        await sharing.advance(3)
+        sharing.planning_s = 0.3
+        sharing.api.delay_s = lambda what: 1.0 if what.startswith("delete pods gpu-") else 0.0
+        sharing.api.put(share("r"))
+        await sharing.advance(0.1)  # its plan has begun
+        sharing.api.delete("Pod", "p")
+        await sharing.advance(5)
+
+        steps = (_RESERVED, "delete pods gpu-", "bind r")
+        written = [it for it in sharing.api.written() if it.startswith(steps)]
+        assert [it.split()[0] for it in written] == ["post", "delete", "post", "bind"]
+        assert len(sharing.reservation_pods()) == 1
 
 
 @pytest.mark.parametrize("step", _STEPS)
