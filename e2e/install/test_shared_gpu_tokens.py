@@ -19,7 +19,6 @@ from scheduler.shell.bind.gpu.reservation_pod import (
     reservation_pod,
 )
 from tests.support.case import Case, ids
-from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.names import (
     GPU,
     GPU_DEVICES,
@@ -80,7 +79,7 @@ def created_pod(name: str = "gpu-reservation-1") -> Obj:
     place = GpuPlace("node-0", "group")
     settings = ReservationPodSettings()
     options = ReservationPodOptions("none", "", settings.priority_class)
-    made = reservation_pod(place, (Toleration(operator="Exists"),), options)
+    made = reservation_pod(place, options)
     made["metadata"]["name"] = name
     return made
 

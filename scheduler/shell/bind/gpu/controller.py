@@ -133,7 +133,7 @@ class ReservationController:
         if is_lost:
             self._reservations.note_lost(place)
         try:
-            device = await self._reservations.device(place, running[0].spec.tolerations)
+            device = await self._reservations.device(place)
         except DeviceNotReserved as error:
             if error.is_refused:
                 await self._delete_users(place, running, error.message)

@@ -5,13 +5,9 @@ the agent in the pod has written its UUID onto the pod. The pod is put on its no
 scheduler places it.
 """
 
-from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     APP,
@@ -72,17 +68,15 @@ def reserved_device(pod: Pod) -> str:
     return pod.metadata.annotations.get(RESERVED_DEVICE, "")
 
 
-def reservation_pod(
-    place: GpuPlace, tolerations: Iterable[Toleration], options: ReservationPodOptions
-) -> dict[str, Any]:
-    """Return the pod that reserves a GPU for pods with these tolerations."""
+def reservation_pod(place: GpuPlace, options: ReservationPodOptions) -> dict[str, Any]:
+    """Return the pod that reserves a GPU."""
     key = reservation_pod_key(place)
     spec: dict[str, Any] = {
         "nodeName": place.node,
         "serviceAccountName": RESERVATION_APP,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_S,
-        "tolerations": [_toleration(it) for it in tolerations],
+        "tolerations": [{"operator": "Exists"}],  # its users decide which taints they stand
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -127,8 +121,3 @@ def _container(image: str) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
     }
-
-
-def _toleration(toleration: Toleration) -> dict[str, Any]:
-    fields = msgspec.to_builtins(toleration)
-    return {name: value for name, value in fields.items() if value not in ("", None)}

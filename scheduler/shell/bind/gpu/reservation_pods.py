@@ -5,7 +5,6 @@ deleted, so that it keeps no GPU from others, and the pods that wait for it are 
 """
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,7 +20,6 @@ from scheduler.shell.bind.gpu.reservation_pod import (
 )
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
-from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import GPU_GROUP, RESERVATION_APP
 from trainer_kai.api.pod import Pod
@@ -149,14 +147,14 @@ class ReservationPods:
         self._metrics.gpu_reservations.labels("lost").inc()
         self._log.warning("gpu reservation lost", node=place.node, group=place.group)
 
-    async def device(self, place: GpuPlace, tolerations: Iterable[Toleration]) -> str:
+    async def device(self, place: GpuPlace) -> str:
         """Return the UUID of the GPU of a place once it is reserved."""
         known = self._known_device(place)
         if known:
             return known
         task = self._in_flight.get(place)
         if task is None:
-            task = asyncio.create_task(self._reserve(place, tuple(tolerations)))
+            task = asyncio.create_task(self._reserve(place))
             self._in_flight[place] = task
             task.add_done_callback(lambda _: self._in_flight.pop(place, None))
         return await asyncio.shield(task)
@@ -188,11 +186,11 @@ class ReservationPods:
     def _known_device(self, place: GpuPlace) -> str:
         return next(filter(None, map(reserved_device, self._live_pods(place))), "")
 
-    async def _reserve(self, place: GpuPlace, tolerations: tuple[Toleration, ...]) -> str:
+    async def _reserve(self, place: GpuPlace) -> str:
         began_s = self._clock.monotonic_s()
         self._changes[place] = asyncio.Event()
         try:
-            device = await self._wait_for_device(place, tolerations)
+            device = await self._wait_for_device(place)
         except DeviceNotReserved:
             self._metrics.gpu_reservations.labels("failed").inc()
             raise
@@ -203,7 +201,7 @@ class ReservationPods:
         self._log.info("gpu reserved", node=place.node, group=place.group, device=device)
         return device
 
-    async def _wait_for_device(self, place: GpuPlace, tolerations: tuple[Toleration, ...]) -> str:
+    async def _wait_for_device(self, place: GpuPlace) -> str:
         deadline_s = self._clock.monotonic_s() + self._source.allocation_s
         created: set[str] = set()  # the uids of the pods that were created
         unseen = ""  # the last one, until a watch shows it
@@ -218,7 +216,7 @@ class ReservationPods:
             self._refuse_lost_node(place)
             is_there = bool(unseen) or bool(self._live_pods(place))
             if not is_there:
-                unseen = await self._create(place, tolerations)
+                unseen = await self._create(place)
                 created |= {unseen}
             await self._wait(place, wait_s if is_there or unseen else min(wait_s, _RETRY_S))
         for pod in self._live_pods(place):
@@ -250,10 +248,10 @@ class ReservationPods:
         if place.node not in self._nodes:
             raise DeviceNotReserved(place, f"the node {place.node} does not exist any more")
 
-    async def _create(self, place: GpuPlace, tolerations: tuple[Toleration, ...]) -> str:
+    async def _create(self, place: GpuPlace) -> str:
         """Create a reservation pod; return its uid, or "" if one of its name may be there."""
         try:
-            body = reservation_pod(place, tolerations, await self._options(place))
+            body = reservation_pod(place, await self._options(place))
             async with self._creations:
                 pod = await self._writes.send(
                     lambda: self._client.create(PODS, RESERVATION_APP, body, _CREATE)

@@ -115,7 +115,7 @@ class GpuShareBinder:
             return _lost(key)
         places = [GpuPlace(node, group) for group in groups]
         devices = await asyncio.gather(
-            *(self.reservations.device(it, pod.spec.tolerations) for it in places),
+            *(self.reservations.device(it) for it in places),
             return_exceptions=True,
         )
         for it in devices:

@@ -19,7 +19,7 @@ def test_the_documented_pod_is_created() -> None:
     settings = GpuSharingSettings().runtime_class, ReservationPodSettings().priority_class
     place = GpuPlace(shown["spec"]["nodeName"], shown["metadata"]["labels"]["runai-gpu-group"])
 
-    made = reservation_pod(place, (), ReservationPodOptions(container["image"], *settings))
+    made = reservation_pod(place, ReservationPodOptions(container["image"], *settings))
 
     shown["metadata"]["name"] = made["metadata"]["name"]
     assert made == shown
