@@ -307,31 +307,38 @@ class Binder:
             await self._volumes.bind(self._client, known, node)
             if shares is not None:
                 await self._shares.prepare(pod, node, shares)
+        except ApiError as error:
+            self._not_bound(pod, node, error)
+            return False
+        try:
             await self._send_bind(pod, node, assumed_meta.uid)
         except Unavailable:
             self._cache.assumed.await_seen(pod, self._watch_deadline_s())
             return False
-        except (NotFound, Conflict) as error:
-            await self._undo_shares(pod, shares)
-            self._log.info("pod not bound", pod=str(pod), node=node, error=str(error))
-            self._metrics.binds.labels("refused").inc()
-            if pod in self._backoffs:  # refused before: no watch shows why
-                self._back_off(pod)
-            else:
-                self._set_backoff(pod, _BACKOFF_S)
-                self._cache.assumed.forget_bind(pod)
-                self._replanner.replan()
-            return False
         except ApiError as error:
             await self._undo_shares(pod, shares)
-            self._log.warning("pod not bound", pod=str(pod), node=node, error=str(error))
-            self._metrics.binds.labels("failed").inc()
-            self._back_off(pod)
+            self._not_bound(pod, node, error)
             return False
         self._backoffs.pop(pod, None)
         self._metrics.binds.labels("bound").inc()
         self._log.info("pod bound", pod=str(pod), node=node)
         return True  # the bind is final, however late a watch shows it
+
+    def _not_bound(self, pod: Key, node: str, error: ApiError) -> None:
+        """Forget a bind that was refused; the second time in a row after a while."""
+        fields = {"pod": str(pod), "node": node, "error": str(error)}
+        if isinstance(error, NotFound | Conflict):
+            self._log.info("pod not bound", **fields)
+            self._metrics.binds.labels("refused").inc()
+            if pod not in self._backoffs:
+                self._set_backoff(pod, _BACKOFF_S)
+                self._cache.assumed.forget_bind(pod)
+                self._replanner.replan()
+                return  # a watch may show why
+        else:
+            self._log.warning("pod not bound", **fields)
+            self._metrics.binds.labels("failed").inc()
+        self._back_off(pod)
 
     async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
         """Send a bind until there is an answer, or none for too long."""

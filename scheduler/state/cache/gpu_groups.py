@@ -56,6 +56,7 @@ class GpuGroups:
         self._reservation_pods: Final[dict[_Pair, dict[Key, None]]] = {}
         self._naming: Final[dict[_Pair, dict[Key, None]]] = {}  # by pair: pods whose labels name it
         self._leftovers: Final[dict[Key, None]] = {}
+        self._holding = 0
         self.on_change: Callable[[str, str], None] | None = None
         """Called with the node and the id of each GPU whose pods have changed."""
         self.on_leftover: Callable[[Key], None] | None = None
@@ -102,7 +103,7 @@ class GpuGroups:
     @property
     def reservation_pod_count(self) -> int:
         """Return how many reservation pods hold a GPU."""
-        return sum(map(self._is_held, self._reservation_pods))
+        return self._holding
 
     def leftovers(self) -> tuple[Key, ...]:
         """Return the pods that name GPUs, and are neither on a node nor being bound."""
@@ -142,6 +143,7 @@ class GpuGroups:
         for entry, is_added in ((before, False), (now, True)):
             if entry is None:
                 continue
+            self._holding += (1 if is_added else -1) * entry.holds
             if entry.is_leftover:
                 _put(self._leftovers, key, is_added=is_added)
             index = self._naming if entry.devices else self._reservation_pods

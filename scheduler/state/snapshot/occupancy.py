@@ -253,13 +253,16 @@ class SharedGpuTable:
         pod_table, requests, trusts_labels = self._pod_table, self._requests, self._trusts_labels
         ids_of: dict[int, tuple[str, ...]] = {}
         without_id: list[tuple[int, int, int, bool]] = []
-        for pod_row in sorted(pod_rows, key=pod_table.keys.__getitem__):
+        # A GPU to which a pod is being bound is that of its users, also if its reservation is lost.
+        binding, keys = self._bind_gpu_groups, pod_table.keys
+        counts = {*held}.union(*(binding.get(keys[it], ()) for it in pod_rows)) if binding else held
+        for pod_row in sorted(pod_rows, key=keys.__getitem__):
             number = int(pod_table.class_number[pod_row])
             amount, devices = requests.share_on(number, row), requests.sharing[number].devices
             is_releasing = bool(pod_table.state[pod_row] == RELEASING)
             named = named_gpus(pod_table.pod(pod_row).metadata.labels)
-            counting = self._bind_gpu_groups.get(pod_table.keys[pod_row]) or [
-                it for it in named if trusts_labels or it in held
+            counting = binding.get(keys[pod_row]) or [
+                it for it in named if trusts_labels or it in counts
             ]
             ids = [
                 it

@@ -8,7 +8,9 @@
 The pods that this process is binding are the binder's.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
@@ -38,8 +40,18 @@ EvictTrainJob: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
 
 _Item: TypeAlias = GpuPlace | Key  # a shared GPU, or a pod with leftovers
 _ACTION: Final = "gpureservationlost"
+_AGAIN_S: Final = 0.5  # until a reservation that is awaited is looked at again
 _SETTLE_S: Final = 2.0  # what is missing for so long was not only seen late
-_QUEUE: Final = WorkQueueSettings(name="gpu-reservations", workers=32, retry_cap_s=30.0)
+_QUEUE: Final = WorkQueueSettings(name="gpu-reservations", workers=8, retry_cap_s=30.0)
+
+
+@dataclass
+class _Loss:
+    """A GPU with running users and without a device that is reserved."""
+
+    since_s: float
+    is_reported: bool = False
+    attempt: asyncio.Task[DeviceNotReserved | None] | None = None
 
 
 class ReservationController:
@@ -64,20 +76,25 @@ class ReservationController:
         self._recorder: Final = recorder
         self._log: Final = log
         self._queue: Final = WorkQueue[_Item](self._reconcile, _QUEUE, client.clock, log)
-        self._missing_since_s: Final[dict[GpuPlace, float]] = {}
+        self._losses: Final[dict[GpuPlace, _Loss]] = {}
+        self._devices: Final[dict[GpuPlace, str]] = {}  # that were reserved, as they were seen
 
     async def run(self) -> None:
         """Work as long as this process leads."""
         self._groups.on_change = self._changed
         self._groups.on_leftover = lambda pod: self._queue.add_after(pod, _SETTLE_S)
-        for node, group in [*self._groups.groups()]:
+        for node, group in self._groups.groups():
             self._queue.add(GpuPlace(node, group))
-        for pod in [*self._groups.leftovers()]:
+        for pod in self._groups.leftovers():
             self._queue.add_after(pod, _SETTLE_S)
         try:
             await self._queue.run()
         finally:
             self._groups.on_change = self._groups.on_leftover = None
+            self._reservations.stop()
+            for loss in self._losses.values():
+                if loss.attempt is not None:
+                    loss.attempt.cancel()
 
     def _changed(self, node: str, group: str) -> None:
         place = GpuPlace(node, group)
@@ -86,70 +103,94 @@ class ReservationController:
 
     async def _reconcile(self, item: _Item) -> Requeue | None:
         if isinstance(item, Key):
-            await self._shares.undo_leftover(item)
-            return None
+            return await self._undo_leftover(item)
         self._reservations.count_pods()
         if self._reservations.is_reserving(item):
-            return Requeue.after(_SETTLE_S)
-        pods = self._groups.reservation_pods(*item)
+            return Requeue.after(_AGAIN_S)
         users = self._groups.users(*item)
         if not users:
-            await self._release(item, pods)
+            await self._release(item)
             return None
         running = [it for key in users if (it := self._running_pod(key)) is not None]
-        return await self._keep(item, pods, running) if running else None
+        # Of a pod that is being bound no watch shows that it is: it is looked at again.
+        return await self._keep(item, running) if running else Requeue.after(_SETTLE_S)
 
-    async def _release(self, place: GpuPlace, pods: tuple[Pod, ...]) -> None:
+    async def _undo_leftover(self, pod: Key) -> Requeue | None:
+        try:
+            await self._shares.undo_leftover(pod)
+        except NotFound:
+            return None
+        except Conflict:
+            return Requeue.after(_SETTLE_S)  # it is bound, or has changed
+        return None
+
+    async def _release(self, place: GpuPlace) -> None:
         """Delete the reservation pods of a GPU that no pod uses."""
-        self._missing_since_s.pop(place, None)
+        self._losses.pop(place, None)
+        self._devices.pop(place, None)
+        self._reservations.lost.discard(place)
         has_node = place.node in self._cache.cluster.nodes
-        for pod in pods:
+        for pod in self._groups.reservation_pods(*place):
             if not pod.metadata.deletion_timestamp or not has_node:
                 await self._reservations.delete(pod, at_once=not has_node or not is_live(pod))
 
-    async def _keep(
-        self, place: GpuPlace, pods: tuple[Pod, ...], running: list[Pod]
-    ) -> Requeue | None:
+    async def _keep(self, place: GpuPlace, running: list[Pod]) -> Requeue | None:
         """Have exactly one reservation pod, which holds the device of the running pods."""
-        live = sorted(filter(is_live, pods), key=_preference)
+        used = {device for pod in running for device in _devices(pod)}
+        live = self._reservations.live_pods(place)
+        live.sort(key=lambda it: (reserved_device(it) not in used, *_preference(it)))
         for pod in live[1:]:
             await self._reservations.delete(pod, at_once=True)
-        if live and reserved_device(live[0]):
-            self._missing_since_s.pop(place, None)
-            await self._delete_strangers(place, reserved_device(live[0]), running)
-            return None
-        return await self._replace(place, running, is_lost=not live)
+        device = reserved_device(live[0]) if live else ""
+        if not device:
+            return await self._replace(place, running, is_lost=not live)
+        self._reservations.lost.discard(place)
+        loss = self._losses.pop(place, None)
+        before = self._devices.get(place, device if loss is None else "")
+        self._devices[place] = device
+        # Pods that a KAI has bound do not say which device they have.
+        strangers = [it for it in running if device not in (_devices(it) or [before])]
+        if strangers:
+            message = f"its reservation pod was lost, and now holds the GPU {device}"
+            await self._delete_users(place, strangers, message)
+        return None
 
     async def _replace(
         self, place: GpuPlace, running: list[Pod], *, is_lost: bool
     ) -> Requeue | None:
-        """Reserve the GPU of running pods again; *is_lost*: no pod reserves it."""
+        """Reserve the GPU of running pods again; *is_lost*: it has no reservation pod."""
         if place.node not in self._cache.cluster.nodes:
             return None  # the pods end with their node
+        if is_lost:
+            self._reservations.lost.add(place)
         now_s = self._client.clock.monotonic_s()
-        wait_s = self._missing_since_s.setdefault(place, now_s) + _SETTLE_S - now_s
+        loss = self._losses.setdefault(place, _Loss(now_s))
+        wait_s = loss.since_s + _SETTLE_S - now_s
         if wait_s > 0:
             return Requeue.after(wait_s)
-        if is_lost:
-            self._reservations.note_lost(place)
-        try:
-            device = await self._reservations.device(place)
-        except DeviceNotReserved as error:
-            if error.is_refused:
-                await self._delete_users(place, running, error.message)
-                return None
-            self._log.warning("gpu not reserved again", error=error.message)
+        if loss.attempt is None:
+            if is_lost and not loss.is_reported:
+                self._reservations.note_lost(place)
+                loss.is_reported = True
+            loss.attempt = asyncio.create_task(self._attempt(place))
+            return Requeue.after(_AGAIN_S)
+        if not loss.attempt.done():
+            return Requeue.after(_AGAIN_S)
+        attempt, loss.attempt = loss.attempt, None
+        failure = attempt.result()
+        if failure is None or failure.outcome != "refused":
             return Requeue.SOON
-        self._missing_since_s.pop(place, None)
-        await self._delete_strangers(place, device, running)
+        await self._delete_users(place, running, failure.message)
         return None
 
-    async def _delete_strangers(self, place: GpuPlace, device: str, running: list[Pod]) -> None:
-        """Delete the pods that have another device than the one that is reserved for them."""
-        others = [it for it in running if device not in _devices(it, default=device)]
-        if others:
-            message = f"its reservation pod was lost, and now holds the GPU {device}"
-            await self._delete_users(place, others, message)
+    async def _attempt(self, place: GpuPlace) -> DeviceNotReserved | None:
+        """Reserve a GPU again; no worker waits for that."""
+        try:
+            await self._reservations.device(place)
+        except DeviceNotReserved as error:
+            self._log.warning("gpu not reserved again", place=str(place), error=error.message)
+            return error
+        return None
 
     async def _delete_users(self, place: GpuPlace, running: list[Pod], cause: str) -> None:
         """Delete pods whose GPU is lost; a TrainJob is suspended and resumed instead."""
@@ -159,7 +200,8 @@ class ReservationController:
             if meta.deletion_timestamp:
                 continue
             had = meta.annotations.get(GPU_DEVICES, "unknown")
-            reason = f"the shared GPU {had} of node {place.node} is not reserved any more: {cause}"
+            lost = f"the shared GPU {had} (group {place.group}) of node {place.node}"
+            reason = f"{lost} is not reserved any more: {cause}"
             group = Key(meta.namespace, meta.annotations.get(POD_GROUP, ""))
             owner = self._cache.in_flight_evictions.owning_trainjob(group)
             if owner is not None and owner.uid:
@@ -207,6 +249,6 @@ def _preference(pod: Pod) -> tuple[bool, str, str]:
     return not reserved_device(pod), pod.metadata.creation_timestamp, pod.metadata.name
 
 
-def _devices(pod: Pod, default: str) -> list[str]:
-    """Return the devices of a pod; one that a KAI has bound does not say them."""
-    return pod.metadata.annotations.get(GPU_DEVICES, default).split(",")
+def _devices(pod: Pod) -> list[str]:
+    """Return the devices of a pod, as the scheduler wrote them onto it."""
+    return [it for it in pod.metadata.annotations.get(GPU_DEVICES, "").split(",") if it]

@@ -15,13 +15,12 @@ from scheduler.shell.bind.gpu.reservation_pod import (
     ReservationPodOptions,
     is_live,
     reservation_pod,
-    reservation_pod_key,
     reserved_device,
 )
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import GPU_GROUP, RESERVATION_APP
+from trainer_kai.api.names import GPU, GPU_GROUP, RESERVATION_APP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODS
@@ -32,6 +31,7 @@ from trainer_kai.kube.rest.errors import (
     Conflict,
     ErrorDetails,
     NotFound,
+    Unauthorized,
     Unavailable,
 )
 from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
@@ -42,20 +42,23 @@ __all__ = ["DeviceNotReserved", "OwnImage", "ReservationPodSource", "Reservation
 _CREATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _MOST_CREATIONS: Final = 12  # at once: a new pod costs the API server more than a bind
 _NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
+_OWN_CONTAINER: Final = "scheduler"  # a sidecar may stand before it
+_NO_DEVICE: Final = ("UnexpectedAdmissionError", f"OutOf{GPU}")  # reasons of a kubelet
 _RETRY_S: Final = 0.5  # while the pod of that name terminates
 
 
 class DeviceNotReserved(Conflict):
     """No GPU could be reserved: the pods that would share it are planned again."""
 
-    def __init__(self, place: GpuPlace, message: str, *, is_refused: bool = False) -> None:
-        """*is_refused*: the node has no GPU for it."""
-        super().__init__(ErrorDetails(f"RESERVE GPU {place}", 0, "", message))
+    def __init__(self, place: GpuPlace, message: str, outcome: str = "failed") -> None:
+        """*outcome*: failed, timeout, or refused (the node has no GPU left)."""
+        super().__init__(ErrorDetails(f"RESERVE GPU {place}", 409, "NotReserved", message))
         self.message = message
-        self.is_refused = is_refused
+        self.outcome = outcome
 
 
 class _ContainerImage(msgspec.Struct, frozen=True):
+    name: str = ""
     image: str = ""
 
 
@@ -81,7 +84,8 @@ class OwnImage:
         """Return the image; it is read once."""
         if not self._image and self._own_pod is not None:
             own = await self._client.get(_PODS_WITH_IMAGE, self._own_pod)
-            self._image = own.spec.containers[0].image
+            named = {it.name: it.image for it in own.spec.containers}
+            self._image = named.get(_OWN_CONTAINER) or next(iter(named.values()), "")
         return self._image
 
 
@@ -117,6 +121,7 @@ class ReservationPods:
         self._creations: Final = asyncio.Semaphore(_MOST_CREATIONS)
         self._metrics: Final = metrics
         self._log: Final = log
+        self.lost: Final[set[GpuPlace]] = set()  # pods use these GPUs, and nothing reserves them
         self._in_flight: Final[dict[GpuPlace, asyncio.Task[str]]] = {}
         self._changes: Final[dict[GpuPlace, asyncio.Event]] = {}
         # By place: the uids of pods whose deletion was sent, until a watch shows them no more.
@@ -147,9 +152,14 @@ class ReservationPods:
         self._metrics.gpu_reservations.labels("lost").inc()
         self._log.warning("gpu reservation lost", node=place.node, group=place.group)
 
+    def stop(self) -> None:
+        """Wait for no device any longer: another process may write now."""
+        for task in self._in_flight.values():
+            task.cancel()
+
     async def device(self, place: GpuPlace) -> str:
         """Return the UUID of the GPU of a place once it is reserved."""
-        known = self._known_device(place)
+        known = self.known_device(place)
         if known:
             return known
         task = self._in_flight.get(place)
@@ -176,23 +186,26 @@ class ReservationPods:
         except ApiError:
             self._deleted.get(place, set()).discard(meta.uid)
             raise
-        self._log.info("gpu reservation deleted", pod=str(meta.key))
+        fields = {"node": place.node, "group": place.group}
+        self._log.info("gpu reservation deleted", pod=str(meta.key), **fields)
 
-    def _live_pods(self, place: GpuPlace) -> list[Pod]:
+    def live_pods(self, place: GpuPlace) -> list[Pod]:
         """Return the reservation pods of a place that hold its GPU, and will go on."""
         pods, deleted = self._groups.reservation_pods(*place), self._deleted.get(place, ())
         return [it for it in pods if is_live(it) and it.metadata.uid not in deleted]
 
-    def _known_device(self, place: GpuPlace) -> str:
-        return next(filter(None, map(reserved_device, self._live_pods(place))), "")
+    def known_device(self, place: GpuPlace) -> str:
+        """Return the UUID of the GPU that is reserved at a place; "" for none."""
+        return next(filter(None, map(reserved_device, self.live_pods(place))), "")
 
     async def _reserve(self, place: GpuPlace) -> str:
         began_s = self._clock.monotonic_s()
         self._changes[place] = asyncio.Event()
         try:
             device = await self._wait_for_device(place)
-        except DeviceNotReserved:
-            self._metrics.gpu_reservations.labels("failed").inc()
+        except DeviceNotReserved as error:
+            outcome = "timeout" if error.outcome == "timeout" else "failed"
+            self._metrics.gpu_reservations.labels(outcome).inc()
             raise
         finally:
             del self._changes[place]
@@ -206,7 +219,7 @@ class ReservationPods:
         created: set[str] = set()  # the uids of the pods that were created
         unseen = ""  # the last one, until a watch shows it
         while (wait_s := deadline_s - self._clock.monotonic_s()) > _NEGLIGIBLE_S:
-            device = self._known_device(place)
+            device = self.known_device(place)
             if device:
                 return device
             pods = self._groups.reservation_pods(*place)
@@ -214,20 +227,26 @@ class ReservationPods:
                 unseen = ""
             await self._delete_failed(place, pods, created)
             self._refuse_lost_node(place)
-            is_there = bool(unseen) or bool(self._live_pods(place))
-            if not is_there:
+            is_there = bool(unseen) or bool(self.live_pods(place))
+            if not is_there and not self._waits_for_lost(place):
                 unseen = await self._create(place)
-                created |= {unseen}
+                created.add(unseen)
             await self._wait(place, wait_s if is_there or unseen else min(wait_s, _RETRY_S))
-        for pod in self._live_pods(place):
-            await self.delete(pod, at_once=True)
-        self._metrics.gpu_reservations.labels("timeout").inc()
+        return self.known_device(place) or await self._give_up(place)
+
+    async def _give_up(self, place: GpuPlace) -> str:
+        """Delete the reservation pods that have no device, so that they keep no GPU from others."""
+        for pod in self.live_pods(place):
+            try:
+                await self.delete(pod, at_once=True)
+            except ApiError as error:  # it is deleted when no pod waits for its GPU
+                self._log.warning("gpu reservation not deleted", place=str(place), error=str(error))
         message = (
-            f"the reservation pod {reservation_pod_key(place)} on node {place.node} has no GPU "
-            f"after {self._source.allocation_s:g} s. Look at its log and its Events, and at the "
-            "device plugin of the node"
+            f"the reservation pod in {RESERVATION_APP} has no GPU of node {place.node} after "
+            f"{self._source.allocation_s:g} s. Look at its log and its Events, and at the device "
+            "plugin of the node"
         )
-        raise DeviceNotReserved(place, message)
+        raise DeviceNotReserved(place, message, "timeout")
 
     async def _delete_failed(
         self, place: GpuPlace, pods: tuple[Pod, ...], created: set[str]
@@ -236,13 +255,16 @@ class ReservationPods:
         failed = [it for it in pods if not is_live(it) and not it.metadata.deletion_timestamp]
         for pod in failed:
             await self.delete(pod, at_once=True)
-        refused = next((it for it in failed if it.metadata.uid in created), None)
-        if refused is not None:
-            message = (
-                f"the reservation pod {refused.metadata.key} on node {place.node} is "
-                f"{refused.status.phase}: the node has no free GPU, or refused the pod"
-            )
-            raise DeviceNotReserved(place, message, is_refused=True)
+        ended = next((it for it in failed if it.metadata.uid in created), None)
+        if ended is not None:
+            why = ended.status.reason or "its status gives no reason"
+            message = f"the reservation pod on node {place.node} is {ended.status.phase} ({why})"
+            outcome = "refused" if ended.status.reason in _NO_DEVICE else "failed"
+            raise DeviceNotReserved(place, message, outcome)
+
+    def _waits_for_lost(self, place: GpuPlace) -> bool:
+        """Say whether another GPU of the node is lost: a new pod could get it instead."""
+        return any(it.node == place.node and it != place for it in self.lost)
 
     def _refuse_lost_node(self, place: GpuPlace) -> None:
         if place.node not in self._nodes:
@@ -258,10 +280,10 @@ class ReservationPods:
                 )
         except (AlreadyExists, Unavailable):
             return ""  # the watch shows it, or it is created again
-        except DeviceNotReserved:
+        except (DeviceNotReserved, Unauthorized):
             raise
         except ApiError as error:
-            message = f"the reservation pod {reservation_pod_key(place)} cannot be created: {error}"
+            message = f"no reservation pod can be created on node {place.node}: {error}"
             raise DeviceNotReserved(place, message) from error
         return pod.metadata.uid
 

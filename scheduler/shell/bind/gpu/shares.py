@@ -10,7 +10,7 @@ is released by `ReservationController`.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from scheduler.shell.bind.gpu.reservation_pod import GpuPlace
@@ -34,7 +34,6 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import CONFIG_MAPS, PODS
-from trainer_kai.errors import InvariantError
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.errors import ApiError, Conflict, ErrorDetails, NotFound
 from trainer_kai.kube.rest.request import WriteOptions
@@ -114,6 +113,10 @@ class GpuShareBinder:
         if pod is None:
             return _lost(key)
         places = [GpuPlace(node, group) for group in groups]
+        try:
+            self._config_maps(pod, places[0])
+        except DeviceNotReserved as error:
+            return error
         devices = await asyncio.gather(
             *(self.reservations.device(it) for it in places),
             return_exceptions=True,
@@ -126,36 +129,55 @@ class GpuShareBinder:
         return PodShares(groups, tuple(it for it in devices if isinstance(it, str)))
 
     async def prepare(self, key: Key, node: str, shares: PodShares) -> None:
-        """Label the pod, and write its ConfigMaps."""
+        """Label the pod, and write its ConfigMaps; if that fails, nothing of it is left."""
         async with self._locks.hold(key):
-            await self._label(key, gpu_group_labels(shares.groups), shares.devices)
-            pod = self._cache.cluster.pods.get(key)
-            if pod is None:
-                raise _lost(key)
-            maps = self._config_maps(pod, GpuPlace(node, shares.groups[0]))
-            data = self._data(pod, node, shares.devices)
-            # The device is in both: KAI reads the second one where a container has its own value.
-            contents = (maps.capabilities, data), (maps.direct_env, _only_devices(data))
-            await asyncio.gather(*(self._apply(pod, name, it) for name, it in contents))
-            if node not in self._cache.cluster.nodes:  # it was there when the pod was planned
-                message = f"the node {node} does not exist any more"
-                raise DeviceNotReserved(GpuPlace(node, shares.groups[0]), message)
+            labelled = await self._label(key, gpu_group_labels(shares.groups), shares.devices)
+            try:
+                await self._write_config_maps(key, labelled, node, shares)
+                self._refuse_lost(node, shares)
+            except ApiError:
+                with suppress(ApiError):  # what is left is removed as a leftover
+                    await self._remove(labelled)
+                raise
+
+    async def _write_config_maps(
+        self, key: Key, labelled: Pod, node: str, shares: PodShares
+    ) -> None:
+        pod = self._cache.cluster.pods.get(key)
+        if pod is None or pod.metadata.uid != labelled.metadata.uid:
+            raise _lost(key)
+        maps = self._config_maps(pod, GpuPlace(node, shares.groups[0]))
+        data = self._data(pod, node, shares)
+        await self._apply(pod, maps.capabilities, data)
+        # KAI reads the device here where a container has a variable of its own for it.
+        await self._apply(pod, maps.direct_env, _only_devices(data))
+
+    def _refuse_lost(self, node: str, shares: PodShares) -> None:
+        """Refuse a bind for which a node or a GPU was lost while it was prepared."""
+        for group, device in zip(shares.groups, shares.devices, strict=True):
+            place = GpuPlace(node, group)
+            if node not in self._cache.cluster.nodes:
+                raise DeviceNotReserved(place, f"the node {node} does not exist any more")
+            if self.reservations.known_device(place) != device:
+                message = f"the GPU {device} of node {node} is not reserved any more"
+                raise DeviceNotReserved(place, message)
 
     async def undo(self, key: Key) -> None:
         """Remove what `prepare` wrote from a pod that is not bound; failures are left to others."""
         async with self._locks.hold(key):
             pod = self._cache.assumed.seen_pod(key)
             if pod is not None and not pod.spec.node_name:
-                await self._remove(pod)
+                with suppress(NotFound, Conflict):  # it is gone, or is seen bound in a moment
+                    await self._remove(pod)
 
     async def undo_leftover(self, key: Key) -> None:
-        """Remove what an earlier process wrote on a pod that is on no node now."""
+        """Remove what was written on a pod that is on no node now; a conflict is raised."""
         async with self._locks.hold(key):
             pod, assumed = self._cache.assumed.seen_pod(key), self._cache.assumed
             if pod is not None and not pod.spec.node_name and not assumed.gpu_groups(key):
                 await self._remove(pod)
 
-    async def _label(self, key: Key, labels: Mapping[str, str], devices: tuple[str, ...]) -> None:
+    async def _label(self, key: Key, labels: Mapping[str, str], devices: tuple[str, ...]) -> Pod:
         """Label the pod as it was planned: a change of its queue or PodGroup is a conflict."""
         for tries_left in reversed(range(_LABEL_TRIES)):
             meta, seen = self._cache.assumed.bound_metadata(key), self._cache.assumed.seen_pod(key)
@@ -173,7 +195,8 @@ class GpuShareBinder:
                 await self._client.clock.sleep(0.02)
             else:
                 self._cache.assumed.set_bound_metadata(key, patched.metadata)
-                return
+                return patched
+        raise _lost(key)
 
     def _config_maps(self, pod: Pod, place: GpuPlace) -> GpuConfigMaps:
         annotations = pod.metadata.annotations
@@ -184,21 +207,21 @@ class GpuShareBinder:
             raise DeviceNotReserved(place, message)
         return GpuConfigMaps.of(prefix, container)
 
-    def _data(self, pod: Pod, node: str, devices: tuple[str, ...]) -> dict[str, str]:
-        sharing = self._sharing(pod)
+    def _data(self, pod: Pod, node: str, shares: PodShares) -> dict[str, str]:
+        sharing = self._sharing(pod, GpuPlace(node, shares.groups[0]))
         known = self._cache.cluster.nodes.get(node)
         memory_mib = gpu_memory_mib(known) if known else 0
         hundredths = max((sharing.thousandths_of_device(memory_mib) + 5) // 10, 1)
         limit = memory_mib * hundredths // 100 if self._options.limits_memory else 0
-        names = [f"{CDI_GPU_PREFIX}{it}" if self._options.cdi else it for it in devices]
+        names = [f"{CDI_GPU_PREFIX}{it}" if self._options.cdi else it for it in shares.devices]
         return config_map_data(names, hundredths, limit or None)
 
-    def _sharing(self, pod: Pod) -> GpuSharing:
+    def _sharing(self, pod: Pod, place: GpuPlace) -> GpuSharing:
         amounts = pod_requests(pod.spec)
         found = read_gpu_sharing(pod.metadata.annotations, amounts, self._options.gpu_resources)
         if not isinstance(found, GpuSharing):
-            message = f"pod {pod.metadata.key} was given a share of a GPU, but requests {found}"
-            raise InvariantError(message)
+            message = f"pod {pod.metadata.key} does not request the share any more that it gets"
+            raise DeviceNotReserved(place, message)
         return found
 
     async def _apply(self, pod: Pod, name: str, data: Mapping[str, str]) -> None:
@@ -209,27 +232,36 @@ class GpuShareBinder:
         await self._writes.send(lambda: self._client.apply(CONFIG_MAPS, key, body, _APPLY))
 
     async def _remove(self, pod: Pod) -> None:
-        """Delete the ConfigMaps, then remove the labels: these say that there is something left."""
+        """Mark the pod, delete its ConfigMaps, then remove the labels that say what is left.
+
+        The mark changes the version of the pod, so that a bind that is still under way is refused.
+        """
         meta = pod.metadata
-        container, prefix = (
-            sharing_container(meta.annotations, pod.spec),
-            meta.annotations.get(GPU_CONFIG_MAP),
-        )
+        marked = await self._annotate(meta, meta.resource_version, {}, {GPU_DEVICES: ""})
+        container = sharing_container(meta.annotations, pod.spec)
+        prefix = meta.annotations.get(GPU_CONFIG_MAP)
         if container is not None and prefix:
             maps = GpuConfigMaps.of(prefix, container)
             for name in (maps.capabilities, maps.direct_env):
                 await self._delete_config_map(Key(meta.namespace, name))
-        body = {
-            "metadata": {
-                "uid": meta.uid,
-                "labels": dict.fromkeys(filter(is_gpu_group, meta.labels)),
-                "annotations": {RECEIVED_TYPE: None, GPU_DEVICES: None},
-            }
-        }
-        try:
-            await self._writes.send(lambda: self._client.merge_patch(PODS, meta.key, body, _LABEL))
-        except (NotFound, Conflict):
-            return  # the pod is gone, and its ConfigMaps with it
+        labels = dict.fromkeys(filter(is_gpu_group, marked.metadata.labels))
+        annotations = {RECEIVED_TYPE: None, GPU_DEVICES: None}
+        await self._annotate(meta, "", labels, annotations)
+
+    async def _annotate(
+        self,
+        meta: Meta,
+        version: str,
+        labels: Mapping[str, str | None],
+        annotations: Mapping[str, str | None],
+    ) -> Pod:
+        fields: dict[str, Any] = {"uid": meta.uid, "labels": labels, "annotations": annotations}
+        if version:
+            fields["resourceVersion"] = version
+        body = {"metadata": fields}
+        return await self._writes.send(
+            lambda: self._client.merge_patch(PODS, meta.key, body, _LABEL)
+        )
 
     async def _delete_config_map(self, key: Key) -> None:
         try:

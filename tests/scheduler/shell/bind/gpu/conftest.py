@@ -13,6 +13,7 @@ GROUP: Final = "runai-gpu-group"
 DEVICE: Final = "run.ai/reserve_for_gpu_index"
 PREFIX: Final = "runai/shared-gpu-configmap"
 AGENT_S: Final = 0.5  # until a reservation pod has its device
+_REJECTED: Final = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
 
 
 def share(name: str, fraction: str = "0.5", devices: int = 1, **more: Any) -> Fields:
@@ -53,7 +54,7 @@ class SharingHarness(SchedulerHarness):
         for it in self.reservation_pods():
             annotations = it["metadata"].get("annotations", {})
             if self.rejects:
-                self.api.put({**it, "status": {"phase": "Failed"}})
+                self.api.put({**it, "status": _REJECTED})
             elif not self.is_agent_silent and DEVICE not in annotations:
                 device = f"GPU-{it['spec']['nodeName']}-{self._free_device(it)}"
                 self.annotate(it, {DEVICE: device})
