@@ -119,7 +119,7 @@ class ReservationPods:
         self._log: Final = log
         self._in_flight: Final[dict[GpuPlace, asyncio.Task[str]]] = {}
         self._changes: Final[dict[GpuPlace, asyncio.Event]] = {}
-        # By place: the uids of pods whose deletion was sent, until a watch shows them no more.
+        # By place: the uids of pods that were deleted, until a watch shows them no more.
         self._deleted: Final[dict[GpuPlace, set[str]]] = {}
 
     def changed(self, place: GpuPlace) -> None:
