@@ -2,7 +2,7 @@
 
 When a pod with shares is bound, each of its GPUs has a reservation pod on that node with a device,
 and the pod's labels, its annotation and its ConfigMaps name them. The shares of a GPU are never
-more than the whole, and no device goes to two pods.
+more than the whole, and it stays reserved until its last user is gone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,16 +32,26 @@ def sharing_faults(history: Sequence[Moment]) -> list[str]:
     for moment, state in replay(history):
         if moment.type == "LISTED":
             bound |= {uid for uid, pod in _pods(state) if _node(pod)}
-        if moment.key.resource != PODS or moment.type == "DELETED":
+        if moment.key.resource != PODS:
             continue
-        pod = moment.obj
-        if not _node(pod) or pod["metadata"]["uid"] in bound:
-            continue
-        bound.add(pod["metadata"]["uid"])
-        if _shares(pod):
-            name = pod["metadata"]["name"]
-            faults += [f"{name} at {moment.at_s:.2f} s: {it}" for it in _bind_faults(state, pod)]
+        found = [*_release_faults(state, moment)]
+        uid = moment.obj["metadata"]["uid"]
+        if _node(moment.obj) and moment.type != "DELETED" and uid not in bound:
+            bound.add(uid)
+            found += _bind_faults(state, moment.obj) if _shares(moment.obj) else []
+        faults += [f"{moment.key.name} at {moment.at_s:.2f} s: {it}" for it in found]
     return faults
+
+
+def _release_faults(state: State, moment: Moment) -> Iterator[str]:
+    """Yield the pods that use the GPU of a reservation pod that is gone."""
+    if moment.type != "DELETED" or not is_reservation(moment.obj):
+        return
+    node, group = _node(moment.obj), _labels(moment.obj)[GPU_GROUP]
+    is_held = bool(_reservations(state, node, group))
+    users = [pod["metadata"]["name"] for _, pod in _pods(state) if _uses(pod, node, group)]
+    if users and not is_held:
+        yield f"it is gone while {', '.join(users)} use its GPU"
 
 
 def _bind_faults(state: State, pod: Obj) -> Iterator[str]:

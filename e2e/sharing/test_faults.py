@@ -17,6 +17,7 @@ _LOST: Final = "GpuReservationLost"
 
 async def test_a_reservation_pod_is_deleted(room: GpuRoom) -> None:
     """It comes back with the device that its users have, and they do not notice."""
+    room.deletes_reservations = True
     await room.add_nodes(1, 2)
     await room.share("a")
     await room.share("b")
@@ -39,11 +40,11 @@ async def test_a_reservation_pod_is_deleted(room: GpuRoom) -> None:
 @pytest.mark.parametrize("gpus", [2, 1], ids=["another-device", "no-device"])
 async def test_another_pod_gets_the_device(gpus: int, room: GpuRoom) -> None:
     """Its user is deleted, and told why; what is created for it is planned again."""
+    room.deletes_reservations = True
     await room.add_nodes(1, gpus)
     await room.share("a")
     await room.run("a")
     (before,) = reservations(room.seen.state)
-    room.allows_refusals = gpus == 1
 
     room.scheduler.process.pause()  # else it may be quicker than the other pod
     await room.api.delete(PODS, RESERVATIONS, before["metadata"]["name"], gracePeriodSeconds=0)

@@ -144,6 +144,19 @@ def test_faults(case: Case[tuple[Change, ...], list[str]]) -> None:
     assert all(want in one for want, one in zip(case.want, found, strict=True)), found
 
 
+def test_a_gpu_that_is_released_too_early() -> None:
+    """Its reservation pod is gone while a pod uses it, and not afterwards."""
+    (resource, held), (_, user) = reservation(), pod()
+    moments = history(node(), (resource, held), *maps(), (resource, user))
+    gone = moments[1]._replace(version=9, type="DELETED")
+    user_gone = moments[-1]._replace(version=8, type="DELETED")
+
+    (fault,) = sharing_faults([*moments, gone])
+
+    assert fault == "g at 1.00 s: it is gone while a use its GPU"
+    assert sharing_faults([*moments, user_gone, gone]) == []
+
+
 def test_what_is_left() -> None:
     """Reservation pods, labels and ConfigMaps, and nothing else."""
     changes = [node(), reservation(), config_map("0"), pod(), pod("other", {})]
