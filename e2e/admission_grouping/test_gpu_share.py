@@ -1,4 +1,4 @@
-"""What a real API server makes of pods with shares of GPUs, whoever creates them."""
+"""What a real API server makes of pods with shares of GPUs, of each kind of owner."""
 
 import re
 from contextlib import suppress
@@ -142,7 +142,7 @@ def _pod(name: str, namespace: str, annotations: Obj) -> Obj:
 
 
 def _job(namespace: str) -> Obj:
-    """Return a Job whose second init container gets the share."""
+    """Return a Job of which the second init container gets the share."""
     container = {"name": "c", "image": "none"}
     pods: Obj = {"schedulerName": _KAI, "restartPolicy": "Never", "containers": [container]}
     pods["initContainers"] = [{**container, "name": "first"}, {**container, "name": "warm-up"}]

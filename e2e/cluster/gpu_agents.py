@@ -85,7 +85,7 @@ class GpuAgents:
             await asyncio.sleep(_AGAIN_S)
 
     def _replace(self, resource: Resource, listed: list[Obj]) -> None:
-        """Take over a list: what is not in it is gone; who has a device already keeps it."""
+        """Take over a list: a pod that is not in it is gone; one with a device keeps it."""
         if resource == PODS:
             here = {it["metadata"]["uid"] for it in listed}
             for uid in [it for it in self._ledger.pods if it not in here]:

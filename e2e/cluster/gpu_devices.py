@@ -99,7 +99,7 @@ class DeviceLedger:
         return devices
 
     def _choose(self, pod: Obj, node: str, requested: int) -> tuple[int, ...]:
-        """Return the devices for a pod: those that it says it has, or the lowest free ones."""
+        """Return the devices for a pod: its own if it states some, or the lowest free ones."""
         taken = self._held[node]
         said = pod["metadata"].get("annotations", {}).get(RESERVED_DEVICE, "")
         for device in range(self._sizes[node]):
@@ -117,7 +117,7 @@ class DeviceLedger:
 
 
 def refusals_in(history: Iterable[Moment]) -> list[Refusal]:
-    """Return who would have been refused in a record of nodes and pods, in the store's order."""
+    """Return the refusals that a record of nodes and pods implies, in the store's order."""
     ledger = DeviceLedger()
     ordered = sorted(history, key=lambda it: (it.type != "LISTED", it.version))
     for moment in ordered:

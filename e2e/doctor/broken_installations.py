@@ -302,7 +302,7 @@ async def no_classes(doctor_installation: DoctorInstallation) -> AsyncIterator[N
 
 @asynccontextmanager
 async def no_gpu_sharing(doctor_installation: DoctorInstallation) -> AsyncIterator[None]:
-    """Have no RuntimeClass for pods that share GPUs, and no right for those that reserve them."""
+    """Have no RuntimeClass for pods that share GPUs, and no right to reserve them."""
     bindings = Resource(CLUSTER_ROLES.group, "v1", "rolebindings", "RoleBinding")
     async with (
         doctor_installation.without(RUNTIME_CLASSES, None, "nvidia"),

@@ -243,7 +243,7 @@ CREATED: Final[list[Case[tuple[Obj, Obj], str]]] = [
         for name, of_pod, of_container in (
             ("without any security", {}, {}),
             ("as root", {"runAsUser": 0}, _AS_IT_IS),
-            ("as whoever the image says", {"runAsNonRoot": False}, _AS_IT_IS),
+            ("as the user of the image", {"runAsNonRoot": False}, _AS_IT_IS),
             ("without seccomp", {"seccompProfile": {"type": "Unconfined"}}, _AS_IT_IS),
             ("with more rights", _AS_IT_IS, {"allowPrivilegeEscalation": True}),
             ("with a capability", _AS_IT_IS, {"capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}),

@@ -28,7 +28,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 def sharing_faults(history: Sequence[Moment]) -> list[str]:
     """Return what was wrong in a record of pods, ConfigMaps and nodes."""
     faults: list[str] = []
-    bound: set[str] = set()  # uids; who was bound before the record began is not judged
+    bound: set[str] = set()  # uids; pods from before the record are not judged
     for moment, state in replay(history):
         if moment.type == "LISTED":
             bound |= {uid for uid, pod in _pods(state) if _node(pod)}

@@ -63,7 +63,7 @@ async def _make_namespace(cluster: Cluster) -> None:
 async def test_reservation_pods_get_devices(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """One each, also after a restart; a silent agent says nothing; who gets none fails."""
+    """One each, also after a restart; a silent agent says nothing; a pod without a device fails."""
     api = cluster.api
     await _make_namespace(cluster)
     await cluster.add_nodes(1, NodeShape(gpus=2), prefix="shares")

@@ -271,7 +271,7 @@ def _gpu_groups(
 ) -> dict[Key, tuple[str, ...]]:
     """Return the ids of the GPUs of bound pods with shares, in the order of their slots.
 
-    A slot whose id is made up gets a new id, and so does a slot that is closed: its GPU was freed.
+    A slot with a made-up id gets a new id, and so does a slot that is closed: its GPU was freed.
     All pods of the plan that have a share of it get the same one.
     """
     devices, ids = encoded.snapshot.devices, dict[tuple[int, int], str]()

@@ -177,7 +177,7 @@ class Cluster:
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
     # Since when PodGroups that started lack pods which exist and have no node: epoch seconds.
     stale_since: dict[Key, int] = field(default_factory=dict)
-    # The ids of the shared GPUs of pods whose bind is in flight; changes only with the pod.
+    # The ids of the shared GPUs of pods with a bind in flight; changes only with the pod.
     bind_gpu_groups: dict[Key, tuple[str, ...]] = field(default_factory=dict)
 
     def by_resource(self) -> dict[Resource[Any], dict[Any, Any]]:

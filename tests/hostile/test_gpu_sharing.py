@@ -50,7 +50,7 @@ def _share(name: str, at: str = "", gpu: str = "") -> Obj:
 
 
 def test_a_label_says_nothing_about_a_gpu_that_is_being_reserved() -> None:
-    """Only the pod that is being bound is on it, not a pod whose user has guessed the id."""
+    """Only the pod that is being bound is on it, not a pod with a guessed id."""
     live = _live(_share("mine"), _share("forged", "n", "x"), _share("waits", gpu="x"))
     live.assumed.bind(Key(TENANT, "mine"), "n", ("x",))
     devices = live.snapshot().snapshot.devices

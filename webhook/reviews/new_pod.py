@@ -1,4 +1,4 @@
-"""Answers reviews of new pods that share GPUs or whose access to GPUs is restricted."""
+"""Answers reviews of new pods: prepares their shares of GPUs, and hides GPUs from containers."""
 
 import secrets
 import string

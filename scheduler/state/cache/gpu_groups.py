@@ -54,11 +54,11 @@ class GpuGroups:
         self._gpus: Final = options.gpu_resources
         self._entries: Final[dict[Key, _Entry]] = {}
         self._reservation_pods: Final[dict[_Pair, dict[Key, None]]] = {}
-        self._naming: Final[dict[_Pair, dict[Key, None]]] = {}  # by pair: pods whose labels name it
+        self._naming: Final[dict[_Pair, dict[Key, None]]] = {}  # by pair: pods with it in labels
         self._leftovers: Final[dict[Key, None]] = {}
         self._holding = 0
         self.on_change: Callable[[str, str], None] | None = None
-        """Called with the node and the id of each GPU whose pods have changed."""
+        """Called with the node and the id of each GPU of which the pods have changed."""
         self.on_leftover: Callable[[Key], None] | None = None
         """Called with a pod that names GPUs, and is neither on a node nor being bound."""
 
@@ -86,7 +86,7 @@ class GpuGroups:
         return tuple(dict.fromkeys((*self._reservation_pods, *self._naming)))
 
     def reservation_pods(self, node: str, group: str) -> tuple[Pod, ...]:
-        """Return the reservation pods of a GPU, also those that terminate or have finished."""
+        """Return the reservation pods of a GPU, also if they terminate or have finished."""
         pods = self._cluster.pods
         return tuple([pods[key] for key in self._reservation_pods.get((node, group), ())])
 
@@ -173,7 +173,7 @@ class GpuGroups:
         return any(self._entries[key].holds for key in self._reservation_pods.get(pair, ()))
 
     def _counted(self, user: _Entry) -> tuple[str, ...]:
-        """Return the ids of which a user has shares; those that are held come first."""
+        """Return the ids of which a user has shares; held ones come first."""
         if len(user.ids) <= user.devices:
             return user.ids
         held = [it for it in user.ids if self._is_held((user.node, it))]

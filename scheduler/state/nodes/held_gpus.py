@@ -44,7 +44,7 @@ class HeldGpus:
         return self._ids.difference(*(pod.ids for pod in self._pods if not pod.is_terminating))
 
     def unshared(self, shared: Collection[str]) -> tuple[int, int]:
-        """Return how many GPUs are held beside those that pods share, and how many are releasing.
+        """Return how many GPUs are held beside shared ones, and how many are releasing.
 
         Several reservation pods with one id hold several GPUs, of which pods share the first.
         """

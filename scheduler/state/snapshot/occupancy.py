@@ -76,7 +76,7 @@ class SharedGpuTable:
         *,
         trusts_labels: bool,
     ) -> None:
-        """*bind_gpu_groups* are the ids of the GPUs of pods whose bind is in flight.
+        """*bind_gpu_groups* are the ids of the GPUs of pods with a bind in flight.
 
         *trusts_labels*: an id counts also where no reservation pod holds it.
         """
@@ -302,7 +302,7 @@ def _slots(slot_of: Mapping[str, int], ids: Iterable[str]) -> tuple[int, ...]:
 
 
 def _rows_of(first: list[int], slots: Iterable[frozenset[int]]) -> frozenset[int]:
-    """Return the rows of some slots of each node, whose first slots have the rows *first*."""
+    """Return the rows of some slots of each node; its first slots have the rows *first*."""
     return frozenset(
         start + slot for start, some in zip(first, slots, strict=False) for slot in some
     )

@@ -71,7 +71,7 @@ def test_a_pod_without_enough_devices_gets_none_and_is_noted_once() -> None:
 
 
 def test_a_device_that_a_pod_says_it_has_stays_its_own() -> None:
-    """As after a restart of who keeps the ledger."""
+    """As after a restart of the process with the ledger."""
     devices = ledger()
 
     assert devices.set_pod(reservation("a", "GPU-two-0-1")) == (1,)

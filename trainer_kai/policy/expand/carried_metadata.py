@@ -66,7 +66,7 @@ def launcher_trains(policy: MLPolicy | None) -> bool:
 def carried_to_pods(
     jobs: Sequence[ReplicatedJob], annotations: Mapping[str, str], *, with_launcher: bool = True
 ) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield the replicatedJobs whose pods get annotations of their TrainJob, and these.
+    """Yield each replicatedJob with the annotations of the TrainJob that its pods get.
 
     A template that requests a share itself stays as it is. If no container is named it is the one
     that trains, to which `resourcesPerNode` applies as well.

@@ -57,7 +57,7 @@ class GpuConfigMaps(NamedTuple):
 
     @classmethod
     def of(cls, prefix: str, container: SharingContainer) -> "GpuConfigMaps":
-        """Return the names for the container of a pod whose annotation has a prefix."""
+        """Return the names for a container; the prefix is in an annotation of its pod."""
         name = f"{prefix}-{container.suffix}"
         return cls(name, f"{name}-evar", _NOT_IN_LABELS.sub("-", f"{name}-vol"))
 

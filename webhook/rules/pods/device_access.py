@@ -1,4 +1,4 @@
-"""Which containers may see GPUs: only those that request some, or get a share of one.
+"""Which containers may see GPUs: they request some, or get a share of one.
 
 The container runtime of NVIDIA gives a container the GPUs that an environment variable names, also
 without a request, and many images set it to `all`. So no container may set it, and those without

@@ -1,7 +1,7 @@
 """Keeps reservation pods and their users together, from what is seen: it can start at any moment.
 
 1. A reservation pod without users is deleted: their GPU is whole again.
-2. A lost reservation pod whose users run comes back. The GPU was free meanwhile, so it may get
+2. A lost reservation pod comes back while its users run. The GPU was free meanwhile, so it may get
    another device than its users have, or none: then the users are deleted, and planned again.
 3. What an earlier process wrote on pods that it did not bind is removed.
 
@@ -193,7 +193,7 @@ class ReservationController:
         return None
 
     async def _delete_users(self, place: GpuPlace, running: list[Pod], cause: str) -> None:
-        """Delete pods whose GPU is lost; a TrainJob is suspended and resumed instead."""
+        """Delete pods that have lost their GPU; a TrainJob is suspended and resumed instead."""
         trainjobs: dict[OwningTrainJob, tuple[Key, str]] = {}
         for pod in running:
             meta = pod.metadata

@@ -124,7 +124,7 @@ class ReservationPods:
         self.lost: Final[set[GpuPlace]] = set()  # pods use these GPUs, and nothing reserves them
         self._in_flight: Final[dict[GpuPlace, asyncio.Task[str]]] = {}
         self._changes: Final[dict[GpuPlace, asyncio.Event]] = {}
-        # By place: the uids of pods whose deletion was sent, until a watch shows them no more.
+        # By place: the uids of pods that were deleted, until a watch shows them no more.
         self._deleted: Final[dict[GpuPlace, set[str]]] = {}
 
     def changed(self, place: GpuPlace) -> None:

@@ -144,7 +144,7 @@ async def test_used_resources_are_reported(harness: SchedulerHarness) -> None:
 
 
 async def test_used_parts_of_gpus_are_reported(harness: SchedulerHarness) -> None:
-    """Of memory once a pod is on a node, whose GPUs have a known size."""
+    """Of memory once a pod is on a node: the size of its GPUs is known."""
     half = {"gpu-fraction": "0.35", "gpu-fraction-num-devices": "2"}
     memory = {"gpu-memory": "20000"}
     harness.api.put(

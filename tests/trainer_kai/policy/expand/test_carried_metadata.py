@@ -90,7 +90,7 @@ CARRIED: Final[list[Case[tuple[tuple[Obj, ...], Obj], dict[str, Obj]]]] = [
 
 @pytest.mark.parametrize("case", CARRIED, ids=ids)
 def test_what_pods_get(case: Case[tuple[tuple[Obj, ...], Obj], dict[str, Obj]]) -> None:
-    """Those that train; and lint sees the JobSet as admission writes it."""
+    """The pods that train; and lint sees the JobSet as admission writes it."""
     jobs, given = case.given
     whole = jobset(*jobs)
 
