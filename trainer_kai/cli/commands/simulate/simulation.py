@@ -21,8 +21,6 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     DEFAULT_QUEUE,
-    GPU_FRACTION,
-    GPU_MEMORY,
     LAST_START,
     POD_GROUP,
     RESERVED,
@@ -112,15 +110,6 @@ class SimulationInput(NamedTuple):
     config: SchedulerConfig
     state_options: StateOptions
     notes: tuple[str, ...]  # printed on standard error
-
-
-def has_waiting_shares(simulation_input: SimulationInput) -> bool:
-    """Say whether a pod without a node requests a share of a GPU."""
-    return any(
-        not pod.spec.node_name
-        and not pod.metadata.annotations.keys().isdisjoint((GPU_FRACTION, GPU_MEMORY))
-        for pod in simulation_input.cluster.pods.values()
-    )
 
 
 class SimulationResult(NamedTuple):
