@@ -135,6 +135,17 @@ class GpuRoom:
                     return
                 await asyncio.sleep(0.05)
 
+    async def lose_reservation(self, node: str, other: str) -> None:
+        """Delete the one reservation pod, and give its device to another pod of this name."""
+        self.deletes_reservations = True
+        (lost,) = reservations(self.seen.state)
+        self.scheduler.process.pause()  # else it may be quicker than the other pod
+        await self.api.delete(PODS, RESERVATIONS, lost["metadata"]["name"], gracePeriodSeconds=0)
+        await self.create(
+            whole_pod(self.namespace, other, scheduler="default-scheduler", nodeName=node)
+        )
+        self.scheduler.process.resume()
+
     async def start_scheduler(self) -> None:
         """Start it after a kill: it need not wait until the Lease of the dead one expires."""
         await self.installation.scheduler.process.kill()  # until the process is really gone

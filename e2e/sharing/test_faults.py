@@ -9,7 +9,7 @@ import pytest
 from e2e.cluster.gpu_devices import AGENT, RESERVATIONS, SILENT
 from e2e.cluster.resources import CONFIG_MAPS, NODES, PODS
 from e2e.cluster.timeline import State
-from e2e.sharing.room import GpuRoom, device_of, is_bound, reservations, whole_pod
+from e2e.sharing.room import GpuRoom, device_of, is_bound, reservations
 from e2e.sharing.sharing_check import DEVICES, groups_of
 
 _LOST: Final = "GpuReservationLost"
@@ -40,17 +40,11 @@ async def test_a_reservation_pod_is_deleted(room: GpuRoom) -> None:
 @pytest.mark.parametrize("gpus", [2, 1], ids=["another-device", "no-device"])
 async def test_another_pod_gets_the_device(gpus: int, room: GpuRoom) -> None:
     """Its user is deleted, and told why; what is created for it is planned again."""
-    room.deletes_reservations = True
     await room.add_nodes(1, gpus)
     await room.share("a")
     await room.run("a")
-    (before,) = reservations(room.seen.state)
 
-    room.scheduler.process.pause()  # else it may be quicker than the other pod
-    await room.api.delete(PODS, RESERVATIONS, before["metadata"]["name"], gracePeriodSeconds=0)
-    other = {"scheduler": "default-scheduler", "nodeName": "gpu-0"}
-    await room.create(whole_pod(room.namespace, "other", **other))
-    room.scheduler.process.resume()
+    await room.lose_reservation("gpu-0", "other")
     await room.until(lambda state: not room.is_there("a", state), "the user of the GPU is deleted")
 
     await room.until_event("a", _LOST)
@@ -74,19 +68,20 @@ async def test_an_agent_says_nothing(room: GpuRoom) -> None:
     await room.run("a")
 
 
-@pytest.mark.parametrize("status", [403, 409])
-async def test_a_bind_is_refused(status: int, room: GpuRoom) -> None:
+async def test_a_bind_is_refused(room: GpuRoom) -> None:
     """What was written for it is undone; then the pod is bound."""
     await room.add_nodes(1, 1)
-    room.proxy.burst(
-        status, 1, applies=lambda _, path: path.endswith("/a/binding"), retry_after_s=None
-    )
-    await room.share("a")
-    await room.run("a")
+    for status, name in ((403, "forbidden"), (409, "conflict")):
+        room.proxy.burst(
+            status, 1, applies=lambda _, path: path.endswith("/binding"), retry_after_s=None
+        )
+        await room.share(name)
+        await room.run(name)
     await room.seen.settle()
 
     history = room.seen.history()
-    maps = [it for it in history if it.key.resource == CONFIG_MAPS and "-shared-gpu" in it.key.name]
-    assert Counter(it.type for it in maps) >= Counter({"ADDED": 4, "DELETED": 2})
-    labelled = [bool(groups_of(it.obj)) for it in history if it.key == room.key("a")]
-    assert [it for it, _ in itertools.groupby(labelled)] == [False, True, False, True]
+    for name in ("forbidden", "conflict"):
+        maps = [it.type for it in history if it.key.resource == CONFIG_MAPS and name in it.key.name]
+        assert Counter(maps) >= Counter({"ADDED": 4, "DELETED": 2})
+        labelled = [bool(groups_of(it.obj)) for it in history if it.key == room.key(name)]
+        assert [it for it, _ in itertools.groupby(labelled)] == [False, True, False, True]

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final
 
 from e2e.cluster.kwok_stages import RUN_SECONDS
-from e2e.cluster.resources import CLUSTER_RUNTIMES, CONFIG_MAPS, Obj
+from e2e.cluster.resources import CLUSTER_RUNTIMES, CONFIG_MAPS, JOBS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.install import DEPLOYMENTS
@@ -40,7 +40,7 @@ async def test_a_trainjob_shares_a_gpu_with_a_model_server(room: GpuRoom) -> Non
     await room.until(lambda state: len(room.running(state)) == 1, "the server runs")
     (first,) = reservations(room.seen.state)
 
-    await room.api.create(await _trainjob(room, room.other_namespace))
+    await room.api.create(await _trainjob(room, room.other_namespace, 4, "borrowers"))
     await room.until(on_nodes(_JOB, 4), "the TrainJob runs")
     users = Counter(group for it in _members(room.seen.state) for group in groups_of(it))
     assert sorted(users.values()) == [1, 1, 2]
@@ -60,11 +60,11 @@ def _server(namespace: str) -> Obj:
     return deployment("server", namespace, 0, labels={QUEUE: "servers"}, annotations=annotations)
 
 
-async def _trainjob(room: GpuRoom, namespace: str) -> Obj:
-    """Return a TrainJob of four pods, each with half of a GPU."""
+async def _trainjob(room: GpuRoom, namespace: str, pods: int, queue: str) -> Obj:
+    """Return a TrainJob of which each pod has half of a GPU."""
     runtime = await room.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
-    labels, patches = {QUEUE: "borrowers"}, finishing_pods(runtime, "600s")
-    given = Submission(_JOB, _RUNTIME, namespace, 4, None, patches, labels=labels)
+    labels, patches = {QUEUE: queue}, finishing_pods(runtime, "600s")
+    given = Submission(_JOB, _RUNTIME, namespace, pods, None, patches, labels=labels)
     job = given.trainjob()
     job["metadata"]["annotations"] = {FRACTION: "0.5"}
     return job
@@ -77,6 +77,21 @@ def _members(state: State) -> list[Obj]:
 def _number(state: State) -> int:
     """Return how many pods of the TrainJob are bound."""
     return sum(map(is_bound, _members(state)))
+
+
+async def test_a_trainjob_loses_its_gpu(room: GpuRoom) -> None:
+    """Another pod got it: the TrainJob is suspended, not its pods deleted, and runs again later."""
+    await room.add_nodes(1, 1)
+    await room.api.create(await _trainjob(room, room.namespace, 2, "default-queue"))
+    await room.until(on_nodes(_JOB, 2), "the TrainJob runs")
+
+    await room.lose_reservation("gpu-0", "other")
+    await room.until(was_suspended(room.seen, _JOB), "the TrainJob is suspended")
+    await room.until(lambda state: not any(map(is_bound, _members(state))), "its pods are gone")
+    await room.delete("other")
+    await room.until(on_nodes(_JOB, 2), "it runs again")
+    jobs, _ = await room.api.list(JOBS, room.namespace)
+    assert [it["status"].get("failed", 0) for it in jobs] == [0]
 
 
 async def test_shares_by_memory(room: GpuRoom) -> None:
