@@ -30,6 +30,7 @@ from scheduler.state.inputs import StateOptions
 from tests.support.fakes.fake_cluster import FakeCluster, Fields
 from tests.support.state.objects import queue
 from trainer_kai.api.names import GPU
+from trainer_kai.kube.client import RetryPolicy
 from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
@@ -81,7 +82,8 @@ class SchedulerHarness:
         writes = LimitedWrites(client.clock)
         options = ReservationPodOptions("image", "nvidia", "trainer-kai")
         source = ReservationPodSource(OwnImage(client, None, "image"), options, ALLOCATION_S)
-        pods = ReservationPods(client, cache, source, writes, metrics, log)
+        unlimited = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
+        pods = ReservationPods(unlimited, cache, source, writes, metrics, log)
         self.shares = GpuShareBinder(
             client, cache, pods, writes, ShareOptions(gpu_resources=(GPU,))
         )

@@ -34,6 +34,7 @@ from trainer_kai.kube.rest.errors import (
     NotFound,
     Unauthorized,
     Unavailable,
+    is_retryable,
 )
 from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
 from trainer_kai.service.metrics import Metrics
@@ -187,11 +188,11 @@ class ReservationPods:
             await self._client.delete(PODS, pod.metadata.key, options)
         except (NotFound, Conflict):
             return  # it is gone, or another one has its name
-        except Unavailable:
-            self._unanswered.add(meta.uid)
-            raise
-        except ApiError:
-            self._deleted.get(place, set()).discard(meta.uid)
+        except ApiError as error:
+            if is_retryable(error):  # an earlier attempt may have had no answer
+                self._unanswered.add(meta.uid)
+            else:
+                self._deleted.get(place, set()).discard(meta.uid)
             raise
         self._unanswered.discard(meta.uid)
         fields = {"node": place.node, "group": place.group}

@@ -107,31 +107,57 @@ async def test_the_last_share_frees_the_gpu(sharing: SharingHarness) -> None:
         assert sharing.api.node_of_pods() == {"whole": "a"}
 
 
-@pytest.mark.parametrize("is_refused", [False, True], ids=["late", "without an answer"])
-async def test_a_plan_from_before_a_gpu_is_released(
-    is_refused: bool, sharing: SharingHarness
-) -> None:
+async def test_a_plan_from_before_a_gpu_is_released(sharing: SharingHarness) -> None:
     """A pod that it puts onto that GPU waits for another reservation pod."""
     sharing.api.put(node("a", gpu=1), share("p"))
     async with sharing.leading():
         await sharing.advance(3)
         sharing.planning_s = 0.3
-        if is_refused:
-            sharing.api.refuse_with = lambda what: 500 if what.startswith(_RELEASED) else None
-        else:
-            sharing.api.delay_s = lambda what: 1.0 if what.startswith(_RELEASED) else 0.0
+        sharing.api.delay_s = lambda what: 1.0 if what.startswith(_RELEASED) else 0.0
         sharing.api.put(share("r"))
         await sharing.advance(0.1)  # its plan has begun
         sharing.api.delete("Pod", "p")
-        await sharing.advance(2)
-        sharing.api.refuse_with = lambda _: None
         await sharing.advance(5)
 
-        written = [
-            it for it in sharing.api.written() if it.startswith((_RESERVED, _RELEASED, "bind r"))
-        ]
-        assert [it.split()[0] for it in written] == ["post", "delete", "post", "bind"]
+        assert _steps(sharing) == ["post", "delete", "post", "bind"]
         assert len(sharing.reservation_pods()) == 1
+
+
+async def test_a_release_whose_answer_is_lost(sharing: SharingHarness) -> None:
+    """No pod is bound to the GPU although no watch shows yet that it is released."""
+    sharing.api.put(node("a", gpu=1), share("p"))
+    async with sharing.leading():
+        await sharing.advance(3)
+        sharing.planning_s = 0.3
+
+        def lose_answer(what: str) -> int | None:
+            if not what.startswith(_RELEASED):
+                return None
+            if not lost:
+                sharing.api.holds_back_events = True
+                lost.append(what.rpartition(" ")[2])
+                sharing.api.delete("Pod", lost[0])
+            return 429 if sharing.api.holds_back_events else None  # of later attempts
+
+        lost: list[str] = []
+        sharing.api.refuse_with = lose_answer
+        sharing.api.put(share("r"))
+        await sharing.advance(0.1)  # its plan has begun
+        sharing.api.delete("Pod", "p")
+        await sharing.advance(1)
+        assert "r" not in sharing.api.node_of_pods()
+        sharing.api.holds_back_events = False
+        sharing.api.deliver()
+        await sharing.advance(10)
+
+        assert _steps(sharing) == ["post", "post", "bind"]
+        assert len(sharing.reservation_pods()) == 1
+
+
+def _steps(sharing: SharingHarness) -> list[str]:
+    """Return what was done for reservation pods and the pod r."""
+    names = (_RESERVED, _RELEASED, "bind r")
+    return [it.split()[0] for it in sharing.api.written() if it.startswith(names)]
 
 
 @pytest.mark.parametrize("step", _STEPS)
