@@ -49,7 +49,7 @@ _DEFINITION: Final = ("CustomResourceDefinition", "queues.scheduling.run.ai")
 _LEFT: Final = {
     f"Namespace/{NAMESPACE}",
     *(f"Queue/{name}" for name in _DEFAULT_QUEUES),
-    *(f"{it}/{RESERVATION_APP}" for it in ("Namespace", "ServiceAccount", "Role", "RoleBinding")),
+    *(f"{it}/{RESERVATION_APP}" for it in ("Namespace", "ServiceAccount")),
 }
 
 Versions = Mapping[str, str]
