@@ -324,7 +324,7 @@ async def test_the_namespaces_of_kai_are_exempt(value: str, exempt: list[str]) -
     ]
     excludes = "!request.userInfo.username.startsWith('system:serviceaccount:{}:')"
 
-    assert conditions == [" && ".join(map(excludes.format, exempt)) or "true"] * 2
+    assert conditions == [" && ".join(map(excludes.format, exempt)) or "true"] * 3
 
 
 async def test_metrics_are_rendered_on_demand() -> None:

@@ -31,8 +31,8 @@ _SCHEDULER: Final = "kai-scheduler"
 _PART_OF: Final = {"app.kubernetes.io/part-of": "trainer-kai"}
 _MAX_PLAIN: Final = 100  # longer texts are folded
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
-# Without these the reservation pods of running shares would end, or could not restart. The rights of
-# their account go, because the policy that restricts them goes.
+# Without these the reservation pods of running shares would end, or could not restart. The rights
+# of their account go, because the policy that restricts them goes.
 _KEPT_KINDS: Final = ("Namespace", "ServiceAccount")
 
 _ACTIVE: Final = 'ne .Values.mode "policy-only"'
@@ -61,6 +61,7 @@ RENDERED: Final[Mapping[str, str]] = {
     "base/policies/pods.yaml": _ACTIVE,
     "base/policies/reservation-agent.yaml": _BUNDLED,
     "base/policies/reservation-pods.yaml": _BUNDLED,
+    "base/policies/share-configmaps.yaml": _BUNDLED,
     "base/policies/trainjobs.yaml": _ACTIVE,
     "base/policies/webhook.yaml": _ACTIVE,
     "base/webhooks.yaml": _ACTIVE,
