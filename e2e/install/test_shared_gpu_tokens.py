@@ -192,7 +192,7 @@ async def test_only_the_scheduler_changes_configmaps_of_shares(installed_cluster
     ):
         for change, want in changes:
             _compare(await _refusal(tenant, path, change, _MERGE), want)
-        without_owner = {"metadata": {"ownerReferences": []}}
+        without_owner: Obj = {"metadata": {"ownerReferences": []}}
         assert await _refusal(collector, path, without_owner, _MERGE) == ""
         assert await _refusal(tenant, path) == ""
 
