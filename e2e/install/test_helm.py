@@ -107,6 +107,8 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     owner = ("meta.helm.sh/release-name=kai", "meta.helm.sh/release-namespace=kai-scheduler")
     await _kubectl(cluster, "annotate", "--overwrite", *kinds, *owner)
     await _kubectl(cluster, "label", "--overwrite", *kinds, "app.kubernetes.io/managed-by=Helm")
+    agent = MANIFESTS / "base" / "gpu-sharing" / "agent.yaml"  # KAI's release has such rights
+    await _kubectl(cluster, "apply", "--server-side", "-f", str(agent))
     foreign = [await _foreign(cluster, kinds)]
     flags = ("--namespace", "gangs", "--create-namespace", "--skip-crds")
     values = sets("webhook.url=https://127.0.0.1:9443", "global.gpuSharing=true")
@@ -124,6 +126,8 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     await helm("uninstall", _RELEASE, *flags[:2], "--ignore-not-found", cluster=cluster)
     changed = await _foreign(cluster, kinds)
     await _kubectl(cluster, "delete", *kinds[:-1])
+    rights = ("role,rolebinding", RESERVATION_APP, "--namespace", RESERVATION_APP)
+    await _kubectl(cluster, "delete", *rights)
     ours = (f"meta.helm.sh/release-{it}={NAMESPACE}" for it in ("name", "namespace"))
     await _kubectl(cluster, "annotate", "--overwrite", namespace, *ours)
 
