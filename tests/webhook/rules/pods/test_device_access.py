@@ -146,11 +146,12 @@ def test_what_a_copy_read_before_is_gone_and_gpus_are_hidden_once() -> None:
     prefix = "old-x1y2z3a-shared-gpu"
     reference = {"configMapKeyRef": {"name": f"{prefix}-1", "key": "GPU_PORTION"}}
     copied = container({"name": "GPU_PORTION", "valueFrom": reference})
+    copied["env"].append({"name": "A"})
     obj = pod(container(), copied, annotations={**SHARE, "runai/shared-gpu-configmap": prefix})
 
     answer = reviewed(obj, ShareRules())
 
-    assert env_of(obj, answer)[1] == [VOID]
+    assert env_of(obj, answer)[1] == [{"name": "A"}, VOID]
 
 
 def test_kai_replaces_it_where_kai_prepares_shares() -> None:
