@@ -9,8 +9,8 @@ _RESERVED = "post pods"
 _STEPS = (
     _RESERVED,
     "patch pods/status p",
-    "patch configmaps p-abc-shared-gpu-0",
-    "patch configmaps p-abc-shared-gpu-0-evar",
+    "patch configmaps p-x1y2z3a-shared-gpu-0",
+    "patch configmaps p-x1y2z3a-shared-gpu-0-evar",
     "bind p to a",
 )
 
@@ -25,13 +25,13 @@ async def test_two_pods_share_one_gpu(sharing: SharingHarness) -> None:
         (reservation,) = sharing.reservation_pods()
         name = reservation["metadata"]["labels"][GROUP]
         assert sharing.groups_of_pods() == {"p": [name], "r": [name]}
-        data = sharing.api.get("ConfigMap", "p-abc-shared-gpu-0")["data"]
+        data = sharing.api.get("ConfigMap", "p-x1y2z3a-shared-gpu-0")["data"]
         assert data == {
             "NVIDIA_VISIBLE_DEVICES": "GPU-a-0",
             "GPU_PORTION": "0.70",
             "RUNAI_NUM_OF_GPUS": "0.70",
         }
-        direct = sharing.api.get("ConfigMap", "r-abc-shared-gpu-0-evar")
+        direct = sharing.api.get("ConfigMap", "r-x1y2z3a-shared-gpu-0-evar")
         assert direct["data"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-a-0"}
         owners = direct["metadata"]["ownerReferences"]
         assert owners == [{"apiVersion": "v1", "kind": "Pod", "name": "r", "uid": "r"}]
@@ -86,7 +86,7 @@ async def test_shares_of_two_gpus(sharing: SharingHarness) -> None:
         assert {name: text for name, text in labels.items() if name.startswith(GROUP)} == {
             f"{GROUP}/{it}": it for it in groups
         }
-        visible = sharing.api.get("ConfigMap", "p-abc-shared-gpu-0")["data"]
+        visible = sharing.api.get("ConfigMap", "p-x1y2z3a-shared-gpu-0")["data"]
         assert set(visible["NVIDIA_VISIBLE_DEVICES"].split(",")) == {"GPU-a-0", "GPU-a-1"}
 
 

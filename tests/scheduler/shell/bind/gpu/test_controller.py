@@ -117,7 +117,7 @@ async def test_what_a_dead_process_left_is_removed(sharing: SharingHarness) -> N
     """A pod with a label and ConfigMaps, for which there is no room any more, loses both."""
     left = share("p", labels={GROUP: "g1"})
     left["metadata"]["annotations"][_DEVICES] = "GPU-x"
-    names = ("p-abc-shared-gpu-0", "p-abc-shared-gpu-0-evar")
+    names = ("p-x1y2z3a-shared-gpu-0", "p-x1y2z3a-shared-gpu-0-evar")
     sharing.api.put(left, *(make_object("ConfigMap", name) for name in names))
     async with sharing.leading():
         await sharing.advance(5)
