@@ -49,18 +49,19 @@ def pod(
 
 
 SITUATIONS = [
-    pod(phase, told, ready=ready, deleting=deleting)
+    pod(phase, told, ready=ready, deleting=deleting, namespace=namespace)
     for count in range(len(ANNOTATED) + 1)
     for told in itertools.combinations(ANNOTATED, count)
     for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown")
     for ready in (None, "False", "True")
     for deleting in (False, True)
+    for namespace in ("default", RESERVATIONS)
 ]
 
 
 def test_no_two_stages_match_the_same_pod() -> None:
     """KWOK draws among the stages that match, so chance would decide if there were two."""
-    assert len(SITUATIONS) == 8 * 5 * 3 * 2
+    assert len(SITUATIONS) == 8 * 5 * 3 * 2 * 2
 
     drawn = [(found, pod) for pod in SITUATIONS if len(found := stages_of(pod)) > 1]
 
@@ -97,9 +98,9 @@ NEXT = [
     Case("it reserves a GPU: agents begin it", pod("Pending", namespace=RESERVATIONS), []),
     Case("so they do with others", pod("Pending", [READY_SECONDS], namespace=RESERVATIONS), []),
     Case(
-        "such a pod goes as others do",
+        "it takes time to go",
         pod("Running", deleting=True, namespace=RESERVATIONS),
-        ["pod-delete"],
+        ["reservation-pod-delete"],
     ),
     Case(
         "deleted before it ran, it goes", pod("Pending", ANNOTATED, deleting=True), ["pod-delete"]

@@ -5,6 +5,7 @@ deleted, so that it keeps no GPU from others, and the pods that wait for it are 
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -126,13 +127,16 @@ class ReservationPods:
         self._changes: Final[dict[GpuPlace, asyncio.Event]] = {}
         # By place: the uids of pods that were deleted, until a watch shows them no more.
         self._deleted: Final[dict[GpuPlace, set[str]]] = {}
+        self._unanswered: Final[set[str]] = set()  # those of them that may not be deleted
 
     def changed(self, place: GpuPlace) -> None:
         """Note that the reservation pods of a place have changed."""
         if place in self._deleted:
-            self._deleted[place] &= {
+            gone = self._deleted[place].difference(
                 it.metadata.uid for it in self._groups.reservation_pods(*place)
-            }
+            )
+            self._unanswered.difference_update(gone)
+            self._deleted[place] -= gone
             if not self._deleted[place]:
                 del self._deleted[place]
         change = self._changes.get(place)
@@ -173,7 +177,7 @@ class ReservationPods:
         """Delete a reservation pod; at once, if its agent may not answer.
 
         From now on it reserves nothing: a pod that is planned onto its GPU before a watch shows the
-        deletion waits for another one.
+        deletion waits for another one; also if there is no answer, for it may be deleted.
         """
         meta = pod.metadata
         place = GpuPlace(pod.spec.node_name, meta.labels.get(GPU_GROUP, ""))
@@ -183,9 +187,13 @@ class ReservationPods:
             await self._client.delete(PODS, pod.metadata.key, options)
         except (NotFound, Conflict):
             return  # it is gone, or another one has its name
+        except Unavailable:
+            self._unanswered.add(meta.uid)
+            raise
         except ApiError:
             self._deleted.get(place, set()).discard(meta.uid)
             raise
+        self._unanswered.discard(meta.uid)
         fields = {"node": place.node, "group": place.group}
         self._log.info("gpu reservation deleted", pod=str(meta.key), **fields)
 
@@ -225,6 +233,7 @@ class ReservationPods:
             pods = self._groups.reservation_pods(*place)
             if unseen in {it.metadata.uid for it in pods}:
                 unseen = ""
+            await self._delete_again(pods)
             await self._delete_failed(place, pods, created)
             self._refuse_lost_node(place)
             is_there = bool(unseen) or bool(self.live_pods(place))
@@ -247,6 +256,15 @@ class ReservationPods:
             "plugin of the node"
         )
         raise DeviceNotReserved(place, message, "timeout")
+
+    async def _delete_again(self, pods: Iterable[Pod]) -> None:
+        """Repeat deletions that had no answer, so that another pod can have the name."""
+        for pod in pods:
+            if pod.metadata.uid in self._unanswered and is_live(pod):
+                try:
+                    await self.delete(pod, at_once=False)
+                except ApiError as error:
+                    self._log.warning("gpu reservation not deleted", error=str(error))
 
     async def _delete_failed(
         self, place: GpuPlace, pods: tuple[Pod, ...], created: set[str]

@@ -6,6 +6,7 @@ from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarnes
 from tests.support.state.objects import group, node, pod
 
 _RESERVED = "post pods"
+_RELEASED = "delete pods gpu-"
 _STEPS = (
     _RESERVED,
     "patch pods/status p",
@@ -106,20 +107,29 @@ async def test_the_last_share_frees_the_gpu(sharing: SharingHarness) -> None:
         assert sharing.api.node_of_pods() == {"whole": "a"}
 
 
-async def test_a_plan_from_before_a_gpu_is_released(sharing: SharingHarness) -> None:
+@pytest.mark.parametrize("is_refused", [False, True], ids=["late", "without an answer"])
+async def test_a_plan_from_before_a_gpu_is_released(
+    is_refused: bool, sharing: SharingHarness
+) -> None:
     """A pod that it puts onto that GPU waits for another reservation pod."""
     sharing.api.put(node("a", gpu=1), share("p"))
     async with sharing.leading():
         await sharing.advance(3)
         sharing.planning_s = 0.3
-        sharing.api.delay_s = lambda what: 1.0 if what.startswith("delete pods gpu-") else 0.0
+        if is_refused:
+            sharing.api.refuse_with = lambda what: 500 if what.startswith(_RELEASED) else None
+        else:
+            sharing.api.delay_s = lambda what: 1.0 if what.startswith(_RELEASED) else 0.0
         sharing.api.put(share("r"))
         await sharing.advance(0.1)  # its plan has begun
         sharing.api.delete("Pod", "p")
+        await sharing.advance(2)
+        sharing.api.refuse_with = lambda _: None
         await sharing.advance(5)
 
-        steps = (_RESERVED, "delete pods gpu-", "bind r")
-        written = [it for it in sharing.api.written() if it.startswith(steps)]
+        written = [
+            it for it in sharing.api.written() if it.startswith((_RESERVED, _RELEASED, "bind r"))
+        ]
         assert [it.split()[0] for it in written] == ["post", "delete", "post", "bind"]
         assert len(sharing.reservation_pods()) == 1
 
