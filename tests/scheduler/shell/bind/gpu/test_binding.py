@@ -2,8 +2,10 @@
 
 import pytest
 
+from scheduler.shell.bind.gpu.shares import ShareOptions
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
 from tests.support.state.objects import group, node, pod
+from trainer_kai.api.names import GPU
 
 _RESERVED = "post pods"
 _RELEASED = "delete pods gpu-"
@@ -39,6 +41,25 @@ async def test_two_pods_share_one_gpu(sharing: SharingHarness) -> None:
         annotations = sharing.api.get("Pod", "p")["metadata"]["annotations"]
         assert annotations["received-resource-type"] == "Fraction"
         assert annotations["trainer-kai.dev/gpu-devices"] == "GPU-a-0"
+
+
+@pytest.mark.parametrize(("cdi", "limits"), [(False, False), (True, False), (False, True)])
+async def test_what_the_container_is_told(
+    sharing: SharingHarness, *, cdi: bool, limits: bool
+) -> None:
+    """With CDI the name of the device has a kind; HAMi-core gets the part of the memory in MiB."""
+    sharing.share_options = ShareOptions(limits_memory=limits, cdi=cdi, gpu_resources=(GPU,))
+    sharing.lead_again()
+    labels = {"nvidia.com/gpu.memory": "40960"}
+    sharing.api.put(node("a", gpu=1, labels=labels), share("p", "0.7"))
+    async with sharing.leading():
+        await sharing.advance(3)
+        data = sharing.api.get("ConfigMap", sharing.config_maps()[0])["data"]
+
+        kind = "k8s.device-plugin.nvidia.com/gpu=" if cdi else ""
+        assert data["NVIDIA_VISIBLE_DEVICES"] == f"{kind}GPU-a-0"
+        limit = "28630m" if limits else None  # of 40,900 MiB
+        assert data.get("CUDA_DEVICE_MEMORY_LIMIT") == limit
 
 
 async def test_each_step_comes_after_the_one_before(sharing: SharingHarness) -> None:
