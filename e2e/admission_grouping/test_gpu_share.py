@@ -28,7 +28,7 @@ async def test_pods_with_shares_are_prepared(
     """Alone, of a Deployment and of a Job; also if another webhook changes them after us."""
     cluster = webhook_installation.cluster
     await _make_runtime_class(cluster)
-    alone = _pod("alone", own_namespace, {**_SHARE, _PREFIX: "of-another-pod-shared-gpu"})
+    alone = _pod("alone", own_namespace, {**_SHARE, _PREFIX: "of-another-x1y2z3a-shared-gpu"})
     job = _job(own_namespace)
     server = deployment("server", own_namespace, gpus=0, annotations={"gpu-memory": "100"})
     server["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A", "value": "b"}]

@@ -46,6 +46,7 @@ __all__ = ["SHARED_NODE", "remove_checks", "run_checks"]
 
 SHARED_NODE: Final = "shared-0"  # for pods that tolerate all taints
 
+_BINDER: Final = "system:serviceaccount:kai-scheduler:binder"  # only schedulers write shares
 _FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS, CONFIG_MAPS)
 _RUNTIME: Final = "torch-distributed"
 _GPUS: Final = 8  # of the one node
@@ -286,9 +287,10 @@ async def _is_shared(stage: CheckContext) -> None:
     prefix = left["metadata"].get("annotations", {}).get(GPU_CONFIG_MAP, "none")
     owner = {"apiVersion": "v1", "kind": PODS.kind, "name": "left", "uid": left["metadata"]["uid"]}
     written = {"namespace": namespace, "name": f"{prefix}-0", "ownerReferences": [owner]}
-    await api.create({"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "metadata": written})
     label = {"metadata": {"labels": {GPU_GROUP: "old"}}}
-    await api.merge(PODS, namespace, "left", label, "status")
+    async with stage.cluster.connect(user=_BINDER) as binder:
+        await binder.create({"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "metadata": written})
+        await binder.merge(PODS, namespace, "left", label, "status")
     await stage.until(
         lambda: [*map(_runs_by_name, _pods(stage, "shared"))].count("shares") == 1,
         "the pod has its share",

@@ -18,6 +18,7 @@ _NAMESPACE: Final = "shared-gpus"
 _NAMES: Final = count()
 _GROUP: Final = "runai-gpu-group"
 _ANN: Final = "ann"
+_MERGE: Final = "application/merge-patch+json"
 _RESERVES: Final = {"app": "kai-resource-reservation"}
 _BINDER: Final = "system:serviceaccount:kai-scheduler:binder"
 _EXEMPT: Final = ("system:serviceaccount:trainer-kai:trainer-kai-scheduler", _BINDER)
@@ -26,7 +27,8 @@ _STAYS: Final = "because it says which GPU the pod shares or reserves. To releas
 _RANGE: Final = "must be a number above 0 and below 1, such as 0.5. For whole GPUs remove"
 _ONE: Final = "Remove one of the two"
 _CONFIG_MAP: Final = "runai/shared-gpu-configmap"
-_PREPARED: Final = {"gpu-fraction": "0.5", _CONFIG_MAP: "job-0-x1y2z3a-shared-gpu"}
+_PREFIX: Final = "job-0-x1y2z3a-shared-gpu"
+_PREPARED: Final = {"gpu-fraction": "0.5", _CONFIG_MAP: _PREFIX}
 _WRITTEN: Final = ("received-resource-type", "trainer-kai.dev/gpu-devices")
 _INIT: Final = [{"name": "i", "image": "none"}]
 
@@ -46,8 +48,14 @@ class ApiUsers(NamedTuple):
     async def patch(self, user: str, name: str, metadata: Obj, *, dry_run: bool = True) -> str:
         """Change a pod as a user; return the refusal, or nothing."""
         path = PODS.path(_NAMESPACE, name)
-        body, kind = {"metadata": metadata}, "application/merge-patch+json"
-        return await self._write(user, "PATCH", path, body, kind, dry_run=dry_run)
+        return await self._write(
+            user, "PATCH", path, {"metadata": metadata}, _MERGE, dry_run=dry_run
+        )
+
+    async def patch_status(self, user: str, name: str, body: Obj, *, dry_run: bool = True) -> str:
+        """Change the status of a pod, and what of its metadata can be changed with it."""
+        path = PODS.path(_NAMESPACE, name, "status")
+        return await self._write(user, "PATCH", path, body, _MERGE, dry_run=dry_run)
 
     async def _write(
         self, user: str, method: str, path: str, body: Obj, kind: str, *, dry_run: bool = True
@@ -209,16 +217,25 @@ CREATED: Final[list[Case[tuple[Obj, Obj], str]]] = [
         _refused(
             f"ConfigMaps called {name!r}",
             {"annotations": {**_PREPARED, _CONFIG_MAP: name}},
-            f"metadata.annotations[{_CONFIG_MAP}]: must be a name that ends in -shared-gpu",
+            f"metadata.annotations[{_CONFIG_MAP}]: must be a name such as job-x1y2z3a-shared-gpu",
         )
         for name in (
             "",
             "kube-root-ca.crt",
             "-shared-gpu",
-            "../a-shared-gpu",
-            "a" * 53 + "-shared-gpu",
+            "a-shared-gpu",
+            "../a-x1y2z3a-shared-gpu",
+            "a..b-x1y2z3a-shared-gpu",
+            "a" * 45 + "-x1y2z3a-shared-gpu",
         )
     ),
+    Case("as another pod was prepared", ({"annotations": {_CONFIG_MAP: _PREFIX}}, {}), ""),
+    _refused(
+        "ConfigMaps of any name without a share",
+        {"annotations": {_CONFIG_MAP: "../../x?y"}},
+        f"metadata.annotations[{_CONFIG_MAP}]: must be a name such as",
+    ),
+    Case("for no container", (_share(gpu_fraction="0.5", gpu_fraction_container_name=""), {}), ""),
     *(
         _refused(
             f"the annotation {name}",
@@ -337,9 +354,11 @@ async def test_what_a_pod_was_prepared_by_stays(api_users: ApiUsers) -> None:
     pod = _pod(name, {"annotations": _PREPARED})
     assert await api_users.create(_ANN, pod, dry_run=False) == ""
 
-    at, stays = "metadata.annotations", "because the pod was prepared for its share of a GPU"
+    at, stays = "metadata.annotations", "because pods are prepared for their shares of GPUs"
     changes: list[tuple[Obj, str]] = [
         ({"gpu-fraction": "0.25"}, ""),
+        ({"gpu-fraction": None, "gpu-memory": "100"}, ""),
+        ({"gpu-fraction": None}, f'{at}[gpu-fraction]: must stay "0.5", {stays}'),
         ({_CONFIG_MAP: "b-shared-gpu"}, f'{at}[{_CONFIG_MAP}]: must stay "job-0-x1y2z3a-shared'),
         ({_CONFIG_MAP: None}, stays),
         (
@@ -352,6 +371,42 @@ async def test_what_a_pod_was_prepared_by_stays(api_users: ApiUsers) -> None:
         refusal = await api_users.patch(_ANN, name, {"annotations": change})
         assert want in refusal
         assert bool(refusal) == bool(want)
+
+
+@pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory"])
+async def test_a_pod_that_was_not_prepared_requests_no_share_later(
+    name: str, api_users: ApiUsers
+) -> None:
+    """No container of it would learn which GPU it has."""
+    pod = f"unprepared-{next(_NAMES)}"
+    created = _pod(pod, {"annotations": {_CONFIG_MAP: _PREFIX}})
+    assert await api_users.create(_ANN, created, dry_run=False) == ""
+
+    refusal = await api_users.patch(_ANN, pod, {"annotations": {name: "0.5"}})
+
+    assert f"metadata.annotations[{name}]: must stay absent, because pods are prepared" in refusal
+
+
+async def test_the_status_of_a_pod_changes_without_its_gpus(api_users: ApiUsers) -> None:
+    """Controllers write conditions; with metadata they do no more than through the pod itself."""
+    name = f"status-{next(_NAMES)}"
+    assert await api_users.create(_ANN, _pod(name, {"annotations": _PREPARED}), dry_run=False) == ""
+    mark = {"labels": {_GROUP: "a"}, "annotations": dict.fromkeys(_WRITTEN, "x")}
+    condition = {"type": "e2e.test/seen", "status": "True"}
+    seen = {"status": {"conditions": [condition]}, "metadata": {"labels": {"team": "a"}}}
+
+    refused = [
+        await api_users.patch_status(_ANN, name, {"metadata": it})
+        for it in ({"labels": mark["labels"]}, {"annotations": mark["annotations"]})
+    ]
+    assert f'metadata.labels[{_GROUP}]: cannot be "a", {_ONLY}' in refused[0]
+    assert f"metadata.annotations[{_WRITTEN[0]}]" in refused[1]
+    for user in ("system:node:node-0", *_EXEMPT):
+        kept = {"labels": mark["labels"]} if user == _EXEMPT[0] else mark
+        assert await api_users.patch_status(user, name, {"metadata": kept}) == ""
+    assert await api_users.patch_status(_ANN, name, seen) == ""
+    assert await api_users.patch_status(_EXEMPT[0], name, {"metadata": mark}, dry_run=False) == ""
+    assert await api_users.patch_status(_ANN, name, seen, dry_run=False) == ""
 
 
 async def test_the_request_of_a_pod_with_a_gpu_stays(api_users: ApiUsers) -> None:

@@ -49,8 +49,9 @@ _DEFINITION: Final = ("CustomResourceDefinition", "queues.scheduling.run.ai")
 _LEFT: Final = {
     f"Namespace/{NAMESPACE}",
     *(f"Queue/{name}" for name in _DEFAULT_QUEUES),
-    *(f"{it}/{RESERVATION_APP}" for it in ("Namespace", "ServiceAccount", "Role", "RoleBinding")),
+    *(f"{it}/{RESERVATION_APP}" for it in ("Namespace", "ServiceAccount")),
 }
+_AGENT_RIGHTS: Final = ("role,rolebinding", RESERVATION_APP, "--namespace", RESERVATION_APP)
 
 Versions = Mapping[str, str]
 
@@ -107,6 +108,7 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     owner = ("meta.helm.sh/release-name=kai", "meta.helm.sh/release-namespace=kai-scheduler")
     await _kubectl(cluster, "annotate", "--overwrite", *kinds, *owner)
     await _kubectl(cluster, "label", "--overwrite", *kinds, "app.kubernetes.io/managed-by=Helm")
+    await _give_agents_their_rights(cluster)
     foreign = [await _foreign(cluster, kinds)]
     flags = ("--namespace", "gangs", "--create-namespace", "--skip-crds")
     values = sets("webhook.url=https://127.0.0.1:9443", "global.gpuSharing=true")
@@ -124,6 +126,7 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     await helm("uninstall", _RELEASE, *flags[:2], "--ignore-not-found", cluster=cluster)
     changed = await _foreign(cluster, kinds)
     await _kubectl(cluster, "delete", *kinds[:-1])
+    await _kubectl(cluster, "delete", *_AGENT_RIGHTS)
     ours = (f"meta.helm.sh/release-{it}={NAMESPACE}" for it in ("name", "namespace"))
     await _kubectl(cluster, "annotate", "--overwrite", namespace, *ours)
 
@@ -232,6 +235,12 @@ async def _versions(
         )
         for it in json.loads(found)["items"]
     }
+
+
+async def _give_agents_their_rights(cluster: Cluster) -> None:
+    """Let the account of reservation pods have the Role that KAI's release has as well."""
+    agent = MANIFESTS / "base" / "gpu-sharing" / "agent.yaml"
+    await _kubectl(cluster, "apply", "--server-side", "-f", str(agent))
 
 
 async def _change_definition(cluster: Cluster) -> None:

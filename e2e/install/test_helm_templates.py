@@ -32,6 +32,7 @@ _FLAGS: Final = {
 }
 _COMPONENTS: Final = ("spread-replicas", "snapshot", "device-access")  # no overlay has them alone
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
+_NEVER: Final = [{"name": "never", "expression": "false"}]
 # One kind of object is not rendered by kustomize, because its Namespace is deleted with it.
 _OF_HELM: Final = {
     (SECRETS.kind, "trainer-kai-webhook-tls"),
@@ -152,6 +153,15 @@ async def test_the_flags_of_the_deployment_guide() -> None:
         assert _normal(flagged[key]) == _normal(wanted)
 
 
+async def test_no_runtime_class_of_kai_is_no_runtime_class() -> None:
+    """Nothing is a value, and not the absence of one."""
+    rendered = _by_key(await _template(*sets("global.resourceReservation.runtimeClassName=")))
+
+    for name in ("webhook", "scheduler"):
+        variables = _variables(rendered[DEPLOYMENTS.kind, "trainer-kai", f"trainer-kai-{name}"])
+        assert ("TRAINER_KAI_GPU_SHARING_RUNTIME_CLASS", "") in variables
+
+
 async def test_gpu_sharing_is_left_out_or_left_to_kai() -> None:
     """Without it the scheduler may create nothing; a namespace of KAI's release stays KAI's."""
     usual = _by_key(await _template())
@@ -174,14 +184,19 @@ async def test_gpu_sharing_is_left_out_or_left_to_kai() -> None:
     }
     assert usual.keys() - without.keys() == left_to_kai | rights
     assert _resources(usual) - _resources(without) == {"configmaps"}
+    hooks = [_webhook_names(it) for it in (usual, without)]
+    assert hooks[0] - hooks[1] == {"gpu-share.trainer-kai.dev"}
     assert ("TRAINER_KAI_GPU_SHARING_ENABLED", "false") in _variables(without[scheduler])
     assert _by_key(by_kais_names) == without
     assert pulling[account]["imagePullSecrets"] == [{"name": "there"}]
     assert ("TRAINER_KAI_RESERVATION_PODS_PRIORITY_CLASS", "high") in _variables(pulling[scheduler])
     kept = {key for key, it in usual.items() if it["metadata"].get("annotations") == _KEEP}
-    assert {key for key in left_to_kai if key not in kept} == {
-        ("NetworkPolicy", RESERVATION_APP, RESERVATION_APP)
-    }
+    # Rights that a policy restricts do not outlive it.
+    assert {key[0] for key in left_to_kai if key in kept} == {"Namespace", "ServiceAccount"}
+
+
+def _webhook_names(objects: dict[Key, Obj]) -> set[str]:
+    return {it["name"] for obj in objects.values() for it in obj.get("webhooks", ())}
 
 
 def _resources(objects: dict[Key, Obj]) -> set[str]:
@@ -309,7 +324,7 @@ async def test_the_namespaces_of_kai_are_exempt(value: str, exempt: list[str]) -
     ]
     excludes = "!request.userInfo.username.startsWith('system:serviceaccount:{}:')"
 
-    assert conditions == [" && ".join(map(excludes.format, exempt)) or "true"] * 2
+    assert conditions == [" && ".join(map(excludes.format, exempt)) or "true"] * 3
 
 
 async def test_metrics_are_rendered_on_demand() -> None:
@@ -380,4 +395,7 @@ def _normal(obj: Obj) -> Obj:
     if obj["kind"] == DEPLOYMENTS.kind:
         for container in obj["spec"]["template"]["spec"]["containers"]:
             container["env"].sort(key=lambda it: it["name"])
+    if "webhooks" in obj:  # an overlay switches one off, and the chart leaves it out
+        called = [it for it in obj["webhooks"] if it.get("matchConditions") != _NEVER]
+        return {**obj, "webhooks": called}
     return obj

@@ -1,9 +1,12 @@
 """What each overlay consists of, as kubectl builds it; no cluster is needed for that."""
 
+import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from e2e.cluster.resources import CRDS, NAMESPACES, SERVICES, Obj
 from e2e.fixtures.install import (
@@ -30,6 +33,7 @@ SCHEDULER: Final = "trainer-kai-scheduler"
 OF_SHARING: Final = {
     *("trainer-kai-configmaps", "trainer-kai-pod-status"),
     *("trainer-kai-reservation-agent", "trainer-kai-reservation-pods"),
+    "trainer-kai-share-configmaps",
 }
 
 
@@ -55,6 +59,31 @@ async def test_an_overlay_has_every_object_once(overlay: str) -> None:
     assert set(found.values()) == {1}
 
 
+@pytest.mark.parametrize("overlay", ["default", "external-kai"])
+async def test_each_component_goes_with_an_overlay(overlay: str, tmp_path: Path) -> None:
+    """Alone, and the first two together, as in manifests/README.md."""
+    names = sorted(folder.name for folder in (MANIFESTS / "components").iterdir())
+    manifests = "../" * len(tmp_path.parts) + str(MANIFESTS.relative_to("/"))
+    folders = []
+    for chosen in (*((it,) for it in names), ("opt-in", "cert-manager")):
+        kustomization = {
+            "resources": [f"{manifests}/overlays/{overlay}"],
+            "components": [f"{manifests}/components/{it}" for it in chosen],
+        }
+        folders.append(tmp_path / "-".join(chosen))
+        folders[-1].mkdir()
+        (folders[-1] / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+
+    built = await asyncio.gather(*map(build, folders))
+
+    assert len(built) == len(names) + 1
+    assert all(built)
+    opted_in = built[names.index("opt-in")]
+    selecting = [it["namespaceSelector"] for it in webhooks(opted_in) if "namespaceSelector" in it]
+    wanted = {"key": INJECT, "operator": "In", "values": ["enabled"]}
+    assert [it["matchExpressions"][1] for it in selecting] == [wanted] * 7
+
+
 async def test_beside_kai_its_objects_are_left_alone() -> None:
     """What KAI installs is in no overlay that goes in front of it, nor is our scheduler."""
     everything = keys(await build(MANIFESTS / "overlays" / "default"))
@@ -76,9 +105,12 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
         *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     }
     assert not [key for key in beside if SCHEDULER in key]
-    hooks = {it["name"] for it in webhooks(await build(MANIFESTS / "overlays" / "external-kai"))}
-    assert len(hooks) == 7
-    assert "gpu-share.trainer-kai.dev" not in hooks
+    hooks = webhooks(await build(MANIFESTS / "overlays" / "external-kai"))
+    assert len(hooks) == 8
+    never = [{"name": "never", "expression": "false"}]
+    assert [it["name"] for it in hooks if it.get("matchConditions") == never] == [
+        "gpu-share.trainer-kai.dev"
+    ]
 
 
 async def test_on_one_machine_the_webhook_is_called_by_address() -> None:

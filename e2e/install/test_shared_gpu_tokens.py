@@ -34,8 +34,8 @@ _NAMESPACE: Final = "stolen-shares"
 _JSON: Final = "application/json"
 _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
-_NAME: Final = "waits-x-shared-gpu-0"  # of the ConfigMap of a pod
-_OWNERLESS: Final = "other-shared-gpu-i1-evar"
+_NAME: Final = "waits-x1y2z3a-shared-gpu-0"  # of the ConfigMap of a pod
+_OWNERLESS: Final = "other-x1y2z3a-shared-gpu-i1-evar"
 _DEVICE: Final = "GPU-8a9b"
 _CONTAINER: Final = "spec.containers[0]"
 _SECURITY: Final = f"{_CONTAINER}.securityContext: "
@@ -140,22 +140,105 @@ async def _without_a_level(cluster: Cluster, scheduler: Api) -> AsyncIterator[No
     await enforce("baseline")
 
 
+_TENANT: Final = "ann"
+_BINDER: Final = "system:serviceaccount:kai-scheduler:binder"
+_COLLECTOR: Final = "system:serviceaccount:kube-system:generic-garbage-collector"
+
+
+def _all_gpus(name: str) -> Obj:
+    return config_map(name, [], NVIDIA_VISIBLE_DEVICES="all")
+
+
+# a user, and a ConfigMap that it creates -> the refusal
+OF_TENANTS: Final[list[Case[tuple[str, str], str]]] = [
+    Case("the one of a pod", (_TENANT, "waits-y1y2z3a-shared-gpu-0"), "metadata.name: only the"),
+    Case("its environment", (_TENANT, "y1y2z3a-y1y2z3a-shared-gpu-i1-evar"), "metadata.name: "),
+    Case("of an admin", ("kubernetes-admin", "a-y1y2z3a-shared-gpu-0"), "metadata.name: "),
+    Case("another name", (_TENANT, "my-shared-gpu-0"), ""),
+    Case("a longer name", (_TENANT, "a-y1y2z3a-shared-gpu-0-x"), ""),
+    Case("by KAI", (_BINDER, "waits-y1y2z3a-shared-gpu-0"), ""),
+]
+
+
+@pytest.mark.usefixtures("thieves")
+@pytest.mark.parametrize("case", OF_TENANTS, ids=ids)
+async def test_only_the_scheduler_creates_configmaps_of_shares(
+    case: Case[tuple[str, str], str], installed_cluster: Cluster
+) -> None:
+    """A tenant could give a container all GPUs of its node."""
+    user, name = case.given
+
+    async with installed_cluster.connect(user=user) as api:
+        refusal = await _refusal(api, CONFIG_MAPS.path(_NAMESPACE), _all_gpus(name), _JSON)
+
+    _compare(refusal, case.want)
+
+
+@pytest.mark.usefixtures("thieves")
+async def test_only_the_scheduler_changes_configmaps_of_shares(installed_cluster: Cluster) -> None:
+    """Labels may change; the garbage collector removes owners, and each user may delete."""
+    path = CONFIG_MAPS.path(_NAMESPACE, _NAME)
+    changes: list[tuple[Obj, str]] = [
+        ({"data": {"NVIDIA_VISIBLE_DEVICES": "all"}}, "data: must stay"),
+        ({"binaryData": {"A": "YQ=="}}, "data: must stay"),
+        ({"immutable": True}, "data: must stay"),
+        ({"metadata": {"ownerReferences": []}}, "metadata.ownerReferences: must stay"),
+        ({"metadata": {"labels": {"a": "b"}}}, ""),
+    ]
+    async with (
+        installed_cluster.connect(user=_TENANT) as tenant,
+        installed_cluster.connect(user=_COLLECTOR) as collector,
+    ):
+        for change, want in changes:
+            _compare(await _refusal(tenant, path, change, _MERGE), want)
+        without_owner: Obj = {"metadata": {"ownerReferences": []}}
+        assert await _refusal(collector, path, without_owner, _MERGE) == ""
+        assert await _refusal(tenant, path) == ""
+
+
+async def test_configmaps_of_a_pod_end_with_it(
+    thieves: Thieves, installed_cluster: Cluster
+) -> None:
+    """The garbage collector deletes them, or leaves them if the pod is deleted without them."""
+    api = installed_cluster.api
+    for name, policy in (("ends", "Background"), ("leaves", "Orphan")):
+        made = await api.create(pod(name, SCHEDULER_NAME))
+        owner = {**thieves.owner, "name": name, "uid": made["metadata"]["uid"]}
+        for suffix in ("0", "0-evar"):
+            await thieves.scheduler.create(
+                config_map(f"{name}-x1y2z3a-shared-gpu-{suffix}", [owner])
+            )
+        await api.delete(PODS, _NAMESPACE, name, propagationPolicy=policy)
+
+    async def left() -> dict[str, bool]:
+        found = await api.request("GET", CONFIG_MAPS.path(_NAMESPACE))
+        metas = [it["metadata"] for it in found["items"] if "x1y2z3a" in it["metadata"]["name"]]
+        ours = [it for it in metas if it["name"].startswith(("ends", "leaves"))]
+        return {it["name"]: "ownerReferences" in it for it in ours}
+
+    wanted = dict.fromkeys((f"leaves-x1y2z3a-shared-gpu-{it}" for it in ("0", "0-evar")), False)
+    async with asyncio.timeout(30):
+        while await left() != wanted:
+            await asyncio.sleep(0.1)
+
+
 _OTHER: Final = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "1"}
 # a ConfigMap that the scheduler applies: name, owners, data -> the refusal
 APPLIED: Final[list[Case[tuple[str, list[Obj] | None, Mapping[str, str]], str]]] = [
-    Case("a new one", ("new-y-shared-gpu-i12", None, {"GPU_PORTION": "0.50"}), ""),
+    Case("a new one", ("new-y1y2z3a-shared-gpu-i12", None, {"GPU_PORTION": "0.50"}), ""),
     Case(
         "its environment",
-        ("new-y-shared-gpu-0-evar", None, {"NVIDIA_VISIBLE_DEVICES": "a"}),
+        ("new-y1y2z3a-shared-gpu-0-evar", None, {"NVIDIA_VISIBLE_DEVICES": "a"}),
         "",
     ),
     Case("the one of the pod", (_NAME, None, {"RUNAI_NUM_OF_GPUS": "0.50"}), ""),
+    Case("without a random part", ("new-shared-gpu-0", None, {}), "metadata.name: "),
     Case("another name", ("shared-gpu-0", None, {}), "metadata.name: "),
-    Case("a longer name", ("a-shared-gpu-0-x", None, {}), "metadata.name: "),
-    Case("of nothing", ("new-y-shared-gpu-0", [], {}), "metadata.ownerReferences: "),
-    Case("of others", ("new-y-shared-gpu-0", [_OTHER], {}), "metadata.ownerReferences: "),
+    Case("a longer name", ("a-x1y2z3a-shared-gpu-0-x", None, {}), "metadata.name: "),
+    Case("of nothing", ("new-y1y2z3a-shared-gpu-0", [], {}), "metadata.ownerReferences: "),
+    Case("of others", ("new-y1y2z3a-shared-gpu-0", [_OTHER], {}), "metadata.ownerReferences: "),
     Case("over one of nothing", (_OWNERLESS, None, {}), "metadata.ownerReferences: "),
-    Case("other data", ("new-y-shared-gpu-0", None, {"LD_PRELOAD": "/evil"}), "data: "),
+    Case("other data", ("new-y1y2z3a-shared-gpu-0", None, {"LD_PRELOAD": "/evil"}), "data: "),
 ]
 
 
@@ -336,6 +419,16 @@ OF_AGENT: Final[list[Case[tuple[int, Obj], str]]] = [
     Case("a finalizer", (1, {"metadata": {"finalizers": ["a.b/c"]}}), "metadata: "),
     Case("its deadline", (1, {"spec": {"activeDeadlineSeconds": 1}}), "spec: "),
 ]
+
+
+@pytest.mark.usefixtures("thieves")
+async def test_a_token_of_no_pod_changes_no_reservation_pod(installed_cluster: Cluster) -> None:
+    """It could give away the GPUs of all tenants."""
+    token = await installed_cluster.api.service_account_token(RESERVATION_APP, RESERVATION_APP)
+    path = PODS.path(RESERVATION_APP, "gpu-reservation-1")
+    patch = {"metadata": {"annotations": {RESERVED_DEVICE: _DEVICE}}}
+    async with installed_cluster.connect(token=token) as agent:
+        assert "metadata.name: " in await _refusal(agent, path, patch, _MERGE)
 
 
 @pytest.mark.parametrize("case", OF_AGENT, ids=ids)

@@ -22,6 +22,7 @@ from trainer_kai.policy.pods.gpu_config_maps import (
     VISIBLE_DEVICES,
     GpuConfigMaps,
     SharingContainer,
+    is_config_map_prefix,
 )
 
 MANIFESTS: Final = ROOT / "manifests"
@@ -371,8 +372,9 @@ def test_the_policies_on_what_shares_gpus_spell_what_is_written() -> None:
             *(names.APP, names.RESERVATION_APP, names.GPU_GROUP, names.GPU),
         ),
     }
-    written = GpuConfigMaps.of("pod-x-shared-gpu", SharingContainer("initContainers", 2))
-    [named] = re.findall(r"matches\('([^']+)'\)", str(policy("trainer-kai-configmaps")))
+    written = GpuConfigMaps.of("pod-x1y2z3a-shared-gpu", SharingContainer("initContainers", 2))
+    names_of = (f"trainer-kai-{it}configmaps" for it in ("", "share-"))
+    [named] = {it for name in names_of for it in _matched(name)}
 
     for name, values in spelled.items():
         assert [it for it in values if f"'{it}'" not in str(policy(name))] == []
@@ -381,10 +383,23 @@ def test_the_policies_on_what_shares_gpus_spell_what_is_written() -> None:
     assert not re.search(named, written.volume)
 
 
+def _matched(policy_name: str) -> list[str]:
+    """Return the regular expressions of a policy."""
+    return re.findall(r"matches\(\s*'([^']+)'\)", str(policy(policy_name)))
+
+
+def test_the_policy_on_pods_and_the_processes_know_the_same_prefixes() -> None:
+    """The form that admission writes and the scheduler reads."""
+    [form] = [it for it in _matched("trainer-kai-gpu-sharing") if "shared-gpu" in it]
+    prefixes = ("a-x1y2z3a-shared-gpu", "a.b--x1y2z3a-shared-gpu", "a-x1-shared-gpu", "-shared-gpu")
+
+    assert [bool(re.search(form, it)) for it in prefixes] == [*map(is_config_map_prefix, prefixes)]
+
+
 def test_every_policy_is_one_of_these() -> None:
     """Each has a row in the README."""
     report = (MANIFESTS / "README.md").read_text()
-    known = {*KEPT, *BOUND_ROLES}
+    known = {*KEPT, *BOUND_ROLES, "trainer-kai-share-configmaps"}
     assert {it["metadata"]["name"] for it in objects(_POLICY)} == known
     assert all(f"| `{name}` |" in report for name in known)
 

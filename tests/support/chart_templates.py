@@ -31,8 +31,9 @@ _SCHEDULER: Final = "kai-scheduler"
 _PART_OF: Final = {"app.kubernetes.io/part-of": "trainer-kai"}
 _MAX_PLAIN: Final = 100  # longer texts are folded
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
-# Without these the reservation pods of running shares would end, or could not restart.
-_KEPT_KINDS: Final = ("Namespace", "ServiceAccount", "Role", "RoleBinding")
+# Without these the reservation pods of running shares would end, or could not restart. The rights
+# of their account go, because the policy that restricts them goes.
+_KEPT_KINDS: Final = ("Namespace", "ServiceAccount")
 
 _ACTIVE: Final = 'ne .Values.mode "policy-only"'
 _BUNDLED: Final = 'eq .Values.mode "bundled"'
@@ -60,6 +61,7 @@ RENDERED: Final[Mapping[str, str]] = {
     "base/policies/pods.yaml": _ACTIVE,
     "base/policies/reservation-agent.yaml": _BUNDLED,
     "base/policies/reservation-pods.yaml": _BUNDLED,
+    "base/policies/share-configmaps.yaml": _BUNDLED,
     "base/policies/trainjobs.yaml": _ACTIVE,
     "base/policies/webhook.yaml": _ACTIVE,
     "base/webhooks.yaml": _ACTIVE,
@@ -79,7 +81,7 @@ RENDERED: Final[Mapping[str, str]] = {
 # The webhooks that only some releases have, each with its condition; one is of a component.
 _DEVICE_ACCESS: Final = "device-access.trainer-kai.dev"
 _HOOK_CONDITIONS: Final[Mapping[str, str]] = {
-    "gpu-share.trainer-kai.dev": _BUNDLED,
+    "gpu-share.trainer-kai.dev": _SHARING,
     _DEVICE_ACCESS: 'include "trainer-kai.restrictsDevices" .',
 }
 # The scheduler's rights that are only for shared GPUs: resources, verbs.

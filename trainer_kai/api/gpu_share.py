@@ -42,6 +42,7 @@ __all__ = [
     "read_fraction",
     "read_memory_mib",
     "requested_gpus",
+    "requests_gpu_resource",
     "reserved_label_faults",
     "sharing_off_faults",
     "unknown_container_fault",
@@ -168,7 +169,7 @@ def gpu_share_faults(
     if requested and requested != GPU_MEMORY and GPU_MEMORY in annotations:
         message = f"cannot be set together with {GPU_FRACTION}. {_REMOVE_ONE}"
         yield FieldWarning(f"{at}[{GPU_MEMORY}]", message)
-    if requested and GPU_CONTAINER in annotations:
+    if requested and annotations.get(GPU_CONTAINER):
         names = [it.name for it in (*spec.init_containers, *spec.containers)]
         fault = unknown_container_fault(annotations[GPU_CONTAINER], names)
         if fault is not None:
@@ -242,14 +243,22 @@ def _whole_gpu_requests(spec: PodSpec) -> Iterator[str]:
 
 def requested_gpus(container: Container) -> Mapping[str, str]:
     """Return the whole GPUs and MIG profiles that a container requests: name to field."""
+    return {name: kind for name, kind in _requested(container) if is_whole_gpu(name)}
+
+
+def requests_gpu_resource(container: Container) -> bool:
+    """Say whether a device plugin gives a container GPUs, also replicas (nvidia.com/gpu.shared)."""
+    return any(name.startswith(GPU) or is_whole_gpu(name) for name, _ in _requested(container))
+
+
+def _requested(container: Container) -> Iterator[tuple[str, str]]:
+    """Yield the resources of which a container requests some, and the field."""
     resources = container.resources
     amounts = {name: ("requests", it) for name, it in resources.requests.items()}
     amounts |= {name: ("limits", it) for name, it in resources.limits.items()}
-    return {
-        name: kind
-        for name, (kind, quantity) in amounts.items()
-        if is_whole_gpu(name) and not _is_zero(quantity)
-    }
+    for name, (kind, quantity) in amounts.items():
+        if not _is_zero(quantity):
+            yield name, kind
 
 
 def is_whole_gpu(name: str) -> bool:

@@ -144,8 +144,9 @@ resources:
 {{- if not (include "trainer-kai.gpuSharingEnabled" .) -}}
 {{- $_ := set $flat "gpu_sharing.enabled" "false" -}}
 {{- end -}}
-{{- with (($values.global | default dict).resourceReservation | default dict).runtimeClassName -}}
-{{- $_ := set $flat "gpu_sharing.runtime_class" . -}}
+{{- $class := (($values.global | default dict).resourceReservation | default dict).runtimeClassName -}}
+{{- if not (kindIs "invalid" $class) -}}
+{{- $_ := set $flat "gpu_sharing.runtime_class" $class -}}
 {{- end -}}
 {{- with $values.priorityClassName | default ($values.global | default dict).priorityClassName -}}
 {{- $_ := set $flat "reservation_pods.priority_class" . -}}

@@ -110,9 +110,9 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
         ),
         # annotation, annotation that is missing
         PreFilterCause.GPU_SHARE_NOT_ADMITTED: (
-            "The annotation {0} of {pod} requests a share of a GPU, but the pod has no annotation "
-            "{1}: it was created while the webhook of trainer-kai did not change it. Delete the "
-            "pod, so that it is created again"
+            "The annotation {0} of {pod} requests a share of a GPU, but the pod has no valid "
+            "annotation {1}: it was created while the webhook of trainer-kai did not change it. "
+            "Delete the pod, so that it is created again"
         ),
         # annotation
         PreFilterCause.SHARED_GPU: (

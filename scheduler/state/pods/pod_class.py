@@ -34,6 +34,7 @@ from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
 from trainer_kai.api.selector import LabelSelector
 from trainer_kai.policy.podgroups.pod_counts import podset_and_attempt
+from trainer_kai.policy.pods.gpu_config_maps import is_config_map_prefix
 from trainer_kai.policy.pods.requests import (
     PodHostPort,
     ResourceAmounts,
@@ -207,8 +208,12 @@ class PodClass:
     def scheduling_annotations(self) -> tuple[object, ...]:
         """Return the annotations that the scheduler reads."""
         mig = read_mig_annotations(self.annotations)
-        has_config_map = GPU_CONFIG_MAP in self.annotations  # each pod has another one
-        return *map(self.annotations.get, _SCHEDULING_ANNOTATIONS), has_config_map, mig
+        return *map(self.annotations.get, _SCHEDULING_ANNOTATIONS), self.has_config_map, mig
+
+    @property
+    def has_config_map(self) -> bool:
+        """Say whether admission prepared the pods for shares; each has a prefix of its own."""
+        return is_config_map_prefix(self.annotations.get(GPU_CONFIG_MAP, ""))
 
     @property
     def podgroup_name(self) -> str:

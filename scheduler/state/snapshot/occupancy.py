@@ -5,7 +5,7 @@ label that names a GPU: in the live cluster it counts only where a reservation p
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -31,6 +31,7 @@ from scheduler.state.pods.requests import PodRequests
 from scheduler.state.snapshot.signatures import Encoding
 from trainer_kai.api.gpu_share import WHOLE_GPU
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RECEIVED_TYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -250,20 +251,16 @@ class SharedGpuTable:
         self, gpus: SharedGpus, row: int, pod_rows: list[int], held: AbstractSet[str]
     ) -> dict[int, tuple[str, ...]]:
         """Add the shares of the pods of a node; return the ids of their GPUs, by pod row."""
-        pod_table, requests, trusts_labels = self._pod_table, self._requests, self._trusts_labels
+        pod_table, requests = self._pod_table, self._requests
         ids_of: dict[int, tuple[str, ...]] = {}
         without_id: list[tuple[int, int, int, bool]] = []
-        # A GPU to which a pod is being bound is that of its users, also if its reservation is lost.
         binding, keys = self._bind_gpu_groups, pod_table.keys
-        counts = {*held}.union(*(binding.get(keys[it], ()) for it in pod_rows)) if binding else held
+        bound_now = set().union(*(binding.get(keys[it], ()) for it in pod_rows)) if binding else ()
         for pod_row in sorted(pod_rows, key=keys.__getitem__):
             number = int(pod_table.class_number[pod_row])
             amount, devices = requests.share_on(number, row), requests.sharing[number].devices
             is_releasing = bool(pod_table.state[pod_row] == RELEASING)
-            named = named_gpus(pod_table.pod(pod_row).metadata.labels)
-            counting = binding.get(keys[pod_row]) or [
-                it for it in named if trusts_labels or it in counts
-            ]
+            counting = binding.get(keys[pod_row]) or self._counting(pod_row, held, bound_now)
             ids = [
                 it
                 for it in counting[:devices]
@@ -276,6 +273,21 @@ class SharedGpuTable:
         for pod_row, amount, count, is_releasing in without_id:
             ids_of[pod_row] += gpus.add_packed(packing, amount, count, is_releasing=is_releasing)
         return ids_of
+
+    def _counting(
+        self, pod_row: int, held: AbstractSet[str], bound_now: Collection[str]
+    ) -> tuple[str, ...]:
+        """Return the ids in the labels of a pod that count.
+
+        A GPU to which another pod is being bound is that of its users also while its reservation is
+        lost. Only a scheduler writes the annotation that its users have.
+        """
+        meta = self._pod_table.pod(pod_row).metadata
+        named = tuple(named_gpus(meta.labels))
+        if self._trusts_labels:
+            return named
+        is_user = bool(bound_now) and RECEIVED_TYPE in meta.annotations
+        return tuple([it for it in named if it in held or (is_user and it in bound_now)])
 
     def _add_places(
         self,

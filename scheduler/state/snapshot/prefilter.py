@@ -165,9 +165,7 @@ class PreFilter:
         """Say whether pods have no ConfigMap that would tell them their GPUs; expected ones may."""
         context = self._context
         is_pending = bool(context.pod_counts[pod_class.number, PENDING])
-        return is_pending and not (
-            context.trusts_gpu_labels or GPU_CONFIG_MAP in pod_class.annotations
-        )
+        return is_pending and not (context.trusts_gpu_labels or pod_class.has_config_map)
 
     def _queue_label_failures(
         self, pod_class: PodClass, record: PodGroupRecord | None

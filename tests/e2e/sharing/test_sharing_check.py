@@ -22,7 +22,7 @@ from tests.support.case import Case, ids
 
 Change: TypeAlias = tuple[Resource, Obj]
 
-_PREFIX = "p-shared-gpu"
+_PREFIX = "x1y2z3a-shared-gpu"
 
 
 def node() -> Change:

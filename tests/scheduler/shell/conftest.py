@@ -61,6 +61,7 @@ class SchedulerHarness:
                 default_access=unannotated or "open",
             )
         )
+        self.share_options = ShareOptions(gpu_resources=(GPU,))
         self.while_planning: Callable[[], None] = lambda: None
         self.plan_starts_s: list[float] = []
         """When plans were begun."""
@@ -84,9 +85,7 @@ class SchedulerHarness:
         source = ReservationPodSource(OwnImage(client, None, "image"), options, ALLOCATION_S)
         unlimited = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         pods = ReservationPods(unlimited, cache, source, writes, metrics, log)
-        self.shares = GpuShareBinder(
-            client, cache, pods, writes, ShareOptions(gpu_resources=(GPU,))
-        )
+        self.shares = GpuShareBinder(client, cache, pods, writes, self.share_options)
         steps = BindSteps(evictor.evict_all, self.shares, writes, self.recorder)
         self.binder = Binder(client, cache, steps, self.cycle, metrics, log)
         parts = client, cache, self.shares, self.binder.execute, self.recorder, log

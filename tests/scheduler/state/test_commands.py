@@ -273,7 +273,7 @@ def _reservation_pod(name: str, group: str, **meta: str) -> Fields:
 
 
 def _sharing_pod(name: str, group: str = "", node: str = "") -> Fields:
-    notes = {"gpu-fraction": "0.1", "runai/shared-gpu-configmap": f"{name}-shared-gpu"}
+    notes = {"gpu-fraction": "0.1", "runai/shared-gpu-configmap": f"{name}-x1y2z3a-shared-gpu"}
     return pod(name, node=node, asks={}, annotations=notes, labels={"runai-gpu-group": group})
 
 

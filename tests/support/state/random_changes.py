@@ -298,7 +298,10 @@ _CONSTRAINTS: Final[list[Fields]] = [
 _ANNOTATIONS: Final = [
     *({}, {}, {}, {"gpu-fraction": "0.5"}, {"gpu-memory": "500"}),
     {"gpu-fraction": "0.3", "gpu-fraction-num-devices": "2"},
-    *({"gpu-fraction": it, "runai/shared-gpu-configmap": it} for it in ("0.4", "0.6")),
+    *(
+        {"gpu-fraction": it, "runai/shared-gpu-configmap": "p-x1y2z3a-shared-gpu"}
+        for it in ("0.4", "0.6")
+    ),
     {"gpu-memory": "3Gi"},
     {"nvidia.com/mig-1g.5gb": "2"},
 ]

@@ -169,16 +169,7 @@ CONTAINERS: list[Case[dict[str, str], list[str]]] = [
             )
         ],
     ),
-    Case(
-        "the empty one",
-        {"gpu-fraction": "0.5", NAME: ""},
-        [
-            (
-                f"metadata.annotations[{NAME}]: the pod has no container ''. Name one of its "
-                "containers: 'i', 'a', 'b'"
-            )
-        ],
-    ),
+    Case("an empty name", {"gpu-fraction": "0.5", NAME: ""}, []),
     Case("without a share", {NAME: "c"}, []),
 ]
 

@@ -20,6 +20,7 @@ __all__ = [
     "SharingContainer",
     "config_map_data",
     "config_map_prefix",
+    "is_config_map_prefix",
     "sharing_container",
 ]
 
@@ -33,6 +34,9 @@ _MOST: Final = 63  # characters of the name of a volume
 _SUFFIX: Final = "shared-gpu"
 _RANDOM: Final = 7  # characters between the base and the suffix
 _LONGEST_TAIL: Final = "-evar-vol"
+_PREFIX: Final = re.compile(
+    r"(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?\.)*[a-z0-9][-a-z0-9]*-[a-z0-9]{7}-shared-gpu"
+)
 _NOT_IN_LABELS: Final = re.compile("[^-a-z0-9]")
 
 
@@ -65,7 +69,7 @@ class GpuConfigMaps(NamedTuple):
 def sharing_container(annotations: Mapping[str, str], spec: PodSpec) -> SharingContainer | None:
     """Return the container that gets the shares; None if the annotation names no container."""
     name = annotations.get(GPU_CONTAINER)
-    if name is None:
+    if not name:
         return SharingContainer("containers", 0)
     for field, containers in (
         ("initContainers", spec.init_containers),
@@ -83,6 +87,14 @@ def config_map_prefix(base: str, random: str, container: SharingContainer) -> st
     tail = f"-{container.suffix}{_LONGEST_TAIL}"
     kept = base[: _MOST - len(fixed) - len(tail)].rstrip("-.")
     return f"{kept}{fixed}"
+
+
+def is_config_map_prefix(text: str) -> bool:
+    """Say whether a text has the form of a prefix; with any other one a pod is not prepared.
+
+    With it the scheduler writes only ConfigMaps that are called as those of no other purpose.
+    """
+    return len(text) <= _MOST and _PREFIX.fullmatch(text) is not None
 
 
 def config_map_data(

@@ -8,7 +8,7 @@ GPUs get `void`.
 from collections.abc import Iterator
 from typing import Final
 
-from trainer_kai.api.gpu_share import requested_gpus
+from trainer_kai.api.gpu_share import requests_gpu_resource
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.pods.gpu_config_maps import VISIBLE_DEVICES, SharingContainer
 from webhook.rules.pods.new_pod import Entry, NewPod, container_path
@@ -40,7 +40,7 @@ def restrict_devices(pod: NewPod, sharing: SharingContainer | None) -> Iterator[
                 f"variable, or set it to {_VOID}; request GPUs in the resources of the container"
             )
             yield FieldError(at, message)
-        elif not given and not has_claims and not requested_gpus(container):
+        elif not given and not has_claims and not requests_gpu_resource(container):
             pod.patch.append(path, {"name": VISIBLE_DEVICES, "value": _VOID})
 
 

@@ -5,7 +5,8 @@ container is made to read them, and the annotation with the prefix of their name
 that a user set is replaced: the ConfigMaps of another pod could have it.
 
 Another webhook may add containers after us, so that ours is called again. Then the container that
-was prepared keeps the share, and only what depends on its number is written again.
+was prepared keeps the share, and only what depends on its number is written again. A pod with a
+prefix of the user is prepared anew, so that its container is named the first time.
 """
 
 import re
@@ -24,6 +25,7 @@ from trainer_kai.policy.pods.gpu_config_maps import (
     GpuConfigMaps,
     SharingContainer,
     config_map_prefix,
+    is_config_map_prefix,
     sharing_container,
 )
 from webhook.admission.patch import FieldPath
@@ -33,7 +35,6 @@ __all__ = ["ShareRules", "prepare_share", "share_container"]
 
 _ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _VOLUMES: Final[FieldPath] = ("spec", "volumes")
-_PREFIX: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?-shared-gpu")
 _TAIL: Final = re.compile("-i?[0-9]+(?:-evar)?")
 _NOT_IN_NAMES: Final = re.compile("[^a-z0-9]+")
 
@@ -71,9 +72,10 @@ def prepare_share(
 ) -> None:
     """Make a container read the ConfigMaps that will tell it its GPUs."""
     given, prefix = _given_prefix(pod), _earlier_prefix(pod)
+    is_copied = pod.managers.is_recorded and pod.managers.sets_annotation(GPU_CONFIG_MAP)
     if not prefix:
         prefix = config_map_prefix(_base(pod.base_names), new_random(), container)
-    elif container != sharing_container(pod.annotations, pod.spec()):
+    if is_copied or container != sharing_container(pod.annotations, pod.spec()):
         name = pod.patch.get((*container_path(container), "name"))
         pod.patch.set((*_ANNOTATIONS, GPU_CONTAINER), name)
     names = GpuConfigMaps.of(prefix, container)
@@ -93,7 +95,7 @@ def prepare_share(
 def _given_prefix(pod: NewPod) -> str:
     """Return the prefix that a pod comes with; "" for a text that is none."""
     prefix = pod.annotations.get(GPU_CONFIG_MAP, "")
-    return prefix if _PREFIX.fullmatch(prefix) else ""
+    return prefix if is_config_map_prefix(prefix) else ""
 
 
 def _earlier_prefix(pod: NewPod) -> str:

@@ -41,6 +41,7 @@ from trainer_kai.policy.pods.gpu_config_maps import (
     VISIBLE_DEVICES,
     GpuConfigMaps,
     config_map_data,
+    is_config_map_prefix,
     sharing_container,
 )
 from trainer_kai.policy.pods.requests import pod_requests
@@ -201,8 +202,8 @@ class GpuShareBinder:
     def _config_maps(self, pod: Pod, place: GpuPlace) -> GpuConfigMaps:
         annotations = pod.metadata.annotations
         container = sharing_container(annotations, pod.spec)
-        prefix = annotations.get(GPU_CONFIG_MAP)
-        if container is None or not prefix:
+        prefix = annotations.get(GPU_CONFIG_MAP, "")
+        if container is None or not is_config_map_prefix(prefix):
             message = f"pod {pod.metadata.key} was not prepared by the webhook to share a GPU"
             raise DeviceNotReserved(place, message)
         return GpuConfigMaps.of(prefix, container)
@@ -239,8 +240,8 @@ class GpuShareBinder:
         meta = pod.metadata
         marked = await self._annotate(meta, meta.resource_version, {}, {GPU_DEVICES: ""})
         container = sharing_container(meta.annotations, pod.spec)
-        prefix = meta.annotations.get(GPU_CONFIG_MAP)
-        if container is not None and prefix:
+        prefix = meta.annotations.get(GPU_CONFIG_MAP, "")
+        if container is not None and is_config_map_prefix(prefix):
             maps = GpuConfigMaps.of(prefix, container)
             for name in (maps.capabilities, maps.direct_env):
                 await self._delete_config_map(Key(meta.namespace, name))

@@ -252,8 +252,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "a part of a GPU without the webhook",
         about_pod(PreFilterCause.GPU_SHARE_NOT_ADMITTED, "gpu-fraction", "prefix"),
         "The annotation gpu-fraction of pod w-0 requests a share of a GPU, but the pod has no "
-        "annotation prefix: it was created while the webhook of trainer-kai did not change it. "
-        "Delete the pod, so that it is created again",
+        "valid annotation prefix: it was created while the webhook of trainer-kai did not change "
+        "it. Delete the pod, so that it is created again",
     ),
     Case(
         "a ResourceClaim",

@@ -31,7 +31,7 @@ from trainer_kai.api.resources import PODS
 
 _POLICIES: Final = build_policies(PolicySelection())
 _P: Final = Key("ns", "p")
-_PLANNED: Final = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "p-shared-gpu"}
+_PLANNED: Final = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "p-x1y2z3a-shared-gpu"}
 _PATCHED: Final = {**_PLANNED, "trainer-kai.dev/gpu-devices": "GPU-1"}
 
 

@@ -1,7 +1,7 @@
 """What pods request by annotation: shares of GPUs, MIG profiles, and what is refused."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -134,25 +134,42 @@ def test_mig_profiles_by_annotation(
 
 _HALF: dict[str, Any] = {"annotations": {"gpu-fraction": "0.5"}, "asks": {"cpu": "1"}}
 _ADMITTED: dict[str, Any] = {
-    "annotations": {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "p-x-shared-gpu"},
+    "annotations": {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "p-x1y2z3a-shared-gpu"},
     "asks": {"cpu": "1"},
 }
 _3GI: dict[str, Any] = {"annotations": {"gpu-memory": "3Gi"}, "asks": {"cpu": "1"}}
 _MIG: dict[str, Any] = {"annotations": {"nvidia.com/mig-1g.5gb": "1"}, "asks": {"cpu": "1"}}
+_UNPREPARED: Final = (
+    "Misconfigured",
+    (
+        "The annotation gpu-fraction of pod p requests a share of a GPU, but the pod has "
+        "no valid annotation runai/shared-gpu-configmap: it was created while the webhook "
+        "of trainer-kai did not change it. Delete the pod, so that it is created again"
+    ),
+)
+
+
+def _named(prefix: str) -> dict[str, Any]:
+    annotations = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": prefix}
+    return {"annotations": annotations, "asks": {"cpu": "1"}}
+
+
 # fields of a pod, and whether pods are given shares → reason and message
 FAILURES: list[Case[Any, Any]] = [
     Case("a share", (_ADMITTED, True), None),
     Case(
         "a share without the webhook",
         (_HALF, True),
-        (
-            "Misconfigured",
-            (
-                "The annotation gpu-fraction of pod p requests a share of a GPU, but the pod has "
-                "no annotation runai/shared-gpu-configmap: it was created while the webhook of "
-                "trainer-kai did not change it. Delete the pod, so that it is created again"
-            ),
-        ),
+        _UNPREPARED,
+    ),
+    *(
+        Case(f"ConfigMaps called {it!r}", (_named(it), True), _UNPREPARED)
+        for it in (
+            "",
+            "../../x?y-x1y2z3a-shared-gpu",
+            "p-shared-gpu",
+            f"{'a' * 45}-x1y2z3a-shared-gpu",
+        )
     ),
     Case("a share without the webhook of a pod on a node", ({**_HALF, "node": "a"}, True), None),
     *(
@@ -209,7 +226,9 @@ def test_in_files_pods_need_not_be_prepared() -> None:
 
 def test_one_pod_that_the_webhook_missed_keeps_its_podgroup_waiting() -> None:
     """The others have a ConfigMap each, and are of one class all the same."""
-    prefixes = {f"p{n}": {"runai/shared-gpu-configmap": f"p{n}-shared-gpu"} for n in range(3)}
+    prefixes = {
+        f"p{n}": {"runai/shared-gpu-configmap": f"p{n}-x1y2z3a-shared-gpu"} for n in range(3)
+    }
     pods = [
         pod(name, "g", annotations={"gpu-fraction": "0.5", **more}, asks={})
         for name, more in {**prefixes, "old": {}}.items()

@@ -15,7 +15,7 @@ _HIGH: Final = make_object("PriorityClass", "high", value=90)
 
 
 def _share(name: str, amount: str, of: str = "", **more: Any) -> Fields:
-    notes = {"gpu-fraction": amount, "runai/shared-gpu-configmap": f"{name}-shared-gpu"}
+    notes = {"gpu-fraction": amount, "runai/shared-gpu-configmap": f"{name}-x1y2z3a-shared-gpu"}
     return pod(name, of, asks={}, annotations=notes, **more)
 
 

@@ -52,6 +52,8 @@ HIDDEN: Final[list[Case[Obj, list[Any]]]] = [
     Case("no GPU requested", pod(container(**{"nvidia.com/gpu": "0"})), [[VOID]]),
     Case("with a GPU", pod(container(**GPU)), [None]),
     Case("with a GPU of another vendor", pod(container(**{"amd.com/gpu": "1"})), [None]),
+    Case("with a replica of a GPU", pod(container(**{"nvidia.com/gpu.shared": "1"})), [None]),
+    Case("no replica", pod(container(**{"nvidia.com/gpu.shared": "0"})), [[VOID]]),
     Case("with a MIG profile", pod(container(**{"nvidia.com/mig-1g.5gb": "1"})), [None]),
     Case(
         "init containers as well",
@@ -137,6 +139,19 @@ def test_the_container_with_the_share_reads_the_one_of_admission() -> None:
     assert all("value" not in it for it in first)
     assert second == [VOID]
     assert reviewed(applied(obj, answer), ShareRules()).operations == ()
+
+
+def test_what_a_copy_read_before_is_gone_and_gpus_are_hidden_once() -> None:
+    """Both change the same list of variables."""
+    prefix = "old-x1y2z3a-shared-gpu"
+    reference = {"configMapKeyRef": {"name": f"{prefix}-1", "key": "GPU_PORTION"}}
+    copied = container({"name": "GPU_PORTION", "valueFrom": reference})
+    copied["env"].append({"name": "A"})
+    obj = pod(container(), copied, annotations={**SHARE, "runai/shared-gpu-configmap": prefix})
+
+    answer = reviewed(obj, ShareRules())
+
+    assert env_of(obj, answer)[1] == [{"name": "A"}, VOID]
 
 
 def test_kai_replaces_it_where_kai_prepares_shares() -> None:

@@ -258,6 +258,30 @@ def test_a_container_in_front_does_not_take_the_share() -> None:
     assert reviewed(moved).operations == ()
 
 
+def test_the_container_of_a_copied_prefix_is_named() -> None:
+    """The API server says in each review that the user set the prefix: it is replaced each time."""
+    pod = recorded_for(new_pod("main", annotations={PREFIX: "old-x1y2z3a-shared-gpu"}))
+    patched = applied(pod, reviewed(pod))
+    patched["spec"]["containers"].insert(0, {"name": "sidecar"})
+
+    moved = applied(patched, reviewed(patched, random="bbbbbbb"))
+
+    sidecar, main = moved["spec"]["containers"]
+    prefix = "train-bbbbbbb-shared-gpu"
+    assert annotations(moved)[CONTAINER] == "main"
+    assert [sidecar.get(it, []) for it in ("env", "envFrom")] == [[], []]
+    assert (main["env"], main["envFrom"]) == (ours(f"{prefix}-1"), [env_from(f"{prefix}-1")])
+    assert moved["spec"]["volumes"] == [volume(f"{prefix}-1")]
+
+
+def test_an_empty_name_means_the_first_container() -> None:
+    """As if the annotation were absent."""
+    pod = new_pod("a", "b", annotations={CONTAINER: ""})
+
+    assert reviewed(pod).denial is None
+    assert applied(pod, reviewed(pod))["spec"]["containers"][0]["env"] == ours(f"{BASE}-0")
+
+
 # parts of the pod, the rules, and parts of the review
 LEFT_ALONE: Final[list[Case[tuple[Obj, ShareRules, Obj], None]]] = [
     Case("of another scheduler", ({"schedulerName": "other"}, SHARES, {}), None),

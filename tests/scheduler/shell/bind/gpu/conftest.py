@@ -21,7 +21,7 @@ def share(name: str, fraction: str = "0.5", devices: int = 1, **more: Any) -> Fi
     annotations = {
         "gpu-fraction": fraction,
         "gpu-fraction-num-devices": str(devices),
-        PREFIX: f"{name}-abc-shared-gpu",
+        PREFIX: f"{name}-x1y2z3a-shared-gpu",
     }
     return pod(name, asks={"cpu": "1"}, annotations=annotations, **more)
 

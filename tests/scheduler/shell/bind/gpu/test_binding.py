@@ -2,16 +2,18 @@
 
 import pytest
 
+from scheduler.shell.bind.gpu.shares import ShareOptions
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
 from tests.support.state.objects import group, node, pod
+from trainer_kai.api.names import GPU
 
 _RESERVED = "post pods"
 _RELEASED = "delete pods gpu-"
 _STEPS = (
     _RESERVED,
     "patch pods/status p",
-    "patch configmaps p-abc-shared-gpu-0",
-    "patch configmaps p-abc-shared-gpu-0-evar",
+    "patch configmaps p-x1y2z3a-shared-gpu-0",
+    "patch configmaps p-x1y2z3a-shared-gpu-0-evar",
     "bind p to a",
 )
 
@@ -26,19 +28,38 @@ async def test_two_pods_share_one_gpu(sharing: SharingHarness) -> None:
         (reservation,) = sharing.reservation_pods()
         name = reservation["metadata"]["labels"][GROUP]
         assert sharing.groups_of_pods() == {"p": [name], "r": [name]}
-        data = sharing.api.get("ConfigMap", "p-abc-shared-gpu-0")["data"]
+        data = sharing.api.get("ConfigMap", "p-x1y2z3a-shared-gpu-0")["data"]
         assert data == {
             "NVIDIA_VISIBLE_DEVICES": "GPU-a-0",
             "GPU_PORTION": "0.70",
             "RUNAI_NUM_OF_GPUS": "0.70",
         }
-        direct = sharing.api.get("ConfigMap", "r-abc-shared-gpu-0-evar")
+        direct = sharing.api.get("ConfigMap", "r-x1y2z3a-shared-gpu-0-evar")
         assert direct["data"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-a-0"}
         owners = direct["metadata"]["ownerReferences"]
         assert owners == [{"apiVersion": "v1", "kind": "Pod", "name": "r", "uid": "r"}]
         annotations = sharing.api.get("Pod", "p")["metadata"]["annotations"]
         assert annotations["received-resource-type"] == "Fraction"
         assert annotations["trainer-kai.dev/gpu-devices"] == "GPU-a-0"
+
+
+@pytest.mark.parametrize(("cdi", "limits"), [(False, False), (True, False), (False, True)])
+async def test_what_the_container_is_told(
+    sharing: SharingHarness, *, cdi: bool, limits: bool
+) -> None:
+    """With CDI the name of the device has a kind; HAMi-core gets the part of the memory in MiB."""
+    sharing.share_options = ShareOptions(limits_memory=limits, cdi=cdi, gpu_resources=(GPU,))
+    sharing.lead_again()
+    labels = {"nvidia.com/gpu.memory": "40960"}
+    sharing.api.put(node("a", gpu=1, labels=labels), share("p", "0.7"))
+    async with sharing.leading():
+        await sharing.advance(3)
+        data = sharing.api.get("ConfigMap", sharing.config_maps()[0])["data"]
+
+        kind = "k8s.device-plugin.nvidia.com/gpu=" if cdi else ""
+        assert data["NVIDIA_VISIBLE_DEVICES"] == f"{kind}GPU-a-0"
+        limit = "28630m" if limits else None  # of 40,900 MiB
+        assert data.get("CUDA_DEVICE_MEMORY_LIMIT") == limit
 
 
 async def test_each_step_comes_after_the_one_before(sharing: SharingHarness) -> None:
@@ -87,7 +108,7 @@ async def test_shares_of_two_gpus(sharing: SharingHarness) -> None:
         assert {name: text for name, text in labels.items() if name.startswith(GROUP)} == {
             f"{GROUP}/{it}": it for it in groups
         }
-        visible = sharing.api.get("ConfigMap", "p-abc-shared-gpu-0")["data"]
+        visible = sharing.api.get("ConfigMap", "p-x1y2z3a-shared-gpu-0")["data"]
         assert set(visible["NVIDIA_VISIBLE_DEVICES"].split(",")) == {"GPU-a-0", "GPU-a-1"}
 
 

@@ -1,6 +1,7 @@
 """Reservation pods come back, go, and are taken over from a process that died, or from KAI."""
 
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
+from tests.scheduler.shell.evict.test_evictor import trainjob
 from tests.support.fakes.fake_cluster import Fields
 from tests.support.state.objects import make_object, node
 
@@ -117,7 +118,7 @@ async def test_what_a_dead_process_left_is_removed(sharing: SharingHarness) -> N
     """A pod with a label and ConfigMaps, for which there is no room any more, loses both."""
     left = share("p", labels={GROUP: "g1"})
     left["metadata"]["annotations"][_DEVICES] = "GPU-x"
-    names = ("p-abc-shared-gpu-0", "p-abc-shared-gpu-0-evar")
+    names = ("p-x1y2z3a-shared-gpu-0", "p-x1y2z3a-shared-gpu-0-evar")
     sharing.api.put(left, *(make_object("ConfigMap", name) for name in names))
     async with sharing.leading():
         await sharing.advance(5)
@@ -125,3 +126,28 @@ async def test_what_a_dead_process_left_is_removed(sharing: SharingHarness) -> N
         assert sharing.groups_of_pods() == {}
         assert sharing.config_maps() == []
         assert _DEVICES not in sharing.api.get("Pod", "p")["metadata"]["annotations"]
+
+
+async def test_a_trainjob_is_evicted_whole(sharing: SharingHarness) -> None:
+    """Its pods are never deleted one by one, also if only one of them has lost its GPU."""
+    parts = trainjob("j", at="a")
+    parts[2]["spec"]["queue"] = "q"
+    (lost, kept), others = parts[3:], parts[:3]
+    for obj, of in ((lost, "g1"), (kept, "g2")):
+        shared = share(obj["metadata"]["name"], "0.9")["metadata"]["annotations"]
+        obj["metadata"]["annotations"] |= {**shared, "received-resource-type": "Fraction"}
+        obj["metadata"]["annotations"][_DEVICES] = f"GPU-{of}"
+        obj["metadata"]["labels"][GROUP] = of
+        obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    held = [reservation_of_kai(f"gpu-reservation-a-{it}", it) for it in ("g1", "g2")]
+    for obj, device in zip(held, ("GPU-other", "GPU-g2"), strict=True):
+        obj["metadata"]["annotations"] = {DEVICE: device}
+    sharing.api.put(node("a", gpu=2), *others, lost, kept, *held)
+    async with sharing.leading():
+        await sharing.advance(2)
+
+        written = sharing.api.written()
+        assert "patch trainjobs j" in written
+        assert not [it for it in written if it.startswith("delete pods j")]
+        (at, message) = next(it for it in sharing.events() if it[1] == "Evict")
+        assert (at, message) == ("PodGroup pg-j", "Evict")

@@ -69,7 +69,7 @@ def strict(found: Any) -> None:
 def beside_a_kai(facts: InstallationFacts) -> InstallationFacts:
     """Take our scheduler away, and have a KAI that binds."""
     left_out = [it.name for it in facts.manifests.policies if not it.beside_kai]
-    assert len(left_out) == 4
+    assert len(left_out) == 5
     return facts._replace(
         jobset=DryRun(
             dry_run_objects.jobset("default"), injected_jobset(**{MODE_EXTERNAL: "true"})

@@ -64,8 +64,9 @@ def check_configurations(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def _required(wanted: ExpectedConfiguration, facts: InstallationFacts) -> ExpectedConfiguration:
-    """Return a configuration without the webhooks that only our own scheduler needs, beside KAI."""
-    if webhook_setting(facts, "MODE", _BUNDLED) == _BUNDLED:
+    """Return a configuration without the webhook for shares where none are bound by ours."""
+    is_off = webhook_setting(facts, "GPU_SHARING_ENABLED", "true").lower() == "false"
+    if webhook_setting(facts, "MODE", _BUNDLED) == _BUNDLED and not is_off:
         return wanted
     hooks = tuple(it for it in wanted.hooks if it.name != GPU_SHARE_WEBHOOK)
     return msgspec.structs.replace(wanted, hooks=hooks)

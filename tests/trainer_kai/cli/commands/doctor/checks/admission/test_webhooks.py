@@ -196,9 +196,9 @@ def test_beside_kai_no_webhook_prepares_shares() -> None:
         configurations=webhook_configurations(change=without_webhook)
     )
 
-    found = check_results(with_settings(facts, TRAINER_KAI_MODE="external"), "webhooks")
-
-    assert found[0] == ("ok", "kai-trainer has its 3 webhooks, as in the manifests")
+    for setting in ({"TRAINER_KAI_MODE": "external"}, {"TRAINER_KAI_GPU_SHARING_ENABLED": "false"}):
+        found = check_results(with_settings(facts, **setting), "webhooks")
+        assert found[0] == ("ok", "kai-trainer has its 3 webhooks, as in the manifests")
     assert check_results(with_settings(facts), "webhooks")[0][0] == "fault"
 
 
