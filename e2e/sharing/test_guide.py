@@ -30,6 +30,9 @@ async def test_the_guide(room: GpuRoom) -> None:
     assert shown.count(f"gpu-0   {groups.pop()}") == 2
     assert "0.7 of a GPU, device GPU-gpu-0-0" in shown
     assert _FREE in await run_script(room.cluster, third)
+    await room.seen.settle()
+    conditions = _pod(room, "vllm-third")["status"]["conditions"]
+    assert any(_FREE in it.get("message", "") for it in conditions)
 
     await run_script(room.cluster, end)
     await room.until_nothing_is_left()
