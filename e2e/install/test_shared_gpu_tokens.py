@@ -36,6 +36,7 @@ _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 _NAME: Final = "waits-x1y2z3a-shared-gpu-0"  # of the ConfigMap of a pod
 _OWNERLESS: Final = "other-x1y2z3a-shared-gpu-i1-evar"
+_BINDER: Final = "system:serviceaccount:kai-scheduler:binder"
 _DEVICE: Final = "GPU-8a9b"
 _CONTAINER: Final = "spec.containers[0]"
 _SECURITY: Final = f"{_CONTAINER}.securityContext: "
@@ -97,9 +98,10 @@ async def thieves(installed_cluster: Cluster) -> AsyncIterator[Thieves]:
         "name": "waits",
         "uid": waits["metadata"]["uid"],
     }
-    for obj in (config_map("settings", [owner]), config_map(_OWNERLESS, [])):
-        await cluster.api.create(obj)
-    await cluster.api.create(config_map(_NAME, [owner], GPU_PORTION="0.50"))
+    await cluster.api.create(config_map("settings", [owner]))
+    async with cluster.connect(user=_BINDER) as binder:  # only schedulers create these
+        await binder.create(config_map(_OWNERLESS, []))
+        await binder.create(config_map(_NAME, [owner], GPU_PORTION="0.50"))
     token = await cluster.api.service_account_token(NAMESPACE, SCHEDULER.account)
     async with cluster.connect(token=token) as scheduler:
         async with asyncio.timeout(30):
