@@ -143,7 +143,6 @@ async def _without_a_level(cluster: Cluster, scheduler: Api) -> AsyncIterator[No
 
 
 _TENANT: Final = "ann"
-_BINDER: Final = "system:serviceaccount:kai-scheduler:binder"
 _COLLECTOR: Final = "system:serviceaccount:kube-system:generic-garbage-collector"
 
 

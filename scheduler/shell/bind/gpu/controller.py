@@ -24,8 +24,9 @@ from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
 from scheduler.shell.bind.gpu.shares import GpuShareBinder
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
+from scheduler.state.inputs import epoch_s
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import GPU_DEVICES, POD_GROUP, RECEIVED_TYPE
+from trainer_kai.api.names import GPU_DEVICES, LAST_CHECKPOINT, POD_GROUP, RECEIVED_TYPE
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
@@ -200,7 +201,7 @@ class ReservationController:
             if meta.deletion_timestamp:
                 continue
             had = meta.annotations.get(GPU_DEVICES, "unknown")
-            lost = f"the shared GPU {had} (group {place.group}) of node {place.node}"
+            lost = f"The shared GPU {had} (group {place.group}) of node {place.node}"
             reason = f"{lost} is not reserved any more: {cause}"
             group = Key(meta.namespace, meta.annotations.get(POD_GROUP, ""))
             owner = self._cache.in_flight_evictions.owning_trainjob(group)
@@ -216,7 +217,10 @@ class ReservationController:
             await self._client.delete(PODS, meta.key, DeleteOptions(uid=meta.uid))
         except (NotFound, Conflict):
             return
-        message = f"Deleted: {reason}. The pod that replaces it gets a GPU anew"
+        then = "The pod that replaces it gets a GPU anew"
+        if not meta.owner_references:
+            then = "No controller replaces the pod: create it again"
+        message = f"{reason}. {then}"
         regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
         self._recorder.post(regarding, "GpuReservationLost", message, "Warning")
         self._log.warning("pod deleted", pod=str(meta.key), reason=reason)
@@ -229,9 +233,34 @@ class ReservationController:
         pods = tuple(pod for it in groups for pod in cache.members.placed_pods(it))
         if any(cache.assumed.evicted_uid(pod) for pod in pods):
             return
-        eviction = PlannedEviction(tuple(groups), pods, _ACTION, None, f"Evicted: {reason}", 0)
+        gpus, lost_work = self._lost(owner, pods)
+        podgroup = cache.cluster.pod_groups.get(group)
+        eviction = PlannedEviction(
+            tuple(groups),
+            pods,
+            _ACTION,
+            None,
+            reason,
+            0,
+            lost_work,
+            queue=podgroup.spec.queue if podgroup else "",
+            evicted_gpus=gpus,
+        )
         commands = PodGroupCommands(group, None, (), (), None, (eviction,))
         await self._evict(cache.assume(commands))
+
+    def _lost(self, owner: OwningTrainJob, pods: tuple[Key, ...]) -> tuple[int, int]:
+        """Return the GPUs that pods have, in thousandths, and their GPU-seconds that are lost."""
+        cluster, now_s = self._cache.cluster, self._client.clock.now().timestamp()
+        job = cluster.trainjobs.get(owner.key)
+        saved_s = epoch_s(job.metadata.annotations.get(LAST_CHECKPOINT, "")) if job else None
+        gpus, lost_work = 0, 0.0
+        for pod in (cluster.pods[key] for key in pods if key in cluster.pods):
+            since_s = max(epoch_s(pod.metadata.creation_timestamp) or 0, saved_s or 0)
+            own = self._shares.gpus_of(pod)
+            gpus += own
+            lost_work += own * max(now_s - since_s, 0) / 1000
+        return gpus, int(lost_work)
 
     def _owner_of(self, group: Key) -> OwningTrainJob | None:
         return self._cache.in_flight_evictions.owning_trainjob(group)

@@ -129,6 +129,15 @@ class GpuShareBinder:
                 raise it
         return PodShares(groups, tuple(it for it in devices if isinstance(it, str)))
 
+    def gpus_of(self, pod: Pod) -> int:
+        """Return the thousandths of GPUs that a pod on a node has, in parts or whole."""
+        amounts, gpus = pod_requests(pod.spec), self._options.gpu_resources
+        found = read_gpu_sharing(pod.metadata.annotations, amounts, gpus)
+        if not isinstance(found, GpuSharing):
+            return sum(amounts.get(it, 0) for it in gpus)
+        known = self._cache.cluster.nodes.get(pod.spec.node_name)
+        return found.queue_request(gpu_memory_mib(known) if known else 0)
+
     async def prepare(self, key: Key, node: str, shares: PodShares) -> None:
         """Label the pod, and write its ConfigMaps; if that fails, nothing of it is left."""
         async with self._locks.hold(key):

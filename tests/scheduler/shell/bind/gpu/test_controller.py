@@ -1,5 +1,7 @@
 """Reservation pods come back, go, and are taken over from a process that died, or from KAI."""
 
+import json
+
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
 from tests.scheduler.shell.evict.test_evictor import trainjob
 from tests.support.fakes.fake_cluster import Fields
@@ -149,5 +151,7 @@ async def test_a_trainjob_is_evicted_whole(sharing: SharingHarness) -> None:
         written = sharing.api.written()
         assert "patch trainjobs j" in written
         assert not [it for it in written if it.startswith("delete pods j")]
-        (at, message) = next(it for it in sharing.events() if it[1] == "Evict")
-        assert (at, message) == ("PodGroup pg-j", "Evict")
+        assert ("PodGroup pg-j", "Evict") in sharing.events()
+        annotations = sharing.api.get("PodGroup", "pg-j")["metadata"]["annotations"]
+        record = json.loads(annotations["trainer-kai.dev/last-eviction"])
+        assert (record["rule"], record["queue"], record["gpus"]) == ("27j", "q", 1.8)
