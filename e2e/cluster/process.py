@@ -5,13 +5,23 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
+from typing import Final
 
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.programs import Program
 from e2e.cluster.tether import tethered
 
 __all__ = ["Process", "ProgramDied"]
+
+
+_STOPPED: Final = ("T", "t", "Z", "X")  # states of threads that run no more
+_STOPPED_S: Final = 1.0  # in which they all stop
+
+
+def _stat_files(pid: int) -> list[Path]:
+    return [*Path(f"/proc/{pid}/task").glob("*/stat")]
 
 
 class ProgramDied(RuntimeError):
@@ -93,6 +103,17 @@ class Process:
     def pause(self) -> None:
         """Freeze the program: it keeps its connections and answers nobody."""
         self._signal(signal.SIGSTOP)
+        end_s = time.monotonic() + _STOPPED_S
+        while (
+            self._has_running_threads() and time.monotonic() < end_s
+        ):  # its threads stop one after the other
+            time.sleep(0.001)
+
+    def _has_running_threads(self) -> bool:
+        """Say whether a thread of the program is not stopped yet."""
+        pid = 0 if self._running is None else self._running.pid
+        states = (it.read_text().rpartition(")")[2].split()[0] for it in _stat_files(pid))
+        return any(state not in _STOPPED for state in states)
 
     def resume(self) -> None:
         """Let a frozen program go on."""
