@@ -20,8 +20,8 @@ _STOPPED: Final = ("T", "t", "Z", "X")  # states of threads that run no more
 _STOPPED_S: Final = 1.0  # in which they all stop
 
 
-def _stat_files(pid: int) -> list[Path]:
-    return [*Path(f"/proc/{pid}/task").glob("*/stat")]
+def _thread_state(stat: Path) -> str:
+    return stat.read_text().rpartition(")")[2].split()[0]
 
 
 class ProgramDied(RuntimeError):
@@ -112,7 +112,10 @@ class Process:
     def _has_running_threads(self) -> bool:
         """Say whether a thread of the program is not stopped yet."""
         pid = 0 if self._running is None else self._running.pid
-        states = (it.read_text().rpartition(")")[2].split()[0] for it in _stat_files(pid))
+        try:
+            states = [_thread_state(it) for it in Path(f"/proc/{pid}/task").glob("*/stat")]
+        except OSError:
+            return True  # one of them has just ended
         return any(state not in _STOPPED for state in states)
 
     def resume(self) -> None:
