@@ -1,5 +1,5 @@
-# One image for all three processes; the command says which: python -m webhook, python -m
-# trainer_kai.podgrouper, python -m scheduler. Build it in the root of the checkout.
+# One image for all processes; the command says which: python -m webhook, python -m
+# trainer_kai.podgrouper, python -m scheduler; python -m scheduler.agent in reservation pods. Build it in the root of the checkout.
 # A tag moves: `make image-release` takes a base by its digest alone.
 ARG BASE_IMAGE=python:3.11-slim
 

@@ -81,7 +81,7 @@ bench: chain ## print figures, each with a lower bound of the same run
 	$(PY) -m benchmarks
 
 bench-chain: chain ## measure from created to bound on the real control plane, compared with kube-scheduler
-	$(PY) -m benchmarks scheduling scheduler_start
+	$(PY) -m benchmarks scheduling sharing scheduler_start
 
 fixtures: chain ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.upstream.record

@@ -16,6 +16,7 @@ from benchmarks import (
     podgrouper,
     scheduler_start,
     scheduling,
+    sharing,
     startup,
     victims,
     watch,
@@ -41,6 +42,7 @@ _ALL: Final = {
 _BY_NAME: Final = {
     "scheduling": scheduling,  # `make bench-chain`: it takes long
     "scheduler_start": scheduler_start,
+    "sharing": sharing,
     "ablation": ablation,
 }
 _WITHOUT_CHAIN: Final = {

@@ -21,8 +21,10 @@ __all__ = [
     "create_pods",
     "delete_namespace",
     "is_bound",
+    "is_running",
     "make_namespace",
     "podgroup_pod",
+    "share_pod",
     "submit_trainjobs",
 ]
 
@@ -103,6 +105,11 @@ def is_bound(obj: Obj) -> bool:
     return "nodeName" in obj["spec"]
 
 
+def is_running(obj: Obj) -> bool:
+    """Say whether a pod runs."""
+    return bool(obj["status"].get("phase") == "Running")
+
+
 async def create_podgroup(cluster: Cluster, namespace: str, name: str, members: int) -> None:
     """Make a PodGroup of the default queue."""
     podgroup = {
@@ -142,3 +149,10 @@ def pod(namespace: str, name: str, scheduler: str, **meta: Any) -> Obj:
         "metadata": {"namespace": namespace, "name": name, **meta},
         "spec": {"schedulerName": scheduler, "containers": [container]},
     }
+
+
+def share_pod(namespace: str, name: str, fraction: str) -> Obj:
+    """Return a pod with a part of a GPU, for our scheduler."""
+    shared = pod(namespace, name, SCHEDULER_NAME, annotations={"gpu-fraction": fraction})
+    del shared["spec"]["containers"][0]["resources"]
+    return shared

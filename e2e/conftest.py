@@ -39,6 +39,7 @@ _SHARED_CLUSTERS: Final = (
     "webhook_installation",
     "damaged_webhook_installation",
     "service_accounts",
+    "sharing_installation",
     "_damaged_cluster",
 )
 # Chains of one test: it may run on any worker.

@@ -1,5 +1,5 @@
 """Decides which whole units run where, and carries it out.
 
 Four rooms, each importing only those after it: shell, state, policies, core. It never meets the
-webhook.
+webhook. A fifth room, the agent, is a process of its own that shares nothing with these.
 """

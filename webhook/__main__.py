@@ -13,11 +13,13 @@ from trainer_kai.service.settings import TlsSettings, WebhookSettings
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.bounded_store import BoundedStore
 from webhook.reviews.live_lookups import live_lookups, trainjob_reader
+from webhook.reviews.new_pod import GpuAccessRules, NewPodHandler
 from webhook.reviews.queue import QueueHandler, queue_lookups
 from webhook.reviews.router import ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
 from webhook.reviews.workload import WorkloadHandler
 from webhook.rules.lint import LintPolicy
+from webhook.rules.pods.gpu_share import ShareRules
 from webhook.server import WebhookServer
 from webhook.tls.external import CertManagerCertificate, FileCertificate
 from webhook.tls.self_managed import SelfManagedCertificate
@@ -64,6 +66,8 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
     router.add_route("/validate/queue", Route("queue", queue_handler.answer))
     workload_handler = WorkloadHandler(cache, admission_policy)
     router.add_route("/validate/workload", Route("workload", workload_handler.answer))
+    new_pod_handler = NewPodHandler(_gpu_access_rules(settings))
+    router.add_route("/mutate/gpu-share", Route("gpu-share", new_pod_handler.answer, lambda: True))
     tls_context = certificate.tls.context
     await run.enter(
         "server", WebhookServer(router, settings.server, tls_context, clock, health.stopping)
@@ -90,10 +94,25 @@ def _left_out(store: BoundedStore[Any]) -> float:
 def _admission_policy(settings: WebhookSettings, rules: GroupingRules) -> AdmissionPolicy:
     admission = settings.admission
     lint = LintPolicy(
-        admission.lint != "off", admission.lint == "deny", admission.cluster == "grows"
+        admission.lint != "off",
+        admission.lint == "deny",
+        admission.cluster == "grows",
+        settings.gpu_sharing.enabled,
     )
     unannotated = settings.queue_access.unannotated
     return AdmissionPolicy(rules, unannotated, admission.unknown_queue == "deny", lint)
+
+
+def _gpu_access_rules(settings: WebhookSettings) -> GpuAccessRules:
+    sharing, is_bundled = settings.gpu_sharing, settings.mode == "bundled"
+    shares = ShareRules(
+        is_enabled=is_bundled and sharing.enabled,
+        is_by_kai=not is_bundled,
+        runtime_class=sharing.runtime_class,
+        limits_memory=sharing.memory_limits == "hami-core",
+    )
+    restricts = settings.admission.nvidia_visible_devices == "block"
+    return GpuAccessRules(settings.scheduler_name, shares, restricts_devices=restricts)
 
 
 def serving_certificate(context: ProcessContext, settings: TlsSettings) -> ServingCertificate:

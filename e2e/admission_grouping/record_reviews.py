@@ -2,7 +2,8 @@
 
 A ReviewRouter of ours answers on a chain and keeps each body: a TrainJob that is made, and moved to
 another queue later; a JobSet that is made, the same one while it is suspended; a pod; a queue that
-is made, changed and deleted; a Deployment. They lie in `tests/webhook/reviews`, byte for byte.
+is made, changed and deleted; a Deployment; a pod of it with a share of a GPU. They lie in
+`tests/webhook/reviews`, byte for byte.
 """
 
 import asyncio
@@ -32,9 +33,11 @@ from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.reviews.live_lookups import live_lookups, trainjob_reader
+from webhook.reviews.new_pod import GpuAccessRules, NewPodHandler
 from webhook.reviews.queue import QueueHandler, queue_lookups
 from webhook.reviews.router import HttpReply, ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
+from webhook.rules.pods.gpu_share import ShareRules
 from webhook.server import WebhookServer
 
 __all__ = ["REVIEWS", "record"]
@@ -94,6 +97,8 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
             AdmissionCache(), _RULES.default_queue, queue_lookups(client), Metrics(), log
         )
         router.add_route("/validate/queue", Route("queue", queues.answer))
+        pods = NewPodHandler(GpuAccessRules(_RULES.scheduler_name, ShareRules()))
+        router.add_route("/mutate/gpu-share", Route("gpu-share", pods.answer))
         router.bodies = {}
         settings = WebhookServerSettings(address="127.0.0.1", port=port, drain_s=0)
         async with WebhookServer(router, settings, tls, clock, lambda: None):
@@ -106,7 +111,7 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
 
 async def _trust(cluster: Cluster) -> None:
     bundle = base64.b64encode(cluster.layout.authority.read_bytes()).decode()
-    for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 4)):
+    for kind, number in ((MUTATING_WEBHOOKS, 4), (VALIDATING_WEBHOOKS, 4)):
         path = kind.path(None, "kai-trainer")
         patch = [
             {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}
@@ -138,6 +143,11 @@ async def _play(cluster: Cluster, bodies: dict[str, bytes]) -> None:
     await cluster.api.merge(QUEUES, None, "team-c", changed)
     await cluster.api.delete(QUEUES, None, "team-c")
     await apply(cluster, deployment("inference", "team", gpus=1, replicas=4))
+    sharing = deployment("shares", "team", gpus=0, replicas=1)
+    sharing["spec"]["template"]["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+    await apply(cluster, sharing)
+    while "gpu-share-create" not in bodies:
+        await asyncio.sleep(0.05)
 
 
 async def main() -> None:

@@ -19,7 +19,8 @@ from e2e.fixtures.processes import ProductProcess
 
 _ADMITTED: Final = "trainer-kai.dev/admitted"
 _LABELS: Final = {QUEUE: "team-b"}
-_CHAIN: Final = ("trainer", "jobset", "kube-controller-manager")  # they go on as without anybody
+# They go on as without anybody.
+_CHAIN: Final = ("trainer", "jobset", "system:kube-controller-manager")
 
 
 async def test_who_is_changed_after_us_is_seen_again(

@@ -24,6 +24,7 @@ _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 _MERGE = "application/merge-patch+json"
 _STALE_MESSAGE = "must be created before the TrainJob"  # what Trainer's webhook says of its runtime
 _STALE_S = 30.0
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class ApiError(Exception):
@@ -60,7 +61,9 @@ async def retry_while_stale(
 class Api:
     """One user's connection to one API server."""
 
-    def __init__(self, url: str, token: str, tls: ssl.SSLContext) -> None:
+    def __init__(
+        self, url: str, token: str, tls: ssl.SSLContext, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> None:
         self.url = url
         self.token = token
         self.tls = tls
@@ -68,7 +71,7 @@ class Api:
         connector = aiohttp.TCPConnector(ssl=tls, limit=_CONNECTIONS)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {token}", **headers},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
         )
 

@@ -68,9 +68,15 @@ class Cluster:
         """Return the administrator's kubeconfig."""
         return self.layout.kubeconfig(ADMIN)
 
-    def connect(self, url: str = "", token: str = "") -> Api:
-        """Return a connection of the test's own: through a proxy, or as somebody else."""
-        return Api(url or self.api.url, token or self.api.token, self.api.tls)
+    def connect(self, url: str = "", token: str = "", user: str = "") -> Api:
+        """Return a connection of the test's own: through a proxy, or as another account.
+
+        The administrator may act for a user, with all rights.
+        """
+        headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+        return Api(
+            *(url or self.api.url, token or self.api.token, self.api.tls), headers if user else {}
+        )
 
     async def service_account_kubeconfig(self, namespace: str, name: str, server: str = "") -> Path:
         """Write and return the kubeconfig of an existing ServiceAccount, with a token of its own.

@@ -7,14 +7,17 @@ Here a bound pod runs and is ready at once, and then stays so, unless it says ot
     run-seconds: "5s"      once ready, it succeeds after this long
     fail-seconds: "5s"     once ready, it fails after this long (and `run-seconds` is ignored)
 
-The unit may be left out. KWOK draws one of the stages that match a pod by lot, so no two of these
-may ever match the same pod; a test holds that.
+The unit may be left out. A pod that reserves a GPU begins when `gpu_agents` lets it, which alone
+knows whether its node has a device for it; it takes 0.2 s to end, so that there is a time in which
+its GPU is not free yet. KWOK draws one of the stages that match a pod by lot, so
+no two of these may ever match the same pod; a test holds that.
 """
 
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from e2e.cluster.gpu_devices import RESERVATIONS
 from e2e.cluster.resources import Obj
 
 __all__ = [
@@ -34,16 +37,18 @@ WAITING_CLASS: Final = "kwok-local"  # its volumes wait for a pod's node and the
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _DEFAULT_CLASS = "kwok-volume"
+_END_MS: Final = 200
 _ANNOTATED: Final = (READY_SECONDS, RUN_SECONDS, FAIL_SECONDS)
 _READY: Final = '.status.conditions.[] | select( .type == "Ready" ) | .status'
 
 
 def all_stages(kwok: Mapping[str, Obj]) -> list[Obj]:
     """Return the stages to run KWOK with, made from the ones it ships."""
-    as_shipped = ("node-initialize", "node-heartbeat-with-lease", "pod-delete")
+    as_shipped = ("node-initialize", "node-heartbeat-with-lease")
     volumes = ("pv-bind", "pv-delete", "pvc-delete", "pvc-provision")
     return [
         *(kwok[name] for name in as_shipped),
+        *_delete_stages(kwok["pod-delete"]),
         *_pod_stages(kwok),
         *(kwok[name] for name in volumes),
         *(_for_waiting_class(kwok[name]) for name in volumes),
@@ -61,16 +66,27 @@ def storage_classes(kwok: Mapping[str, Obj]) -> list[Obj]:
     return [default, waiting]
 
 
+def _delete_stages(shipped: Obj) -> list[Obj]:
+    """Return the stage that deletes pods, and the one for pods that reserve GPUs."""
+    others, reserving = copy.deepcopy(shipped), copy.deepcopy(shipped)
+    others["spec"]["selector"]["matchExpressions"].append(_RESERVES_NONE)
+    reserves = {**_RESERVES_NONE, "operator": "In"}
+    reserving["metadata"]["name"] = "reservation-pod-delete"
+    reserving["spec"]["selector"]["matchExpressions"].append(reserves)
+    reserving["spec"]["delay"] = {"durationMilliseconds": _END_MS}
+    return [others, reserving]
+
+
 def _pod_stages(kwok: Mapping[str, Obj]) -> list[Obj]:
     is_ready = _matches(_READY, "In", "True")
     is_set = {name: _matches(f'.metadata.annotations["{name}"]', "Exists") for name in _ANNOTATED}
     is_unset = {name: {**match, "operator": "DoesNotExist"} for name, match in is_set.items()}
     return [
-        _stage(kwok["pod-ready"], "pod-ready", [_IS_PENDING, is_unset[READY_SECONDS]]),
+        _stage(kwok["pod-ready"], "pod-ready", [*_BEGINS, is_unset[READY_SECONDS]]),
         _stage(
             kwok["pod-ready"],
             "pod-started",
-            [_IS_PENDING, is_set[READY_SECONDS]],
+            [*_BEGINS, is_set[READY_SECONDS]],
             template=_not_ready_yet,
         ),
         _stage(
@@ -135,7 +151,8 @@ def _not_ready_yet(template: str) -> str:
 
 
 _IS_WANTED: Final = _matches(".metadata.deletionTimestamp", "DoesNotExist")
-_IS_PENDING: Final = _matches(".status.phase", "In", "Pending")
+_RESERVES_NONE: Final = _matches(".metadata.namespace", "NotIn", RESERVATIONS)
+_BEGINS: Final = (_matches(".status.phase", "In", "Pending"), _RESERVES_NONE)
 _IS_RUNNING: Final = _matches(".status.phase", "In", "Running")
 _READY_LATER: Final = """
 {{ $now := Now }}

@@ -5,13 +5,23 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
+from typing import Final
 
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.programs import Program
 from e2e.cluster.tether import tethered
 
 __all__ = ["Process", "ProgramDied"]
+
+
+_STOPPED: Final = ("T", "t", "Z", "X")  # states of threads that run no more
+_STOPPED_S: Final = 1.0  # in which they all stop
+
+
+def _thread_state(stat: Path) -> str:
+    return stat.read_text().rpartition(")")[2].split()[0]
 
 
 class ProgramDied(RuntimeError):
@@ -93,6 +103,20 @@ class Process:
     def pause(self) -> None:
         """Freeze the program: it keeps its connections and answers nobody."""
         self._signal(signal.SIGSTOP)
+        end_s = time.monotonic() + _STOPPED_S
+        while (
+            self._has_running_threads() and time.monotonic() < end_s
+        ):  # its threads stop one after the other
+            time.sleep(0.001)
+
+    def _has_running_threads(self) -> bool:
+        """Say whether a thread of the program is not stopped yet."""
+        pid = 0 if self._running is None else self._running.pid
+        try:
+            states = [_thread_state(it) for it in Path(f"/proc/{pid}/task").glob("*/stat")]
+        except OSError:
+            return True  # one of them has just ended
+        return any(state not in _STOPPED for state in states)
 
     def resume(self) -> None:
         """Let a frozen program go on."""

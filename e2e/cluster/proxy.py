@@ -21,7 +21,13 @@ from e2e.cluster.certificates import KeyPair
 __all__ = ["Burst", "FaultProxy"]
 
 _BY_HOP: Final = frozenset(("connection", "keep-alive", "transfer-encoding", "host", "upgrade"))
-_REASONS: Final = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}
+_REASONS: Final = {
+    403: "Forbidden",
+    409: "Conflict",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
 
 
 class Burst(NamedTuple):
@@ -40,6 +46,14 @@ class Cut(NamedTuple):
     applies: Callable[[str, str], bool]  # method, path with query
 
 
+class Strike(NamedTuple):
+    """Something to do when a request was carried out: after how many, and which."""
+
+    left: int
+    applies: Callable[[str, str, bytes], bool]  # method, path, body
+    action: Callable[[], None]
+
+
 class FaultProxy:
     """The proxy; `async with` opens and closes it. Without any fault it only passes on."""
 
@@ -54,6 +68,7 @@ class FaultProxy:
         self._delay_s = 0.0
         self._burst: Burst | None = None
         self._cut: Cut | None = None
+        self._strike: Strike | None = None
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
@@ -115,6 +130,24 @@ class FaultProxy:
         """Say whether the answer that was to be broken off has been."""
         return self._cut is None
 
+    def strike(
+        self, after: int, applies: Callable[[str, str, bytes], bool], action: Callable[[], None]
+    ) -> None:
+        """Act once the API server has done so many requests, before the client hears of the last.
+
+        Those that *applies* picks by method, path and body count, if they are not refused.
+        """
+        self._strike = Strike(after, applies, action)
+
+    def withdraw_strike(self) -> None:
+        """Do nothing after any request."""
+        self._strike = None
+
+    @property
+    def has_struck(self) -> bool:
+        """Say whether what was to be done after some requests has been done or withdrawn."""
+        return self._strike is None
+
     @property
     def refusals_left(self) -> int:
         """Return how many refusals of the burst nobody has met yet."""
@@ -142,15 +175,18 @@ class FaultProxy:
             raise web.HTTPBadGateway from None  # nobody hears it
 
     async def _ask_upstream(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
         async with self._session.request(
             request.method,
             self._upstream + request.raw_path,
-            data=await request.read() or None,
+            data=body or None,
             headers=_end_to_end(request.headers),
             skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
             allow_redirects=False,
         ) as answer:
             self.answered[answer.status] += 1
+            if answer.status < 400:
+                self._count_for_strike(request, body)
             kept = _end_to_end(answer.headers)
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
@@ -164,6 +200,14 @@ class FaultProxy:
                     return response
             await response.write_eof()
             return response
+
+    def _count_for_strike(self, request: web.Request, body: bytes) -> None:
+        strike = self._strike
+        if strike is None or not strike.applies(request.method, request.path, body):
+            return
+        self._strike = strike._replace(left=strike.left - 1) if strike.left > 1 else None
+        if self._strike is None:
+            strike.action()
 
     def _uncut(self, request: web.Request, piece: bytes) -> bytes:
         """Return what may still pass of a piece."""

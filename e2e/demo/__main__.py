@@ -2,9 +2,10 @@
 
 Two teams share four nodes, and guests use them over their quota while they are idle. A TrainJob
 that fits starts; one that does not fit waits, and shows why; the guests are evicted; a place is
-reserved for the launcher of a DeepSpeed job. The demo ends by itself, with everything Complete.
-With `--hold` the chain then stays until Ctrl-C, or until the demo is terminated. A process of ours
-that ends meanwhile is started again.
+reserved for the launcher of a DeepSpeed job. Two TrainJobs share the GPU of a fifth node, and a
+third one waits for its part of it. The demo ends by itself, with everything Complete. With `--hold`
+the chain then stays until Ctrl-C, or until the demo is terminated. A process of ours that ends
+meanwhile is started again.
 """
 
 import argparse
@@ -32,9 +33,18 @@ from e2e.cluster.timeline import Gap, Timeline
 from e2e.cluster.toolchain import BuildError
 from e2e.demo.recording import picture
 from e2e.demo.restarts import while_restarting
-from e2e.demo.scenario import ACTS, LATE, NAMESPACE, TEAMS, TENANTS, DemoTrainJob
+from e2e.demo.scenario import (
+    ACTS,
+    LATE,
+    NAMESPACE,
+    SHARED_NODE,
+    TEAMS,
+    TENANTS,
+    DemoTrainJob,
+)
 from e2e.demo.screen import Frame, Screen, show_ended
 from e2e.demo.status_rows import Ended, ended, is_over, nodes_of, rows_of
+from e2e.fixtures.gpu_agents import install_runtime_class, running_gpu_agents
 from e2e.fixtures.install import PODGROUPS, apply, install
 from e2e.fixtures.processes import (
     PODGROUPER,
@@ -52,6 +62,7 @@ _BEGUN: Final = ("grouping begins", "scheduling begins")  # a first leader waits
 _SCENE: Final = """\
        4 nodes with 8 GPUs each. Queue team-a has a quota of 16 GPU and the same limit; queue
        team-b has a quota of 16 GPU and no limit; queue guests has a quota of 0 and no limit.
+       A fifth node has 1 GPU, which TrainJobs of queue serving share.
 """
 _TO_TRY: Final = """
 Everything stays up until Ctrl-C, or `kill {pid}`. In another shell:
@@ -79,7 +90,7 @@ within a minute ends the demo:
 
   kill -9 {scheduler}
 """
-_TITLE: Final = "make demo: six TrainJobs of three queues on 4 nodes with 8 GPUs each"
+_TITLE: Final = "make demo: nine TrainJobs of four queues on 4 nodes with 8 GPUs and one with 1 GPU"
 
 
 class Wishes(NamedTuple):
@@ -96,6 +107,7 @@ async def show(console: Console, wishes: Wishes) -> bool:
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
     async with running_cluster(options) as cluster:
         await cluster.add_nodes(4, NodeShape(gpus=8))
+        await cluster.add_nodes(1, SHARED_NODE, prefix="small")
         async with _run_processes(cluster) as processes:
             names = ", ".join(f"{it.process.name} (process {it.pid})" for it in processes)
             _say(console, f"running: {names}")
@@ -149,8 +161,10 @@ def _end_on_signal() -> None:
 async def _run_processes(cluster: Cluster) -> AsyncIterator[list[ProductProcess]]:
     """Install our manifests and run our processes, each under its own account."""
     await install(cluster, port=webhook_port(cluster))
+    await install_runtime_class(cluster)
     async with AsyncExitStack() as stack:
         logs = cluster.layout.run / "logs"
+        await stack.enter_async_context(running_gpu_agents(cluster, logs))
         parts = (WEBHOOK, PODGROUPER, SCHEDULER)
         processes = [
             await stack.enter_async_context(running(cluster, part, logs)) for part in parts

@@ -1,13 +1,27 @@
-"""What the demo submits: three teams, and six TrainJobs that do not all fit at once. Pure."""
+"""What the demo submits: four queues, and nine TrainJobs that do not all fit at once. Pure."""
 
 from typing import Final, NamedTuple
 
 from e2e.cluster.kwok_stages import READY_SECONDS, RUN_SECONDS
+from e2e.cluster.nodes import NodeShape
 from e2e.cluster.trainjobs import Submission, pod_annotations
 from e2e.fixtures.podgroups import QUEUE
 from e2e.fixtures.queues import queue
 
-__all__ = ["ACTS", "LATE", "NAMESPACE", "TEAMS", "TENANTS", "DemoStep", "DemoTrainJob"]
+__all__ = [
+    "ACTS",
+    "LATE",
+    "NAMESPACE",
+    "SHARED_NODE",
+    "TEAMS",
+    "TENANTS",
+    "DemoStep",
+    "DemoTrainJob",
+]
+
+
+_POOL: Final = "pool"
+_SERVING: Final = "serving"  # a queue, and the pool of the node of its TrainJobs
 
 
 class DemoTrainJob(NamedTuple):
@@ -29,9 +43,11 @@ TEAMS: Final = (
     queue("research", 32),
     queue("team-a", 16, 16, "research"),
     queue("team-b", 16, -1, "research"),
+    queue(_SERVING, 1),
 )
+SHARED_NODE: Final = NodeShape(gpus=1, labels={_POOL: _SERVING})  # no other TrainJob fits on it
 NAMESPACE: Final = "default"  # where all of them work
-TENANTS: Final = ("guests", "team-a", "team-b")  # queues that it may use
+TENANTS: Final = ("guests", "team-a", "team-b", _SERVING)  # queues that it may use
 
 
 def _torch(name: str, team: str, nodes: int, run_for: str) -> Submission:
@@ -39,6 +55,18 @@ def _torch(name: str, team: str, nodes: int, run_for: str) -> Submission:
     patches = pod_annotations({"node": {RUN_SECONDS: run_for}})
     labels = {QUEUE: team}
     return Submission(name, "torch-distributed", NAMESPACE, nodes, 8, patches, labels=labels)
+
+
+def _share(name: str, fraction: str, run_for: str) -> DemoTrainJob:
+    """Return a TrainJob with a part of the GPU of the node for such TrainJobs."""
+    annotations = {RUN_SECONDS: run_for, "gpu-fraction": fraction}
+    pods = {"metadata": {"annotations": annotations}, "spec": {"nodeSelector": {_POOL: _SERVING}}}
+    job = {"name": "node", "template": {"spec": {"template": pods}}}
+    patches = {"spec": {"replicatedJobs": [job]}}
+    submission = Submission(
+        name, "torch-distributed", NAMESPACE, 1, patches=patches, labels={QUEUE: _SERVING}
+    )
+    return DemoTrainJob(submission, f"torch, {fraction} of a GPU")
 
 
 _MOE: Final = Submission(
@@ -64,10 +92,18 @@ _TUNE: Final = Submission(
 )
 
 ACTS: Final = (
-    DemoStep((), (DemoTrainJob(_torch("night", "guests", 2, "9s"), "torch, 2 nodes with 8 GPUs"),)),
+    DemoStep(
+        (),
+        (
+            DemoTrainJob(_torch("night", "guests", 2, "9s"), "torch, 2 nodes with 8 GPUs"),
+            _share("chat", "0.7", "12s"),
+            _share("embed", "0.2", "8s"),
+        ),
+    ),
     DemoStep(
         ("night",), (DemoTrainJob(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),)
     ),
+    DemoStep(("chat", "embed"), (_share("draft", "0.2", "3s"),)),
     DemoStep(
         ("llm",),  # no node is idle: for moe the TrainJob of guests is evicted
         (

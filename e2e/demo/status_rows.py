@@ -20,6 +20,8 @@ _ENDS = ("Complete", "Failed")
 _RESERVED = "trainer-kai.dev/reserved"
 _STAGE = "trainer-kai.dev/stage"
 _RECORD = "trainer-kai.dev/evicted-by"
+_FRACTION = "gpu-fraction"
+_DEVICES = "trainer-kai.dev/gpu-devices"
 _EVICTED = "evicted"
 _WAITING = ("accepted", "waits", _EVICTED)
 
@@ -124,6 +126,13 @@ class _PodGroupStatus(NamedTuple):
         return f"{last[-1]['reason']}: {last[-1]['message']}" if last else ""
 
     @property
+    def shared(self) -> str:
+        """Return which parts of which GPUs its pods on nodes have, or ""."""
+        placed = [pod for pod in self.pods if "nodeName" in pod["spec"]]
+        notes = [pod["metadata"].get("annotations", {}) for pod in placed]
+        return "; ".join(f"{it[_FRACTION]} of {it[_DEVICES]}" for it in notes if _DEVICES in it)
+
+    @property
     def reserved(self) -> str:
         """Return which nodes have places that are reserved for expected pods."""
         reserved_places = json.loads(self.group["metadata"]["annotations"].get(_RESERVED) or "{}")
@@ -183,7 +192,7 @@ def _row(state: State, job: Obj) -> Row:
     now_is = "runs" if placed >= needed else "starts" if placed else "waits"
     reasons = [part.reason for part in now if part.reason and not placed]
     reserved = [part.reserved for part in now if part.reserved and placed < needed]
-    why = "; ".join(reasons or reserved)
+    why = "; ".join(reasons or reserved or [part.shared for part in now if part.shared])
     return Row(name, queue, f"{level}/{last}", f"{placed} of {needed}", now_is, why)
 
 

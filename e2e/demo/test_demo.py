@@ -28,7 +28,7 @@ from e2e.fixtures.podgroups import PODGROUP
 from tests.support.repository import ROOT
 from trainer_kai.api.names import JOBSET_NAME
 
-_JOBS = ("night", "llm", "moe", "tune", "sft", "eval")
+_JOBS = ("night", "chat", "embed", "llm", "draft", "moe", "tune", "sft", "eval")
 _RESERVED = "trainer-kai.dev/reserved"
 _EVICTED_BY = "trainer-kai.dev/evicted-by"
 _KILLED = ("webhook", "podgrouper", "scheduler")  # while the demo is held
@@ -61,13 +61,14 @@ async def test_the_demo_ends_with_everything_complete(
     assert "\x1b" not in run.text
     for job in _JOBS:
         assert re.search(rf"^ {job} .* Complete *$", run.text, re.MULTILINE), run.text
-    [took_s] = re.findall(r"All 6 TrainJobs are Complete after ([0-9.]+) s", run.text)
+    [took_s] = re.findall(r"All 9 TrainJobs are Complete after ([0-9.]+) s", run.text)
     assert float(took_s) <= 90
     assert re.search(r" night +evicted +default/moe gets its resources", run.text), run.text
     assert _was_nominated(run.moments, "moe", at_the_cost_of="night")
     assert "ExceedsLimit" in _messages(run.moments, "sft")
     assert "NoCapacity" in _messages(run.moments, "eval")
     _check_the_launcher(run.moments)
+    _check_the_shared_gpu(run.text)
     assert len(run.processes) == 7
     _check_waits(run)
     assert run.text.count("signal SIGKILL; it is started again") == 1 + len(_KILLED), run.text
@@ -109,6 +110,13 @@ def _check_the_launcher(moments: Iterable[Moment]) -> None:
             ran_on = moment.obj["spec"].get("nodeName", ran_on)
     assert ran_on
     assert f'"launcher-replica-0":{{"nodes":{{"{ran_on}":1}},"cause":"anticipated"}}' in reserved
+
+
+def _check_the_shared_gpu(text: str) -> None:
+    """See that two TrainJobs had parts of one device, and that a third one waited for its part."""
+    for job, part in (("chat", "0.7"), ("embed", "0.2"), ("draft", "0.2")):
+        assert re.search(rf" {job} +runs +.*  {part} of GPU-small-0-0$", text, re.MULTILINE), text
+    assert re.search(r" draft +waits +.*NoCapacity: .*0\.1 of a GPU free on small-0", text), text
 
 
 def _messages(moments: Iterable[Moment], job: str) -> set[str]:

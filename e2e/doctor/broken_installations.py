@@ -21,7 +21,7 @@ from e2e.cluster.resources import (
     Obj,
     Resource,
 )
-from e2e.doctor.installation import DoctorInstallation
+from e2e.doctor.installation import RUNTIME_CLASSES, DoctorInstallation
 from e2e.fixtures.install import (
     CLUSTER_ROLES,
     PODGROUPS,
@@ -34,7 +34,7 @@ from e2e.fixtures.processes import NAMESPACE
 from e2e.install.test_runtime_field import PATCH, runtime
 from tests.support.certificates import make_certificates
 from tests.support.workloads.simulate_objects import queue
-from trainer_kai.api.names import ACCESS
+from trainer_kai.api.names import ACCESS, RESERVATION_APP
 
 __all__ = ["BROKEN", "WEBHOOK_CONFIGURATION", "another_scheduler"]
 
@@ -300,6 +300,17 @@ async def no_classes(doctor_installation: DoctorInstallation) -> AsyncIterator[N
         yield
 
 
+@asynccontextmanager
+async def no_gpu_sharing(doctor_installation: DoctorInstallation) -> AsyncIterator[None]:
+    """Have no RuntimeClass for pods that share GPUs, and no right to reserve them."""
+    bindings = Resource(CLUSTER_ROLES.group, "v1", "rolebindings", "RoleBinding")
+    async with (
+        doctor_installation.without(RUNTIME_CLASSES, None, "nvidia"),
+        doctor_installation.without(bindings, RESERVATION_APP, RESERVATION_APP),
+    ):
+        yield
+
+
 _Breakage: TypeAlias = Callable[[DoctorInstallation], AbstractAsyncContextManager[None]]
 
 # how it is broken -> state, and a part of what is said, of all that is wrong, by check
@@ -411,5 +422,12 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     "a priority class is missing": (
         no_classes,
         {"priority classes": ("warning", "train does not exist")},
+    ),
+    "GPUs cannot be shared": (
+        no_gpu_sharing,
+        {
+            "GPU sharing": ("warning", "RuntimeClass nvidia does not exist: the API server denies"),
+            "permissions of agent": ("fault", "may not get pods, patch pods"),
+        },
     ),
 }

@@ -28,8 +28,11 @@ from tests.support.repository import ROOT
 from trainer_kai.api.names import ADMITTED
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 
-__all__ = ["DoctorInstallation", "DoctorOutput", "run_doctor_installation"]
+__all__ = ["RUNTIME_CLASSES", "DoctorInstallation", "DoctorOutput", "run_doctor_installation"]
 
+RUNTIME_CLASSES: Final = Resource(
+    "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False
+)
 _SOON_S: Final = 30.0
 
 
@@ -205,6 +208,8 @@ async def run_doctor_installation(name: str, folder: Path) -> AsyncIterator[Doct
     async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
         await cluster.add_nodes(1)
         await install(cluster, port=webhook_port(cluster))
+        nvidia = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}  # as the GPU operator has it
+        await cluster.api.request("POST", RUNTIME_CLASSES.path(), nvidia)
         parts = [
             await stack.enter_async_context(running(cluster, part, folder))
             for part in (WEBHOOK, PODGROUPER, SCHEDULER)

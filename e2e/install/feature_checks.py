@@ -15,6 +15,7 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import WAITING_CLASS
 from e2e.cluster.resources import (
+    CONFIG_MAPS,
     EVENTS,
     JOBSETS,
     NAMESPACES,
@@ -33,11 +34,20 @@ from e2e.fixtures.install import CLUSTER_ROLES, PODGROUPS, QUEUES, apply
 from e2e.fixtures.podgroups import PODGROUP, QUEUE
 from e2e.fixtures.queues import delete_queue_in_use
 from e2e.fixtures.trainjobs import Job, bare_pod, end_stage_now, make_queue, submit
-from trainer_kai.api.names import ADMITTED, EVICTED_GPUS
+from trainer_kai.api.names import (
+    ADMITTED,
+    EVICTED_GPUS,
+    GPU_CONFIG_MAP,
+    GPU_FRACTION,
+    GPU_GROUP,
+)
 
-__all__ = ["remove_checks", "run_checks"]
+__all__ = ["SHARED_NODE", "remove_checks", "run_checks"]
 
-_FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS)
+SHARED_NODE: Final = "shared-0"  # for pods that tolerate all taints
+
+_BINDER: Final = "system:serviceaccount:kai-scheduler:binder"  # only schedulers write shares
+_FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS, CONFIG_MAPS)
 _RUNTIME: Final = "torch-distributed"
 _GPUS: Final = 8  # of the one node
 
@@ -101,14 +111,17 @@ async def run_checks(cluster: Cluster, act: str, patience_s: float, snapshot_url
     faults: list[str] = []
     async with cluster.timeline(*_FOLLOWED) as seen:
         stage = CheckContext(cluster, seen, act, patience_s, snapshot_url)
-        scenes = (_named, _is_relocated, _assigned, _stored, _is_explained, _is_reclaimed, _shown)
+        scenes = (
+            *(_named, _is_relocated, _assigned, _stored, _is_explained, _is_reclaimed, _shown),
+            _is_shared,
+        )
         await asyncio.gather(*(_run_check(scene, stage, faults) for scene in scenes))
     return sorted(faults)
 
 
 async def remove_checks(cluster: Cluster, act: str) -> None:
     """Take away whatever still wants GPUs."""
-    for scene in ("named", "moved", "assigned", "stored", "told", "taken"):
+    for scene in ("named", "moved", "assigned", "stored", "told", "taken", "shared"):
         namespace = f"{scene}-{act}"
         await cluster.api.request("DELETE", TRAINJOBS.path(namespace))
         async with asyncio.timeout(60):
@@ -263,6 +276,55 @@ async def _is_reclaimed(stage: CheckContext) -> None:
     )
     lodger = [it.obj for it in stage.timeline.moments if _is(it.obj, namespace, "lodger")]
     assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
+
+
+async def _is_shared(stage: CheckContext) -> None:
+    """See a pod get a share of a GPU, and what another process left on a pod taken away."""
+    namespace, api = stage.namespace_of("shared"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    await api.create(_share_pod(namespace, "shares", {"kubernetes.io/hostname": SHARED_NODE}))
+    left = await api.create(_share_pod(namespace, "left", {"nowhere": ""}))
+    prefix = left["metadata"].get("annotations", {}).get(GPU_CONFIG_MAP, "none")
+    owner = {"apiVersion": "v1", "kind": PODS.kind, "name": "left", "uid": left["metadata"]["uid"]}
+    written = {"namespace": namespace, "name": f"{prefix}-0", "ownerReferences": [owner]}
+    label = {"metadata": {"labels": {GPU_GROUP: "old"}}}
+    async with stage.cluster.connect(user=_BINDER) as binder:
+        await binder.create({"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "metadata": written})
+        await binder.merge(PODS, namespace, "left", label, "status")
+    await stage.until(
+        lambda: [*map(_runs_by_name, _pods(stage, "shared"))].count("shares") == 1,
+        "the pod has its share",
+    )
+    names = {it["metadata"]["name"] for it in stage.objects(CONFIG_MAPS, "shared")}
+    assert len([it for it in names if "-shared-gpu-" in it]) >= 2, "its container is told no GPU"
+    await stage.until(
+        lambda: (
+            f"{prefix}-0"
+            not in {it["metadata"]["name"] for it in stage.objects(CONFIG_MAPS, "shared")}
+        ),
+        "a ConfigMap that was left is deleted",
+    )
+    await stage.until(
+        lambda: all(
+            GPU_GROUP not in it["metadata"]["labels"]
+            for it in _pods(stage, "shared")
+            if it["metadata"]["name"] == "left"
+        ),
+        "a label that was left is removed",
+    )
+
+
+def _share_pod(namespace: str, name: str, selector: dict[str, str]) -> Obj:
+    """Return a pod that shares a GPU of some node, also of that which is kept for such pods."""
+    pod = bare_pod(namespace, name, "default-queue", 0)
+    pod["metadata"]["annotations"] = {GPU_FRACTION: "0.5"}
+    pod["spec"]["containers"][0].pop("resources")
+    pod["spec"] |= {"nodeSelector": selector, "tolerations": [{"operator": "Exists"}]}
+    return pod
+
+
+def _runs_by_name(pod: Obj) -> str:
+    return str(pod["metadata"]["name"]) if pod["status"].get("phase") == "Running" else ""
 
 
 async def _shown(stage: CheckContext) -> None:

@@ -24,18 +24,24 @@ class RbacPermission(NamedTuple):
     resource: str
     verb: str
     name: str = ""  # of the one object; empty for any
+    namespace: str = ""  # of a Role
 
     def __str__(self) -> str:
         """Write it as people speak of it."""
         which = f" {self.name}" if self.name else ""
-        where = f".{self.group}" if self.group else ""
-        return f"{self.role}: {self.verb} {self.resource}{where}{which}"
+        group = f".{self.group}" if self.group else ""
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.role}: {self.verb} {self.resource}{group}{which}{where}"
 
 
 def permissions_of(objects: Iterable[Obj]) -> list[RbacPermission]:
     """Return every right that the roles among some objects give to our processes."""
     objects = list(objects)
-    accounts = {it["metadata"]["name"] for it in objects if it["kind"] == "ServiceAccount"}
+    accounts = {
+        it["metadata"]["name"]
+        for it in objects
+        if it["kind"] == "ServiceAccount" and it["metadata"]["namespace"] == NAMESPACE
+    }
     return [
         right
         for role in objects
@@ -53,7 +59,7 @@ def is_used_by_request(right: RbacPermission, asked: Request) -> bool:
         and (asked.group, asked.resource) == (right.group, right.resource)
         and right.verb in (asked.verb, *(_MADE if asked.status == _CREATED else ()))
         and right.name in ("", asked.name)
-        and (right.kind == "ClusterRole" or asked.namespace == NAMESPACE)
+        and right.namespace in ("", asked.namespace)
     )
 
 
@@ -82,4 +88,5 @@ def _of_rule(role: Obj, rule: Obj) -> Iterator[RbacPermission]:
             for verb in rule["verbs"]:
                 for name in rule.get("resourceNames", [""]):
                     where = (role["kind"], role["metadata"]["name"])
-                    yield RbacPermission(*where, group, resource, verb, name)
+                    namespace = role["metadata"].get("namespace", "")
+                    yield RbacPermission(*where, group, resource, verb, name, namespace)

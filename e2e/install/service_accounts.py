@@ -15,6 +15,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import LEASES, MUTATING_WEBHOOKS, SECRETS, Obj, Resource
+from e2e.fixtures.gpu_agents import install_runtime_class, running_gpu_agents
 from e2e.fixtures.install import CLUSTER_ROLES, install
 from e2e.fixtures.processes import (
     NAMESPACE,
@@ -25,6 +26,7 @@ from e2e.fixtures.processes import (
     running,
     webhook_port,
 )
+from e2e.install.feature_checks import SHARED_NODE
 from e2e.install.rbac_permissions import RbacPermission, permissions_of, without
 
 __all__ = ["ServiceAccounts", "run_with_service_accounts"]
@@ -35,6 +37,34 @@ _SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
 _NOTHING: Final = {"data": {"tls.crt": "", "tls.key": ""}}
 _JSON: Final = "application/json-patch+json"
 _PATIENCE_S: Final = 20.0
+# The scheduler finds the image of reservation pods as in a cluster: by the pod that it runs in.
+_OWN_POD: Final = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"namespace": NAMESPACE, "name": "trainer-kai-scheduler-0"},
+    "spec": {
+        "schedulerName": "none",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "scheduler",
+                "image": "trainer-kai",
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            }
+        ],
+    },
+}
+_IN_A_POD: Final = {
+    "POD_NAME": "trainer-kai-scheduler-0",
+    "POD_NAMESPACE": NAMESPACE,
+    "TRAINER_KAI_RESERVATION_PODS_IMAGE": "",
+}
 _UNKNOWN_SCHEDULER: Final = "duplicate scheduler check not permitted"
 
 
@@ -50,7 +80,7 @@ class ServiceAccounts:
         self.cluster: Final = cluster
         self.processes: Final = processes
         self.permissions: Final = rights
-        self._rules: dict[tuple[str, str], list[Obj]] = {}
+        self._rules: dict[str, list[Obj]] = {}  # by the path of the role
 
     @property
     def snapshot_url(self) -> str:
@@ -64,12 +94,12 @@ class ServiceAccounts:
 
     async def restore(self, right: RbacPermission) -> None:
         """Let the role say again what it said at first."""
-        await self._write(right, self._rules[right.kind, right.role])
+        await self._write(right, self._rules[_path(right)])
 
     async def record_rules(self) -> None:
         """Keep what the roles say now, to give it back."""
         for right in self.permissions:
-            self._rules[right.kind, right.role] = await self._read(right)
+            self._rules[_path(right)] = await self._read(right)
 
     async def restart_fresh(self, right: RbacPermission) -> str:
         """End the process that has a right and start it; return what stands in its way, if it does.
@@ -90,6 +120,12 @@ class ServiceAccounts:
                 return trouble
             await asyncio.sleep(0.1)
         return ""
+
+    async def restart(self, right: RbacPermission) -> None:
+        """Start the process that has a right once more: it has learned nothing yet."""
+        ours = self.processes[right.role]
+        await ours.stop()
+        await ours.start()
 
     async def ready(self, right: RbacPermission) -> None:
         """Wait for the process that has a right again; some end for want of one."""
@@ -123,14 +159,27 @@ async def run_with_service_accounts(name: str, folder: Path) -> AsyncIterator[Se
     """Run a chain with one node and all processes, set up by the manifests."""
     async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
         await cluster.add_nodes(1, NodeShape(gpus=8))
+        await _prepare_sharing(cluster)
         objects = await install(cluster, port=webhook_port(cluster))
+        await cluster.api.create(_OWN_POD)
         processes = {
-            part.account: await stack.enter_async_context(running(cluster, part, folder))
+            part.account: await stack.enter_async_context(
+                running(cluster, part, folder, _IN_A_POD if part is SCHEDULER else {})
+            )
             for part in _PROCESSES
         }
+        await stack.enter_async_context(running_gpu_agents(cluster, folder))
         service_accounts = ServiceAccounts(cluster, processes, permissions_of(objects))
         await service_accounts.record_rules()
         yield service_accounts
+
+
+async def _prepare_sharing(cluster: Cluster) -> None:
+    """Have a GPU that no other pod uses, and the RuntimeClass of pods that share it."""
+    taint = {"key": "e2e.test/shared", "effect": "NoSchedule"}
+    prefix = SHARED_NODE.removesuffix("-0")
+    await cluster.add_nodes(1, NodeShape(gpus=1, taints=[taint]), prefix=prefix)
+    await install_runtime_class(cluster)
 
 
 def _creates(right: RbacPermission, resource: Resource) -> bool:
@@ -140,7 +189,7 @@ def _creates(right: RbacPermission, resource: Resource) -> bool:
 def _path(right: RbacPermission) -> str:
     if right.kind == CLUSTER_ROLES.kind:
         return CLUSTER_ROLES.path(None, right.role)
-    return _ROLES.path(NAMESPACE, right.role)
+    return _ROLES.path(right.namespace, right.role)
 
 
 async def _readiness(ours: ProductProcess) -> str:

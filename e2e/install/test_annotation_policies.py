@@ -253,7 +253,7 @@ async def test_no_expression_is_in_doubt(policy_users: PolicyUsers) -> None:
         for obj in await build(MANIFESTS / "overlays" / "local")
         if obj["kind"] == RULES.kind
     ]
-    assert len(policies) == 8
+    assert len(policies) == 13
     for name in policies:
         async with asyncio.timeout(30):
             while True:

@@ -208,7 +208,7 @@ async def _profile(cluster: Cluster) -> dict[str, dict[str, str]]:
     for obj in strict:
         if obj["kind"] == DEPLOYMENTS.kind:
             [container] = obj["spec"]["template"]["spec"]["containers"]
-            environment = {it["name"]: it["value"] for it in container["env"]}
+            environment = {it["name"]: it["value"] for it in container["env"] if "value" in it}
             wanted = ("TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED", "TRAINER_KAI_ADMISSION_UNKNOWN_QUEUE")
             name = obj["metadata"]["name"].removeprefix("trainer-kai-")
             chosen[name] = {it: environment[it] for it in wanted if it in environment}

@@ -146,7 +146,7 @@ def _settings_of(deployments: list[Obj]) -> dict[str, Any]:
     found = {}
     for deployment in deployments:
         [container] = deployment["spec"]["template"]["spec"]["containers"]
-        environ = {it["name"]: it["value"] for it in container.get("env", ())}
+        environ = {it["name"]: it["value"] for it in container.get("env", ()) if "value" in it}
         name = deployment["metadata"]["name"].removeprefix("trainer-kai-")
         found[name] = load(PROCESSES[name], container["command"][3:], environ)
     return found

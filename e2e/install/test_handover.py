@@ -3,6 +3,8 @@
 runs     runs in queue team-a, within its quota
 over     runs in queue team-a, over its quota
 pending  waits in queue team-b: KAI has grouped its pods, and bound none
+
+Beside them two pods share a GPU.
 """
 
 import asyncio
@@ -29,6 +31,7 @@ from e2e.cluster.resources import (
 from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
+from e2e.fixtures.gpu_agents import running_gpu_agents
 from e2e.fixtures.install import (
     MANIFESTS,
     PODGROUPS,
@@ -56,6 +59,7 @@ from e2e.fixtures.trainjobs import (
     pods_created,
     suspensions,
 )
+from e2e.install.kai_shares import KaiShares
 from e2e.install.kai_standin import KAI_CLASSES, KaiStandIn, kai_queue
 from e2e.scheduling.test_why import sentences_of
 from tests.support.repository import ROOT
@@ -69,8 +73,12 @@ _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 
 async def test_gangs_move_from_kai_to_trainer_kai_and_back(tmp_path: Path) -> None:
     """No pod is restarted by either move."""
-    async with running_cluster(Options(name="test-handover")) as cluster:
-        kai = await _furnish(cluster)
+    async with (
+        running_cluster(Options(name="test-handover")) as cluster,
+        running_gpu_agents(cluster, tmp_path),
+    ):
+        kai, shares = await _furnish(cluster), KaiShares(cluster)
+        await shares.bind(kai)
         async with cluster.timeline(*WATCHED, PODGROUPS, namespace=_NAMESPACE) as seen:
             await _run_under_kai(cluster, kai, seen)
             await _check_preview_of_kai(cluster)
@@ -79,6 +87,7 @@ async def test_gangs_move_from_kai_to_trainer_kai_and_back(tmp_path: Path) -> No
                 running(cluster, SCHEDULER, tmp_path, _CHECKED) as scheduler,
             ):
                 await _take_over(kai, seen, scheduler)
+                await shares.check_under_ours()
                 await _check_quota(cluster, seen)
                 assert _restarts(seen) == {"runs": 0, "over": 0, "pending": 0}
                 await _reclaim(cluster, seen)

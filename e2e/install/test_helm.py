@@ -38,7 +38,7 @@ from e2e.fixtures.processes import (
 )
 from e2e.fixtures.trainjobs import complete, on_nodes
 from tests.support.repository import ROOT
-from trainer_kai.api.names import TLS_SECRET
+from trainer_kai.api.names import RESERVATION_APP, TLS_SECRET
 
 _RELEASE: Final = "trainer-kai"
 _ROOM: Final = "room"
@@ -46,7 +46,12 @@ _RUNTIME: Final = "torch-distributed"
 _SETTLED_S: Final = 30.0
 _DEFAULT_QUEUES: Final = ("default-parent-queue", "default-queue")
 _DEFINITION: Final = ("CustomResourceDefinition", "queues.scheduling.run.ai")
-_LEFT: Final = {f"Namespace/{NAMESPACE}", *(f"Queue/{name}" for name in _DEFAULT_QUEUES)}
+_LEFT: Final = {
+    f"Namespace/{NAMESPACE}",
+    *(f"Queue/{name}" for name in _DEFAULT_QUEUES),
+    *(f"{it}/{RESERVATION_APP}" for it in ("Namespace", "ServiceAccount")),
+}
+_AGENT_RIGHTS: Final = ("role,rolebinding", RESERVATION_APP, "--namespace", RESERVATION_APP)
 
 Versions = Mapping[str, str]
 
@@ -97,14 +102,18 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     cluster = helm_cluster
     await _kubectl(cluster, "create", "priorityclass", "train", "--value=50")
     kinds = ["priorityclass/train", *(f"queue.scheduling.run.ai/{it}" for it in _DEFAULT_QUEUES)]
+    namespace = f"namespace/{RESERVATION_APP}"
+    kinds.append(namespace)
     await _change_definition(cluster)
     owner = ("meta.helm.sh/release-name=kai", "meta.helm.sh/release-namespace=kai-scheduler")
     await _kubectl(cluster, "annotate", "--overwrite", *kinds, *owner)
     await _kubectl(cluster, "label", "--overwrite", *kinds, "app.kubernetes.io/managed-by=Helm")
+    await _give_agents_their_rights(cluster)
     foreign = [await _foreign(cluster, kinds)]
     flags = ("--namespace", "gangs", "--create-namespace", "--skip-crds")
     values = sets("webhook.url=https://127.0.0.1:9443", "global.gpuSharing=true")
     off = sets("priorityClasses.create=false", "defaultQueue.createDefaultQueue=false")
+    off += sets("gpuSharing.createNamespace=false")
 
     refused = await run_helm("install", _RELEASE, CHART, *flags, *values, cluster=cluster)
     await helm("uninstall", _RELEASE, *flags[:2], "--ignore-not-found", cluster=cluster)
@@ -116,16 +125,19 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     changing = await run_helm("install", _RELEASE, CHART, *flags[:2], *values, cluster=cluster)
     await helm("uninstall", _RELEASE, *flags[:2], "--ignore-not-found", cluster=cluster)
     changed = await _foreign(cluster, kinds)
-    await _kubectl(cluster, "delete", *kinds)
+    await _kubectl(cluster, "delete", *kinds[:-1])
+    await _kubectl(cluster, "delete", *_AGENT_RIGHTS)
+    ours = (f"meta.helm.sh/release-{it}={NAMESPACE}" for it in ("name", "namespace"))
+    await _kubectl(cluster, "annotate", "--overwrite", namespace, *ours)
 
     assert refused.status != 0
     assert 'annotation validation error: key "meta.helm.sh/release-name"' in refused.err
     assert foreign[0] == foreign[1] == foreign[2]
     assert changing.status != 0
-    assert {it for it in changed if changed[it] != foreign[0][it]} == {"/".join(_DEFINITION)}
+    assert {it for it in changed if changed[it] != foreign[0][it]} == {"//".join(_DEFINITION)}
     sound = ("policies", "permissions")
     states = {it["check"]: it["state"] for it in findings if it["check"].startswith(sound)}
-    assert len(states) == 4
+    assert len(states) == 5
     assert set(states.values()) == {"ok"}, findings
 
 
@@ -201,20 +213,34 @@ async def _release_versions(cluster: Cluster) -> Versions:
     """
     manifest = await helm("get", "manifest", _RELEASE, "--namespace", NAMESPACE, cluster=cluster)
     objects = [it for it in documents(manifest) if it["kind"] not in (LEASES.kind, QUEUES.kind)]
-    names = [f"{it['kind']}/{it['metadata']['name']}" for it in objects]
+    names: dict[str, list[str]] = {NAMESPACE: [], RESERVATION_APP: []}
+    for obj in objects:
+        meta = obj["metadata"]
+        names[meta.get("namespace", NAMESPACE)].append(f"{obj['kind']}/{meta['name']}")
     queues = [f"queue.scheduling.run.ai/{it}" for it in _DEFAULT_QUEUES]
     return {
-        **await _versions(cluster, names),
+        **await _versions(cluster, names[NAMESPACE]),
+        **await _versions(cluster, names[RESERVATION_APP], namespace=RESERVATION_APP),
         **await _versions(cluster, queues, field="generation"),
     }
 
 
-async def _versions(cluster: Cluster, names: list[str], field: str = "resourceVersion") -> Versions:
-    found = await _kubectl(cluster, "get", "--namespace", NAMESPACE, *names, "-o", "json")
+async def _versions(
+    cluster: Cluster, names: list[str], field: str = "resourceVersion", namespace: str = NAMESPACE
+) -> Versions:
+    found = await _kubectl(cluster, "get", "--namespace", namespace, *names, "-o", "json")
     return {
-        f"{it['kind']}/{it['metadata']['name']}": str(it["metadata"][field])
+        f"{it['kind']}/{it['metadata'].get('namespace', '')}/{it['metadata']['name']}": str(
+            it["metadata"][field]
+        )
         for it in json.loads(found)["items"]
     }
+
+
+async def _give_agents_their_rights(cluster: Cluster) -> None:
+    """Let the account of reservation pods have the Role that KAI's release has as well."""
+    agent = MANIFESTS / "base" / "gpu-sharing" / "agent.yaml"
+    await _kubectl(cluster, "apply", "--server-side", "-f", str(agent))
 
 
 async def _change_definition(cluster: Cluster) -> None:

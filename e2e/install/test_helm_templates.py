@@ -11,6 +11,7 @@ import yaml
 from e2e.cluster.resources import LEASES, NAMESPACES, SECRETS, Obj
 from e2e.fixtures.helm import CHART, CRD_CHART, helm, run_helm, sets
 from e2e.fixtures.install import DEPLOYMENTS, MANIFESTS, QUEUES, build, documents
+from trainer_kai.api.names import RESERVATION_APP
 
 _ALL: Final = "--include-crds"
 # The flags that stand for an overlay.
@@ -27,9 +28,11 @@ _FLAGS: Final = {
     ),
     "spread-replicas": (_ALL, *sets("spreadReplicas=true")),
     "snapshot": (_ALL, *sets("snapshot=true")),
+    "device-access": (_ALL, *sets("settings.admission.nvidia_visible_devices=block")),
 }
-_COMPONENTS: Final = ("spread-replicas", "snapshot")  # no overlay has them alone
+_COMPONENTS: Final = ("spread-replicas", "snapshot", "device-access")  # no overlay has them alone
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
+_NEVER: Final = [{"name": "never", "expression": "false"}]
 # One kind of object is not rendered by kustomize, because its Namespace is deleted with it.
 _OF_HELM: Final = {
     (SECRETS.kind, "trainer-kai-webhook-tls"),
@@ -136,14 +139,75 @@ async def test_a_wrong_value_is_named(value: str, message: str) -> None:
 
 
 async def test_the_flags_of_the_deployment_guide() -> None:
-    """They are accepted, change nothing, and the notes say that they have no effect."""
+    """They say what is so by default."""
     guide = sets("global.gpuSharing=true", "global.resourceReservation.runtimeClassName=nvidia")
     ran = await run_helm("install", "x", CHART, "--dry-run=client", *guide)
+    flagged, usual = _by_key(await _template(*guide)), _by_key(await _template())
+    added = {"name": "TRAINER_KAI_GPU_SHARING_RUNTIME_CLASS", "value": "nvidia"}
 
     assert ran.status == 0, ran.err
-    ignored = "global.resourceReservation.runtimeClassName, global.gpuSharing"
-    assert ran.out.rstrip().endswith(f"Accepted, no effect: {ignored}")
-    assert await _template(*guide) == await _template()
+    assert "no effect" not in ran.out
+    for key, wanted in usual.items():
+        if key[::2] in ((DEPLOYMENTS.kind, f"trainer-kai-{it}") for it in ("webhook", "scheduler")):
+            wanted["spec"]["template"]["spec"]["containers"][0]["env"].append(added)
+        assert _normal(flagged[key]) == _normal(wanted)
+
+
+async def test_no_runtime_class_of_kai_is_no_runtime_class() -> None:
+    """Nothing is a value, and not the absence of one."""
+    rendered = _by_key(await _template(*sets("global.resourceReservation.runtimeClassName=")))
+
+    for name in ("webhook", "scheduler"):
+        variables = _variables(rendered[DEPLOYMENTS.kind, "trainer-kai", f"trainer-kai-{name}"])
+        assert ("TRAINER_KAI_GPU_SHARING_RUNTIME_CLASS", "") in variables
+
+
+async def test_gpu_sharing_is_left_out_or_left_to_kai() -> None:
+    """Without it the scheduler may create nothing; a namespace of KAI's release stays KAI's."""
+    usual = _by_key(await _template())
+    of_kai = _by_key(await _template(*sets("gpuSharing.createNamespace=false")))
+    without = _by_key(await _template(*sets("gpuSharing.enabled=false")))
+    by_kais_names = await _template(*sets("global.gpuSharing=false"))
+    pull = sets("gpuSharing.imagePullSecrets={there}", "imagePullSecrets={here}")
+    pulling = _by_key(await _template(*pull, *sets("priorityClassName=high")))
+    scheduler = (DEPLOYMENTS.kind, "trainer-kai", "trainer-kai-scheduler")
+    account = ("ServiceAccount", RESERVATION_APP, RESERVATION_APP)
+    rights = {
+        *(("Role", RESERVATION_APP, "trainer-kai-scheduler"),),
+        *(("RoleBinding", RESERVATION_APP, "trainer-kai-scheduler"),),
+    }
+
+    left_to_kai = usual.keys() - of_kai.keys()
+    assert {key for key in usual if RESERVATION_APP in key} == left_to_kai | rights
+    assert {key[0] for key in left_to_kai} == {
+        *("Namespace", "ServiceAccount", "Role", "RoleBinding", "NetworkPolicy"),
+    }
+    assert usual.keys() - without.keys() == left_to_kai | rights
+    assert _resources(usual) - _resources(without) == {"configmaps"}
+    hooks = [_webhook_names(it) for it in (usual, without)]
+    assert hooks[0] - hooks[1] == {"gpu-share.trainer-kai.dev"}
+    assert ("TRAINER_KAI_GPU_SHARING_ENABLED", "false") in _variables(without[scheduler])
+    assert _by_key(by_kais_names) == without
+    assert pulling[account]["imagePullSecrets"] == [{"name": "there"}]
+    assert ("TRAINER_KAI_RESERVATION_PODS_PRIORITY_CLASS", "high") in _variables(pulling[scheduler])
+    kept = {key for key, it in usual.items() if it["metadata"].get("annotations") == _KEEP}
+    # Rights that a policy restricts do not outlive it.
+    assert {key[0] for key in left_to_kai if key in kept} == {"Namespace", "ServiceAccount"}
+
+
+def _webhook_names(objects: dict[Key, Obj]) -> set[str]:
+    return {it["name"] for obj in objects.values() for it in obj.get("webhooks", ())}
+
+
+def _resources(objects: dict[Key, Obj]) -> set[str]:
+    """Return what the scheduler has a right on, anywhere."""
+    rules = objects["ClusterRole", "", "trainer-kai-scheduler"]["rules"]
+    return {resource for rule in rules for resource in rule["resources"]}
+
+
+def _variables(deployment: Obj) -> set[tuple[str, str]]:
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    return {(it["name"], it.get("value", "")) for it in container["env"]}
 
 
 async def test_the_values_of_kai_are_accepted(tmp_path: Path) -> None:
@@ -153,7 +217,7 @@ async def test_the_values_of_kai_are_accepted(tmp_path: Path) -> None:
     rendered = _by_key(await _template("--values", str(file)))
     scheduler = rendered[DEPLOYMENTS.kind, "trainer-kai", "trainer-kai-scheduler"]
     pod = scheduler["spec"]["template"]["spec"]
-    variables = {it["name"]: it["value"] for it in pod["containers"][0]["env"]}
+    variables = {it["name"]: it.get("value") for it in pod["containers"][0]["env"]}
     notes = (await helm("install", "x", CHART, "--dry-run=client", "--values", str(file))).split(
         "Accepted, no effect: "
     )[1]
@@ -216,6 +280,7 @@ async def test_settings_reach_the_processes_that_have_them() -> None:
         obj["metadata"]["name"].removeprefix("trainer-kai-"): {
             it["name"].removeprefix("TRAINER_KAI_"): it["value"]
             for it in obj["spec"]["template"]["spec"]["containers"][0]["env"]
+            if "value" in it
         }
         for obj in rendered
         if obj["kind"] == DEPLOYMENTS.kind
@@ -237,7 +302,8 @@ async def test_another_namespace_and_another_scheduler_name_are_everywhere() -> 
 
     assert "trainer-kai:trainer-kai-" not in rendered
     assert "system:serviceaccount:gangs:trainer-kai-scheduler" in rendered
-    assert {obj["metadata"].get("namespace", "gangs") for obj in documents(rendered)} == {"gangs"}
+    namespaces = {obj["metadata"].get("namespace", "gangs") for obj in documents(rendered)}
+    assert namespaces == {"gangs", RESERVATION_APP}
     assert "'kai-scheduler'" not in rendered
     assert "- kai-scheduler" not in rendered
     assert "'mine'" in rendered
@@ -258,11 +324,11 @@ async def test_the_namespaces_of_kai_are_exempt(value: str, exempt: list[str]) -
     ]
     excludes = "!request.userInfo.username.startsWith('system:serviceaccount:{}:')"
 
-    assert conditions == [" && ".join(map(excludes.format, exempt)) or "true"] * 2
+    assert conditions == [" && ".join(map(excludes.format, exempt)) or "true"] * 3
 
 
-async def test_metrics_and_reservations_are_rendered_on_demand() -> None:
-    """A ServiceMonitor with its Service, and the namespace of KAI's reservations."""
+async def test_metrics_are_rendered_on_demand() -> None:
+    """A ServiceMonitor with its Service."""
     monitor = sets(
         "metrics.serviceMonitor.enabled=true",
         "metrics.serviceMonitor.labels.release=prometheus",
@@ -271,9 +337,6 @@ async def test_metrics_and_reservations_are_rendered_on_demand() -> None:
     )
     usual = _by_key(await _template())
     monitored = _by_key(await _template(*monitor))
-    reserving = _by_key(
-        await _template(*sets("global.gpuSharing=true", "global.resourceReservation.create=true"))
-    )
     added = monitored["ServiceMonitor", "trainer-kai", "trainer-kai"]
 
     assert monitored.keys() - usual.keys() == {
@@ -285,7 +348,6 @@ async def test_metrics_and_reservations_are_rendered_on_demand() -> None:
         "app.kubernetes.io/part-of": "ours",
     }
     assert added["spec"]["endpoints"] == [{"port": "metrics", "interval": "30s"}]
-    assert {key[0] for key in reserving.keys() - usual.keys()} == {"Namespace", "ServiceAccount"}
 
 
 async def _template(*flags: str) -> list[Obj]:
@@ -327,7 +389,13 @@ def _normal(obj: Obj) -> Obj:
         annotations = metadata.get("annotations", {})
         left = {name: it for name, it in annotations.items() if name not in _KEEP}
         return {**obj, "metadata": {"name": metadata["name"], "annotations": left}}
+    if obj["metadata"].get("annotations") == _KEEP:
+        metadata = {name: it for name, it in obj["metadata"].items() if name != "annotations"}
+        return {**obj, "metadata": metadata}
     if obj["kind"] == DEPLOYMENTS.kind:
         for container in obj["spec"]["template"]["spec"]["containers"]:
             container["env"].sort(key=lambda it: it["name"])
+    if "webhooks" in obj:  # an overlay switches one off, and the chart leaves it out
+        called = [it for it in obj["webhooks"] if it.get("matchConditions") != _NEVER]
+        return {**obj, "webhooks": called}
     return obj

@@ -109,7 +109,7 @@ async def test_what_the_process_wrote_stays(damaged_cluster: Cluster) -> None:
     await _define(cluster)
     await _apply(cluster, "overlays/default")
     objects = await build(MANIFESTS / "overlays" / "default")
-    for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 4)):
+    for kind, number in ((MUTATING_WEBHOOKS, 4), (VALIDATING_WEBHOOKS, 4)):
         patch = [
             {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": _BUNDLE}
             for i in range(number)
@@ -121,7 +121,7 @@ async def test_what_the_process_wrote_stays(damaged_cluster: Cluster) -> None:
     await _apply(cluster, "overlays/default")
 
     assert await _versions(cluster, objects) == before
-    for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 4)):
+    for kind, number in ((MUTATING_WEBHOOKS, 4), (VALIDATING_WEBHOOKS, 4)):
         webhooks = (await cluster.api.get(kind, None, "kai-trainer"))["webhooks"]
         bundles = [webhook["clientConfig"]["caBundle"] for webhook in webhooks]
         assert bundles == [_BUNDLE] * number
@@ -133,6 +133,7 @@ async def test_the_examples_apply_as_they_are(own_cluster: Cluster) -> None:
     await _define(cluster)
 
     await _apply(cluster, "examples")
+    await _apply(cluster, "examples/gpu-sharing")
     again = await _apply(cluster, "examples")
 
     [listed] = documents(again)
@@ -140,6 +141,7 @@ async def test_the_examples_apply_as_they_are(own_cluster: Cluster) -> None:
     assert {job["name"] for job in jobs} == {"torch", "torch-by-runtime", "deepspeed", "torchtune"}
     for job in jobs:
         await cluster.while_alive(cluster.until_found(JOBSETS, job["namespace"], job["name"]))
+    await cluster.while_alive(cluster.until_found(JOBSETS, "default", "torch-halves"))
     made = await cluster.api.get(JOBSETS, "default", "torch-by-runtime")
     assert made["metadata"]["labels"]["kai.scheduler/queue"] == "team-a"
 

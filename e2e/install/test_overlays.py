@@ -1,11 +1,14 @@
 """What each overlay consists of, as kubectl builds it; no cluster is needed for that."""
 
+import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
-from e2e.cluster.resources import CRDS, SERVICES, Obj
+from e2e.cluster.resources import CRDS, NAMESPACES, SERVICES, Obj
 from e2e.fixtures.install import (
     BUDGETS,
     DEPLOYMENTS,
@@ -18,7 +21,7 @@ from e2e.fixtures.install import (
     build,
     with_port,
 )
-from trainer_kai.api.names import ACCESS, INJECT
+from trainer_kai.api.names import ACCESS, INJECT, RESERVATION_APP
 
 OVERLAYS: Final = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
 OUR_CLASS: Final = (PRIORITY_CLASSES.kind, "", "trainer-kai")  # of the pods of our processes
@@ -26,6 +29,12 @@ OF_KAI: Final = {CRDS.kind, QUEUES.kind, PRIORITY_CLASSES.kind}
 PROCESSES: Final = {DEPLOYMENTS.kind, BUDGETS.kind, NETWORK_POLICIES.kind}
 IN_THE_CLUSTER: Final = PROCESSES | {SERVICES.kind}
 SCHEDULER: Final = "trainer-kai-scheduler"
+# What only binds the scheduler and the pods with which it reserves GPUs.
+OF_SHARING: Final = {
+    *("trainer-kai-configmaps", "trainer-kai-pod-status"),
+    *("trainer-kai-reservation-agent", "trainer-kai-reservation-pods"),
+    "trainer-kai-share-configmaps",
+}
 
 
 def keys(objects: list[Obj]) -> Counter[tuple[str, str, str]]:
@@ -50,6 +59,31 @@ async def test_an_overlay_has_every_object_once(overlay: str) -> None:
     assert set(found.values()) == {1}
 
 
+@pytest.mark.parametrize("overlay", ["default", "external-kai"])
+async def test_each_component_goes_with_an_overlay(overlay: str, tmp_path: Path) -> None:
+    """Alone, and the first two together, as in manifests/README.md."""
+    names = sorted(folder.name for folder in (MANIFESTS / "components").iterdir())
+    manifests = "../" * len(tmp_path.parts) + str(MANIFESTS.relative_to("/"))
+    folders = []
+    for chosen in (*((it,) for it in names), ("opt-in", "cert-manager")):
+        kustomization = {
+            "resources": [f"{manifests}/overlays/{overlay}"],
+            "components": [f"{manifests}/components/{it}" for it in chosen],
+        }
+        folders.append(tmp_path / "-".join(chosen))
+        folders[-1].mkdir()
+        (folders[-1] / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+
+    built = await asyncio.gather(*map(build, folders))
+
+    assert len(built) == len(names) + 1
+    assert all(built)
+    opted_in = built[names.index("opt-in")]
+    selecting = [it["namespaceSelector"] for it in webhooks(opted_in) if "namespaceSelector" in it]
+    wanted = {"key": INJECT, "operator": "In", "values": ["enabled"]}
+    assert [it["matchExpressions"][1] for it in selecting] == [wanted] * 7
+
+
 async def test_beside_kai_its_objects_are_left_alone() -> None:
     """What KAI installs is in no overlay that goes in front of it, nor is our scheduler."""
     everything = keys(await build(MANIFESTS / "overlays" / "default"))
@@ -58,7 +92,12 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
 
     assert beside == everything - gone
     assert {key for key in gone if key[2] != SCHEDULER} == {
-        key for key in everything if key[0] in OF_KAI and key != OUR_CLASS
+        key
+        for key in everything
+        if (key[0] in OF_KAI and key != OUR_CLASS)
+        or key[2] in OF_SHARING
+        or key[1:] == (RESERVATION_APP, RESERVATION_APP)
+        or key == (NAMESPACES.kind, "", RESERVATION_APP)
     }
     assert {key[0] for key in gone if key[2] == SCHEDULER} == {
         *PROCESSES,
@@ -66,6 +105,12 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
         *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     }
     assert not [key for key in beside if SCHEDULER in key]
+    hooks = webhooks(await build(MANIFESTS / "overlays" / "external-kai"))
+    assert len(hooks) == 8
+    never = [{"name": "never", "expression": "false"}]
+    assert [it["name"] for it in hooks if it.get("matchConditions") == never] == [
+        "gpu-share.trainer-kai.dev"
+    ]
 
 
 async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
@@ -80,13 +125,18 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
     ]
 
     assert everything - keys(local) == Counter(
-        {key: n for key, n in everything.items() if key[0] in IN_THE_CLUSTER or key == OUR_CLASS}
+        {
+            key: n
+            for key, n in everything.items()
+            if key[0] in IN_THE_CLUSTER and key[1] != RESERVATION_APP
+        }
     )
-    assert [list(config) for config in urls] == [["url"]] * 7
+    assert [list(config) for config in urls] == [["url"]] * 8
     assert moved == [
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/pod"},
+        {"url": "https://127.0.0.1:1/mutate/gpu-share"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/queue"},
@@ -105,13 +155,14 @@ async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
     """By default all namespaces but two reach us, with the overlay only those that ask for it."""
     found = webhooks(await build(MANIFESTS / "overlays" / overlay))
 
-    assert len(found) == 7
+    assert len(found) == 8
     for webhook in found:
         if webhook["name"] == "queue.trainer-kai.dev":  # queues are in no namespace
             assert "namespaceSelector" not in webhook
             continue
         named, ours = webhook["namespaceSelector"]["matchExpressions"]
-        assert set(named["values"]) == {"kube-system", "trainer-kai"}
+        others = {RESERVATION_APP} if webhook["name"] == "gpu-share.trainer-kai.dev" else set()
+        assert set(named["values"]) == {"kube-system", "trainer-kai", *others}
         assert ours == wanted
 
 
@@ -177,6 +228,7 @@ def _variables(objects: list[Obj]) -> dict[str, list[tuple[str, str]]]:
         obj["metadata"]["name"]: [
             (it["name"], it["value"])
             for it in obj["spec"]["template"]["spec"]["containers"][0]["env"]
+            if "value" in it
         ]
         for obj in objects
         if obj["kind"] == DEPLOYMENTS.kind

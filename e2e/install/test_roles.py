@@ -8,6 +8,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj
 from e2e.fixtures.install import apply
+from trainer_kai.api.names import RESERVATION_APP
 
 OWN_PROCESSES: Final = "trainer-kai"
 
@@ -63,6 +64,14 @@ MAY: Final = [
     "scheduler patch coordination.k8s.io/leases in trainer-kai",
     "scheduler create /events in default",
     "scheduler create authorization.k8s.io/subjectaccessreviews",
+    "scheduler create /pods in kai-resource-reservation",
+    "scheduler delete /pods in kai-resource-reservation",
+    "scheduler get /pods in trainer-kai",
+    "scheduler create /configmaps in default",
+    "scheduler patch /configmaps in default",
+    "scheduler delete /configmaps in default",
+    "agent get /pods in kai-resource-reservation",
+    "agent patch /pods in kai-resource-reservation",
 ]
 MAY_NOT: Final = [
     "webhook patch trainer.kubeflow.org/trainjobs in default",
@@ -104,6 +113,18 @@ MAY_NOT: Final = [
     "scheduler patch apps/deployments/kai-scheduler-default in kai-scheduler",
     "scheduler patch coordination.k8s.io/leases/kai-scheduler in kube-system",
     "scheduler get /secrets in trainer-kai",
+    "scheduler create /pods in trainer-kai",
+    "scheduler patch /pods in kai-resource-reservation",
+    "scheduler get /pods in default",
+    "scheduler get /configmaps in default",
+    "scheduler list /configmaps in default",
+    "scheduler deletecollection /configmaps in default",
+    "agent list /pods in kai-resource-reservation",
+    "agent create /pods in kai-resource-reservation",
+    "agent delete /pods in kai-resource-reservation",
+    "agent patch /pods in default",
+    "agent patch /pods/status in kai-resource-reservation",
+    "agent get /secrets in kai-resource-reservation",
 ]
 
 
@@ -154,7 +175,10 @@ async def test_only_who_is_bound_to_it_writes_queues(
 async def _is_so(cluster: Cluster, sentence: str) -> bool:
     output, _, namespace = sentence.partition(" in ")
     process, verb, what = output.split()
-    user = f"system:serviceaccount:{OWN_PROCESSES}:{OWN_PROCESSES}-{process}"
+    account = f"{OWN_PROCESSES}:{OWN_PROCESSES}-{process}"
+    if process == "agent":
+        account = f"{RESERVATION_APP}:{RESERVATION_APP}"
+    user = f"system:serviceaccount:{account}"
     return await _may(cluster, user, verb, what, namespace)
 
 

@@ -26,7 +26,16 @@ from e2e.fixtures.install import DEPLOYMENTS, QUEUES, apply, install
 from e2e.fixtures.queues import deployment, queue
 from e2e.fixtures.runtimes import make_runtime
 from e2e.install.recording_webhook import ReceivedReview, recording_webhook, trust
-from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, INJECT, LAST_CHECKPOINT, QUEUE
+from trainer_kai.api.names import (
+    ADMITTED,
+    ADMITTED_MARK,
+    GANG,
+    GPU_FRACTION,
+    GPU_MEMORY,
+    INJECT,
+    LAST_CHECKPOINT,
+    QUEUE,
+)
 
 TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
 WEBHOOK_CONFIGURATION: Final = {"apiVersion": TRAINER, "kind": "TrainJob", "controller": True}
@@ -61,6 +70,7 @@ CHANGES: Final[list[tuple[Obj, bool]]] = [
     ({"spec": {"trainer": {"numNodes": 3}}}, True),
     ({"metadata": {"labels": {"example.com/any": "thing"}}}, True),
     ({"metadata": {"annotations": {"example.com/any": "thing"}}}, False),
+    ({"metadata": {"annotations": {GPU_FRACTION: "0.5"}}}, True),
     ({"metadata": {"annotations": {LAST_CHECKPOINT: "2026-01-31T12:00:00Z"}}}, True),
     ({"metadata": {"finalizers": ["example.com/held"]}}, False),
 ]
@@ -166,6 +176,26 @@ def pod(name: str, where: str = "plain", node: str = "", **labels: str) -> Obj:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+# The scheduler of a pod, its annotations and its namespace -> whether its creation reaches us.
+SHARING: Final[dict[str, tuple[str, Obj | None, str, bool]]] = {
+    "a-fraction": ("kai-scheduler", {GPU_FRACTION: "0.5"}, "plain", True),
+    "memory": ("kai-scheduler", {GPU_MEMORY: "100"}, "with", True),
+    "no-share": ("kai-scheduler", {"team": "a"}, "plain", False),
+    "nothing": ("kai-scheduler", None, "plain", False),
+    "of-another": ("default-scheduler", {GPU_FRACTION: "0.5"}, "plain", False),
+    "opted-out": ("kai-scheduler", {GPU_FRACTION: "0.5"}, "without", False),
+    "of-the-system": ("kai-scheduler", {GPU_FRACTION: "0.5"}, "kube-system", False),
+}
+
+
+def _sharing(name: str, scheduler: str, annotations: Obj | None, where: str) -> Obj:
+    """Return a pod of a scheduler, with annotations."""
+    made = pod(name, where)
+    made["metadata"]["annotations"] = annotations
+    made["spec"]["schedulerName"] = scheduler
+    return made
+
+
 class RecordedReviews(NamedTuple):
     """A chain with our webhook configurations, and what the API server asks there."""
 
@@ -222,6 +252,12 @@ async def test_only_what_is_ours_reaches_us(recorded_reviews: RecordedReviews) -
         await cluster.api.create(pod(f"pod-{i}", **labels), dryRun="All")
     await cluster.api.create(pod("bound", node="node-0", **{GANG: "node"}), dryRun="All")
     assert _new(asked) == {ReceivedReview("/mutate/pod", "CREATE", "pod-0")}
+    for name, (scheduler, annotations, where, _) in SHARING.items():
+        await cluster.api.create(_sharing(name, scheduler, annotations, where), dryRun="All")
+    reached = {
+        ReceivedReview("/mutate/gpu-share", "CREATE", it) for it in SHARING if SHARING[it][3]
+    }
+    assert _new(asked, "/mutate/gpu-share") == reached
 
     for where in ("kube-system", "trainer-kai", "without", "with"):
         await cluster.api.create(jobset(f"in-{where}", WEBHOOK_CONFIGURATION, where), dryRun="All")
@@ -377,8 +413,15 @@ async def test_what_goes_to_other_schedulers_does_not_reach_us(
 
 
 async def test_nobody_waits_for_us_but_new_trainjobs(unreachable_webhook: Cluster) -> None:
-    """With the webhook dead everything goes on but the creation of JobSets of TrainJobs."""
+    """With the webhook dead all goes on but JobSets of TrainJobs, and pods with shares of GPUs."""
     cluster = unreachable_webhook
+    for name, (scheduler, annotations, where, reaches) in SHARING.items():
+        tried = cluster.api.create(_sharing(name, scheduler, annotations, where), dryRun="All")
+        if reaches:
+            with pytest.raises(ApiError, match=r'webhook "gpu-share.trainer-kai.dev"'):
+                await tried
+        else:
+            await tried
     await cluster.api.create(jobset("foreign", None))
     await cluster.api.create(pod("marked", **{GANG: "node"}))
     label = {"metadata": {"labels": {"example.com/any": "thing"}}}

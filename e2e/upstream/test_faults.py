@@ -97,6 +97,27 @@ async def test_the_proxy_refuses_the_given_requests(
         assert proxy.answered == {status: 2, 200: 2, 201: 1}
 
 
+async def test_the_proxy_acts_right_after_a_write(cluster: Cluster, namespace: str) -> None:
+    """Refused requests and others do not count; the client may never hear of the last write."""
+    async with cluster.proxy() as proxy, cluster.connect(proxy.url) as through:
+        bodies: list[bytes] = []
+
+        def applies(method: str, _path: str, body: bytes) -> bool:
+            bodies.append(body)
+            return method == "POST"
+
+        proxy.burst(503, count=1)
+        proxy.strike(1, applies, proxy.reset)
+        with pytest.raises(ApiError):
+            await through.create(_config_map(namespace))
+        await through.list(NODES)
+        assert (proxy.has_struck, bodies) == (False, [b""])
+        with pytest.raises(aiohttp.ClientError):
+            await through.create(_config_map(namespace))
+        assert (proxy.has_struck, b"ConfigMap" in bodies[-1]) == (True, True)
+        await cluster.until_found(CONFIG_MAPS, namespace, "one")
+
+
 async def test_the_proxy_goes_away_and_comes_back(cluster: Cluster) -> None:
     """Shut, it is a server that is not there; opened again, it answers under the same address."""
     async with cluster.proxy() as proxy, cluster.connect(proxy.url) as through:

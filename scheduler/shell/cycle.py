@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from uuid import uuid4
 
 from structlog.typing import FilteringBoundLogger
 
@@ -26,7 +27,7 @@ from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evict
 from scheduler.shell.report.plan_report import PlanReport, plan_report
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
-from scheduler.state.cache.evictions import PlannedEvictions
+from scheduler.state.cache.evictions.in_flight import PlannedEvictions
 from scheduler.state.commands import Commands, PodGroupCommands, commands_from_plan
 from scheduler.state.inputs import ObjectWarning
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
@@ -207,7 +208,7 @@ class Cycle:
         encoded, in_flight_evictions, creation_failures, limits = plan_input
         with without_collection():
             result = plan(encoded.snapshot, self._policies, limits)
-            commands = commands_from_plan(encoded, result)
+            commands = commands_from_plan(encoded, result, lambda: str(uuid4()))
             return (
                 result,
                 commands,

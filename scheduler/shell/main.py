@@ -4,11 +4,21 @@ The settings become policies here; unknown names are rejected where the settings
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from scheduler.policies.registry import ACTIONS, PluginSelection, PolicySelection, build_policies
-from scheduler.shell.bind.binder import Binder
+from scheduler.shell.bind.binder import Binder, BindSteps
+from scheduler.shell.bind.gpu.controller import ReservationController
+from scheduler.shell.bind.gpu.reservation_pod import ReservationPodOptions
+from scheduler.shell.bind.gpu.reservation_pods import (
+    OwnImage,
+    ReservationPods,
+    ReservationPodSource,
+)
+from scheduler.shell.bind.gpu.shares import GpuShareBinder, ShareOptions
+from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
 from scheduler.shell.evict.evictor import Evictor
@@ -23,7 +33,7 @@ from scheduler.shell.watch import ClusterInformers
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.client import Client
+from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.process.context import ProcessContext, event_recorder, leader_elector
 from trainer_kai.kube.process.runner import Runner
@@ -37,6 +47,7 @@ __all__ = [
     "gpu_resources",
     "policy_selection",
     "scheduler",
+    "state_options",
 ]
 
 _KEEP_WARM_S: Final = 5.0
@@ -45,7 +56,7 @@ _KEEP_WARM_S: Final = 5.0
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
     """Start the services of the scheduler process."""
     client, metrics, log = context.client, context.metrics, context.log
-    cache = ClusterCache(_state_options(context.clock, settings))
+    cache = ClusterCache(state_options(context.clock, settings))
     cycle = Cycle(
         cache, build_policies(policy_selection(settings.policies)), context.clock, metrics, log
     )
@@ -119,7 +130,11 @@ class _Leadership(NamedTuple):
         reporter = StatusReporter(fenced, cache, events, metrics, log)
         suspender = Suspender(fenced, cache, events, self.cycle, metrics, log)
         evictor = Evictor(fenced, cache, suspender, events, metrics, log)
-        binder = Binder(fenced, cache, evictor.evict_all, self.cycle, metrics, log)
+        writes = LimitedWrites(fenced.clock)
+        shares = _gpu_shares(fenced, cache, self.settings, writes, self.context)
+        steps = BindSteps(evictor.evict_all, shares, writes, events)
+        binder = Binder(fenced, cache, steps, self.cycle, metrics, log)
+        reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
         grace_limiter = TerminationGraceLimiter(
             fenced, cache, self.settings.max_termination_grace_s, log
@@ -128,7 +143,7 @@ class _Leadership(NamedTuple):
         cache.suspended_trainjobs.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, stale_gangs, grace_limiter):
+            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations):
                 group.create_task(service.run())
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
@@ -143,6 +158,31 @@ class _Leadership(NamedTuple):
         self.cache.on_access_questions = queue_access.set_uses
         group.create_task(queue_access.run())
         return NotifyingExecutor(binder, queue_access.record_start)
+
+
+def _gpu_shares(
+    client: Client,
+    cache: ClusterCache,
+    settings: SchedulerSettings,
+    writes: LimitedWrites,
+    context: ProcessContext,
+) -> GpuShareBinder:
+    """Return what gives pods their shares of GPUs, as the settings say."""
+    pods, sharing = settings.reservation_pods, settings.gpu_sharing
+    own = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
+    source = ReservationPodSource(
+        OwnImage(client, Key(*own) if all(own) else None, pods.image),
+        ReservationPodOptions("", sharing.runtime_class, pods.priority_class),
+        pods.allocation_s,
+    )
+    unlimited = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
+    reservations = ReservationPods(unlimited, cache, source, writes, context.metrics, context.log)
+    options = ShareOptions(
+        limits_memory=sharing.memory_limits == "hami-core",
+        cdi=pods.cdi,
+        gpu_resources=gpu_resources(settings.policies),
+    )
+    return GpuShareBinder(unlimited, cache, reservations, writes, options)
 
 
 async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:
@@ -171,7 +211,8 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
                 task.result()  # raises also what the task raised while it was cancelled
 
 
-def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
+def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
+    """Return what the settings say to the state, at any time."""
     gpus = gpu_resources(settings.policies)
 
     def options() -> StateOptions:
@@ -188,6 +229,7 @@ def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], St
             kueue=settings.kueue,
             needs_permission=True,
             default_access=settings.queue_access.unannotated,
+            places_gpu_shares=settings.gpu_sharing.enabled,
         )
 
     return options

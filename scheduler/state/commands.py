@@ -1,6 +1,6 @@
 """Commands: what to bind, nominate, reserve and evict, by names instead of the rows of a plan."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -176,6 +176,8 @@ class PodGroupCommands(NamedTuple):
     release_annotation: str | None  # at the end, without the places of pods that were placed
     evictions: tuple[PlannedEviction, ...] = ()  # for the nominated pods, or of a stale PodGroup
     uids: tuple[str, ...] = ()  # of the nominated pods, once it is assumed
+    # By pod that is bound and gets shares of GPUs: the ids of these GPUs.
+    gpu_groups: Mapping[Key, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -191,8 +193,13 @@ class Commands:
     evictions: tuple[PlannedEviction, ...] = ()
 
 
-def commands_from_plan(encoded: EncodedSnapshot, plan: Plan) -> Commands:
-    """Return the commands for a plan, in its order."""
+def commands_from_plan(
+    encoded: EncodedSnapshot, plan: Plan, new_gpu_group: Callable[[], str] | None = None
+) -> Commands:
+    """Return the commands for a plan, in its order.
+
+    *new_gpu_group* returns an id that no shared GPU ever had. Without it the commands name no GPUs.
+    """
     nodes = encoded.snapshot.nodes.names
     binds, nominations, reservations = [], [], []
     for allocation in plan.allocations:
@@ -220,16 +227,19 @@ def commands_from_plan(encoded: EncodedSnapshot, plan: Plan) -> Commands:
         reservations=tuple(reservations),
         unschedulable=tuple(refused.values()),
         reserved=dict(_changed_annotations(encoded, plan)),
-        podgroups=tuple(_podgroup_commands(encoded, plan)),
+        podgroups=tuple(_podgroup_commands(encoded, plan, new_gpu_group)),
         evictions=tuple(planned_eviction(encoded, one) for one in merge_evictions(plan.evictions)),
     )
 
 
-def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGroupCommands]:
+def _podgroup_commands(
+    encoded: EncodedSnapshot, plan: Plan, new_gpu_group: Callable[[], str] | None
+) -> Iterator[PodGroupCommands]:
     """Yield the commands of each PodGroup of the plan, of others, and those of stale gangs."""
     allocations, fully_evicted = _by_podgroup(plan.allocations), _fully_evicted(plan)
     lost_nominations = _lost_nominations(encoded, plan)
     evictions = _evictions_by_preemptor(encoded, plan)
+    gpu_groups = _gpu_groups(encoded, plan, new_gpu_group) if new_gpu_group else {}
     others = (encoded.reserved.keys() | lost_nominations.keys()) - allocations.keys()
     for row in [*allocations, *sorted(others)]:
         if row in fully_evicted:
@@ -249,10 +259,32 @@ def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGrou
                 nominations,
                 release_annotation,
                 tuple(evictions.get(row, ())),
+                gpu_groups={it.pod: gpu_groups[it.pod] for it in binds if it.pod in gpu_groups},
             )
     for one in evictions.get(NONE, ()):
         # For no preemptor. The rate limit does not count it, so it records no GPUs.
         yield PodGroupCommands(one.groups[0], None, (), (), None, (one._replace(gpus=0),))
+
+
+def _gpu_groups(
+    encoded: EncodedSnapshot, plan: Plan, new_gpu_group: Callable[[], str]
+) -> dict[Key, tuple[str, ...]]:
+    """Return the ids of the GPUs of bound pods with shares, in the order of their slots.
+
+    A slot with a made-up id gets a new id, and so does a slot that is closed: its GPU was freed.
+    All pods of the plan that have a share of it get the same one.
+    """
+    devices, ids = encoded.snapshot.devices, dict[tuple[int, int], str]()
+    without_id, groups = devices.made_up | devices.closed, {}
+    for pod, node, slots in (it for one in plan.allocations for it in one.binds if it.slots):
+        first, end = np.searchsorted(devices.node, (node, node + 1)).tolist()
+        for slot in slots:
+            if (node, slot) not in ids:
+                row = first + slot
+                is_known = row < end and row not in without_id
+                ids[node, slot] = devices.ids[row] if is_known else new_gpu_group()
+        groups[encoded.pod_keys[pod]] = tuple([ids[node, slot] for slot in slots])
+    return groups
 
 
 def _annotation_changes(

@@ -70,9 +70,11 @@ class StateOptions:
     default_access: str = QueueAccessMode.CLOSED  # of queues that do not set it
     # True: PodGroups may be relocated unless their queue forbids it; False: only if it allows it.
     consolidates_by_default: bool = True
-    # True: pods get shares of GPUs, and the labels of running pods say of which. False: pods with
-    # such requests wait, and a label counts only where a reservation pod holds that GPU.
-    places_gpu_shares: bool = False
+    places_gpu_shares: bool = False  # else pods that request shares of GPUs wait
+    # True: the labels of running pods say of which GPUs they have shares, as in files. False: such
+    # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
+    # webhook has prepared it.
+    trusts_gpu_labels: bool = False
 
 
 class ObjectWarning(NamedTuple):
@@ -175,6 +177,8 @@ class Cluster:
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
     # Since when PodGroups that started lack pods which exist and have no node: epoch seconds.
     stale_since: dict[Key, int] = field(default_factory=dict)
+    # The ids of the shared GPUs of pods with a bind in flight; changes only with the pod.
+    bind_gpu_groups: dict[Key, tuple[str, ...]] = field(default_factory=dict)
 
     def by_resource(self) -> dict[Resource[Any], dict[Any, Any]]:
         """Return the objects of each kind that is read from the API server."""

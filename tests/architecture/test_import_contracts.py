@@ -89,6 +89,24 @@ REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
         "the scheduler imports the webhook": ("scheduler/shell/new.py: import webhook",),
         "the scheduler groups": ("scheduler/shell/new.py: import trainer_kai.podgrouper",),
     },
+    "agent-imports-no-scheduler": {
+        "the agent knows the shell": ("scheduler/agent/new.py: from scheduler import shell",),
+        "the agent reaches the state through its front door": (
+            "scheduler/agent/new.py: import scheduler.agent",
+            "scheduler/agent/__init__.py: import scheduler.state",
+        ),
+    },
+    "agent-is-imported-by-tests-only": {
+        "a benchmark imports it": ("benchmarks/new.py: import scheduler.agent",),
+        "the command line imports a part of it": (
+            "trainer_kai/cli/new.py: from scheduler.agent import new",
+            "scheduler/agent/new.py:",
+        ),
+    },
+    "one-reader-of-devices": {
+        f"{module} reads devices": (f"{module}: import pynvml",)
+        for module in ("scheduler/shell/new.py", "scheduler/agent/new.py", "tests/new.py")
+    },
     "library-below-processes": {
         "the client imports the scheduler": ("trainer_kai/kube/new.py: import scheduler.core",),
         "a rule imports the webhook": (
@@ -260,6 +278,12 @@ ALLOWED: Mapping[str, PlantedImports] = {
         "scheduler/core/nodes/new.py: from dataclasses import dataclass; import numpy as np",
         "scheduler/core/nodes/new.py: from trainer_kai.api import reasons",
         "trainer_kai/kube/new.py: import aiohttp, kubernetes",
+    ),
+    "the agent reads devices and uses the client": (
+        "scheduler/agent/__main__.py: import asyncio, os, signal; from scheduler.agent import new",
+        "scheduler/agent/device.py: import pynvml",
+        "scheduler/agent/new.py: import random; from trainer_kai import api, kube, service",
+        "tests/new.py: from scheduler.agent import new",
     ),
     "pure code imports values and its own front door": (
         "scheduler/core/nodes/new.py: import collections.abc, enum, heapq, math, typing, scheduler",

@@ -17,17 +17,22 @@ _NODES: Final = [queue(), node("a"), node("b")]
 _LONG: Final = 100_000  # characters: all annotations of an object may have 256 KiB
 
 
-def _encoded(cluster: Cluster, *, places_gpu_shares: bool = True) -> EncodedSnapshot:
-    options = StateOptions(now=NOW, default_queue="q", places_gpu_shares=places_gpu_shares)
+def _encoded(cluster: Cluster, *, trusts_gpu_labels: bool = True) -> EncodedSnapshot:
+    options = StateOptions(
+        now=NOW,
+        default_queue="q",
+        places_gpu_shares=True,
+        trusts_gpu_labels=trusts_gpu_labels,
+    )
     started = process_time()
     found = encode(cluster, options)
     assert process_time() - started < _MAX_CPU_S
     return found
 
 
-@pytest.mark.parametrize("places_gpu_shares", [False, True])
+@pytest.mark.parametrize("trusts_gpu_labels", [False, True])
 @pytest.mark.parametrize("fraction", ["0.001", "0.6"])
-def test_pods_with_labels_of_many_gpus(fraction: str, *, places_gpu_shares: bool) -> None:
+def test_pods_with_labels_of_many_gpus(fraction: str, *, trusts_gpu_labels: bool) -> None:
     """10,000 pods of one node name 64 GPUs each: other nodes are as they were."""
     notes = {"gpu-fraction": fraction, "gpu-fraction-num-devices": "64"}
     cluster = cluster_cache(*_NODES)
@@ -36,7 +41,7 @@ def test_pods_with_labels_of_many_gpus(fraction: str, *, places_gpu_shares: bool
         one = pod(f"p{number}", node="a", asks={"cpu": "1m"}, annotations=notes, labels=labels)
         cluster.pods.update(cluster_cache(one).pods)
 
-    found = _encoded(cluster, places_gpu_shares=places_gpu_shares).snapshot
+    found = _encoded(cluster, trusts_gpu_labels=trusts_gpu_labels).snapshot
 
     assert len(found.devices.ids) <= 1024
     assert found.nodes.idle[1].tolist() == found.nodes.allocatable[1].tolist()

@@ -11,9 +11,19 @@ import pytest
 from tests.support.documents import documents as read_documents
 from tests.support.repository import ROOT, project_files
 from trainer_kai.api import names
+from trainer_kai.api.gpu_share import SHARE_REQUESTS
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
+from trainer_kai.policy.pods.gpu_config_maps import (
+    GPU_PORTION,
+    MEMORY_LIMIT,
+    NUMBER_OF_GPUS,
+    VISIBLE_DEVICES,
+    GpuConfigMaps,
+    SharingContainer,
+    is_config_map_prefix,
+)
 
 MANIFESTS: Final = ROOT / "manifests"
 CHARTS: Final = (MANIFESTS / "chart", MANIFESTS / "chart-crds")  # test_chart.py
@@ -64,18 +74,24 @@ def rules(*kinds: str) -> list[tuple[str, Obj]]:
 
 
 def webhooks() -> list[Obj]:
-    """Return all of ours; both configurations have one name."""
+    """Return all of ours, and that of a component; both configurations have one name."""
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     found = objects(*kinds)
     assert {it["kind"] for it in found} == set(kinds)
     assert len({it["metadata"]["name"] for it in found}) == 1
-    return [hook for configuration in found for hook in configuration["webhooks"]]
+    [[operation]] = documents(MANIFESTS / "components" / "device-access" / "webhook.yaml")
+    hooks = [hook for configuration in found for hook in configuration["webhooks"]]
+    return [*hooks, operation["value"]]
 
 
 def webhook(name: str) -> Obj:
     """Return one of our webhooks."""
     [found] = [hook for hook in webhooks() if hook["name"] == name]
     return dict(found)
+
+
+# By hand, as docs/gpu-sharing.md says: it is a pod that has to wait for others.
+_APPLIED_LATER = MANIFESTS / "examples/gpu-sharing/third.yaml"
 
 
 @pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(MANIFESTS)))
@@ -86,7 +102,7 @@ def test_a_file_is_read_by_some_kustomization(path: Path) -> None:
         first, *_ = path.relative_to(MANIFESTS).parts
         assert first in {"overlays", "examples", "components"} or path.parent in _read()
     else:
-        assert path in _read()
+        assert path in _read() or path == _APPLIED_LATER
 
 
 @pytest.mark.parametrize(
@@ -142,7 +158,7 @@ def test_nobody_writes_queues_or_groups_by_default() -> None:
 
 
 def test_the_webhooks_fail_as_designed() -> None:
-    """Only the creation of a JobSet of a TrainJob may be held up by us."""
+    """We may hold up JobSets of TrainJobs, pods with shares of GPUs, and what a component adds."""
     [configuration] = objects("MutatingWebhookConfiguration")
     name = configuration["metadata"]["name"]
     policies = {
@@ -160,6 +176,8 @@ def test_the_webhooks_fail_as_designed() -> None:
         "jobset-create.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "jobset-update.trainer-kai.dev": ("Ignore", 5, ["UPDATE"]),
         "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
+        "gpu-share.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
+        "device-access.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "trainjob.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
         "trainjob-details.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
         "queue.trainer-kai.dev": ("Ignore", 3, ["CREATE", "UPDATE", "DELETE"]),
@@ -184,11 +202,29 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert f"startsWith('{names.TRAINER}/')" in owned
     assert f"'{names.ADMITTED}' in object.metadata.annotations" in owned
     report = webhook("trainjob-details.trainer-kai.dev")["matchConditions"][1]["expression"]
-    assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", report)) == set(READ.annotations)
+    (listed,) = re.findall(r"\['gpu.*?\]", report)
+    assert set(re.findall(r"'([a-z./-]+)'", listed)) == set(READ.annotations)
     ours = webhook("workload.trainer-kai.dev")["matchConditions"][1]["expression"]
     assert set(re.findall(r"'([a-z./-]+)'", ours)) == {names.QUEUE, names.SCHEDULER_NAME}
     groups = [rule["apiGroups"] for rule in webhook("workload.trainer-kai.dev")["rules"]]
     assert groups == [[names.APPS], [names.KUBEFLOW]]
+
+
+def test_pods_that_use_gpus_are_selected_by_the_names_we_know() -> None:
+    """Of our scheduler, with a request for a share; the guard looks at all pods of ours."""
+    share, guard = webhook("gpu-share.trainer-kai.dev"), webhook("device-access.trainer-kai.dev")
+    ours, requests, free = (it["expression"] for it in share["matchConditions"])
+    others = ("name", "matchConditions")
+
+    assert f"== '{names.SCHEDULER_NAME}'" in ours
+    for name in (names.GPU_FRACTION, names.GPU_MEMORY):
+        assert f"'{name}' in object.metadata.annotations" in requests
+    assert "nodeName" in free
+    assert names.RESERVATION_APP in share["namespaceSelector"]["matchExpressions"][0]["values"]
+    assert guard["matchConditions"] == share["matchConditions"][:1]
+    assert [guard[it] for it in share if it not in others] == [
+        share[it] for it in share if it not in others
+    ]
 
 
 def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:
@@ -230,10 +266,12 @@ KEPT: Final = {
         {"scheduler", "podgrouper"},
     ),
     "trainer-kai-pods": ({names.GANG}, {"scheduler", "podgrouper"}),
-    "trainer-kai-gpu-sharing": (set(), {"scheduler"}),
+    "trainer-kai-gpu-sharing": ({names.GPU_DEVICES}, {"scheduler"}),
 }
 _KAI_NAMES: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
-_FIELD: Final = re.compile(r"'?(metadata|spec|webhooks)\b[\w.]*(\[[^]]+\])?: |variables\.")
+_FIELD: Final = re.compile(
+    r"'?(data|metadata|spec|webhooks)\b[\w.]*(\[[^]]+\][\w.]*)?: |variables\."
+)
 
 
 def policy(name: str) -> Obj:
@@ -242,11 +280,16 @@ def policy(name: str) -> Obj:
     return dict(spec)
 
 
+_AGENT: Final = f"{names.RESERVATION_APP}:{names.RESERVATION_APP}"
 # policy -> the account whose rights it bounds
 BOUND_ROLES: Final = {
-    "trainer-kai-jobs": "scheduler",
-    "trainer-kai-podgrouper": "podgrouper",
-    "trainer-kai-webhook": "webhook",
+    "trainer-kai-configmaps": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-jobs": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-pod-status": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-podgrouper": "trainer-kai:trainer-kai-podgrouper",
+    "trainer-kai-reservation-agent": _AGENT,
+    "trainer-kai-reservation-pods": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-webhook": "trainer-kai:trainer-kai-webhook",
 }
 
 
@@ -255,7 +298,7 @@ def test_a_policy_bounds_one_account(name: str) -> None:
     """In every namespace, and others may do as their roles say."""
     spec = policy(name)
     [bound] = [it for it in objects(f"{_POLICY}Binding") if it["spec"]["policyName"] == name]
-    account = f"system:serviceaccount:trainer-kai:trainer-kai-{BOUND_ROLES[name]}"
+    account = f"system:serviceaccount:{BOUND_ROLES[name]}"
 
     assert bound["metadata"]["name"] == name
     assert bound["spec"]["validationActions"] == ["Deny"]
@@ -308,17 +351,55 @@ def test_the_policy_on_shared_gpus_spells_what_the_scheduler_reads() -> None:
     text = str(policy("trainer-kai-gpu-sharing"))
     for name in (
         *(names.GPU_GROUP, names.GPU_GROUP_PREFIX, names.APP, names.RESERVATION_APP),
-        *(names.GPU_FRACTION, names.GPU_FRACTION_DEVICES, names.GPU_MEMORY),
+        *(*SHARE_REQUESTS, names.GPU_CONFIG_MAP, names.RECEIVED_TYPE, names.GPU_DEVICES),
         *(names.GPU, names.AMD_GPU, names.MIG_PREFIX),
         *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAI_NAMES}", "system:node:"),
     ):
         assert f"'{name}'" in text
 
 
+def test_the_policies_on_what_shares_gpus_spell_what_is_written() -> None:
+    """By the scheduler on ConfigMaps and pods, and by the agent on its own."""
+    keys = (VISIBLE_DEVICES, GPU_PORTION, NUMBER_OF_GPUS, MEMORY_LIMIT)
+    spelled = {
+        "trainer-kai-configmaps": keys,
+        "trainer-kai-pod-status": (
+            *(names.SCHEDULER_NAME, names.GPU_GROUP, names.GPU_GROUP_PREFIX),
+            *(names.RECEIVED_TYPE, names.GPU_DEVICES),
+        ),
+        "trainer-kai-reservation-agent": (names.RESERVED_DEVICE,),
+        "trainer-kai-reservation-pods": (
+            *(names.APP, names.RESERVATION_APP, names.GPU_GROUP, names.GPU),
+        ),
+    }
+    written = GpuConfigMaps.of("pod-x1y2z3a-shared-gpu", SharingContainer("initContainers", 2))
+    names_of = (f"trainer-kai-{it}configmaps" for it in ("", "share-"))
+    [named] = {it for name in names_of for it in _matched(name)}
+
+    for name, values in spelled.items():
+        assert [it for it in values if f"'{it}'" not in str(policy(name))] == []
+    assert re.search(named, written.capabilities)
+    assert re.search(named, written.direct_env)
+    assert not re.search(named, written.volume)
+
+
+def _matched(policy_name: str) -> list[str]:
+    """Return the regular expressions of a policy."""
+    return re.findall(r"matches\(\s*'([^']+)'\)", str(policy(policy_name)))
+
+
+def test_the_policy_on_pods_and_the_processes_know_the_same_prefixes() -> None:
+    """The form that admission writes and the scheduler reads."""
+    [form] = [it for it in _matched("trainer-kai-gpu-sharing") if "shared-gpu" in it]
+    prefixes = ("a-x1y2z3a-shared-gpu", "a.b--x1y2z3a-shared-gpu", "a-x1-shared-gpu", "-shared-gpu")
+
+    assert [bool(re.search(form, it)) for it in prefixes] == [*map(is_config_map_prefix, prefixes)]
+
+
 def test_every_policy_is_one_of_these() -> None:
     """Each has a row in the README."""
     report = (MANIFESTS / "README.md").read_text()
-    known = {*KEPT, *BOUND_ROLES}
+    known = {*KEPT, *BOUND_ROLES, "trainer-kai-share-configmaps"}
     assert {it["metadata"]["name"] for it in objects(_POLICY)} == known
     assert all(f"| `{name}` |" in report for name in known)
 

@@ -8,6 +8,7 @@ from aiohttp import ClientSession
 
 from tests.manifests.test_manifests import documents, objects
 from tests.support.repository import ROOT
+from trainer_kai.api.names import APP, RESERVATION_APP
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.config import load
 from trainer_kai.service.health import Health, HealthServer
@@ -26,6 +27,7 @@ MODULES: Final = {
     "scheduler": "scheduler",
 }
 NAME: Final = "app.kubernetes.io/name"
+HOME: Final = "trainer-kai"
 
 every_process = pytest.mark.parametrize("process", PROCESSES)
 
@@ -33,9 +35,10 @@ Obj = dict[str, Any]
 
 
 def named(kind: str, name: str) -> Obj:
-    """Return one object."""
-    [found] = [obj for obj in objects(kind) if obj["metadata"]["name"] == name]
-    return dict(found)
+    """Return one object, of our namespace if it is in one."""
+    found = [obj for obj in objects(kind) if obj["metadata"]["name"] == name]
+    [ours] = [obj for obj in found if obj["metadata"].get("namespace", HOME) == HOME]
+    return dict(ours)
 
 
 def spec_of(process: str) -> Obj:
@@ -57,7 +60,7 @@ def ports_of(process: str) -> Mapping[str, int]:
 def settings_of(process: str) -> Settings:
     """Return the settings as the process reads them in its container."""
     container = container_of(process)
-    environ = {it["name"]: it["value"] for it in container.get("env", ())}
+    environ = {it["name"]: it["value"] for it in container.get("env", ()) if "value" in it}
     return load(
         PROCESSES[process], [*container["command"][3:], *container.get("args", ())], environ
     )
@@ -65,7 +68,8 @@ def settings_of(process: str) -> Settings:
 
 def test_every_process_has_a_deployment() -> None:
     """And so has nobody else."""
-    names = {obj["metadata"]["name"] for obj in objects("Deployment")}
+    metas = [obj["metadata"] for obj in objects("Deployment")]
+    names = {it["name"] for it in metas if it.get("namespace") == "trainer-kai"}
 
     assert names == {f"trainer-kai-{process}" for process in PROCESSES}
 
@@ -117,6 +121,7 @@ def test_a_process_acts_under_its_own_account(process: str) -> None:
     """Its Lease and its Secret lie where its role lets it write them: beside it."""
     settings, account = settings_of(process), spec_of(process)["serviceAccountName"]
     role, home = named("Role", account), named("Deployment", account)["metadata"]["namespace"]
+    assert home == HOME
     leader = getattr(settings, "leader", None)
 
     assert named("ServiceAccount", account)["metadata"]["namespace"] == home
@@ -124,7 +129,8 @@ def test_a_process_acts_under_its_own_account(process: str) -> None:
     assert settings.kubeconfig == ""
     if isinstance(leader, LeaderSettings):
         assert leader.namespace == ""
-        assert [rule["resources"] for rule in role["rules"]] == [["leases"]]
+        read = [["pods"]] if process == "scheduler" else []  # its own
+        assert [rule["resources"] for rule in role["rules"]] == [["leases"], *read]
 
 
 def test_the_webhook_is_where_it_is_looked_for() -> None:
@@ -180,7 +186,7 @@ def test_a_process_asks_for_room(process: str) -> None:
 def test_nobody_takes_the_place_of_a_process(process: str) -> None:
     """But the system: the class is the highest that may be defined; nor does it take anybody's."""
     name = spec_of(process)["priorityClassName"]
-    file = ROOT / "manifests" / "base" / "processes" / "priorityclass.yaml"
+    file = ROOT / "manifests" / "base" / "priorityclass.yaml"
 
     assert documents(file) == [named("PriorityClass", name)]
     assert not name.startswith("system-")
@@ -191,7 +197,12 @@ def test_nobody_takes_the_place_of_a_process(process: str) -> None:
 @every_process
 def test_its_mode_is_its_first_variable(process: str) -> None:
     """Where an overlay looks for it; and others are added behind, so that none is lost."""
-    assert container_of(process)["env"] == [{"name": "TRAINER_KAI_MODE", "value": "bundled"}]
+    first, *others = container_of(process)["env"]
+    fields = {it["name"]: it["valueFrom"]["fieldRef"]["fieldPath"] for it in others}
+    itself = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+
+    assert first == {"name": "TRAINER_KAI_MODE", "value": "bundled"}
+    assert fields == (itself if process == "scheduler" else {})
 
 
 @every_process
@@ -209,6 +220,18 @@ def test_only_what_is_needed_gets_through(process: str) -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert sorted(opened) == sorted(ports_of(process))
     assert reached == {(443, "TCP"), (6443, "TCP"), (53, "TCP"), (53, "UDP")}
+
+
+def test_a_reservation_pod_reaches_only_the_api_server() -> None:
+    """And names; nothing reaches it."""
+    [policy] = [
+        it["spec"] for it in objects("NetworkPolicy") if it["metadata"]["name"] == RESERVATION_APP
+    ]
+
+    assert policy["podSelector"] == {"matchLabels": {APP: RESERVATION_APP}}
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in policy
+    assert policy["egress"] == named("NetworkPolicy", "trainer-kai-scheduler")["spec"]["egress"]
 
 
 @every_process

@@ -44,6 +44,7 @@ _CHECKS: Final = (
     _Check(["python", "-m", "webhook", "--help"], "The settings of the webhook."),
     _Check(["python", "-m", "trainer_kai.podgrouper", "--help"], "The settings of the podgrouper."),
     _Check(["python", "-m", "scheduler", "--help"], "The settings of the scheduler."),
+    _Check(["python", "-m", "scheduler.agent"], "POD_NAME: is not set", 2),
     _Check(["trainer-kai", "simulate", "-f", "-"], "GPUS ", 0, _CLUSTER.read_text()),
     _Check(["python", "-m", "pip"], "/venv/bin/python: No module named pip", 1),
     _Check(["python", "-m", "kubernetes"], "/venv/bin/python: No module named kubernetes", 1),

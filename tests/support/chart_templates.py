@@ -26,32 +26,47 @@ CRD_CHART: Final = ROOT / "manifests" / "chart-crds"
 _MANIFESTS: Final = ROOT / "manifests"
 _GENERATED: Final = "templates/generated"
 _NAMESPACE: Final = "trainer-kai"
+_RESERVATION: Final = "kai-resource-reservation"
 _SCHEDULER: Final = "kai-scheduler"
 _PART_OF: Final = {"app.kubernetes.io/part-of": "trainer-kai"}
 _MAX_PLAIN: Final = 100  # longer texts are folded
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
+# Without these the reservation pods of running shares would end, or could not restart. The rights
+# of their account go, because the policy that restricts them goes.
+_KEPT_KINDS: Final = ("Namespace", "ServiceAccount")
 
 _ACTIVE: Final = 'ne .Values.mode "policy-only"'
 _BUNDLED: Final = 'eq .Values.mode "bundled"'
 _WITH_PROCESSES: Final = f"and ({_ACTIVE}) .Values.processes.enabled"
+_SHARING: Final = 'include "trainer-kai.gpuSharing" .'
+_RESERVATIONS: Final = 'include "trainer-kai.reservationNamespace" .'
 
 # Each manifest with the condition under which its objects are rendered.
 RENDERED: Final[Mapping[str, str]] = {
     "base/rbac/webhook.yaml": _ACTIVE,
     "base/rbac/podgrouper.yaml": _ACTIVE,
     "base/rbac/scheduler.yaml": _BUNDLED,
+    "base/rbac/reservations.yaml": _SHARING,
     "base/rbac/people.yaml": _ACTIVE,
+    "base/gpu-sharing/namespace.yaml": _RESERVATIONS,
+    "base/gpu-sharing/agent.yaml": _RESERVATIONS,
+    "base/gpu-sharing/networkpolicy.yaml": _RESERVATIONS,
+    "base/policies/configmaps.yaml": _BUNDLED,
     "base/policies/gpu-sharing.yaml": _ACTIVE,
     "base/policies/jobs.yaml": _ACTIVE,
     "base/policies/jobsets.yaml": _ACTIVE,
+    "base/policies/pod-status.yaml": _BUNDLED,
     "base/policies/podgrouper.yaml": _ACTIVE,
     "base/policies/podgroups.yaml": _ACTIVE,
     "base/policies/pods.yaml": _ACTIVE,
+    "base/policies/reservation-agent.yaml": _BUNDLED,
+    "base/policies/reservation-pods.yaml": _BUNDLED,
+    "base/policies/share-configmaps.yaml": _BUNDLED,
     "base/policies/trainjobs.yaml": _ACTIVE,
     "base/policies/webhook.yaml": _ACTIVE,
     "base/webhooks.yaml": _ACTIVE,
     "base/validating.yaml": _ACTIVE,
-    "base/processes/priorityclass.yaml": _WITH_PROCESSES,
+    "base/priorityclass.yaml": _ACTIVE,
     "base/processes/service.yaml": _WITH_PROCESSES,
     "base/processes/webhook.yaml": _WITH_PROCESSES,
     "base/processes/podgrouper.yaml": _WITH_PROCESSES,
@@ -63,10 +78,21 @@ RENDERED: Final[Mapping[str, str]] = {
     "components/snapshot/reader.yaml": f"and ({_BUNDLED}) .Values.snapshot",
     "overlays/policy-only/policy.yaml": 'eq .Values.mode "policy-only"',
 }
+# The webhooks that only some releases have, each with its condition; one is of a component.
+_DEVICE_ACCESS: Final = "device-access.trainer-kai.dev"
+_HOOK_CONDITIONS: Final[Mapping[str, str]] = {
+    "gpu-share.trainer-kai.dev": _SHARING,
+    _DEVICE_ACCESS: 'include "trainer-kai.restrictsDevices" .',
+}
+# The scheduler's rights that are only for shared GPUs: resources, verbs.
+_SHARING_RULES: Final = (
+    (["configmaps"], ["create", "patch", "delete"]),
+    (["pods"], ["get"]),
+)
 # What is read by a kustomization with labels.
 _LABELLED: Final = (
     *("base/rbac/", "base/policies/", "base/webhooks", "base/validating", "base/processes/"),
-    "overlays/policy-only/",
+    *("base/gpu-sharing/", "base/priorityclass.yaml", "overlays/policy-only/"),
 )
 
 
@@ -153,12 +179,23 @@ def _template(file: str, condition: str) -> str:
     for obj in documents(_MANIFESTS / file):
         if is_labelled:
             obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **_PART_OF}
+        if obj["kind"] == "MutatingWebhookConfiguration":
+            obj["webhooks"].append(_device_access_hook())
+        if file.startswith("base/gpu-sharing/") and obj["kind"] in _KEPT_KINDS:
+            obj["metadata"]["annotations"] = _KEEP
         changed = _substituted(template, obj)
         for change in _CHANGES.get(obj["kind"], ()):
             change(template, changed)
         objects.append(_with_condition(obj["kind"], template.text(changed)))
     body = "".join(objects)
     return f"{HEADING.format(file)}{{{{- if {condition} }}}}\n{body}{{{{- end }}}}\n"
+
+
+def _device_access_hook() -> Obj:
+    """Return the webhook that a component adds."""
+    [[operation]] = documents(_MANIFESTS / "components" / "device-access" / "webhook.yaml")
+    hook: Obj = operation["value"]
+    return hook
 
 
 def _with_condition(kind: str, text: str) -> str:
@@ -220,8 +257,20 @@ def _change_webhooks(template: _Template, configuration: Obj) -> None:
             hook["failurePolicy"] = template.inline(
                 '{{ ternary "Fail" "Ignore" (eq .Values.queueAccess "closed") }}'
             )
-        if "namespaceSelector" in hook:
+        if "namespaceSelector" in hook and hook["name"] != _DEVICE_ACCESS:
             _change_selector(template, hook["namespaceSelector"])
+    configuration["webhooks"] = [
+        it for hook in configuration["webhooks"] for it in _conditional_hook(template, hook)
+    ]
+
+
+def _conditional_hook(template: _Template, hook: Obj) -> list[Any]:
+    """Return the items of a list that are rendered as a webhook, or as none."""
+    condition = _HOOK_CONDITIONS.get(hook["name"])
+    if condition is None:
+        return [hook]
+    end = template.line("{{- end }}")
+    return [template.line(f"{{{{- if {condition} }}}}"), hook, end]
 
 
 def _change_policy(template: _Template, policy: Obj) -> None:
@@ -246,6 +295,8 @@ def _change_selector(template: _Template, selector: Obj) -> None:
 
 def _change_role(template: _Template, role: Obj) -> None:
     """Let the webhook only read a certificate that it does not issue."""
+    if role["metadata"]["name"] == "trainer-kai-scheduler":
+        _change_sharing_rules(template, role)
     if role["metadata"]["name"] != "trainer-kai-webhook":
         return
     own = 'eq .Values.certificates.source "self"'
@@ -261,6 +312,22 @@ def _change_role(template: _Template, role: Obj) -> None:
             rule["verbs"] = template.inline(f'{{{{ ternary "[{verbs}]" "[get]" ({own}) }}}}')
         changed.append(rule)
     role["rules"] = changed
+
+
+def _change_sharing_rules(template: _Template, role: Obj) -> None:
+    """Leave out what the scheduler may do for shared GPUs, if no GPU is shared."""
+    start, end = f"{{{{- if {_SHARING} }}}}", "{{- end }}"
+    changed = []
+    for rule in role["rules"]:
+        is_for_sharing = (rule["resources"], rule["verbs"]) in _SHARING_RULES
+        changed += [template.line(start), rule, template.line(end)] if is_for_sharing else [rule]
+    role["rules"] = changed
+
+
+def _change_service_account(template: _Template, account: Obj) -> None:
+    """Let the values say with which Secrets the image of reservation pods is pulled."""
+    if account["metadata"]["name"] == _RESERVATION:
+        account[template.include("reservationPullSecrets")] = None
 
 
 def _change_cluster_role(template: _Template, role: Obj) -> None:
@@ -308,6 +375,7 @@ _CHANGES: Final[Mapping[str, tuple[Callable[[_Template, Obj], None], ...]]] = {
     "ValidatingWebhookConfiguration": (_change_webhooks,),
     "MutatingAdmissionPolicy": (_change_policy,),
     "ValidatingAdmissionPolicy": (_change_exemptions,),
+    "ServiceAccount": (_change_service_account,),
     "Role": (_change_role,),
     "ClusterRole": (_change_cluster_role,),
     "Deployment": (_change_deployment,),

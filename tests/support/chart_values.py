@@ -26,6 +26,7 @@ _NUMBER: Final = r"^[0-9]+(\.[0-9]+)?$"
 _OWN_SETTINGS: Final = frozenset(
     {
         *("kubeconfig", "context", "mode", "scheduler_name", "queue_access.unannotated"),
+        "gpu_sharing.enabled",
         *("health.address", "health.port", "health.snapshot", "server.address", "server.port"),
         *("leader.name", "leader.namespace", "tls.source", "tls.namespace", "tls.secret_name"),
         *("tls.service_name", "tls.configuration_name", "tls.certificate_file", "tls.key_file"),

@@ -38,6 +38,7 @@ Obj = dict[str, Any]
 README: Final = ROOT / "docs" / "cli.md"
 _BASE: Final = ROOT / "manifests" / "base"
 _FIELD: Final = ROOT / "manifests" / "components" / "runtime-queue-field"
+_EXTERNAL: Final = ROOT / "manifests" / "overlays" / "external-kai"
 _PROPERTIES: Final = "/schema/openAPIV3Schema/properties/"
 _ALWAYS: Final = frozenset({"apiVersion", "kind", "metadata"})
 _HOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -55,16 +56,16 @@ _OVERLAY_FIELDS: Final = (
 def expected_installation() -> ExpectedManifests:
     """Return it, read from `manifests/base`."""
     objects = list(_objects(_BASE))
-    (namespace,) = _of_kind(objects, "Namespace")
+    (namespace,) = {it["metadata"]["namespace"] for it in _of_kind(objects, "Deployment")}
     patch = documents(_FIELD / "patch.yaml")[0]
     return ExpectedManifests(
-        namespace=namespace["metadata"]["name"],
+        namespace=namespace,
         definitions=tuple(_definition(it) for it in _of_kind(objects, "CustomResourceDefinition")),
         configurations=tuple(
             _configuration(it) for kind in _HOOKS for it in _of_kind(objects, kind)
         ),
         policies=tuple(_policies(objects)),
-        accounts=tuple(_accounts(objects)),
+        accounts=tuple(_accounts(objects, namespace)),
         deployments=tuple(sorted(it["metadata"]["name"] for it in _of_kind(objects, "Deployment"))),
         classes=tuple(_classes(objects)),
         runtime_field=_patched(patch),
@@ -114,9 +115,16 @@ def _configuration(found: Obj) -> ExpectedConfiguration:
 def _policies(objects: list[Obj]) -> Iterator[ExpectedPolicy]:
     """Yield each with its binding, which is called like it."""
     bindings = {it["metadata"]["name"]: it["spec"] for it in _of_kind(objects, f"{_POLICY}Binding")}
+    patches = documents(_EXTERNAL / "kustomization.yaml")[0]["patches"]
+    (left_out,) = (it["target"]["name"] for it in patches if "$patch: delete" in it["patch"])
     for found in _of_kind(objects, _POLICY):
         name = found["metadata"]["name"]
-        yield ExpectedPolicy(name=name, spec=found["spec"], binding=bindings.pop(name))
+        yield ExpectedPolicy(
+            name=name,
+            spec=found["spec"],
+            binding=bindings.pop(name),
+            beside_kai=not re.fullmatch(left_out, name),
+        )
     assert not bindings
 
 
@@ -143,20 +151,42 @@ def _classes(objects: list[Obj]) -> Iterator[str]:
             yield found["metadata"]["name"]
 
 
-def _accounts(objects: list[Obj]) -> Iterator[ExpectedAccount]:
-    roles = {(it["kind"], it["metadata"]["name"]): it for it in objects if "rules" in it}
-    rights: dict[str, set[Permission]] = {}
+def _accounts(objects: list[Obj], home: str) -> Iterator[ExpectedAccount]:
+    roles = {_key(it["kind"], it["metadata"]): it for it in objects if "rules" in it}
+    rights: dict[tuple[str, str], set[Permission]] = {}
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         for binding in _of_kind(objects, kind):
-            role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+            where = {**binding["metadata"], "name": binding["roleRef"]["name"]}
+            role = roles[_key(binding["roleRef"]["kind"], where)]
             for subject in binding["subjects"]:
-                own = rights.setdefault(subject["name"], set())
-                own.update(_account_rights(role["rules"], everywhere=kind == "ClusterRoleBinding"))
-    for name, own in sorted(rights.items()):
-        yield ExpectedAccount(name=name, rights=tuple(sorted(own)))
+                account = (subject["name"], subject["namespace"])
+                place = where.get("namespace", "")
+                own = rights.setdefault(account, set())
+                own.update(
+                    _account_rights(
+                        role["rules"],
+                        everywhere=kind == "ClusterRoleBinding",
+                        namespace="" if place == subject["namespace"] else place,
+                    )
+                )
+    accounts = [
+        ExpectedAccount(
+            name=name, namespace="" if namespace == home else namespace, rights=tuple(sorted(own))
+        )
+        for (name, namespace), own in rights.items()
+    ]
+    yield from sorted(accounts, key=lambda it: (it.namespace, it.name))
 
 
-def _account_rights(rules: Iterable[Obj], *, everywhere: bool) -> Iterator[Permission]:
+def _key(kind: str, metadata: Obj) -> tuple[str, str, str]:
+    """Return what a role is found by; one of the cluster is in no namespace."""
+    namespace = "" if kind == "ClusterRole" else metadata["namespace"]
+    return kind, namespace, metadata["name"]
+
+
+def _account_rights(
+    rules: Iterable[Obj], *, everywhere: bool, namespace: str
+) -> Iterator[Permission]:
     for rule in rules:
         for group in rule["apiGroups"]:
             for whole in rule["resources"]:
@@ -170,6 +200,7 @@ def _account_rights(rules: Iterable[Obj], *, everywhere: bool) -> Iterator[Permi
                             subresource=part,
                             name=name,
                             everywhere=everywhere,
+                            namespace=namespace,
                         )
 
 

@@ -53,6 +53,7 @@ _EXTREME_S: Final = 3.0  # the shortest time-out by which the API server asks
 _GROWTH_MIB: Final = 48  # what the largest bodies under way at once may leave behind
 _MOST_MIB: Final = 512  # at any time
 _PATHS: Final = {
+    "gpu": "/mutate/gpu-share",
     "jobset": "/mutate/jobset",
     "pod": "/mutate/pod",
     "queue": "/validate/queue",

@@ -14,7 +14,7 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Malformed, read_review
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
-from webhook.rules.pod import mutate_pod
+from webhook.rules.pods.podgroup import mutate_pod
 
 __all__ = [
     "BUNDLED",

@@ -4,7 +4,7 @@ import io
 import json
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,10 +25,12 @@ from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import RuntimeSummary
 from webhook.cache.trainjobs import SlimTrainJob, TrainJobSummary
 from webhook.reviews.live_lookups import LiveLookups, ReadTrainJob
+from webhook.reviews.new_pod import GpuAccessRules, NewPodHandler, new_random_text
 from webhook.reviews.queue import QueueHandler, QueueLookups
 from webhook.reviews.router import ReviewRouter, Route
 from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
 from webhook.reviews.workload import WorkloadHandler
+from webhook.rules.pods.gpu_share import ShareRules
 from webhook.rules.queues.deletion import SlimPodGroup
 from webhook.rules.queues.permission import QueueAccessRequest
 from webhook.server import WebhookServer
@@ -116,6 +118,7 @@ async def serving(
     live: LiveLookups = NOTHING_FOUND,
     admission_policy: AdmissionPolicy | None = None,
     queues: QueueLookups = EMPTY_CLUSTER,
+    new_random: Callable[[], str] = new_random_text,
     **server_settings: Any,
 ) -> AsyncIterator[ServedWebhook]:
     """Run a server; without *read* and *live* nothing is found live."""
@@ -140,6 +143,9 @@ async def serving(
     router.add_route("/validate/queue", Route("queue", queue_handler.answer))
     workload_handler = WorkloadHandler(cache, admission_policy or AdmissionPolicy(rules))
     router.add_route("/validate/workload", Route("workload", workload_handler.answer))
+    access_rules = GpuAccessRules(rules.scheduler_name, ShareRules(), restricts_devices=True)
+    new_pods = NewPodHandler(access_rules, new_random)
+    router.add_route("/mutate/gpu-share", Route("gpu-share", new_pods.answer, lambda: True))
     where = WebhookServerSettings(
         **{"address": "127.0.0.1", "port": 0, "drain_s": 0, **server_settings}
     )

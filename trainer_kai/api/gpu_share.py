@@ -1,22 +1,26 @@
-"""What a pod requests by `gpu-fraction`, `gpu-memory` and `gpu-fraction-num-devices`.
+"""What a pod requests by `gpu-fraction`, `gpu-memory`, and the annotations that go with them.
 
 Each reader returns a number, or a text that says what is wrong with the value and what is right.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from trainer_kai.api.container import Container
+from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.names import (
     AMD_GPU,
     APP,
     GPU,
+    GPU_CONTAINER,
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
     GPU_GROUP,
     GPU_GROUP_PREFIX,
     GPU_MEMORY,
     MIG_PREFIX,
+    MPS,
     RESERVATION_APP,
 )
 from trainer_kai.api.pod import PodSpec
@@ -26,25 +30,39 @@ from trainer_kai.errors import FieldError, FieldWarning
 __all__ = [
     "MAX_DEVICES",
     "MAX_MEMORY_MIB",
+    "SHARE_REQUESTS",
     "WHOLE_GPU",
+    "charged_gpus",
     "fraction_fault",
+    "gpu_memory_mib",
     "gpu_share_faults",
+    "is_whole_gpu",
     "mig_annotation_faults",
     "read_devices",
     "read_fraction",
     "read_memory_mib",
+    "requested_gpus",
+    "requests_gpu_resource",
     "reserved_label_faults",
+    "sharing_off_faults",
+    "unknown_container_fault",
 ]
 
 WHOLE_GPU: Final = 1000  # thousandths
 MAX_DEVICES: Final = 64  # GPUs of which one pod may have shares
 MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it
+# The annotations by which a pod requests shares of GPUs; each of the first two is a request.
+SHARE_REQUESTS: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, GPU_CONTAINER, MPS)
 
 _MIB: Final = 2**20
+_LEAST: Final = 5  # thousandths: a smaller share would be charged as 0 hundredths of a GPU
 _REMOVE_ONE: Final = "Remove one of the two"
+_MOST_LISTED: Final = 5  # names in a message
+_LONGEST_MEMORY: Final = 20  # characters of a label
 _LONGEST: Final = 100  # characters of a number that a user can mean
 _SHOWN: Final = 20  # characters of a longer value in a message
 _DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,2})?")
+_MEMORY_STEP: Final = 100  # MiB: the memory of a GPU is rounded down to a multiple
 _WHOLE: Final = re.compile("[0-9]+")
 _SUB_UNITS: Final = "mun"  # suffixes of quantities that are no amounts of memory
 
@@ -55,7 +73,7 @@ def read_fraction(text: str) -> int | str:
         thousandths = milli(text)
         if 0 < thousandths <= WHOLE_GPU:
             return thousandths
-    elif _is_quantity(text) and text[-1] in _SUB_UNITS and 0 < milli(text) < WHOLE_GPU:
+    elif _is_quantity(text) and text[-1] in _SUB_UNITS and _LEAST <= milli(text) < WHOLE_GPU:
         return f"{text!r} must be a number without a suffix; write {_decimal(milli(text))}"
     return _out_of_range(text)
 
@@ -63,12 +81,18 @@ def read_fraction(text: str) -> int | str:
 def fraction_fault(text: str) -> str | None:
     """Say what is wrong with a fraction of one GPU; admission also refuses 1, as KAI's does.
 
-    KAI and the API server read a float, so a number that is almost 1 is 1 for them.
+    KAI and the API server read a float, so a number that is almost 1 is 1 for them. Admission also
+    refuses a fraction for which no queue would be charged.
     """
     thousandths = read_fraction(text)
     if isinstance(thousandths, str):
         return thousandths
-    return _out_of_range(text) if float(text) >= 1 else None
+    if 0 < float(text) < _LEAST / WHOLE_GPU:
+        return (
+            f"{_shown(text)} must be at least {_decimal(_LEAST)}, because queues are charged in "
+            "hundredths of a GPU"
+        )
+    return None if 0 < float(text) < 1 else _out_of_range(text)
 
 
 def read_memory_mib(text: str) -> int | str:
@@ -91,6 +115,35 @@ def read_devices(text: str) -> int | str:
     return f"{_shown(text)} must be a whole number from 1 to {MAX_DEVICES}"
 
 
+def gpu_memory_mib(label: str) -> int:
+    """Return the memory of a GPU from the label of its node, MiB or bytes; 0 if it is not known."""
+    if not (label.isascii() and label.isdecimal() and len(label) < _LONGEST_MEMORY):
+        return 0
+    number = int(label)
+    mib = number // _MIB if number >= _MIB else number
+    return mib // _MEMORY_STEP * _MEMORY_STEP
+
+
+def charged_gpus(annotations: Mapping[str, str], memory_mib: int) -> int:
+    """Return what a queue is charged for shares on GPUs with so much memory, in thousandths.
+
+    If the memory is 0, it is not known, and a share of memory counts as a whole GPU. A request that
+    is refused counts as nothing.
+    """
+    devices = read_devices(annotations.get(GPU_FRACTION_DEVICES, "1"))
+    share: int | str = 0
+    if GPU_FRACTION in annotations:
+        share = read_fraction(annotations[GPU_FRACTION])
+    elif GPU_MEMORY in annotations:
+        share = read_memory_mib(annotations[GPU_MEMORY])
+        if isinstance(share, int):
+            hundredths = -(-100 * share // memory_mib) if memory_mib else 100
+            share = min(10 * hundredths, WHOLE_GPU)
+    if isinstance(devices, str) or isinstance(share, str):
+        return 0
+    return (share + 5) // 10 * 10 * devices
+
+
 def gpu_share_faults(
     annotations: Mapping[str, str], spec: PodSpec, path: str
 ) -> Iterator[FieldError]:
@@ -99,7 +152,7 @@ def gpu_share_faults(
     With any of it the scheduler places no such pod, except for a fraction of 1.
     """
     at = f"{path}metadata.annotations"
-    requested = [name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations]
+    requested = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), "")
     faults = {
         GPU_FRACTION: fraction_fault(annotations.get(GPU_FRACTION, "0.5")),
         GPU_MEMORY: _text(read_memory_mib(annotations.get(GPU_MEMORY, "1"))),
@@ -108,16 +161,45 @@ def gpu_share_faults(
     for name, fault in faults.items():
         if fault is not None:
             yield FieldWarning(f"{at}[{name}]", fault)
-    if GPU_FRACTION_DEVICES in annotations and not requested:
-        message = f"can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"
-        yield FieldWarning(f"{at}[{GPU_FRACTION_DEVICES}]", message)
-    if len(requested) > 1:
+    for name in (GPU_FRACTION_DEVICES, MPS):
+        is_set = annotations.get(name) == "true" if name == MPS else name in annotations
+        if is_set and not requested:
+            message = f"can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"
+            yield FieldWarning(f"{at}[{name}]", message)
+    if requested and requested != GPU_MEMORY and GPU_MEMORY in annotations:
         message = f"cannot be set together with {GPU_FRACTION}. {_REMOVE_ONE}"
         yield FieldWarning(f"{at}[{GPU_MEMORY}]", message)
+    if requested and annotations.get(GPU_CONTAINER):
+        names = [it.name for it in (*spec.init_containers, *spec.containers)]
+        fault = unknown_container_fault(annotations[GPU_CONTAINER], names)
+        if fault is not None:
+            yield FieldWarning(f"{at}[{GPU_CONTAINER}]", fault)
     if requested:
-        message = f"cannot be set together with the annotation {requested[0]}. {_REMOVE_ONE}"
+        message = (
+            "whole GPUs and MIG profiles cannot be requested together with the annotation "
+            f"{requested}. {_REMOVE_ONE}"
+        )
         for place in _whole_gpu_requests(spec):
             yield FieldWarning(f"{path}{place}", message)
+
+
+def unknown_container_fault(name: str, names: Sequence[str]) -> str | None:
+    """Say that a pod has no container or init container of a name; None if it has one."""
+    if name in names:
+        return None
+    listed = _listed([_shown(it) for it in names])
+    return f"the pod has no container {_shown(name)}. Name one of its containers: {listed}"
+
+
+def sharing_off_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Yield the request for a share of a GPU where no scheduler binds such pods."""
+    requested = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), "")
+    if requested:
+        message = (
+            "shares of GPUs are switched off (setting gpu_sharing.enabled), so the pods never "
+            f"start. Remove the annotation, and request whole GPUs ({GPU}) or a MIG profile"
+        )
+        yield FieldWarning(f"{path}metadata.annotations[{requested}]", message)
 
 
 def mig_annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
@@ -155,13 +237,37 @@ def _whole_gpu_requests(spec: PodSpec) -> Iterator[str]:
         ("containers", spec.containers),
     ):
         for i, container in enumerate(containers):
-            resources = container.resources
-            amounts = {name: ("requests", it) for name, it in resources.requests.items()}
-            amounts |= {name: ("limits", it) for name, it in resources.limits.items()}
-            for name, (kind, quantity) in amounts.items():
-                is_gpu = name in {GPU, AMD_GPU} or name.startswith(MIG_PREFIX)
-                if is_gpu and not _is_zero(quantity):
-                    yield f"spec.{field}[{i}].resources.{kind}[{name}]"
+            for name, kind in requested_gpus(container).items():
+                yield f"spec.{field}[{i}].resources.{kind}[{name}]"
+
+
+def requested_gpus(container: Container) -> Mapping[str, str]:
+    """Return the whole GPUs and MIG profiles that a container requests: name to field."""
+    return {name: kind for name, kind in _requested(container) if is_whole_gpu(name)}
+
+
+def requests_gpu_resource(container: Container) -> bool:
+    """Say whether a device plugin gives a container GPUs, also replicas (nvidia.com/gpu.shared)."""
+    return any(name.startswith(GPU) or is_whole_gpu(name) for name, _ in _requested(container))
+
+
+def _requested(container: Container) -> Iterator[tuple[str, str]]:
+    """Yield the resources of which a container requests some, and the field."""
+    resources = container.resources
+    amounts = {name: ("requests", it) for name, it in resources.requests.items()}
+    amounts |= {name: ("limits", it) for name, it in resources.limits.items()}
+    for name, (kind, quantity) in amounts.items():
+        if not _is_zero(quantity):
+            yield name, kind
+
+
+def is_whole_gpu(name: str) -> bool:
+    """Say whether a resource is whole GPUs, or MIG profiles."""
+    return name in {GPU, AMD_GPU} or name.startswith(MIG_PREFIX)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return listed_names(texts, _MOST_LISTED)
 
 
 def _is_zero(quantity: Quantity) -> bool:

@@ -21,6 +21,7 @@ KUBEFLOW: Final = "kubeflow.org"
 KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
 LEADER_WORKER_SET: Final = "leaderworkerset.x-k8s.io"
+NODE: Final = "node.k8s.io"
 NODE_TOPOLOGY: Final = "topology.node.k8s.io"
 POLICY: Final = "policy"
 RAY: Final = "ray.io"
@@ -66,7 +67,11 @@ SKIP_PODGROUPER: Final = "kai.scheduler/skip-podgrouper"
 GPU_FRACTION: Final = "gpu-fraction"
 GPU_MEMORY: Final = "gpu-memory"
 GPU_FRACTION_DEVICES: Final = "gpu-fraction-num-devices"
+GPU_CONTAINER: Final = "gpu-fraction-container-name"
 MPS: Final = "mps"
+GPU_CONFIG_MAP: Final = "runai/shared-gpu-configmap"  # the prefix of the pod's ConfigMaps
+RECEIVED_TYPE: Final = "received-resource-type"
+RESERVED_DEVICE: Final = "run.ai/reserve_for_gpu_index"  # of a reservation pod: a device's UUID
 
 # KAI: annotations of PodGroups.
 TOP_OWNER: Final = "kai.scheduler/top-owner-metadata"
@@ -86,6 +91,7 @@ MEMBERS: Final = (
 )
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
+GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for the queues below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
@@ -150,6 +156,19 @@ PODS: Final = "pods"
 GPU: Final = "nvidia.com/gpu"
 AMD_GPU: Final = "amd.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
+
+# Node autoscalers: annotations of pods that they may not remove.
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+RUN_AI_DOMAIN: Final = "run.ai"  # of annotations that KAI kept from before
+
+# Our webhooks that change pods.
+GPU_SHARE_WEBHOOK: Final = "gpu-share.trainer-kai.dev"
+DEVICE_ACCESS_WEBHOOK: Final = "device-access.trainer-kai.dev"  # of a component
+
+# The Container Device Interface: the name of a GPU is this and its UUID.
+CDI_GPU_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
 
 # The rest of Kubernetes.
 NATIVE_PREFIX: Final = "kubernetes.io/"  # the prefix of resources that are not extended ones

@@ -94,6 +94,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
     """The state of the pod."""
 
     phase: str = ""
+    reason: str = ""  # why a kubelet let it fail
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()

@@ -71,6 +71,7 @@ class _StatusHead(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc
 class _StatusTail(msgspec.Struct, rename="camel", gc=False):
     """The text after the conditions."""
 
+    reason: str = ""
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()
 
@@ -288,6 +289,7 @@ def _long_status(data: bytes, at: int, stop: int, template: PodTextTemplate) -> 
     tail = _read_tail(b"{" + data[end + 1 : stop])
     return PodStatus(
         phase=conditions_status.phase,
+        reason=tail.reason,
         conditions=conditions_status.conditions,
         nominated_node_name=tail.nominated_node_name,
         resource_claim_statuses=tail.resource_claim_statuses,

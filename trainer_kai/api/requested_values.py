@@ -7,10 +7,7 @@ from typing import Final
 from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.names import (
     BATCH_MIN_MEMBER,
-    GPU_FRACTION,
-    GPU_MEMORY,
     LAST_CHECKPOINT,
-    MPS,
     PREEMPTIBILITY,
     PREEMPTION_DELAY,
     PRIORITY_CLASS_NAME,
@@ -73,11 +70,6 @@ def requested_annotation_faults(annotations: Mapping[str, str], path: str) -> It
     Shares of GPUs are requested by annotations of pods alone: see `gpu_share_faults`.
     """
     yield from _faults(_ANNOTATIONS, annotations, path)
-    shares_gpu = GPU_FRACTION in annotations or GPU_MEMORY in annotations
-    if annotations.get(MPS) == "true" and not shares_gpu:
-        yield FieldWarning(
-            f"{path}[{MPS}]", f"can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"
-        )
     for name in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
         if name in annotations and TOPOLOGY not in annotations:
             yield FieldWarning(f"{path}[{name}]", f"can only be set together with {TOPOLOGY}")

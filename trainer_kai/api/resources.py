@@ -8,7 +8,7 @@ from trainer_kai.api.event import Event
 from trainer_kai.api.job import Job
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.lease import Lease
-from trainer_kai.api.meta import Object
+from trainer_kai.api.meta import Object, PartialObject
 from trainer_kai.api.names import (
     APPS,
     AUTHORIZATION,
@@ -44,6 +44,7 @@ __all__ = [
     "CLUSTER_ROLES",
     "CLUSTER_ROLE_BINDINGS",
     "CLUSTER_RUNTIMES",
+    "CONFIG_MAPS",
     "DEPLOYMENTS",
     "EVENTS",
     "JOBS",
@@ -82,6 +83,7 @@ PODS: Final = _namespaced("", "v1", "pods", Pod, "Pod")
 NODES: Final = _cluster_wide("", "v1", "nodes", Node, "Node")
 NAMESPACES: Final = _cluster_wide("", "v1", "namespaces", Namespace, "Namespace")
 EVENTS: Final = _namespaced("", "v1", "events", Event, "Event")
+CONFIG_MAPS: Final = _namespaced("", "v1", "configmaps", PartialObject, "ConfigMap")
 PVCS: Final = _namespaced(
     "", "v1", "persistentvolumeclaims", PersistentVolumeClaim, "PersistentVolumeClaim"
 )

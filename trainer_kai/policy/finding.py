@@ -24,7 +24,7 @@ class FindingCode(StrEnum):
     PRIORITY_REFUSED = "priority-refused"
     UNKNOWN_TOPOLOGY = "unknown-topology"
     TOPOLOGY_UNSUPPORTED = "topology-to-come"
-    GPU_SHARE_UNSUPPORTED = "gpu-share-to-come"
+    GPU_SHARING_OFF = "gpu-sharing-off"
     INVALID_VALUE = "not-understood"
     NOT_CHECKED = "not-looked-at"
 

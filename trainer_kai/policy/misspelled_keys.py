@@ -2,7 +2,8 @@
 
 A misspelled key has no effect and causes no error. So keys that differ from one of ours by up to
 two letters are reported, and annotation keys among the labels, or label keys among the annotations.
-All other keys are ignored.
+Requests for shares of GPUs have no domain, and are found also by other names, with `_`, and in a
+domain of KAI. All other keys are ignored, also those in domains of others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,11 @@ from trainer_kai.api.names import (
     ANTICIPATED,
     CONSOLIDATION,
     EVICTED_BY,
+    GPU_CONTAINER,
+    GPU_FRACTION,
+    GPU_FRACTION_DEVICES,
+    GPU_MEMORY,
+    KAI,
     LAST_CHECKPOINT,
     LAST_START,
     MEMBERS,
@@ -23,14 +29,22 @@ from trainer_kai.api.names import (
     QUEUE,
     RECLAIM_GOAL,
     RESERVED,
+    RUN_AI,
+    RUN_AI_DOMAIN,
     STAGE,
     STALE_SINCE,
+    TRAINER_KAI_PREFIX,
 )
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from trainer_kai.policy.expand.carried_metadata import (
+    CARRIED_ANNOTATIONS,
+    CARRIED_LABELS,
+    CARRIED_TO_PODS,
+)
 
 __all__ = [
     "PODGROUP_KEYS",
+    "POD_KEYS",
     "QUEUE_KEYS",
     "TRAINJOB_KEYS",
     "KnownKeys",
@@ -47,12 +61,29 @@ class KnownKeys(NamedTuple):
     annotations: tuple[str, ...]
 
 
-TRAINJOB_KEYS: Final = KnownKeys((QUEUE, *CARRIED_LABELS), (*CARRIED_ANNOTATIONS, LAST_CHECKPOINT))
+TRAINJOB_KEYS: Final = KnownKeys(
+    (QUEUE, *CARRIED_LABELS), (*CARRIED_ANNOTATIONS, *CARRIED_TO_PODS, LAST_CHECKPOINT)
+)
+POD_KEYS: Final = KnownKeys((), CARRIED_TO_PODS)
 QUEUE_KEYS: Final = KnownKeys((NODE_POOL,), (RECLAIM_GOAL, CONSOLIDATION, ACCESS, ALLOW_DELETE))
 PODGROUP_KEYS: Final = KnownKeys(
     (QUEUE, NODE_POOL, PRIORITY_CLASS_NAME),
     (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS),
 )
+# Other names of requests for shares of GPUs, with `-` for `_` and `.`.
+_OTHER_NAMES: Final = {
+    "gpu-mem": GPU_MEMORY,
+    "gpu-portion": GPU_FRACTION,
+    "gpu-share": GPU_FRACTION,
+    "gpu-fraction-container": GPU_CONTAINER,
+    "gpu-fraction-devices": GPU_FRACTION_DEVICES,
+    "gpu-num-devices": GPU_FRACTION_DEVICES,
+}
+_OUR_DOMAINS: Final = frozenset(
+    {"runai", RUN_AI_DOMAIN, KAI, RUN_AI, TRAINER_KAI_PREFIX.rstrip("/")}
+)
+_SIGNS: Final = str.maketrans("_.", "--")
+_OF_OTHERS: Final = "cpu"  # what such keys begin with is no slip
 _MAX_DIFFERENCE: Final = 2
 _MAX_COMPARED: Final = 2000  # names, to find the one that was meant
 _MIN_COMPARED_LENGTH: Final = 5  # shorter names are all alike
@@ -60,11 +91,18 @@ _MOST: Final = 200  # labels or annotations that are checked; an object may have
 
 
 def misspelled_keys(
-    labels: Mapping[str, str], annotations: Mapping[str, str], read: KnownKeys = TRAINJOB_KEYS
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    read: KnownKeys = TRAINJOB_KEYS,
+    path: str = "",
 ) -> Iterator[FieldError]:
-    """Yield each key that has no effect as it is written, and the right one."""
-    yield from _faults(labels, "labels", read.labels, read.annotations)
-    yield from _faults(annotations, "annotations", read.annotations, read.labels)
+    """Yield each key that has no effect as it is written, and the right one.
+
+    *path* leads to the object or template with the metadata.
+    """
+    at = f"{path}metadata."
+    yield from _faults(labels, f"{at}labels", read.labels, read.annotations)
+    yield from _faults(annotations, f"{at}annotations", read.annotations, read.labels)
 
 
 def is_similar(given: str, right: str) -> bool:
@@ -96,18 +134,29 @@ def _common_prefix_length(one: str, other: str) -> int:
 
 
 def _faults(
-    given: Mapping[str, str], what: str, read: Sequence[str], other_keys: Sequence[str]
+    given: Mapping[str, str], at: str, read: Sequence[str], other_keys: Sequence[str]
 ) -> Iterator[FieldError]:
+    before, _, what = at.rpartition(".")
     for name in islice(given, _MOST):
-        path = f"metadata.{what}[{name}]"
-        if name in other_keys:
+        path = f"{at}[{name}]"
+        if name in other_keys and len(name) >= _MIN_COMPARED_LENGTH:
             right = "annotations" if what == "labels" else "labels"
-            yield FieldError(path, f"has no effect here: move it to metadata.{right}")
+            yield FieldError(path, f"has no effect here: move it to {before}.{right}")
         elif name not in read:
             meant = _nearest(name, (*read, *other_keys))
             if meant:
                 yield FieldError(path, f"has no effect: unknown name. Did you mean {meant}?")
 
 
-def _nearest(given: str, names: Iterable[str]) -> str:
-    return next((name for name in names if is_similar(given, name)), "")
+def _nearest(given: str, names: Sequence[str]) -> str:
+    """Return the key that was probably meant; "" if the key is of others."""
+    domain, slash, bare = given.rpartition("/")
+    if not slash or domain in _OUR_DOMAINS:
+        bare = bare.lower().translate(_SIGNS)
+        meant = _OTHER_NAMES.get(bare, "")
+        plain = (it for it in names if "/" not in it and len(it) >= _MIN_COMPARED_LENGTH)
+        if not meant and not bare.startswith(_OF_OTHERS):
+            meant = next((it for it in plain if is_similar(bare, it)), "")
+        if meant in names:
+            return meant
+    return next((it for it in names if "/" in it and is_similar(given, it)), "")

@@ -259,6 +259,25 @@ class Metrics:
         "PodGroups with a reclaim or preemption request that wait because the limit of "
         "evictions is reached for now.",
     )
+    gpu_reservation_pods = Metric(
+        Gauge,
+        "gpu_reservation_pods",
+        "Reservation pods that exist and have not ended: each holds a GPU that pods share.",
+    )
+    gpu_reservations = Metric(
+        Counter,
+        "gpu_reservations_total",
+        "Reservation pods that the scheduler created, by outcome: reserved (its device is known), "
+        "timeout (no device in time), failed (not created, or ended without a device) or lost "
+        "(gone, or with another device, while pods share its GPU).",
+        "outcome",
+    )
+    gpu_reservation_seconds = Metric(
+        Histogram,
+        "gpu_reservation_seconds",
+        "Time in seconds from the creation of a reservation pod until its device is known.",
+        buckets=_DURATIONS_S,
+    )
     cycle_milliseconds = Metric(
         Gauge,
         "kai_e2e_scheduling_latency_milliseconds",

@@ -23,6 +23,7 @@ __all__ = [
     "PROCESSES",
     "AdmissionSettings",
     "AllSettings",
+    "GpuSharingSettings",
     "HealthSettings",
     "KaiSettings",
     "LeaderSettings",
@@ -30,6 +31,7 @@ __all__ = [
     "PodgrouperSettings",
     "PolicySettings",
     "QueueAccessSettings",
+    "ReservationPodSettings",
     "SchedulerSettings",
     "Settings",
     "TlsSettings",
@@ -238,6 +240,46 @@ class Settings(_Model):
     health: HealthSettings = HealthSettings()
 
 
+class GpuSharingSettings(_Model):
+    """How pods share GPUs (mode `bundled`; in mode `external` KAI's own settings count)."""
+
+    enabled: bool = True
+    """Whether the scheduler binds pods that request shares of GPUs; if not, they wait."""
+
+    runtime_class: _NameOrNone = "nvidia"
+    """The RuntimeClass of pods that request shares of GPUs without a RuntimeClass of their own, and
+    of reservation pods; empty means none."""
+
+    memory_limits: Literal["off", "hami-core"] = "off"
+    """Whether containers get the limit of their share of GPU memory in the environment variable
+    that HAMi-core enforces, `CUDA_DEVICE_MEMORY_LIMIT` (`hami-core`), or none (`off`)."""
+
+
+class _GpuSharingPart(_Model):
+    """The settings that webhook and scheduler share: both prepare pods that share GPUs."""
+
+    gpu_sharing: GpuSharingSettings = GpuSharingSettings()
+
+
+class ReservationPodSettings(_Model):
+    """The pods that reserve the GPUs that other pods share."""
+
+    image: str = ""
+    """The image of reservation pods, which has to contain `scheduler.agent`; empty means the image
+    of the scheduler's own pod."""
+
+    priority_class: _NameOrNone = "trainer-kai"
+    """The PriorityClass of reservation pods; empty means none."""
+
+    allocation_s: _Seconds = 40.0
+    """The time in seconds after which a reservation pod without a device is deleted, and the pods
+    that wait for it are planned again."""
+
+    cdi: bool = False
+    """Whether containers get the names of devices in the form of the Container Device Interface,
+    `k8s.device-plugin.nvidia.com/gpu=UUID`, as the NVIDIA GPU operator expects it with CDI."""
+
+
 class QueueAccessSettings(_Model):
     """The default access to queues, for queues without the annotation."""
 
@@ -348,12 +390,17 @@ class AdmissionSettings(_Model):
     """The response to a TrainJob that can never start or names objects that do not exist: a warning
     (`warn`), a refusal (`deny`), or none (`off`)."""
 
+    nvidia_visible_devices: Literal["allow", "block"] = "allow"
+    """Whether containers may set `NVIDIA_VISIBLE_DEVICES`, and so use GPUs that they did not
+    request (`allow`), or may not, and get `void` unless they request GPUs (`block`; needs the
+    component `device-access`)."""
+
     cluster: Literal["fixed", "grows"] = "fixed"
     """Whether the nodes of the cluster are fixed (`fixed`), or an autoscaler adds nodes (`grows`);
     with `grows` the current nodes are no reason for a refusal."""
 
 
-class WebhookPart(_QueueAccessPart):
+class WebhookPart(_QueueAccessPart, _GpuSharingPart):
     """The settings that only the webhook has."""
 
     admission: AdmissionSettings = AdmissionSettings()
@@ -416,7 +463,7 @@ class KaiSettings(_Model):
     commas."""
 
 
-class SchedulerPart(_QueueAccessPart):
+class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     """The settings that only the scheduler has."""
 
     priority_classes: Annotated[str, _checked(_priority_class_faults)] = ""
@@ -438,6 +485,7 @@ class SchedulerPart(_QueueAccessPart):
     leader: LeaderSettings = LeaderSettings(name="trainer-kai-scheduler")
     kai: KaiSettings = KaiSettings()
     policies: PolicySettings = PolicySettings()
+    reservation_pods: ReservationPodSettings = ReservationPodSettings()
 
 
 class SchedulerSettings(SchedulerPart, Settings):

@@ -19,9 +19,8 @@ class PatchBuilder:
     def __init__(self, tree: Any) -> None:
         self.tree: Final = tree
         self._operations: list[Operation] = []
-        self._created: dict[
-            int, Any
-        ] = {}  # added as a whole, with the values that are set in them later
+        # Added as a whole, with the values that are set in them later.
+        self._created: dict[int, Any] = {}
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -48,10 +47,20 @@ class PatchBuilder:
             if child is None:
                 child = {}
                 self._put(node, field_path[:depth], child)
-                self._created[id(child)] = child
             node = child
         if _child(node, field_path[-1]) != value:
             self._put(node, field_path, value)
+
+    def append(self, field_path: FieldPath, value: Any) -> None:
+        """Append to a list, and create it if it is missing."""
+        items = self.get(field_path)
+        if items is None:
+            items = []
+            self.set(field_path, items)
+        elif not self._is_created(items):
+            path = pointer((*field_path, "-"))
+            self._operations.append({"op": "add", "path": path, "value": value})
+        items.append(value)
 
     def remove(self, field_path: FieldPath) -> None:
         """Remove a member of a map, if it is there."""
@@ -67,6 +76,8 @@ class PatchBuilder:
             # "add" replaces an existing member of a map, but inserts into a list.
             operation = "replace" if isinstance(node, list) else "add"
             self._operations.append({"op": operation, "path": pointer(field_path), "value": value})
+        if isinstance(value, dict | list):
+            self._created[id(value)] = value
         node[field_path[-1]] = value
 
     def _is_created(self, node: Any) -> bool:

@@ -77,7 +77,7 @@ class ClusterObjects:
         """Note that all objects of a kind were listed."""
         self._listed.add(plural)
 
-    def known_cluster(self, *, autoscales: bool) -> KnownCluster:
+    def known_cluster(self, *, autoscales: bool, shares_gpus: bool = True) -> KnownCluster:
         """Return the kinds that were listed completely; None stands for a kind that was not."""
         listed = self._listed
         return KnownCluster(
@@ -86,4 +86,5 @@ class ClusterObjects:
             priorities=self._priority_classes if PRIORITY_CLASSES.plural in listed else None,
             topologies=self._topologies if TOPOLOGIES.plural in listed else None,
             autoscales=autoscales,
+            shares_gpus=shares_gpus,
         )

@@ -85,6 +85,14 @@ class SlimJobSetTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: _SlimJobSetSpec = _SlimJobSetSpec()
 
 
+class _SlimMPIPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    run_launcher_as_node: bool = False
+
+
+class _SlimMLPolicy(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    mpi: _SlimMPIPolicy | None = None
+
+
 class RuntimeSummary(NamedTuple):
     """The fields of a runtime that the rules read."""
 
@@ -93,11 +101,13 @@ class RuntimeSummary(NamedTuple):
     jobset_metadata: TemplateMeta = TemplateMeta()
     jobs: tuple[ReplicatedJob, ...] = ()
     left_out_jobs: int = 0  # replicatedJobs that are not planned
+    launcher_trains: bool = True  # the launcher of MPI is one of the nodes
 
 
 class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The scheduler of a runtime, and the labels and annotations of its templates."""
+    """The schedulers and the launcher of a runtime, and labels and annotations of its templates."""
 
+    ml_policy: _SlimMLPolicy | None = None
     pod_group_policy: PodGroupPolicy | None = None
     template: SlimJobSetTemplate = SlimJobSetTemplate()
 
@@ -145,6 +155,7 @@ def summarize_runtime(spec: SlimRuntimeSpec) -> RuntimeSummary:
     """Return the summary of a runtime with this spec."""
     policy = spec.pod_group_policy or PodGroupPolicy()
     template = spec.template
+    mpi = spec.ml_policy.mpi if spec.ml_policy else None
     policies = {"coscheduling": policy.coscheduling, "volcano": policy.volcano}
     jobs = template.spec.replicated_jobs
     return RuntimeSummary(
@@ -155,6 +166,7 @@ def summarize_runtime(spec: SlimRuntimeSpec) -> RuntimeSummary:
         jobset_metadata=_metadata_summary(template.metadata),
         jobs=tuple(map(_job_summary, jobs[:MOST_JOBS])),
         left_out_jobs=max(0, len(jobs) - MOST_JOBS),
+        launcher_trains=mpi is None or mpi.run_launcher_as_node,
     )
 
 

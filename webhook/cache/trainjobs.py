@@ -9,7 +9,11 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import QUEUE, TRAINER
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.trainjob import RuntimeRef, TrainJobStatus
-from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from trainer_kai.policy.expand.carried_metadata import (
+    CARRIED_ANNOTATIONS,
+    CARRIED_LABELS,
+    CARRIED_TO_PODS,
+)
 from webhook.cache.bounded_store import OBJECT_BYTES, text_bytes
 from webhook.cache.runtimes import runtime_key
 
@@ -60,7 +64,7 @@ def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
     return TrainJobSummary(
         uid=meta.uid,
         labels=_select(meta.labels, (QUEUE, *CARRIED_LABELS)),
-        annotations=_select(meta.annotations, CARRIED_ANNOTATIONS),
+        annotations=_select(meta.annotations, (*CARRIED_ANNOTATIONS, *CARRIED_TO_PODS)),
         runtime=runtime_key(trainjob.spec.runtime_ref, meta.namespace),
         is_finished=any(
             it.type in _FINISHED and it.status == "True" for it in trainjob.status.conditions

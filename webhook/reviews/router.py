@@ -26,7 +26,7 @@ from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.reviews.live_lookups import ReadTrainJob
 from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
-from webhook.rules.pod import mutate_pod
+from webhook.rules.pods.podgroup import mutate_pod
 
 __all__ = [
     "HttpReply",
@@ -136,9 +136,10 @@ class ReviewRouter:
             return self._answer_without_trainjob(review, error)
         runtime_queue = self._cache.runtimes.queue(trainjob.runtime) if trainjob else ""
         namespace = self._cache.namespace_labels(review.trainjob.namespace)
-        answer = mutate_jobset(
-            review, JobSetContext(trainjob, runtime_queue, namespace), self._rules
-        )
+        runtime = self._cache.runtimes.summary(trainjob.runtime) if trainjob else None
+        launcher_trains = runtime is None or runtime.launcher_trains
+        context = JobSetContext(trainjob, runtime_queue, namespace, launcher_trains)
+        answer = mutate_jobset(review, context, self._rules)
         if answer.operations and not request.dry_run:
             fields = {"operation": request.operation, "warnings": list(answer.warnings)}
             self._log.info("jobset patched", trainjob=str(review.trainjob), **fields)

@@ -20,7 +20,7 @@ class WorkloadHandler:
         cluster = self._cache.cluster
         context = WorkloadContext(
             self._cache.queues,
-            cluster.known_cluster(autoscales=False),
+            cluster.known_cluster(autoscales=False, shares_gpus=self._policy.lint.shares_gpus),
             cluster.non_preemptible_usage,
             self._policy.unannotated,
         )

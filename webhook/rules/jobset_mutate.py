@@ -28,7 +28,11 @@ from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.syntax import dns_subdomain_fault
-from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from trainer_kai.policy.expand.carried_metadata import (
+    CARRIED_ANNOTATIONS,
+    CARRIED_LABELS,
+    carried_to_pods,
+)
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.queueing.queue_resolution import (
@@ -82,6 +86,7 @@ class JobSetContext(NamedTuple):
     trainjob: TrainJobSummary | None
     runtime_queue: str = ""
     namespace_labels: Mapping[str, str] = {}
+    launcher_trains: bool = True  # with MPI: it is one of the nodes
 
 
 class JobSetReview(NamedTuple):
@@ -167,7 +172,7 @@ def _patched_response(
         restore_claim_policies(patch, review.jobset, review.old)
     warnings = list(_write_queue(patch, review, choice, managed_fields))
     if review.is_create:
-        _copy_carried_metadata(patch, context)
+        _copy_carried_metadata(patch, review, context)
     is_grouped_by_user = _is_grouped_by_user(review, context, rules, managed_fields)
     if rules.mode == "external" and not is_grouped_by_user:
         _set_if_empty(patch, (*_ANNOTATIONS, SKIP_PODGROUPER), _TRUE)
@@ -314,8 +319,10 @@ def _write_queue(
         )
 
 
-def _copy_carried_metadata(patch: PatchBuilder, context: JobSetContext) -> None:
-    """Copy labels and annotations from the TrainJob that the JobSet does not have."""
+def _copy_carried_metadata(
+    patch: PatchBuilder, review: JobSetReview, context: JobSetContext
+) -> None:
+    """Copy labels and annotations from the TrainJob that the JobSet, or its pods, do not have."""
     if context.trainjob is None:
         return
     for parent, names, given in (
@@ -325,6 +332,13 @@ def _copy_carried_metadata(patch: PatchBuilder, context: JobSetContext) -> None:
         for name in names:
             if name in given and patch.get((*parent, name)) is None:
                 patch.set((*parent, name), given[name])
+    for number, added in carried_to_pods(
+        review.jobset.spec.replicated_jobs,
+        context.trainjob.annotations,
+        with_launcher=context.launcher_trains,
+    ):
+        for name, text in added.items() if number in review.our_jobs else ():
+            patch.set((*pod_template_path(number), *_ANNOTATIONS, name), text)
 
 
 def _set_if_empty(patch: PatchBuilder, field_path: FieldPath, value: str) -> None:

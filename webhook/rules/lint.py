@@ -29,6 +29,7 @@ class LintPolicy(NamedTuple):
     is_enabled: bool = True
     denies: bool = False
     autoscales: bool = False  # the cluster adds nodes when capacity is missing
+    shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
 
 
 def lint_result(
@@ -47,7 +48,9 @@ def lint_result(
         job = decode(TrainJob, request.object)
     except DecodeError:
         return NO_OBJECTIONS
-    known_cluster = cache.cluster.known_cluster(autoscales=lint_policy.autoscales)
+    known_cluster = cache.cluster.known_cluster(
+        autoscales=lint_policy.autoscales, shares_gpus=lint_policy.shares_gpus
+    )
     findings = [
         it
         for it in lint_trainjob(job, runtime, queue, rules, known_cluster)

@@ -56,6 +56,42 @@ strategy:
 {{- if and (eq .Values.mode "bundled") .Values.priorityClasses.create (ne (toString $ofKai.enabled) "false") }}true{{ end -}}
 {{- end }}
 
+{{- /* Whether the scheduler binds shares of GPUs. */}}
+{{- define "trainer-kai.gpuSharingEnabled" -}}
+{{- $enabled := .Values.gpuSharing.enabled -}}
+{{- if kindIs "invalid" $enabled -}}
+{{- $enabled = (.Values.global | default dict).gpuSharing -}}
+{{- end -}}
+{{- if ne (toString $enabled) "false" }}true{{ end -}}
+{{- end }}
+
+{{- define "trainer-kai.gpuSharing" -}}
+{{- if eq .Values.mode "bundled" }}{{ include "trainer-kai.gpuSharingEnabled" . }}{{ end -}}
+{{- end }}
+
+{{- /* Whether the namespace of reservation pods is ours. */}}
+{{- define "trainer-kai.reservationNamespace" -}}
+{{- $create := .Values.gpuSharing.createNamespace -}}
+{{- if kindIs "invalid" $create -}}
+{{- $create = ((.Values.global | default dict).resourceReservation | default dict).create -}}
+{{- end -}}
+{{- if ne (toString $create) "false" }}{{ include "trainer-kai.gpuSharing" . }}{{ end -}}
+{{- end }}
+
+{{- define "trainer-kai.pullSecrets" -}}
+imagePullSecrets:
+{{- range . }}
+- name: {{ if kindIs "map" . }}{{ .name }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "trainer-kai.reservationPullSecrets" -}}
+{{- $global := .Values.global | default dict -}}
+{{- with coalesce .Values.gpuSharing.imagePullSecrets .Values.imagePullSecrets $global.imagePullSecrets }}
+{{- include "trainer-kai.pullSecrets" . }}
+{{- end }}
+{{- end }}
+
 {{- /* Where the pods of a process run. Affinity of the values replaces ours by its parts. */}}
 {{- define "trainer-kai.placement" -}}
 {{- $values := .root.Values -}}
@@ -83,10 +119,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.imagePullSecrets | default $global.imagePullSecrets }}
-imagePullSecrets:
-{{- range . }}
-- name: {{ if kindIs "map" . }}{{ .name }}{{ else }}{{ . }}{{ end }}
-{{- end }}
+{{ include "trainer-kai.pullSecrets" . }}
 {{- end }}
 {{- end }}
 
@@ -107,6 +140,16 @@ resources:
 {{- with $values.scheduler.placementStrategy -}}
 {{- $_ := set $flat "policies.gpu_placement" . -}}
 {{- $_ := set $flat "policies.cpu_placement" . -}}
+{{- end -}}
+{{- if not (include "trainer-kai.gpuSharingEnabled" .) -}}
+{{- $_ := set $flat "gpu_sharing.enabled" "false" -}}
+{{- end -}}
+{{- $class := (($values.global | default dict).resourceReservation | default dict).runtimeClassName -}}
+{{- if not (kindIs "invalid" $class) -}}
+{{- $_ := set $flat "gpu_sharing.runtime_class" $class -}}
+{{- end -}}
+{{- with $values.priorityClassName | default ($values.global | default dict).priorityClassName -}}
+{{- $_ := set $flat "reservation_pods.priority_class" . -}}
 {{- end -}}
 {{- if ne $values.schedulerName "kai-scheduler" -}}
 {{- $_ := set $flat "scheduler_name" $values.schedulerName -}}
@@ -140,6 +183,12 @@ resources:
 {{ toYaml $flat }}
 {{- end }}
 
+{{- /* Whether containers see only the GPUs that they request: then a webhook reviews all pods of our scheduler. */}}
+{{- define "trainer-kai.restrictsDevices" -}}
+{{- $settings := include "trainer-kai.settings" . | fromYaml -}}
+{{- if eq (get $settings "admission.nvidia_visible_devices" | toString) "block" }}true{{ end -}}
+{{- end }}
+
 {{- /* The condition under which no account in the namespaces of KAI made the request; the default is that of the setting. */}}
 {{- define "trainer-kai.notByKai" -}}
 {{- $settings := include "trainer-kai.settings" . | fromYaml -}}
@@ -161,6 +210,16 @@ env:
 {{- if and .root.Values.snapshot (eq .process "scheduler") }}
 - name: TRAINER_KAI_HEALTH_SNAPSHOT
   value: authorized
+{{- end }}
+{{- if eq .process "scheduler" }}
+- name: POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: POD_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
 {{- end }}
 {{- range $name, $value := include "trainer-kai.settings" .root | fromYaml }}
 {{- if has $name $known }}

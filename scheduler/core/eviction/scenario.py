@@ -199,7 +199,7 @@ class EvictionScenario(Scenario[int]):
         amount, column = sign * devices.share(signature, node), devices.column[node]
         for slot in slots:
             before = used[slot]
-            used[slot] = before - amount
+            used[slot] = devices.changed(node, slot, before, -amount)
             if column != NONE and (before > 0) != (used[slot] > 0):
                 self._free[node][column] += sign * WHOLE_GPU
 

@@ -108,10 +108,17 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "The annotation {0} of {pod} requests MIG profiles by annotation, which is not "
             "supported. It can start when it requests them as resources"
         ),
+        # annotation, annotation that is missing
+        PreFilterCause.GPU_SHARE_NOT_ADMITTED: (
+            "The annotation {0} of {pod} requests a share of a GPU, but the pod has no valid "
+            "annotation {1}: it was created while the webhook of trainer-kai did not change it. "
+            "Delete the pod, so that it is created again"
+        ),
         # annotation
         PreFilterCause.SHARED_GPU: (
-            "The annotation {0} of {pod} requests a part of a GPU, which is not supported yet. It "
-            "can start when it requests whole GPUs"
+            "The annotation {0} of {pod} requests a share of a GPU, and the scheduler binds no "
+            "such pods, because its setting gpu_sharing.enabled is false. It can start when the "
+            "setting is true, or when it requests whole GPUs"
         ),
         # names
         PreFilterCause.RESOURCE_CLAIM: (

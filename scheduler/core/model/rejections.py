@@ -88,6 +88,7 @@ class PreFilterCause(Enum):
     QUEUE_HAS_CHILDREN = UnschedulableReason.MISCONFIGURED, 14
     QUEUE_CYCLE = UnschedulableReason.MISCONFIGURED, 15
     INVALID_GPU_SHARE = UnschedulableReason.MISCONFIGURED, 16
+    GPU_SHARE_NOT_ADMITTED = UnschedulableReason.MISCONFIGURED, 17
     QUEUE_CLOSED = UnschedulableReason.FORBIDDEN_QUEUE, 1
     QUEUE_ACCESS_PENDING = UnschedulableReason.FORBIDDEN_QUEUE, 2
     QUEUE_ACCESS_UNKNOWN = UnschedulableReason.FORBIDDEN_QUEUE, 3

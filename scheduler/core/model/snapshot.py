@@ -94,6 +94,10 @@ class SharedDevices:
     used: Ints  # [device] thousandths, of pods and reserved places
     releasing: Ints  # [device] thousandths of it that are being released
     slots_of_pod: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # of running pods
+    made_up: frozenset[int] = frozenset()  # devices with an id that only names their slot
+    # Devices of which no pod gets a share as long as any of it is used: which one it is, or whether
+    # it can be reserved any longer, is not known.
+    closed: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

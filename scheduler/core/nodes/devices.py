@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 WHOLE_GPU: Final = 1000
+_CLOSED: Final = 10**12  # is added to what is used of a GPU that takes no further share
 MAX_UNCHARGED: Final = 5  # by how much a share may be larger than what its queue is charged
 
 Slots: TypeAlias = tuple[int, ...]
@@ -92,12 +93,16 @@ class DeviceShares:
         devices = snapshot.devices
         self.now: Final[dict[int, list[int]]] = {}  # by node, by slot: thousandths
         self.later: Final[dict[int, list[int]]] = {}
-        for node, used, releasing in zip(
-            devices.node.tolist(), devices.used.tolist(), devices.releasing.tolist(), strict=True
-        ):
-            self.now.setdefault(node, []).append(used)
-            self.later.setdefault(node, []).append(used - releasing)
-        self.free_shares = sum(map(self.rooms, self.later))  # of all shared GPUs
+        self._closed: Final[set[tuple[int, int]]] = set()  # nodes and slots
+        columns = devices.node.tolist(), devices.used.tolist(), devices.releasing.tolist()
+        for row, (node, used, releasing) in enumerate(zip(*columns, strict=True)):
+            now, later = self.now.setdefault(node, []), self.later.setdefault(node, [])
+            if row in devices.closed:
+                self._closed.add((node, len(now)))
+            now.append(self.changed(node, len(now), 0, used))
+            later.append(self.changed(node, len(later), 0, used - releasing))
+        # Of all shared GPUs; of closed ones what is free as soon as all their shares are evicted.
+        self.free_shares = sum([_unused(it) for used in self.later.values() for it in used])
         self.column: Final[list[int]] = gpu_columns(snapshot).tolist()  # [node] of whole GPUs
         self._known: Final = {node: len(slots) for node, slots in self.now.items()}
         self._table: _SharedGpuTable | None = None  # the same, from when it is first needed
@@ -123,6 +128,16 @@ class DeviceShares:
         share = self._shares[signature]
         return share if isinstance(share, int) else share[self._kind[node]]
 
+    def changed(self, node: int, slot: int, used: int, amount: int) -> int:
+        """Return what is used of a GPU after an amount is added, or removed if it is negative.
+
+        As long as a share of a closed GPU is used it counts as far more than a whole one.
+        """
+        if not self._closed or (node, slot) not in self._closed:
+            return used + amount
+        shares = used % _CLOSED + amount
+        return shares + _CLOSED if shares > 0 else 0
+
     def used_later(self, node: int) -> Sequence[int]:
         """Return what is used of the shared GPUs of a node once pods have terminated."""
         return self.later.get(node, ())
@@ -142,9 +157,9 @@ class DeviceShares:
                 if slot >= len(used):
                     used.extend([0] * (slot + 1 - len(used)))
                 before = used[slot]
-                after = used[slot] = before + amount
+                after = used[slot] = self.changed(node, slot, before, amount)
                 if not is_now:
-                    self.free_shares += _free_share(after) - _free_share(before)
+                    self.free_shares += _unused(after) - _unused(before)
                 if self._table is not None:
                     self._table.write(is_now, node, slot, after)
                 if (before > 0) != (after > 0):
@@ -298,6 +313,11 @@ class DeviceShares:
         while True:
             yield size
             size += 1
+
+
+def _unused(used: int) -> int:
+    """Return what no share uses of a shared GPU, which may be closed."""
+    return _free_share(used % _CLOSED) if used > 0 else 0
 
 
 def _free_share(used: int) -> int:

@@ -13,25 +13,28 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.concurrency import AdaptiveConcurrency
+from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
+from scheduler.shell.bind.gpu.shares import GpuShareBinder, PodShares, ReservedShares
 from scheduler.shell.bind.volumes import VolumeBinder
+from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.kube.client import Client, RetryPolicy, bind
-from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
+from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound, Unavailable
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["FIELD_MANAGER", "Binder", "EvictVictims", "Replanner"]
+__all__ = ["BindSteps", "Binder", "EvictVictims", "Replanner"]
 
 # Evicts the victims of the commands, if the preemptor still exists; returns the evictions that
 # failed, and whether to back off before they are tried again.
@@ -39,15 +42,13 @@ EvictVictims: TypeAlias = Callable[
     [PodGroupCommands, Callable[[], bool]], Awaitable[tuple[tuple[PlannedEviction, ...], bool]]
 ]
 
-FIELD_MANAGER: Final = "trainer-kai-scheduler"
-
 _WATCH_DEADLINE_S: Final = 15.0  # until a watch must have shown a write
 _DELETION_DEADLINE_S: Final = 45.0  # and that pods terminate: other controllers delete them
 _BACKOFF_S: Final = 1.0  # of a pod that was refused, the first time
 _MAX_BACKOFF_S: Final = 60.0
 _BACKOFF_KEPT_S: Final = 3600.0  # a pod that is not refused again for so long is deleted, or bound
 _RETRY_DELAYS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # after a bind without an answer
-_THROTTLED_S: Final = 0.2  # where the API server does not say how long
+_NO_SHARES: Final = ReservedShares({}, {})
 _RESERVE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _NOMINATE: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 
@@ -62,6 +63,15 @@ class Replanner(Protocol):
     def refund(self, gpus: int) -> None:
         """Give GPUs back to the rate limit that were not evicted after all."""
         ...
+
+
+class BindSteps(NamedTuple):
+    """What the binder has done by others."""
+
+    evict: EvictVictims
+    shares: GpuShareBinder
+    writes: LimitedWrites
+    recorder: EventRecorder
 
 
 @dataclass
@@ -87,7 +97,7 @@ class Binder:
         self,
         client: Client,
         cache: ClusterCache,
-        evict: EvictVictims,
+        steps: BindSteps,
         replanner: Replanner,
         metrics: Metrics,
         log: FilteringBoundLogger,
@@ -96,11 +106,13 @@ class Binder:
         self._cache = cache
         self._lost_places = cache.lost_places
         self._volumes = VolumeBinder(cache.cluster)
-        self._evict = evict
+        self._evict = steps.evict
+        self._shares = steps.shares
+        self._recorder = steps.recorder
         self._replanner = replanner
         self._metrics = metrics
         self._log = log
-        self._concurrency = AdaptiveConcurrency(client.clock)
+        self._writes = steps.writes
         self._command_queues: dict[Key, _CommandQueue] = {}
         # of pods and PodGroups that were refused; the one that was refused last is last
         self._backoffs: dict[Key, _Backoff] = {}
@@ -135,8 +147,16 @@ class Binder:
             else:
                 self._lost_places.retry_annotation(commands.group, commands.reserve_annotation)
             return
+        reserved = await self._shares.reserve(commands) if commands.gpu_groups else _NO_SHARES
+        if reserved.failures:
+            command_queue.failures += 1
+            self._forget_unreserved(commands, reserved.failures)
+            return
+        shares = reserved.by_pod
         async with asyncio.TaskGroup() as group:
-            binds = [group.create_task(self._bind(*it)) for it in commands.binds]
+            binds = [
+                group.create_task(self._bind(*it, shares.get(it.pod))) for it in commands.binds
+            ]
             nominated = zip(commands.nominations, commands.uids, strict=True)
             nominations = {it: group.create_task(self._nominate(*it, uid)) for it, uid in nominated}
         if commands.evictions:
@@ -227,7 +247,9 @@ class Binder:
         annotations = {RESERVED: text or None}
         fields = {"metadata": {"uid": known.metadata.uid, "annotations": annotations}}
         try:
-            await self._send(lambda: self._client.merge_patch(PODGROUPS, group, fields, _RESERVE))
+            await self._writes.send(
+                lambda: self._client.merge_patch(PODGROUPS, group, fields, _RESERVE)
+            )
         except ApiError as error:
             self._log.warning("reserved places not written", group=str(group), error=str(error))
             return False
@@ -238,7 +260,42 @@ class Binder:
             self._log.info("reserved places released", group=str(group))
         return True
 
-    async def _bind(self, pod: Key, node: str) -> bool:
+    def _forget_unreserved(
+        self, commands: PodGroupCommands, failures: Mapping[Key, ApiError]
+    ) -> None:
+        """Forget the commands for pods of which some have no GPU: none of them is bound."""
+        for pod, error in failures.items():
+            self._log.warning("gpu not reserved", pod=str(pod), error=str(error))
+            self._metrics.binds.labels("refused").inc()
+            known = self._cache.cluster.pods.get(pod)
+            if known is not None and isinstance(error, DeviceNotReserved):
+                meta = known.metadata
+                regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
+                self._recorder.post(regarding, "GpuReservationFailed", error.message, "Warning")
+        first, pods = next(iter(failures)), [it.pod for it in commands.binds]
+        for pod, _ in commands.nominations:
+            self._cache.assumed.forget_nomination(pod)
+        self._cancel_evictions(commands, commands.evictions)
+        if first in self._backoffs:
+            self._back_off(first, *pods)
+        else:
+            self._set_backoff(first, _BACKOFF_S)
+            for pod in pods:
+                self._cache.assumed.forget_bind(pod)
+        self._cache.assumed.restore_reservation(commands.group, commands.reserve_annotation)
+        self._cache.assumed.await_reservation(commands.group, self._watch_deadline_s())
+        self._replanner.replan()
+
+    async def _undo_shares(self, pod: Key, shares: PodShares | None) -> None:
+        """Undo what a pod got before its bind failed; what fails is undone later."""
+        if shares is None:
+            return
+        try:
+            await self._shares.undo(pod)
+        except ApiError as error:
+            self._log.warning("gpu share not undone", pod=str(pod), error=str(error))
+
+    async def _bind(self, pod: Key, node: str, shares: PodShares | None) -> bool:
         known, assumed_meta = (
             self._cache.cluster.pods.get(pod),
             self._cache.assumed.bound_metadata(pod),
@@ -248,29 +305,40 @@ class Binder:
             return False  # the pod is gone or recreated, and nothing is assumed any more
         try:
             await self._volumes.bind(self._client, known, node)
+            if shares is not None:
+                await self._shares.prepare(pod, node, shares)
+        except ApiError as error:
+            self._not_bound(pod, node, error)
+            return False
+        try:
             await self._send_bind(pod, node, assumed_meta.uid)
         except Unavailable:
             self._cache.assumed.await_seen(pod, self._watch_deadline_s())
             return False
-        except (NotFound, Conflict) as error:
-            self._log.info("pod not bound", pod=str(pod), node=node, error=str(error))
-            self._metrics.binds.labels("refused").inc()
-            if pod in self._backoffs:  # refused before: no watch shows why
-                self._back_off(pod)
-            else:
-                self._set_backoff(pod, _BACKOFF_S)
-                self._cache.assumed.forget_bind(pod)
-                self._replanner.replan()
-            return False
         except ApiError as error:
-            self._log.warning("pod not bound", pod=str(pod), node=node, error=str(error))
-            self._metrics.binds.labels("failed").inc()
-            self._back_off(pod)
+            await self._undo_shares(pod, shares)
+            self._not_bound(pod, node, error)
             return False
         self._backoffs.pop(pod, None)
         self._metrics.binds.labels("bound").inc()
         self._log.info("pod bound", pod=str(pod), node=node)
         return True  # the bind is final, however late a watch shows it
+
+    def _not_bound(self, pod: Key, node: str, error: ApiError) -> None:
+        """Forget a bind that was refused; the second time in a row after a while."""
+        fields = {"pod": str(pod), "node": node, "error": str(error)}
+        if isinstance(error, NotFound | Conflict):
+            self._log.info("pod not bound", **fields)
+            self._metrics.binds.labels("refused").inc()
+            if pod not in self._backoffs:
+                self._set_backoff(pod, _BACKOFF_S)
+                self._cache.assumed.forget_bind(pod)
+                self._replanner.replan()
+                return  # a watch may show why
+        else:
+            self._log.warning("pod not bound", **fields)
+            self._metrics.binds.labels("failed").inc()
+        self._back_off(pod)
 
     async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
         """Send a bind until there is an answer, or none for too long."""
@@ -278,7 +346,7 @@ class Binder:
         is_repeated = False
         while True:
             try:
-                await self._send(lambda: self._bind_as_assumed(pod, node, uid))
+                await self._writes.send(lambda: self._bind_as_assumed(pod, node, uid))
             except Conflict:
                 if not is_repeated:
                     raise
@@ -303,18 +371,6 @@ class Binder:
         version = assumed_meta.resource_version if assumed_meta else ""
         await bind(self._client, pod, node, uid=uid, version=version)
 
-    async def _send(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Send a write within the concurrency limit, and again when the API server throttles."""
-        while True:
-            try:
-                async with self._concurrency.acquire():
-                    await write()
-            except Throttled as error:
-                self._concurrency.throttled()
-                await self._client.clock.sleep(error.retry_after_s or _THROTTLED_S)
-            else:
-                return
-
     async def _nominate(self, pod: Key, node: str, uid: str) -> bool:
         known = self._cache.cluster.pods.get(pod)
         if known is None or known.metadata.uid != uid:
@@ -326,7 +382,7 @@ class Binder:
             "status": {"nominatedNodeName": node},
         }
         try:
-            await self._send(lambda: self._client.merge_patch(PODS, pod, fields, _NOMINATE))
+            await self._writes.send(lambda: self._client.merge_patch(PODS, pod, fields, _NOMINATE))
         except (NotFound, Conflict):
             self._cache.assumed.forget_nomination(pod)
             self._replanner.replan()

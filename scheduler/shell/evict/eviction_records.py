@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.binder import FIELD_MANAGER
+from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.evict.rate_limit import reduced_gpus_annotation
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.binder import FIELD_MANAGER
+from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.evict.eviction_records import last_eviction_annotation
 from scheduler.shell.evict.rate_limit import evicted_gpus_annotation
 from scheduler.shell.evict.suspend import Suspender

@@ -14,7 +14,11 @@ from collections import Counter
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.jobs_to_recreate import JobProgress, job_progress, jobs_to_recreate
+from scheduler.state.cache.evictions.jobs_to_recreate import (
+    JobProgress,
+    job_progress,
+    jobs_to_recreate,
+)
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import JOBSET_NAME
 from trainer_kai.api.resources import JOBS

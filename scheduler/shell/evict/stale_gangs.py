@@ -13,7 +13,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.shell.bind.binder import FIELD_MANAGER
+from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.podgroups.missing_pods import Shortage, staleness_grace_s
 from trainer_kai.api.meta import Key

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import UnschedulableReason
-from scheduler.shell.bind.binder import FIELD_MANAGER
+from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.evict.evictor import owning_trainjob
 from scheduler.shell.report.plan_report import Gauges, PlanReport, PodGroupReport, missing_queue_use
 from scheduler.shell.report.pod_events import PodEvents

@@ -1,11 +1,18 @@
-"""Assumed changes of pods and PodGroups: sent to the API server, and not seen yet."""
+"""Assumed changes of pods and PodGroups: sent to the API server, and not seen yet.
 
-from collections.abc import Callable
+A pod that gets shares of GPUs is labelled with the ids of these before it is bound. From the moment
+when it is assumed to be bound until the bind is seen, it is shown with these labels and no other
+ids, and its GPUs are in `Cluster.bind_gpu_groups`.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
 from scheduler.state.inputs import Cluster
+from scheduler.state.pods.gpu_sharing import with_gpu_groups
+from trainer_kai.api.interning import intern_labels
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EVICTED_BY, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
@@ -24,6 +31,18 @@ class _AssumedChange(NamedTuple):
     value: str
     until_s: float = _NEVER  # without an end while it is being written
     meta: Meta | None = None  # of a pod that is bound, as it was when its node was chosen
+    gpu_groups: tuple[str, ...] = ()  # of a pod that is bound: the ids of its shared GPUs
+    labels: Mapping[str, str] | None = None  # with these ids; the same object all the time
+
+    def with_metadata(self, meta: Meta) -> "_AssumedChange":
+        """Return the bind with the metadata in which the pod is to be bound."""
+        if not self.gpu_groups:
+            return self._replace(meta=meta)
+        labels = with_gpu_groups(meta.labels, self.gpu_groups)
+        if labels == self.labels:
+            return self._replace(meta=meta)
+        # The decoder's object for labels in the order in which the API server writes them.
+        return self._replace(meta=meta, labels=intern_labels(dict(sorted(labels.items()))))
 
 
 class AssumedChanges:
@@ -43,6 +62,7 @@ class AssumedChanges:
         self._cluster: Final = cluster
         self._update_pod: Final = update_pod
         self._update_group: Final = update_group
+        self._gpu_groups: Final = cluster.bind_gpu_groups
         self._seen_pods: Final[dict[Key, Pod]] = {}  # where a change is assumed
         self._seen_groups: Final[dict[Key, PodGroup]] = {}
         self._binds: Final[dict[Key, _AssumedChange]] = {}
@@ -54,10 +74,11 @@ class AssumedChanges:
     def __len__(self) -> int:
         return sum(len(changes) for changes in self._all())
 
-    def bind(self, pod: Key, node: str) -> None:
-        """Assume that a pod is bound to a node, as it is now."""
+    def bind(self, pod: Key, node: str, gpu_groups: tuple[str, ...] = ()) -> None:
+        """Assume that a pod is bound to a node, as it is now; with the ids of its shared GPUs."""
         meta = self._cluster.pods[pod].metadata
-        self._binds[pod] = _AssumedChange(meta.uid, node, meta=meta)
+        change = _AssumedChange(meta.uid, node, gpu_groups=gpu_groups)
+        self._binds[pod] = change.with_metadata(meta)
         self._refresh_pod(pod)
 
     def nominate(self, pod: Key, node: str) -> None:
@@ -94,6 +115,18 @@ class AssumedChanges:
         """Return the newest metadata of an assumed pod with the labels it was chosen by."""
         change = self._binds.get(pod)
         return change.meta if change else None
+
+    def set_bound_metadata(self, pod: Key, meta: Meta) -> None:
+        """Note how we changed a pod that is being bound: now it is to be bound in this version."""
+        change = self._binds.get(pod)
+        if change is not None and change.uid == meta.uid:
+            self._binds[pod] = change.with_metadata(meta)
+            self._refresh_pod(pod)
+
+    def gpu_groups(self, pod: Key) -> tuple[str, ...]:
+        """Return the ids of the shared GPUs of a pod that is assumed to be bound."""
+        change = self._binds.get(pod)
+        return change.gpu_groups if change else ()
 
     def evicted_uid(self, pod: Key) -> str:
         """Return the uid of the pod that is assumed to terminate; "" for none."""
@@ -195,6 +228,8 @@ class AssumedChanges:
     def _with_node(self, key: Key, seen: Pod | None) -> Pod | None:
         bind = _current(self._binds, key, seen.metadata.uid if seen else "")
         nomination = _current(self._nominations, key, seen.metadata.uid if seen else "")
+        if self._gpu_groups and (bind is None or seen is None or seen.spec.node_name):
+            self._gpu_groups.pop(key, None)
         if seen is None:
             return None
         spec, status = seen.spec, seen.status
@@ -203,6 +238,8 @@ class AssumedChanges:
             self._nominations.pop(key, None)
             return seen
         if bind is not None:
+            if bind.gpu_groups:
+                self._gpu_groups[key] = bind.gpu_groups
             return msgspec.structs.replace(
                 seen,
                 metadata=self._as_chosen(key, bind, seen.metadata),
@@ -220,8 +257,11 @@ class AssumedChanges:
         chosen = bind.meta
         if chosen is None or (chosen.labels, chosen.annotations) == (seen.labels, seen.annotations):
             self._binds[key] = bind._replace(meta=seen)
-            return seen
-        return msgspec.structs.replace(seen, labels=chosen.labels, annotations=chosen.annotations)
+            chosen = seen
+            if bind.labels is None:
+                return seen
+        labels = chosen.labels if bind.labels is None else bind.labels
+        return msgspec.structs.replace(seen, labels=labels, annotations=chosen.annotations)
 
     def _with_eviction(self, key: Key, seen: Pod | None) -> Pod | None:
         change = _current(self._evictions, key, seen.metadata.uid if seen else "")

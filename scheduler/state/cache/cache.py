@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.creation_failures import PodCreationFailures
-from scheduler.state.cache.evictions import InFlightEvictions
+from scheduler.state.cache.evictions.in_flight import InFlightEvictions
+from scheduler.state.cache.evictions.suspended_trainjobs import SuspendedTrainJobs
+from scheduler.state.cache.gpu_groups import GpuGroups
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPlaces
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.cache.queueing_hints import (
@@ -24,7 +26,6 @@ from scheduler.state.cache.queueing_hints import (
     pod_hint,
     podgroup_fingerprint,
 )
-from scheduler.state.cache.suspended_trainjobs import SuspendedTrainJobs
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.podgroups.missing_pods import is_lost, min_existing_pods
@@ -51,7 +52,7 @@ class ClusterCache:
 
     `update` takes what the watches show, and `assume` what was decided. Its parts are used
     directly: `assumed`, `in_flight_evictions`, `suspended_trainjobs`, `incomplete`, `lost_places`,
-    `members` and `creation_failures`.
+    `members`, `gpu_groups` and `creation_failures`.
     """
 
     def __init__(self, options: Callable[[], StateOptions]) -> None:
@@ -64,6 +65,7 @@ class ClusterCache:
         self.cluster: Final = self._state.cluster  # with the assumed changes
         self.assumed: Final = AssumedChanges(self.cluster, self.update_pod, self.update_group)
         self.members: Final = PodGroupMembers(self.cluster, self.scheduler_name)
+        self.gpu_groups: Final = GpuGroups(self.cluster, options())
         self.in_flight_evictions: Final = InFlightEvictions(self.cluster, self.assumed, options)
         self.suspended_trainjobs: Final = SuspendedTrainJobs(
             self.cluster, self.members, self.assumed, self._state.suspend_refusals, options
@@ -106,6 +108,7 @@ class ClusterCache:
         if old == new:
             return NO_EVENT if is_ready(before) == is_ready(shown) else ClusterEvent.STAGE_PROGRESS
         self._note_outdated(key, old, new)
+        self.gpu_groups.update(key, shown)
         event = pod_hint(before, shown, self.scheduler_name)
         if before is not None and self._note_lost_pod(key, before, shown):
             event = ClusterEvent.ANY  # its reserved place has to be written
@@ -151,6 +154,7 @@ class ClusterCache:
         self.in_flight_evictions.clear()
         self.suspended_trainjobs.stop_leading()
         self.on_podgroup_change = self.on_access_questions = None
+        self.gpu_groups.on_change = self.gpu_groups.on_leftover = None
 
     def snapshot(self) -> EncodedSnapshot:
         """Return the snapshot for a plan; `is_outdated` compares with it from now on."""
@@ -178,6 +182,11 @@ class ClusterCache:
             it: min_existing_pods(group) for it, group in self.cluster.pod_groups.items()
         }:
             raise InvariantError("how many pods PodGroups need")
+        gpu_groups = GpuGroups(self.cluster, self._options())
+        for key, pod in self.cluster.pods.items():
+            gpu_groups.update(key, pod)
+        if gpu_groups.content != self.gpu_groups.content:
+            raise InvariantError("which pods share GPUs")
 
     def is_outdated(self, commands: PodGroupCommands) -> bool:
         """Say whether a pod or a node of the commands has changed since the last snapshot."""
@@ -191,7 +200,7 @@ class ClusterCache:
         if commands.binds and commands.group in self.cluster.pod_groups:
             self.incomplete.note(commands.group)
         for pod, node in commands.binds:
-            self.assumed.bind(pod, node)
+            self.assumed.bind(pod, node, commands.gpu_groups.get(pod, ()))
         for pod, node in commands.nominations:
             self.assumed.nominate(pod, node)
         text = commands.release_annotation

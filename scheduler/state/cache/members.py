@@ -5,9 +5,11 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from scheduler.state.inputs import Cluster
+from scheduler.state.nodes.node_table import gpu_memory_mib
 from scheduler.state.podgroups.index import ReverseIndex
+from scheduler.state.pods.gpu_sharing import GpuSharing, read_gpu_sharing
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import POD_GROUP
+from trainer_kai.api.names import AMD_GPU, GPU, POD_GROUP
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError
@@ -19,6 +21,7 @@ __all__ = [
 ]
 
 _NO_PODS: Final[frozenset[Key]] = frozenset()
+_GPUS: Final = (GPU, AMD_GPU)  # of pods that request whole ones
 
 
 class PodGroupMembers:
@@ -88,9 +91,24 @@ class PodGroupMembers:
             except QuantityError:
                 continue  # its PodGroup has a pre-filter failure
             requested.update(amounts)
+            requested[GPU] += self._shares(pod, amounts)
             if pod.spec.node_name:
                 allocated.update(amounts)
-        return allocated, requested
+                allocated[GPU] += self._shares(pod, amounts)
+        return +allocated, +requested
+
+    def _shares(self, pod: Pod, amounts: ResourceAmounts) -> int:
+        """Return the thousandths of GPUs that a pod shares, as its queue is charged for them.
+
+        How much of a GPU a request of memory is, is known on a node; before it counts as nothing.
+        """
+        sharing = read_gpu_sharing(pod.metadata.annotations, amounts, _GPUS)
+        if not isinstance(sharing, GpuSharing):
+            return 0
+        node = self._cluster.nodes.get(pod.spec.node_name)
+        if sharing.mib and node is None:
+            return 0
+        return sharing.queue_request(gpu_memory_mib(node) if node else 0)
 
 
 def podgroup_key(key: Key, pod: Pod | None) -> Key | None:

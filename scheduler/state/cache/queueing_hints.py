@@ -67,13 +67,13 @@ def pod_fingerprint(pod: Pod | None) -> PodFingerprint | None:
         return None
     meta, spec = pod.metadata, pod.spec
     phase = pod.status.phase
-    return PodFingerprint(
-        uid=meta.uid,
-        node=spec.node_name,
-        nominated_node=pod.status.nominated_node_name,
-        terminal_phase=phase if phase in TERMINAL_PHASES else "",
-        is_terminating=bool(meta.deletion_timestamp),
-        parts=(id(meta.labels), id(meta.annotations), len(spec.scheduling_gates)),
+    return PodFingerprint(  # by position, which is faster: this is for each event
+        meta.uid,
+        spec.node_name,
+        pod.status.nominated_node_name,
+        phase if phase in TERMINAL_PHASES else "",
+        bool(meta.deletion_timestamp),
+        (id(meta.labels), id(meta.annotations), len(spec.scheduling_gates)),
     )
 
 

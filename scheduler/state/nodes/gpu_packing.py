@@ -21,6 +21,7 @@ class SharedGpus:
     def __init__(self) -> None:
         self.used: Final[dict[str, int]] = {}
         self.releasing: Final[dict[str, int]] = {}
+        self.made_up: Final[set[str]] = set()  # ids that no label names
 
     def add_named(self, id_: str, amount: int, *, is_releasing: bool) -> bool:
         """Add a share of the GPU with an id; say whether the node can have that GPU."""
@@ -34,6 +35,7 @@ class SharedGpus:
     ) -> tuple[str, ...]:
         """Add shares of so many different GPUs, of the fullest ones; return their ids."""
         ids = packing.take(amount, count, _MOST_GPUS - len(self.used))
+        self.made_up.update(id_ for id_ in ids if id_ not in self.used)
         for id_ in ids:
             self._add(id_, amount, is_releasing=is_releasing)
         return ids

@@ -19,6 +19,7 @@ from scheduler.core.model.resources import (
 from scheduler.core.model.snapshot import GpuMode, NodeFault
 from scheduler.state.inputs import ObjectWarning
 from trainer_kai.api.affinity import Toleration
+from trainer_kai.api.gpu_share import gpu_memory_mib as labelled_memory_mib
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     CPU,
@@ -53,8 +54,6 @@ _BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})  # as Go reads a bool
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 _MIG_STRATEGIES: Final = {"single": GpuMode.MIG_SINGLE, "mixed": GpuMode.MIG_MIXED}
-_MIB: Final = 2**20  # and no GPU has so many MiB: a number of this size is bytes
-_MEMORY_STEP: Final = 100  # MiB
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 # Resources that no node has, and the requested amount of each.
@@ -311,12 +310,7 @@ def node_fault(node: Node) -> NodeFault:
 
 def gpu_memory_mib(node: Node) -> int:
     """Return the memory of one GPU of a node, from its label; 0 if it is not known."""
-    text = node.metadata.labels.get(GPU_MEMORY_MIB, "")
-    if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        return 0
-    number = int(text)
-    mib = number // _MIB if number >= _MIB else number
-    return mib // _MEMORY_STEP * _MEMORY_STEP
+    return labelled_memory_mib(node.metadata.labels.get(GPU_MEMORY_MIB, ""))
 
 
 def gpu_mode(node: Node) -> GpuMode:

@@ -1,28 +1,34 @@
 """The shares of GPUs and the MIG profiles that pods request by annotation."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from trainer_kai.api.gpu_share import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
 from trainer_kai.api.names import (
+    APP,
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
     GPU_GROUP,
     GPU_GROUP_PREFIX,
     GPU_MEMORY,
     MIG_PREFIX,
+    RESERVATION_APP,
 )
+from trainer_kai.api.pod import PodSpec
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
 __all__ = [
     "GpuShareFault",
     "GpuSharing",
     "MigAnnotations",
+    "gpu_group_labels",
     "is_gpu_group",
+    "is_gpu_reservation",
     "named_gpus",
     "read_gpu_sharing",
     "read_mig_annotations",
+    "with_gpu_groups",
 ]
 
 MigAnnotations: TypeAlias = tuple[tuple[str, int], ...]  # profiles, and how many of each
@@ -108,6 +114,32 @@ def named_gpus(labels: Mapping[str, str]) -> list[str]:
 def is_gpu_group(label: str) -> bool:
     """Say whether a label names a shared GPU."""
     return label == GPU_GROUP or label.startswith(GPU_GROUP_PREFIX)
+
+
+def is_gpu_reservation(namespace: str, labels: Mapping[str, str], spec: PodSpec) -> bool:
+    """Say whether a pod only reserves a GPU that other pods share.
+
+    Any user may write the label. Only the scheduler creates pods in the namespace, and other pods
+    there have other service accounts.
+    """
+    return (
+        namespace == RESERVATION_APP
+        and labels.get(APP) == RESERVATION_APP
+        and spec.service_account_name == RESERVATION_APP
+    )
+
+
+def gpu_group_labels(ids: Sequence[str]) -> dict[str, str]:
+    """Return the labels that name shared GPUs, in KAI's form: one label for each of several."""
+    if len(ids) == 1:
+        return {GPU_GROUP: ids[0]}
+    return {f"{GPU_GROUP_PREFIX}{id_}": id_ for id_ in ids}
+
+
+def with_gpu_groups(labels: Mapping[str, str], ids: Sequence[str]) -> Mapping[str, str]:
+    """Return labels that name just these shared GPUs."""
+    others = {name: value for name, value in labels.items() if not is_gpu_group(name)}
+    return others | gpu_group_labels(ids)
 
 
 def _count(text: str) -> int:

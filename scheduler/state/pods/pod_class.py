@@ -11,19 +11,20 @@ from scheduler.state.pods.gpu_sharing import (
     GpuSharing,
     MigAnnotations,
     is_gpu_group,
+    is_gpu_reservation,
     read_mig_annotations,
 )
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     APP,
     COMPLETION_INDEX,
+    GPU_CONFIG_MAP,
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
     GPU_MEMORY,
     KUBEFLOW_JOB_ROLE,
     POD_GROUP,
     RAY_NODE_TYPE,
-    RESERVATION_APP,
     SCALING_APP,
     SCALING_NAMESPACE,
     TASK_PRIORITY,
@@ -33,6 +34,7 @@ from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
 from trainer_kai.api.selector import LabelSelector
 from trainer_kai.policy.podgroups.pod_counts import podset_and_attempt
+from trainer_kai.policy.pods.gpu_config_maps import is_config_map_prefix
 from trainer_kai.policy.pods.requests import (
     PodHostPort,
     ResourceAmounts,
@@ -206,7 +208,12 @@ class PodClass:
     def scheduling_annotations(self) -> tuple[object, ...]:
         """Return the annotations that the scheduler reads."""
         mig = read_mig_annotations(self.annotations)
-        return *map(self.annotations.get, _SCHEDULING_ANNOTATIONS), mig
+        return *map(self.annotations.get, _SCHEDULING_ANNOTATIONS), self.has_config_map, mig
+
+    @property
+    def has_config_map(self) -> bool:
+        """Say whether admission prepared the pods for shares; each has a prefix of its own."""
+        return is_config_map_prefix(self.annotations.get(GPU_CONFIG_MAP, ""))
 
     @property
     def podgroup_name(self) -> str:
@@ -220,16 +227,8 @@ class PodClass:
 
     @property
     def is_gpu_reservation(self) -> bool:
-        """Say whether the pods only reserve GPUs that other pods share.
-
-        Any user may write the label. Only the scheduler creates pods in the namespace, and other
-        pods there have other service accounts.
-        """
-        return (
-            self.labels.get(APP) == RESERVATION_APP
-            and self.namespace == RESERVATION_APP
-            and self.spec.service_account_name == RESERVATION_APP
-        )
+        """Say whether the pods only reserve GPUs that other pods share."""
+        return is_gpu_reservation(self.namespace, self.labels, self.spec)
 
     @property
     def is_scheduler_helper(self) -> bool:

@@ -200,6 +200,7 @@ class SnapshotBuilder:
             access_rule=self._access_rule,
             shared_gpus=self._occupancy.shared_gpus,
             places_gpu_shares=self._options.places_gpu_shares,
+            trusts_gpu_labels=self._options.trusts_gpu_labels,
             stale_since=self._cluster.stale_since,
         )
 
@@ -320,7 +321,8 @@ class SnapshotBuilder:
             self._encoding,
             self._nodes,
             self._pod_table,
-            trusts_gpu_labels=self._options.places_gpu_shares,
+            self._cluster.bind_gpu_groups,
+            trusts_gpu_labels=self._options.trusts_gpu_labels,
         )
 
     def _considered_classes(self) -> tuple[Bools, Bools]:

@@ -69,6 +69,7 @@ class ClusterState:
         self.suspend_refusals.put_all(cluster.suspend_refusals)
         self.permits.put_all(cluster.permits)
         self.stale_since.put_all(cluster.stale_since)
+        self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
 
     def snapshot(self, now: int) -> EncodedSnapshot:
         """Return the snapshot at *now*, in seconds since 1970."""

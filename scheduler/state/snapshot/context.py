@@ -31,4 +31,5 @@ class BuildContext(NamedTuple):
     access_rule: QueueAccessRule
     shared_gpus: SharedGpuTable
     places_gpu_shares: bool
+    trusts_gpu_labels: bool
     stale_since: Mapping[Key, int]  # as observed, by PodGroup

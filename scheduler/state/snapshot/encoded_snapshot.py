@@ -138,9 +138,13 @@ class _Dumper:
 
     def _dump_devices(self) -> SnapshotDump:
         devices = self._snapshot.devices
-        amounts = (devices.used, devices.releasing)
+        flags = devices.made_up, devices.closed
+        amounts = devices.used.tolist(), devices.releasing.tolist()
         rows = zip(devices.node.tolist(), devices.ids, *amounts, strict=True)
-        return {f"{self._nodes[node]}/{name}": [*map(int, has)] for node, name, *has in rows}
+        return {
+            f"{self._nodes[node]}/{name}": [*has, *(row in it for it in flags)]
+            for row, (node, name, *has) in enumerate(rows)
+        }
 
     def _gpus(self, node: int, slots: Iterable[int]) -> list[str]:
         """Return the ids of shared GPUs of a node."""

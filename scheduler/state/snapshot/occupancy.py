@@ -5,9 +5,9 @@ label that names a GPU: in the live cluster it counts only where a reservation p
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from scheduler.core.model.resources import NONE, SUM_MOST, Bools, Ints, ResourceKind, sums, total
 from scheduler.core.model.snapshot import NodeFault, PodRelations, SharedDevices, SnapshotNodes
 from scheduler.state.nodes.gpu_packing import Packing, SharedGpus
+from scheduler.state.nodes.held_gpus import HeldGpus
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.pods.gpu_sharing import named_gpus
@@ -30,6 +31,7 @@ from scheduler.state.pods.requests import PodRequests
 from scheduler.state.snapshot.signatures import Encoding
 from trainer_kai.api.gpu_share import WHOLE_GPU
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RECEIVED_TYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,6 +57,10 @@ class _NodeGpus(NamedTuple):
     ids: tuple[str, ...]
     used: tuple[int, ...]  # thousandths
     releasing: tuple[int, ...]
+    made_up: frozenset[int]  # slots without an id that labels name
+    closed: frozenset[int]  # slots that take no further share
+    unreserved: int  # shared GPUs that lack a reservation pod
+    unshared: tuple[int, int]  # GPUs that only reservation pods hold, and how many are releasing
     slots_of_pod: dict[int, tuple[int, ...]]  # by row, of running pods
     # By PodGroup and PodSet, of each reserved place.
     slots_of_places: dict[tuple[Key, str], tuple[tuple[int, ...], ...]]
@@ -63,13 +69,26 @@ class _NodeGpus(NamedTuple):
 class SharedGpuTable:
     """Shared GPUs in the order of their nodes, then of their ids."""
 
-    def __init__(self, pod_table: PodTable, requests: PodRequests, *, trusts_labels: bool) -> None:
-        """*trusts_labels*: an id counts also where no reservation pod holds it."""
+    def __init__(
+        self,
+        pod_table: PodTable,
+        requests: PodRequests,
+        bind_gpu_groups: Mapping[Key, tuple[str, ...]],
+        *,
+        trusts_labels: bool,
+    ) -> None:
+        """*bind_gpu_groups* are the ids of the GPUs of pods with a bind in flight.
+
+        *trusts_labels*: an id counts also where no reservation pod holds it.
+        """
         self._pod_table: Final = pod_table
         self._requests: Final = requests
+        self._bind_gpu_groups: Final = bind_gpu_groups
         self._trusts_labels: Final = trusts_labels
         self._by_node: Final[dict[int, _NodeGpus]] = {}
-        self._gpus: Final = requests.encoder.resource_columns.gpus
+        columns = requests.encoder.resource_columns
+        self._gpus: Final = columns.gpus
+        self._pods: Final = columns.pods
         self._slots_of_pod: Final[dict[int, tuple[int, ...]]] = {}
         self._table: SharedDevices | None = None
 
@@ -78,7 +97,7 @@ class SharedGpuTable:
 
         Return the PodGroups that have reserved places with other slots than before.
         """
-        if not self._requests.sharing and not self._by_node:
+        if not self._requests.sharing and not self._by_node and not self._has_reservation_pods():
             return set()
         before = {row: self._by_node.pop(row) for row in rows if row in self._by_node}
         for known in before.values():
@@ -87,13 +106,13 @@ class SharedGpuTable:
         pods = self._pods_by_node(is_selected)
         places = self._places_by_node(is_selected, reservations)
         held = self._held_gpus(is_selected)
-        for row in sorted({*pods, *places}):
+        for row in sorted({*pods, *places, *held}):
             found = self._read_node(
-                row, pods.get(row, []), places.get(row, ()), held.get(row, frozenset())
+                row, pods.get(row, []), places.get(row, ()), held.get(row, HeldGpus())
             )
             self._by_node[row] = found
             self._slots_of_pod.update(found.slots_of_pod)
-        if before or pods or places:
+        if before or pods or places or held:
             self._table = None
         return {
             key
@@ -115,25 +134,34 @@ class SharedGpuTable:
             rows = sorted(self._by_node)
             nodes = [self._by_node[row] for row in rows]
             counts = [len(it.ids) for it in nodes]
+            first = [0, *accumulate(counts)]
             self._table = SharedDevices(
                 ids=tuple(chain.from_iterable(it.ids for it in nodes)),
                 node=np.repeat(np.array(rows, dtype=np.int32), counts),
                 used=_joined(it.used for it in nodes),
                 releasing=_joined(it.releasing for it in nodes),
                 slots_of_pod=dict(self._slots_of_pod),
+                made_up=_rows_of(first, (it.made_up for it in nodes)),
+                closed=_rows_of(first, (it.closed for it in nodes)),
             )
         return self._table
 
     def charge(self, rows: Iterable[int], allocatable: Ints, used: Ints, releasing: Ints) -> None:
-        """Charge each shared GPU to its node; it is releasing when all its shares are."""
+        """Charge each shared GPU to its node; it is releasing when all its shares are.
+
+        So is each GPU that only a reservation pod holds, and the place of each reservation pod that
+        is missing.
+        """
         for row in rows:
             found = self._by_node.get(row)
             column = NONE if found is None else self._column(allocatable[row])
             if found is not None and column != NONE:
                 pairs = zip(found.used, found.releasing, strict=True)
                 is_releasing = sum(used_ == releasing_ for used_, releasing_ in pairs)
-                used[row, column] += WHOLE_GPU * len(found.ids)
-                releasing[row, column] += WHOLE_GPU * is_releasing
+                unshared, unshared_releasing = found.unshared
+                used[row, column] += WHOLE_GPU * (len(found.ids) + unshared)
+                releasing[row, column] += WHOLE_GPU * (is_releasing + unshared_releasing)
+                used[row, self._pods] += found.unreserved
 
     def _column(self, allocatable: Ints) -> int:
         """Return the resource column of the GPUs of a node, or NONE."""
@@ -168,31 +196,46 @@ class SharedGpuTable:
                 )
         return by_node
 
-    def _held_gpus(self, is_selected: Bools) -> dict[int, set[str]]:
+    def _has_reservation_pods(self) -> bool:
+        return not self._trusts_labels and bool(
+            self._pod_table.class_table.is_gpu_reservation.any()
+        )
+
+    def _held_gpus(self, is_selected: Bools) -> dict[int, HeldGpus]:
         """Return the GPUs of each node that reservation pods hold."""
-        pod_table, found = self._pod_table, dict[int, set[str]]()
-        if self._trusts_labels:
+        pod_table, found = self._pod_table, dict[int, HeldGpus]()
+        if not self._has_reservation_pods():
             return found
         for pod_row in np.flatnonzero(
             is_selected[pod_table.node]
             & pod_table.class_table.is_gpu_reservation[pod_table.class_number]
         ).tolist():
-            named = named_gpus(pod_table.pod(pod_row).metadata.labels)
-            found.setdefault(int(pod_table.node[pod_row]), set()).update(named)
+            state = int(pod_table.state[pod_row])
+            found.setdefault(int(pod_table.node[pod_row]), HeldGpus()).add(
+                named_gpus(pod_table.pod(pod_row).metadata.labels),
+                is_terminating=state != RUNNING,
+                is_releasing=state == RELEASING,
+            )
         return found
 
     def _read_node(
-        self, row: int, pod_rows: list[int], places: Sequence[_Places], held: AbstractSet[str]
+        self, row: int, pod_rows: list[int], places: Sequence[_Places], held: HeldGpus
     ) -> _NodeGpus:
-        """Read one node; *held* are the ids that count."""
-        state, gpus = self._pod_table.state, SharedGpus()
-        ids_of = self._add_pods(gpus, row, pod_rows, held)
-        ids_of_places = self._add_places(gpus, row, places)
+        """Read one node; the ids that reservation pods hold count."""
+        state, gpus, trusts_labels = self._pod_table.state, SharedGpus(), self._trusts_labels
+        ids_of = self._add_pods(gpus, row, pod_rows, held.ids)
+        # The GPUs of pods without an id may be any, so no share is put there.
+        closed = set() if trusts_labels else gpus.made_up | held.terminating_ids
+        ids_of_places = self._add_places(gpus, row, places, closed)
         slot_of = {id_: slot for slot, id_ in enumerate(sorted(gpus.used))}
         return _NodeGpus(
             ids=tuple(slot_of),
             used=tuple([gpus.used[it] for it in slot_of]),
             releasing=tuple([gpus.releasing[it] for it in slot_of]),
+            made_up=frozenset(map(slot_of.__getitem__, gpus.made_up)),
+            closed=frozenset(slot_of[it] for it in closed if it in slot_of),
+            unreserved=0 if trusts_labels else len(slot_of.keys() - held.ids),
+            unshared=held.unshared(slot_of.keys()),
             slots_of_pod={
                 pod_row: _slots(slot_of, ids)
                 for pod_row, ids in ids_of.items()
@@ -208,16 +251,21 @@ class SharedGpuTable:
         self, gpus: SharedGpus, row: int, pod_rows: list[int], held: AbstractSet[str]
     ) -> dict[int, tuple[str, ...]]:
         """Add the shares of the pods of a node; return the ids of their GPUs, by pod row."""
-        pod_table, requests, trusts_labels = self._pod_table, self._requests, self._trusts_labels
+        pod_table, requests = self._pod_table, self._requests
         ids_of: dict[int, tuple[str, ...]] = {}
         without_id: list[tuple[int, int, int, bool]] = []
-        for pod_row in sorted(pod_rows, key=pod_table.keys.__getitem__):
+        binding, keys = self._bind_gpu_groups, pod_table.keys
+        bound_now = set().union(*(binding.get(keys[it], ()) for it in pod_rows)) if binding else ()
+        for pod_row in sorted(pod_rows, key=keys.__getitem__):
             number = int(pod_table.class_number[pod_row])
             amount, devices = requests.share_on(number, row), requests.sharing[number].devices
             is_releasing = bool(pod_table.state[pod_row] == RELEASING)
-            named = named_gpus(pod_table.pod(pod_row).metadata.labels)
-            counting = [it for it in named if trusts_labels or it in held][:devices]
-            ids = [it for it in counting if gpus.add_named(it, amount, is_releasing=is_releasing)]
+            counting = binding.get(keys[pod_row]) or self._counting(pod_row, held, bound_now)
+            ids = [
+                it
+                for it in counting[:devices]
+                if gpus.add_named(it, amount, is_releasing=is_releasing)
+            ]
             ids_of[pod_row] = tuple(ids)
             if len(ids) < devices:
                 without_id.append((pod_row, amount, devices - len(ids), is_releasing))
@@ -226,11 +274,32 @@ class SharedGpuTable:
             ids_of[pod_row] += gpus.add_packed(packing, amount, count, is_releasing=is_releasing)
         return ids_of
 
+    def _counting(
+        self, pod_row: int, held: AbstractSet[str], bound_now: Collection[str]
+    ) -> tuple[str, ...]:
+        """Return the ids in the labels of a pod that count.
+
+        A GPU to which another pod is being bound is that of its users also while its reservation is
+        lost. Only a scheduler writes the annotation that its users have.
+        """
+        meta = self._pod_table.pod(pod_row).metadata
+        named = tuple(named_gpus(meta.labels))
+        if self._trusts_labels:
+            return named
+        is_user = bool(bound_now) and RECEIVED_TYPE in meta.annotations
+        return tuple([it for it in named if it in held or (is_user and it in bound_now)])
+
     def _add_places(
-        self, gpus: SharedGpus, row: int, places: Sequence[_Places]
+        self,
+        gpus: SharedGpus,
+        row: int,
+        places: Sequence[_Places],
+        closed: AbstractSet[str],
     ) -> dict[tuple[Key, str], list[tuple[str, ...]]]:
         """Add the shares of the reserved places of a node, beside all shares that stay."""
-        staying = {id_: used - gpus.releasing[id_] for id_, used in gpus.used.items()}
+        staying = {
+            id_: used - gpus.releasing[id_] for id_, used in gpus.used.items() if id_ not in closed
+        }
         packing = Packing("reserved", gpus, {id_: it for id_, it in staying.items() if it})
         ids_of: dict[tuple[Key, str], list[tuple[str, ...]]] = {}
         for key, podset, class_number, count in places:
@@ -244,6 +313,13 @@ def _slots(slot_of: Mapping[str, int], ids: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted([slot_of[id_] for id_ in ids]))
 
 
+def _rows_of(first: list[int], slots: Iterable[frozenset[int]]) -> frozenset[int]:
+    """Return the rows of some slots of each node; its first slots have the rows *first*."""
+    return frozenset(
+        start + slot for start, some in zip(first, slots, strict=False) for slot in some
+    )
+
+
 def _joined(columns: Iterable[tuple[int, ...]]) -> Ints:
     return np.array(list(chain.from_iterable(columns)), dtype=np.int64)
 
@@ -252,7 +328,13 @@ class NodeOccupancy:
     """What is allocatable and used on each node, as arrays in the columns of one encoding."""
 
     def __init__(
-        self, encoding: Encoding, nodes: NodeTable, pod_table: PodTable, *, trusts_gpu_labels: bool
+        self,
+        encoding: Encoding,
+        nodes: NodeTable,
+        pod_table: PodTable,
+        bind_gpu_groups: Mapping[Key, tuple[str, ...]],
+        *,
+        trusts_gpu_labels: bool,
     ) -> None:
         self._encoding: Final = encoding
         self._nodes: Final = nodes
@@ -269,7 +351,7 @@ class NodeOccupancy:
         self._labels: NDArray[np.int32] = encoding.labels.table()
         self._closed_to_mig: Final[Bools] = np.zeros(size, dtype=np.bool_)
         self.shared_gpus: Final = SharedGpuTable(
-            pod_table, encoding.requests, trusts_labels=trusts_gpu_labels
+            pod_table, encoding.requests, bind_gpu_groups, trusts_labels=trusts_gpu_labels
         )
 
     def read_capacity(self, rows: Iterable[int]) -> None:

@@ -23,7 +23,7 @@ from scheduler.state.pods.pod_table import (
 )
 from scheduler.state.snapshot.context import BuildContext
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import QUEUE
+from trainer_kai.api.names import GPU_CONFIG_MAP, QUEUE
 
 __all__ = [
     "PreFilter",
@@ -150,12 +150,22 @@ class PreFilter:
             yield PreFilterFailure(PreFilterCause.INVALID_GPU_SHARE, sharing)
         elif sharing is not None and not self._context.places_gpu_shares:
             yield PreFilterFailure(PreFilterCause.SHARED_GPU, (sharing.annotation,))
+        elif sharing is not None and self._lacks_config_map(pod_class):
+            yield PreFilterFailure(
+                PreFilterCause.GPU_SHARE_NOT_ADMITTED, (sharing.annotation, GPU_CONFIG_MAP)
+            )
         if pod_class.mig_annotations:
             name = pod_class.mig_annotations[0][0]
             yield PreFilterFailure(PreFilterCause.LEGACY_MIG, (name,))
         if pod_class.spec.resource_claims:
             names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
             yield PreFilterFailure(PreFilterCause.RESOURCE_CLAIM, (names,))
+
+    def _lacks_config_map(self, pod_class: PodClass) -> bool:
+        """Say whether pods have no ConfigMap that would tell them their GPUs; expected ones may."""
+        context = self._context
+        is_pending = bool(context.pod_counts[pod_class.number, PENDING])
+        return is_pending and not (context.trusts_gpu_labels or pod_class.has_config_map)
 
     def _queue_label_failures(
         self, pod_class: PodClass, record: PodGroupRecord | None

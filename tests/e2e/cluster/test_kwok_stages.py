@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from e2e.cluster.gpu_devices import RESERVATIONS
 from e2e.cluster.kwok_stages import (
     FAIL_SECONDS,
     READY_SECONDS,
@@ -34,9 +35,11 @@ def pod(
     *,
     ready: str | None = None,
     deleting: bool = False,
+    namespace: str = "default",
 ) -> Obj:
     """Return a pod in one situation; *ready* is the status of its condition, if it has one."""
-    metadata: Obj = {"annotations": dict.fromkeys(annotated, "1s")}
+    annotations = dict.fromkeys(annotated, "1s")
+    metadata: Obj = {"namespace": namespace, "annotations": annotations}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     conditions = [{"type": "Initialized", "status": "True"}]
@@ -46,18 +49,19 @@ def pod(
 
 
 SITUATIONS = [
-    pod(phase, told, ready=ready, deleting=deleting)
+    pod(phase, told, ready=ready, deleting=deleting, namespace=namespace)
     for count in range(len(ANNOTATED) + 1)
     for told in itertools.combinations(ANNOTATED, count)
     for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown")
     for ready in (None, "False", "True")
     for deleting in (False, True)
+    for namespace in ("default", RESERVATIONS)
 ]
 
 
 def test_no_two_stages_match_the_same_pod() -> None:
     """KWOK draws among the stages that match, so chance would decide if there were two."""
-    assert len(SITUATIONS) == 8 * 5 * 3 * 2
+    assert len(SITUATIONS) == 8 * 5 * 3 * 2 * 2
 
     drawn = [(found, pod) for pod in SITUATIONS if len(found := stages_of(pod)) > 1]
 
@@ -91,6 +95,13 @@ NEXT = [
     Case("failing outranks succeeding", pod("Running", ANNOTATED, ready="True"), ["pod-failed"]),
     Case("what succeeded stays so", pod("Succeeded", ANNOTATED, ready="False"), []),
     Case("what failed stays so", pod("Failed", ANNOTATED, ready="False"), []),
+    Case("it reserves a GPU: agents begin it", pod("Pending", namespace=RESERVATIONS), []),
+    Case("so they do with others", pod("Pending", [READY_SECONDS], namespace=RESERVATIONS), []),
+    Case(
+        "it takes time to go",
+        pod("Running", deleting=True, namespace=RESERVATIONS),
+        ["reservation-pod-delete"],
+    ),
     Case(
         "deleted before it ran, it goes", pod("Pending", ANNOTATED, deleting=True), ["pod-delete"]
     ),
@@ -250,6 +261,7 @@ def values_at(key: str, pod: Obj) -> list[Any]:
     annotation = re.fullmatch(r'\.metadata\.annotations\["(.+)"\]', key)
     known = {
         ".metadata.deletionTimestamp": [pod["metadata"].get("deletionTimestamp")],
+        ".metadata.namespace": [pod["metadata"]["namespace"]],
         ".status.phase": [pod["status"]["phase"]],
         IS_READY: [c["status"] for c in pod["status"]["conditions"] if c["type"] == "Ready"],
     }

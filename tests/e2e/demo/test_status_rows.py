@@ -81,6 +81,18 @@ def test_the_wait_of_a_later_stage_counts() -> None:
     assert [row.waited for row in ended(history)] == ["4.0 s"]
 
 
+def test_the_part_of_a_gpu_is_shown() -> None:
+    """Once the pod is on a node: the part, and the device."""
+    shared = {"gpu-fraction": "0.7", "trainer-kai.dev/gpu-devices": "GPU-a"}
+    early, late = _pod(12), _pod(14, "n1", "Running")
+    for pod in (early, late):
+        pod.obj["metadata"]["annotations"] |= shared
+    history = [_trainjob(10), _podgroup(11), early]
+
+    assert [it.message for it in ended(history)] == ["-"]
+    assert [it.message for it in ended([*history, late])] == ["0.7 of GPU-a"]
+
+
 def test_a_trainjob_that_never_runs_waits_to_its_end() -> None:
     """Its wait is its whole life."""
     history = [_trainjob(10), _podgroup(11), _trainjob(17, end="Failed")]

@@ -15,32 +15,46 @@ RULES: Final[list[dict[str, Any]]] = [
 ROLE: Final = {"kind": "ClusterRole", "metadata": {"name": "one"}, "rules": RULES}
 LIST_PODS: Final = RbacPermission("ClusterRole", "one", "", "pods", "list")
 MAKE_PODS: Final = LIST_PODS._replace(verb="create")
-GET_SECRET: Final = RbacPermission("Role", "one", "", "secrets", "get", "tls")
+GET_SECRET: Final = RbacPermission("Role", "one", "", "secrets", "get", "tls", "trainer-kai")
+ACCOUNT: Final = {"kind": "ServiceAccount", "metadata": {"namespace": "trainer-kai", "name": "one"}}
 ASKED: Final = Request("system:serviceaccount:trainer-kai:one", "list", "", "pods", "", "", 200)
 READ: Final = ASKED._replace(verb="get", resource="secrets", namespace="trainer-kai", name="tls")
 
 
 def test_a_role_is_taken_apart() -> None:
-    """Each verb on each resource; of roles that belong to no account nothing."""
-    account = {"kind": "ServiceAccount", "metadata": {"name": "one"}}
+    """Each verb on each resource; of roles that belong to no process nothing."""
     other = {**ROLE, "metadata": {"name": "for-people"}}
+    agent = {"kind": "ServiceAccount", "metadata": {"namespace": "other", "name": "for-people"}}
 
-    assert permissions_of([ROLE, account, other]) == [
+    assert permissions_of([ROLE, ACCOUNT, other, agent]) == [
         LIST_PODS,
         LIST_PODS._replace(verb="watch"),
         LIST_PODS._replace(resource="nodes"),
         LIST_PODS._replace(resource="nodes", verb="watch"),
-        GET_SECRET._replace(kind="ClusterRole"),
+        GET_SECRET._replace(kind="ClusterRole", namespace=""),
     ]
+
+
+def test_a_role_is_of_a_namespace() -> None:
+    """An account may have one in each, and both have one name."""
+    roles = [
+        {**ROLE, "kind": "Role", "metadata": {"name": "one", "namespace": it}}
+        for it in ("trainer-kai", "other")
+    ]
+
+    found = permissions_of([*roles, ACCOUNT])
+
+    assert GET_SECRET in found
+    assert GET_SECRET._replace(namespace="other") in found
+    assert str(GET_SECRET._replace(namespace="other")) == "one: get secrets tls in other"
 
 
 def test_without_one_all_others_are_left() -> None:
     """Also those of the same rule; and a rule of which nothing is left goes."""
-    rights = permissions_of([ROLE, {"kind": "ServiceAccount", "metadata": {"name": "one"}}])
+    rights = permissions_of([ROLE, ACCOUNT])
     for right in rights:
         left = {**ROLE, "rules": without(RULES, right)}
-        account = {"kind": "ServiceAccount", "metadata": {"name": "one"}}
-        assert set(permissions_of([left, account])) == set(rights) - {right}
+        assert set(permissions_of([left, ACCOUNT])) == set(rights) - {right}
 
 
 USES: Final = [

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.shell.bind.binder import Binder
+from scheduler.shell.bind.binder import Binder, BindSteps
+from scheduler.shell.bind.gpu.controller import ReservationController
+from scheduler.shell.bind.gpu.reservation_pod import ReservationPodOptions
+from scheduler.shell.bind.gpu.reservation_pods import (
+    OwnImage,
+    ReservationPods,
+    ReservationPodSource,
+)
+from scheduler.shell.bind.gpu.shares import GpuShareBinder, ShareOptions
+from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict.evictor import Evictor
 from scheduler.shell.evict.stale_gangs import StaleGangController
@@ -20,11 +29,14 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from tests.support.fakes.fake_cluster import FakeCluster, Fields
 from tests.support.state.objects import queue
+from trainer_kai.api.names import GPU
+from trainer_kai.kube.client import RetryPolicy
 from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import UnannotatedAccess
 
+ALLOCATION_S = 40.0  # that a reservation pod may take to have its device
 MOST_GRACE_S = 600.0  # that an evicted pod may take to terminate
 
 
@@ -43,11 +55,13 @@ class SchedulerHarness:
                 now=int(self.api.clock.now().timestamp()),
                 default_queue="q",
                 observes_staleness=True,
+                places_gpu_shares=True,
                 consolidates_by_default=False,
                 needs_permission=self.reviews_access,
                 default_access=unannotated or "open",
             )
         )
+        self.share_options = ShareOptions(gpu_resources=(GPU,))
         self.while_planning: Callable[[], None] = lambda: None
         self.plan_starts_s: list[float] = []
         """When plans were begun."""
@@ -66,7 +80,16 @@ class SchedulerHarness:
         self.reporter = StatusReporter(client, cache, self.recorder, metrics, log)
         self.suspender = Suspender(client, cache, self.recorder, self.cycle, metrics, log)
         evictor = Evictor(client, cache, self.suspender, self.recorder, metrics, log)
-        self.binder = Binder(client, cache, evictor.evict_all, self.cycle, metrics, log)
+        writes = LimitedWrites(client.clock)
+        options = ReservationPodOptions("image", "nvidia", "trainer-kai")
+        source = ReservationPodSource(OwnImage(client, None, "image"), options, ALLOCATION_S)
+        unlimited = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
+        pods = ReservationPods(unlimited, cache, source, writes, metrics, log)
+        self.shares = GpuShareBinder(client, cache, pods, writes, self.share_options)
+        steps = BindSteps(evictor.evict_all, self.shares, writes, self.recorder)
+        self.binder = Binder(client, cache, steps, self.cycle, metrics, log)
+        parts = client, cache, self.shares, self.binder.execute, self.recorder, log
+        self.reservations = ReservationController(*parts)
         self.stale_gangs = StaleGangController(client, cache, self.cycle.wake, self.recorder, log)
         self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)
 
@@ -132,6 +155,7 @@ class SchedulerHarness:
             self.suspender.run(),
             self.stale_gangs.run(),
             self.termination_limiter.run(),
+            self.reservations.run(),
             self.cycle.run(binder, self.reporter),
         )
         tasks = [asyncio.create_task(service) for service in services]

@@ -12,10 +12,17 @@ from scheduler.policies.registry import (
     build_policies,
     selection_errors,
 )
-from scheduler.shell.main import gpu_resources, policy_selection
+from scheduler.shell.main import gpu_resources, policy_selection, state_options
+from tests.support.clock import VirtualClock
 from tests.support.snapshot.builder import signature
 from trainer_kai.service import settings
-from trainer_kai.service.settings import ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, PolicySettings
+from trainer_kai.service.settings import (
+    ALWAYS_ON_PLUGINS,
+    OPTIONAL_PLUGINS,
+    GpuSharingSettings,
+    PolicySettings,
+    SchedulerSettings,
+)
 
 
 def test_defaults_are_those_of_kai() -> None:
@@ -94,3 +101,11 @@ def test_which_resources_are_gpus() -> None:
     assert gpu_resources(PolicySettings(gpu_resources="gpu.intel.com/i915")) == (
         "gpu.intel.com/i915",
     )
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_shares_of_gpus_can_be_switched_off(*, enabled: bool) -> None:
+    """And labels of users never say which GPU a pod has."""
+    settings = SchedulerSettings(gpu_sharing=GpuSharingSettings(enabled=enabled))
+    options = state_options(VirtualClock(), settings)()
+    assert (options.places_gpu_shares, options.trusts_gpu_labels) == (enabled, False)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     JOBSET,
+    Fields,
     encode_objects,
     group,
     jobset_pod,
@@ -257,3 +259,70 @@ def test_a_nomination_is_removed_without_other_commands() -> None:
         None,
         None,
     )
+
+
+def _reservation_pod(name: str, group: str, **meta: str) -> Fields:
+    return pod(
+        name,
+        node="a",
+        labels={"app": "kai-resource-reservation", "runai-gpu-group": group},
+        meta={"namespace": "kai-resource-reservation", **meta},
+        schedulerName="x",
+        serviceAccountName="kai-resource-reservation",
+    )
+
+
+def _sharing_pod(name: str, group: str = "", node: str = "") -> Fields:
+    notes = {"gpu-fraction": "0.1", "runai/shared-gpu-configmap": f"{name}-x1y2z3a-shared-gpu"}
+    return pod(name, node=node, asks={}, annotations=notes, labels={"runai-gpu-group": group})
+
+
+_UNKNOWN, _X, _CLOSED, _NEW = range(4)  # slots
+
+
+def _planned_shares() -> tuple[EncodedSnapshot, Plan]:
+    """Return a node with three shared GPUs, and which slots pods get there and elsewhere."""
+    found = encode_objects(
+        *(node("a"), node("b"), pod("whole")),
+        *(_reservation_pod("rx", "x"), _sharing_pod("px", "x", "a"), _sharing_pod("pu", "u", "a")),
+        _reservation_pod("ry", "y", deletionTimestamp="2026-01-05T08:00:00Z"),
+        _sharing_pod("py", "y", "a"),
+        *(_sharing_pod(it) for it in ("several", "same", "closed", "elsewhere", "nominated")),
+        places_gpu_shares=True,
+    )
+    rows = {key.name: row for row, key in enumerate(found.pod_keys)}
+    podgroup = found.snapshot.pods.podgroup.tolist()
+    binds = [
+        PodPlacement(rows["several"], 0, (_NEW, _X)),
+        PodPlacement(rows["same"], 0, (_UNKNOWN, _NEW)),
+        PodPlacement(rows["closed"], 0, (_CLOSED,)),
+        PodPlacement(rows["whole"], 0),
+        PodPlacement(rows["elsewhere"], 1, (0,)),
+    ]
+    waits = PodPlacement(rows["nominated"], 1, (0,))
+    return found, _plan(
+        *(PodGroupAllocation(podgroup[it.pod], binds=(it,)) for it in binds),
+        PodGroupAllocation(podgroup[waits.pod], nominations=(waits,)),
+    )
+
+
+def test_bound_pods_get_the_ids_of_their_gpus() -> None:
+    """New ones where the slot has none, the same for all pods of the plan on it."""
+    found, made = _planned_shares()
+
+    commands = commands_from_plan(found, made, map("n{}".format, count()).__next__)
+
+    assert found.snapshot.devices.ids == ("unknown-0", "x", "y")
+    assert {
+        it.pod.name: one.gpu_groups.get(it.pod)
+        for one in commands.podgroups
+        for it in (*one.binds, *one.nominations)
+    } == {
+        "several": ("n0", "x"),
+        "same": ("n1", "n0"),
+        "closed": ("n2",),
+        "whole": None,
+        "elsewhere": ("n3",),
+        "nominated": None,
+    }
+    assert not any(one.gpu_groups for one in commands_from_plan(found, made).podgroups)

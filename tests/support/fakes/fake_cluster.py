@@ -21,8 +21,10 @@ from tests.support.clock import VirtualClock
 from tests.support.state.objects import NOW
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RESERVATION_APP
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
+    CONFIG_MAPS,
     JOBS,
     JOBSETS,
     NAMESPACES,
@@ -49,7 +51,7 @@ _KINDS: Final[dict[str, Resource[Any]]] = {
     resource.kind: resource
     for resource in (
         *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
-        *(JOBS, PRIORITY_CLASSES),
+        *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS),
     )
 }
 _ANNOTATIONS: Final = 256 * 1024  # characters that the annotations of an object may have in all
@@ -106,6 +108,10 @@ class FakeCluster:
     def has(self, kind: str, name: str) -> bool:
         """Say whether an object is there."""
         return (kind, name) in self._objects
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names of all objects of a kind."""
+        return [name for of, name in self._objects if of == kind]
 
     def node_of_pods(self) -> dict[str, str]:
         """Return the nodes of all pods that have one."""
@@ -167,6 +173,9 @@ class FakeCluster:
             before = self._applied.get((kind, name, manager), {})
             self._applied[kind, name, manager] = body
             body = _with_released_fields(before, body, self._objects.get((kind, name), {}))
+        is_new = kind == "ConfigMap" and not self.has(kind, name) and what.startswith("patch")
+        if is_new or (kind == "Pod" and not name):
+            return self._create(kind, body, what)
         return self._carry_out(kind, name, subgroup, body, what)
 
     def stream(
@@ -211,6 +220,16 @@ class FakeCluster:
         self._store(kind, _merged(fields, body))
         return _json_answer(self._objects[kind, name], 200)
 
+    def _create(self, kind: str, body: Fields, what: str) -> ApiResponse:
+        name = body["metadata"]["name"]
+        if (kind, name) in self._objects:
+            return _json_answer({"code": 409, "reason": "AlreadyExists", "message": "no"}, 409)
+        whole = what if what.endswith(name) else f"{what.rstrip()} {name}"
+        self.writes.append(WrittenObject(whole, body))
+        metadata = {**body["metadata"], "uid": f"{name}-{self._version}"}
+        self._store(kind, {"kind": kind, **body, "metadata": metadata})
+        return _json_answer(self._objects[kind, name], 201)
+
     def _annotations_too_large(self, kind: str, name: str, body: Fields) -> int | None:
         """Return how annotations are refused that are too large together."""
         known = _merged(self._objects.get((kind, name), {}), body)
@@ -251,10 +270,11 @@ def _put_into_cache(
     live: ClusterCache, kind: str, name: str, fields: Fields | None
 ) -> ClusterEvent:
     resource = _KINDS[kind]
-    if resource is JOBS:  # the scheduler reads them when it needs them
+    if resource in (JOBS, CONFIG_MAPS):  # the scheduler does not watch them
         return NO_EVENT
     seen = decode(resource.struct, json.dumps(fields).encode()) if fields else None
-    return live.update(resource, Key("ns" if resource.namespaced else "", name), seen)
+    namespace = RESERVATION_APP if name.startswith("gpu-reservation-") else "ns"
+    return live.update(resource, Key(namespace if resource.namespaced else "", name), seen)
 
 
 def _parse_request(request: Request) -> tuple[str, str, str, str]:

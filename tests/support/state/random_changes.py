@@ -298,6 +298,10 @@ _CONSTRAINTS: Final[list[Fields]] = [
 _ANNOTATIONS: Final = [
     *({}, {}, {}, {"gpu-fraction": "0.5"}, {"gpu-memory": "500"}),
     {"gpu-fraction": "0.3", "gpu-fraction-num-devices": "2"},
+    *(
+        {"gpu-fraction": it, "runai/shared-gpu-configmap": "p-x1y2z3a-shared-gpu"}
+        for it in ("0.4", "0.6")
+    ),
     {"gpu-memory": "3Gi"},
     {"nvidia.com/mig-1g.5gb": "2"},
 ]
@@ -335,13 +339,17 @@ def _reservation_pods() -> st.SearchStrategy[Fields]:
         st.sampled_from(["device", "other"]),
         st.sampled_from(["a", "b"]),
         st.sampled_from(["kai-resource-reservation", "kai-resource-reservation", "default"]),
+        st.sampled_from(
+            [*(("", "Running"),) * 2, ("2026-01-05T07:59:00Z", "Running"), ("", "Failed")]
+        ),
     )
     return held.map(
         lambda it: pod(
             f"holds-{it[0]}",
             node=it[1],
             labels={"app": "kai-resource-reservation", "runai-gpu-group": it[0]},
-            meta={"namespace": "kai-resource-reservation"},
+            meta={"namespace": "kai-resource-reservation", "deletionTimestamp": it[3][0]},
+            phase=it[3][1],
             schedulerName="x",
             serviceAccountName=it[2],
         )

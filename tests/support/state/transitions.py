@@ -277,6 +277,13 @@ _NODE_TRANSITIONS: Final = [
         [_sharing("q", "0.3"), deleted(pod("p"))],
     ),
     Transition("a device is kept", [_sharing("p", "0.5")], [_RESERVATION_POD]),
+    Transition("a device is kept for no pod", [], [_RESERVATION_POD, deleted(_RESERVATION_POD)]),
+    Transition(
+        "a device is kept no longer",
+        [_RESERVATION_POD, _sharing("p", "0.5")],
+        [_RESERVATION_POD | {"metadata": {**_RESERVATION_POD["metadata"], **_GOES}}],
+        seconds=200,
+    ),
     Transition(
         "a device is kept no longer",
         [_RESERVATION_POD, _sharing("p", "0.5")],

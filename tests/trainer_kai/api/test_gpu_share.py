@@ -6,14 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.state.pods.gpu_sharing import GpuSharing, read_gpu_sharing
+from tests.support.case import Case, ids
+from trainer_kai.api.container import Container
 from trainer_kai.api.gpu_share import (
     MAX_MEMORY_MIB,
+    charged_gpus,
     fraction_fault,
+    gpu_share_faults,
     read_devices,
     read_fraction,
     read_memory_mib,
+    unknown_container_fault,
 )
+from trainer_kai.api.pod import PodSpec
 
+DEVICES = "gpu-fraction-num-devices"
+NAME = "gpu-fraction-container-name"
 _RANGE = "must be a number above 0 and below 1, such as 0.5"
 _REMOVE = "For whole GPUs remove the annotation and request nvidia.com/gpu"
 _NONE = "must be MiB as a whole number above 0, such as 3072"
@@ -52,6 +61,8 @@ _NONE = "must be MiB as a whole number above 0, such as 3072"
         ("50%", f"'50%' {_RANGE}"),
         ("500m", "'500m' must be a number without a suffix; write 0.5"),
         ("125m", "'125m' must be a number without a suffix; write 0.125"),
+        ("5m", "'5m' must be a number without a suffix; write 0.005"),
+        ("4m", f"'4m' {_RANGE}"),
         ("2", f"'2' {_RANGE}. {_REMOVE}: 2"),
         ("2.0", f"'2.0' {_RANGE}. {_REMOVE}: 2"),
         ("2000m", f"'2000m' {_RANGE}. {_REMOVE}: 2"),
@@ -86,6 +97,16 @@ def test_admission_accepts_what_is_below_a_whole_gpu(text: str) -> None:
     assert fraction_fault(text) is None
 
 
+@pytest.mark.parametrize("text", ["0.004", "0.0049999", "1e-99"])
+def test_admission_refuses_what_no_queue_is_charged_for(text: str) -> None:
+    """The scheduler reads it, for pods that exist already."""
+    assert read_fraction(text) in range(1, 6)
+    assert fraction_fault(text) == (
+        f"{text!r} must be at least 0.005, because queues are charged in hundredths of a GPU"
+    )
+    assert fraction_fault("0.005") is None
+
+
 def test_a_fault_of_the_scheduler_is_one_of_admission() -> None:
     """Whatever the scheduler refuses is refused earlier."""
     assert fraction_fault("2") == read_fraction("2")
@@ -103,7 +124,74 @@ def test_any_decimal_is_exact(number: Fraction, digits: int) -> None:
     assert isinstance(found, int) == (0 < exact <= 1)
     if isinstance(found, int):
         assert found - 1 < exact * 1000 <= found
-        assert (fraction_fault(text) is None) == (float(exact) < 1)
+        assert (fraction_fault(text) is None) == (0.005 <= float(exact) < 1)
+
+
+# annotations of a pod, and the memory of a GPU -> what its queue is charged
+CHARGED: list[Case[tuple[dict[str, str], int], int]] = [
+    Case("no share", ({}, 40_000), 0),
+    Case("half a GPU", ({"gpu-fraction": "0.5"}, 0), 500),
+    Case("rounded half up", ({"gpu-fraction": "0.125"}, 0), 130),
+    Case("of several GPUs", ({"gpu-fraction": "0.25", DEVICES: "3"}, 0), 750),
+    Case("memory, rounded up", ({"gpu-memory": "10001"}, 40_000), 260),
+    Case("more memory than there is", ({"gpu-memory": "50000"}, 40_000), 1000),
+    Case("of an unknown memory", ({"gpu-memory": "1", DEVICES: "2"}, 0), 2000),
+    Case("an invalid one", ({"gpu-fraction": "x"}, 0), 0),
+    Case("an invalid number", ({"gpu-fraction": "0.5", DEVICES: "x"}, 0), 0),
+    Case("invalid memory", ({"gpu-memory": "x"}, 40_000), 0),
+]
+
+
+@pytest.mark.parametrize("case", CHARGED, ids=ids)
+def test_what_a_queue_is_charged(case: Case[tuple[dict[str, str], int], int]) -> None:
+    """As the scheduler charges it, in thousandths of a GPU."""
+    annotations, memory_mib = case.given
+
+    charged = read_gpu_sharing(annotations, {}, ())
+
+    assert charged_gpus(annotations, memory_mib) == case.want
+    if isinstance(charged, GpuSharing):
+        assert charged.queue_request(memory_mib) == case.want
+
+
+# the annotations of a pod with containers a and b, and init container i -> the faults
+CONTAINERS: list[Case[dict[str, str], list[str]]] = [
+    Case("none named", {"gpu-fraction": "0.5"}, []),
+    Case("a container", {"gpu-fraction": "0.5", NAME: "b"}, []),
+    Case("an init container", {"gpu-memory": "100", NAME: "i"}, []),
+    Case(
+        "another one",
+        {"gpu-fraction": "0.5", NAME: "c"},
+        [
+            (
+                f"metadata.annotations[{NAME}]: the pod has no container 'c'. Name one of its "
+                "containers: 'i', 'a', 'b'"
+            )
+        ],
+    ),
+    Case("an empty name", {"gpu-fraction": "0.5", NAME: ""}, []),
+    Case("without a share", {NAME: "c"}, []),
+]
+
+
+@pytest.mark.parametrize("case", CONTAINERS, ids=ids)
+def test_the_container_exists(case: Case[dict[str, str], list[str]]) -> None:
+    """A share is for one container, or init container, of the pod."""
+    a, b, i = (Container(name=name) for name in "abi")
+    spec = PodSpec(init_containers=(i,), containers=(a, b))
+
+    assert list(map(str, gpu_share_faults(case.given, spec, ""))) == case.want
+
+
+def test_a_list_of_containers_is_short() -> None:
+    """A message stays readable, whatever the pod is like."""
+    names = [f"{'n' * 200}-{i}" for i in range(300)]
+
+    fault = unknown_container_fault("x" * 1000, names)
+
+    assert fault is not None
+    assert fault.endswith(" and 295 more")
+    assert len(fault) < 300
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_a_share_of_a_gpu_stands_alone() -> None:
     spec = {"initContainers": [limits], "containers": [{}, limits]}
     annotations = {"gpu-fraction": "0.5", "gpu-memory": "100", "mps": "true"}
 
-    together = "cannot be set together with"
+    both = "whole GPUs and MIG profiles cannot be requested together with the annotation"
     end = "Remove one of the two"
     assert share_faults({}, spec) == []
     assert share_faults({"mps": "false"}, spec) == []
@@ -241,16 +241,12 @@ def test_a_share_of_a_gpu_stands_alone() -> None:
         "metadata.annotations[mps]: can only be set together with gpu-fraction or gpu-memory"
     ]
     assert share_faults({"gpu-memory": "100"}, {"containers": [limits]}) == [
-        (
-            "spec.containers[0].resources.limits[nvidia.com/gpu]: "
-            f"{together} the annotation gpu-memory. {end}"
-        )
+        (f"spec.containers[0].resources.limits[nvidia.com/gpu]: {both} gpu-memory. {end}")
     ]
     assert share_faults(annotations, spec) == [
-        f"metadata.annotations[gpu-memory]: {together} gpu-fraction. {end}",
+        f"metadata.annotations[gpu-memory]: cannot be set together with gpu-fraction. {end}",
         *(
-            f"spec.{at}.resources.limits[nvidia.com/gpu]: "
-            f"{together} the annotation gpu-fraction. {end}"
+            f"spec.{at}.resources.limits[nvidia.com/gpu]: {both} gpu-fraction. {end}"
             for at in ("initContainers[0]", "containers[1]")
         ),
     ]

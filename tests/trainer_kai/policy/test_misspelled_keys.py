@@ -5,8 +5,10 @@ import pytest
 from tests.support.case import Case, ids
 from trainer_kai.api import names
 from trainer_kai.policy.misspelled_keys import (
+    POD_KEYS,
     PODGROUP_KEYS,
     QUEUE_KEYS,
+    TRAINJOB_KEYS,
     KnownKeys,
     is_similar,
     misspelled_keys,
@@ -55,6 +57,70 @@ def test_labels_and_annotations() -> None:
         "has no effect here: move it to metadata.annotations",
         "has no effect here: move it to metadata.labels",
         "has no effect: unknown name. Did you mean kai.scheduler/batch-min-member?",
+    ]
+
+
+FRACTION = "has no effect: unknown name. Did you mean gpu-fraction?"
+MEMORY = "has no effect: unknown name. Did you mean gpu-memory?"
+# the key of an annotation of a pod template -> what is reported
+SHARES: list[Case[str, list[str]]] = [
+    *(
+        Case(name, name, [FRACTION])
+        for name in (
+            *("gpu-fractions", "gpu_fraction", "GPU-Fraction", "gpu.fraction", "gpu-fracton"),
+            *("runai/gpu-fraction", "kai.scheduler/gpu_fraction", "trainer-kai.dev/gpu-fraction"),
+            *("gpu-share", "run.ai/gpu-share"),
+        )
+    ),
+    *(Case(name, name, [MEMORY]) for name in ("gpu-mem", "gpu_mem", "GPU_MEMORY", "gpu-memry")),
+    Case(
+        "a long one",
+        "gpu_fraction_num_devices",
+        ["has no effect: unknown name. Did you mean gpu-fraction-num-devices?"],
+    ),
+    Case(
+        "a part of one",
+        "gpu-fraction-container",
+        ["has no effect: unknown name. Did you mean gpu-fraction-container-name?"],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SHARES, ids=ids)
+def test_requests_for_shares(case: Case[str, list[str]]) -> None:
+    """They have no domain; a key of others is left alone."""
+    for known in (POD_KEYS, TRAINJOB_KEYS):
+        found = misspelled_keys({}, {case.given: "1"}, known, "spec.template.")
+        assert [it.message for it in found] == case.want
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices", "mps"),
+        *("example.com/gpu-fraction", "nvidia.com/gpu.memory", "runai/shared-gpu-configmap"),
+        *("cpu-fraction", "cpu-memory", "ops", "map", "mp", "gpu", "gpu-model", "gpu-memory-used"),
+        *("memory", "fraction", "gpu-fraction-of-node", "/gpu-fraction", ""),
+    ],
+)
+def test_no_false_alarm(name: str) -> None:
+    """What is read, and what others may call so."""
+    for known in (POD_KEYS, TRAINJOB_KEYS):
+        assert list(misspelled_keys({}, {name: "1"}, known)) == []
+
+
+def test_a_share_among_the_labels() -> None:
+    """It is an annotation; a label as short as mps may be anything."""
+    labels = {"gpu-fraction": "0.5", "mps": "true"}
+
+    found = [*misspelled_keys(labels, {}, POD_KEYS, "spec.template."), *misspelled_keys(labels, {})]
+
+    assert list(map(str, found)) == [
+        (
+            "spec.template.metadata.labels[gpu-fraction]: has no effect here: move it to "
+            "spec.template.metadata.annotations"
+        ),
+        "metadata.labels[gpu-fraction]: has no effect here: move it to metadata.annotations",
     ]
 
 

@@ -96,6 +96,34 @@ def test_operations(case: Case[tuple[Any, Changes], list[dict[str, Any]]]) -> No
     assert jsonpatch.JsonPatch(case.want).apply(before) == patch.tree
 
 
+# an object and what is appended to its list at /spec/env -> the operations
+APPENDED: list[Case[tuple[Any, list[Any]], list[dict[str, Any]]]] = [
+    Case("nothing", ({}, []), []),
+    Case(
+        "one after the other",
+        ({"spec": {"env": [0]}}, [1, 2]),
+        [add("/spec/env/-", 1), add("/spec/env/-", 2)],
+    ),
+    Case("to an empty list", ({"spec": {"env": []}}, [1]), [add("/spec/env/-", 1)]),
+    Case("to a list that is missing", ({"spec": {}}, [1, 2]), [add("/spec/env", [1, 2])]),
+    Case("to null", ({"spec": {"env": None}}, [1, 2]), [add("/spec/env", [1, 2])]),
+    Case("without a parent", ({}, [1, 2]), [add("/spec", {"env": [1, 2]})]),
+]
+
+
+@pytest.mark.parametrize("case", APPENDED, ids=ids)
+def test_appending(case: Case[tuple[Any, list[Any]], list[dict[str, Any]]]) -> None:
+    """A list that is made goes out with all that is in it."""
+    before, values = case.given
+    patch = PatchBuilder(copy.deepcopy(before))
+
+    for value in values:
+        patch.append(("spec", "env"), value)
+
+    assert list(patch.operations) == case.want
+    assert jsonpatch.JsonPatch(case.want).apply(before) == patch.tree
+
+
 def test_the_tilde_is_escaped_first() -> None:
     """Otherwise a slash would become a tilde and something."""
     assert pointer(("a/b", "~1", 0)) == "/a~1b/~01/0"

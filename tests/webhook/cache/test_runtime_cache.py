@@ -84,7 +84,7 @@ TEXTS: list[Case[list[WatchedRuntime], int | None]] = [
         4,
     ),
     Case("one that is too long", [watched({"mlPolicy": {"numNodes": 3}}), watched(LONG)], None),
-    Case("one that lint cannot read", [watched({"mlPolicy": 3})], None),
+    Case("one that lint cannot read", [watched({"mlPolicy": {"numNodes": []}})], None),
 ]
 
 

@@ -105,6 +105,32 @@ REVIEWS: list[Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]] = [
         ReviewResult(422, GOLD, []),
     ),
     Case(
+        "an invalid share of a GPU is refused",
+        (DENY, submitted(annotations={"gpu-fraction": "2"}), None),
+        ReviewResult(
+            422,
+            (
+                "metadata.annotations[gpu-fraction]: '2' must be a number above 0 and below 1, "
+                f"such as 0.5. For whole GPUs remove the annotation and request {GPU}: 2. "
+                "Otherwise no pod starts"
+            ),
+            [],
+        ),
+    ),
+    Case(
+        "a share where nothing binds it is refused",
+        (DENY._replace(shares_gpus=False), submitted(annotations={"gpu-memory": "9"}), None),
+        ReviewResult(
+            422,
+            (
+                "metadata.annotations[gpu-memory]: shares of GPUs are switched off (setting "
+                "gpu_sharing.enabled), so the pods never start. Remove the annotation, and "
+                f"request whole GPUs ({GPU}) or a MIG profile"
+            ),
+            [],
+        ),
+    ),
+    Case(
         "beside what others refuse",
         (DENY, job(16, labels={QUEUE: "-"}), None),
         ReviewResult(422, "", []),

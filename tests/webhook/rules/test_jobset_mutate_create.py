@@ -246,6 +246,39 @@ def test_metadata_of_the_jobset_stays() -> None:
     assert patched["metadata"]["annotations"] == {**dict.fromkeys(WISHES, ""), **MARKED}
 
 
+SHARE = {"gpu-fraction": "0.5", "mps": "true"}
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
+def test_a_share_of_a_gpu_is_carried_to_the_pods_that_train(rules: GroupingRules) -> None:
+    """KAI reads the annotations of pods as well; a template that requests a share keeps it."""
+    step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    own = {"gpu-memory": "100"}
+    jobs = (
+        job("node"),
+        job("launcher", of_job=step),
+        job("mine", of_job=step, annotations=own),
+        job("theirs", "other", of_job=step),
+        job("extra"),
+    )
+    obj, context = jobset(*jobs), jobset_context(annotations=SHARE)
+
+    patched = applied(obj, reviewed_jobset(obj, context, rules))
+    apart = applied(obj, reviewed_jobset(obj, context._replace(launcher_trains=False), rules))
+
+    def annotations(whole: Obj) -> list[Obj | None]:
+        return [template(it).get("annotations") for it in whole["spec"]["replicatedJobs"]]
+
+    assert annotations(patched) == [SHARE, SHARE, own, None, None]
+    assert annotations(apart)[:2] == [SHARE, None]
+    assert reviewed_jobset(patched, context, rules).operations == ()
+    for later in ({"gpu-fraction": "0.25"}, {}):
+        changed = jobset_context(annotations=later)
+        suspended = {**patched, "spec": {**patched["spec"], "suspend": True}}
+        assert reviewed_jobset(suspended, changed, rules, patched).operations == ()
+        assert reviewed_jobset(patched, changed, rules, suspended).operations == ()
+
+
 # JobSets that are not ours
 LEFT: list[Case[Obj, None]] = [
     Case("a JobSet by hand", jobset(ownerReferences=None), None),

@@ -235,6 +235,11 @@ WISHES = [
             "metadata.annotations[trainer-kai.dev/last_checkpoint]",
         ],
     ),
+    Case(
+        "requests for shares of GPUs that are not read",
+        submitted({"gpu-fraction": "0.5"}, annotations={"gpu_memory": "9", "mps": "true"}),
+        ["metadata.labels[gpu-fraction]", "metadata.annotations[gpu_memory]"],
+    ),
     Case("good ones", submitted({"priorityClassName": "train"}), []),
 ]
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from scheduler.state.inputs import Cluster
+from scheduler.state.pods.gpu_sharing import with_gpu_groups
 from scheduler.state.queues.access import permits_from_review
 from trainer_kai.api.interning import spec_on_node
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
@@ -34,7 +34,7 @@ from trainer_kai.cli.input.unknown_fields import InputWarnings
 from trainer_kai.cli.input.unread_files import kind_text, similar_kind, unread_files
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["InputCluster", "read_cluster", "with_gpu_groups"]
+__all__ = ["InputCluster", "pod_with_gpu_groups", "read_cluster"]
 
 _CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind
     "Node": "nodes",
@@ -204,20 +204,12 @@ def _apply_bind_request(cluster: Cluster, request: BindRequest) -> None:
         return
     spec = spec_on_node(pod.spec, request.spec.selected_node)
     placed = replace(pod, spec=spec)
-    cluster.pods[key] = with_gpu_groups(placed, request.spec.selected_gpu_groups)
+    cluster.pods[key] = pod_with_gpu_groups(placed, request.spec.selected_gpu_groups)
 
 
-def with_gpu_groups(pod: Pod, gpu_groups: tuple[str, ...]) -> Pod:
+def pod_with_gpu_groups(pod: Pod, gpu_groups: tuple[str, ...]) -> Pod:
     """Return a pod with the labels of its shared GPUs."""
-    labels = {
-        name: value
-        for name, value in pod.metadata.labels.items()
-        if name != GPU_GROUP and not name.startswith(GPU_GROUP_PREFIX)
-    }
+    labels = with_gpu_groups(pod.metadata.labels, gpu_groups)
     if not gpu_groups and len(labels) == len(pod.metadata.labels):
         return pod
-    if len(gpu_groups) == 1:
-        labels[GPU_GROUP] = gpu_groups[0]
-    else:
-        labels |= {f"{GPU_GROUP_PREFIX}{gpu_group}": gpu_group for gpu_group in gpu_groups}
     return replace(pod, metadata=replace(pod.metadata, labels=labels))

@@ -8,13 +8,16 @@ from typing import Final
 
 from trainer_kai.api.container import Container, Resources
 from trainer_kai.api.gpu_share import gpu_share_faults as requested_share_faults
-from trainer_kai.api.gpu_share import mig_annotation_faults, reserved_label_faults
+from trainer_kai.api.gpu_share import (
+    mig_annotation_faults,
+    reserved_label_faults,
+    sharing_off_faults,
+)
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
-    GPU_MEMORY,
     NATIVE_PREFIX,
     PRIORITY_CLASS_NAME,
     QUEUE,
@@ -29,6 +32,7 @@ from trainer_kai.api.topology import TopologySpec
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_capacity import RequiredDomain
 from trainer_kai.policy.lint.subgroup_demand import pod_path
+from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
 from trainer_kai.policy.pods.spec_limits import spec_limit_fault
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
@@ -36,11 +40,11 @@ __all__ = [
     "amount_faults",
     "annotation_faults",
     "gpu_share_faults",
+    "gpu_sharing_off",
     "priority_faults",
     "required_domain",
     "spec_limit_faults",
     "topology_faults",
-    "unsupported_gpu_shares",
     "unsupported_topologies",
 ]
 
@@ -66,6 +70,10 @@ def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
     for fault in faults:
         if not fault.path.endswith(f"[{QUEUE}]"):
             yield Finding(fault.path, f"ignored: {fault.message}", code=FindingCode.INVALID_VALUE)
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        pods = job.template.spec.template.metadata
+        for it in misspelled_keys(pods.labels, pods.annotations, POD_KEYS, _template_path(i)):
+            yield Finding(it.path, it.message, code=FindingCode.INVALID_VALUE)
 
 
 def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
@@ -189,22 +197,13 @@ def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
             yield Finding(fault.path, message, blocks=True, code=FindingCode.INVALID_AMOUNT)
 
 
-def unsupported_gpu_shares(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
-    """Yield the requests for shares of GPUs, which our scheduler does not bind yet; KAI does."""
+def gpu_sharing_off(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+    """Yield the requests for shares of GPUs where the settings say that nothing binds them."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
-        if template.spec.scheduler_name not in {"", scheduler_name}:
-            continue
-        annotations = template.metadata.annotations
-        named = [name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations]
-        if not named or any(requested_share_faults(annotations, template.spec, path)):
-            continue  # an invalid request is reported as such
-        where = f"{path}metadata.annotations[{named[0]}]"
-        message = (
-            "shares of GPUs are not supported yet, so the pods wait with NoNodeMatches. "
-            f"Remove the annotation, and request whole GPUs ({GPU}) or a MIG profile"
-        )
-        yield Finding(where, message, blocks=True, code=FindingCode.GPU_SHARE_UNSUPPORTED)
+        if template.spec.scheduler_name in {"", scheduler_name}:
+            for it in sharing_off_faults(template.metadata.annotations, path):
+                yield Finding(it.path, it.message, blocks=True, code=FindingCode.GPU_SHARING_OFF)
 
 
 def _template_path(index: int) -> str:

@@ -13,11 +13,11 @@ from trainer_kai.policy.lint.field_values import (
     amount_faults,
     annotation_faults,
     gpu_share_faults,
+    gpu_sharing_off,
     priority_faults,
     required_domain,
     spec_limit_faults,
     topology_faults,
-    unsupported_gpu_shares,
     unsupported_topologies,
 )
 from trainer_kai.policy.lint.known_cluster import KnownCluster
@@ -61,8 +61,8 @@ def _findings(
         code = FindingCode.UNREACHABLE if finding.blocks else FindingCode.INVALID_VALUE
         yield finding._replace(code=code)
     yield from gpu_share_faults(jobset, rules.scheduler_name)
-    if rules.mode == "bundled":
-        yield from unsupported_gpu_shares(jobset, rules.scheduler_name)
+    if rules.mode == "bundled" and not cluster.shares_gpus:
+        yield from gpu_sharing_off(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
     if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
         return  # the user groups the pods

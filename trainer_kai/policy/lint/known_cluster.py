@@ -24,6 +24,7 @@ class KnownCluster(NamedTuple):
     topologies: Mapping[str, TopologySpec] | None = None
     autoscales: bool = False  # the cluster adds nodes when capacity is missing
     gpus: tuple[str, ...] = (GPU, AMD_GPU)  # the resources that queues count as GPUs
+    shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
 
 
 NOTHING_KNOWN = KnownCluster()

@@ -8,12 +8,17 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from trainer_kai.api.gpu_share import is_whole_gpu
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.names import TRAINJOB_CONTROLLER
+from trainer_kai.api.names import GPU_FRACTION, GPU_MEMORY, TRAINJOB_CONTROLLER
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import FieldWarning
-from trainer_kai.policy.expand.carried_metadata import with_carried_metadata
+from trainer_kai.policy.expand.carried_metadata import (
+    carried_to_pods,
+    launcher_trains,
+    with_carried_metadata,
+)
 from trainer_kai.policy.expand.jobset import expand, gets_resources_per_node, num_nodes_index
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.budget import MOST_PARTS, count_spec_parts
@@ -28,6 +33,10 @@ _JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec
 _AMOUNT_PATH: Final = re.compile(
     r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
 )
+_GPU_PATH: Final = re.compile(
+    r"template\.spec\.(?:initContainers|containers)\[[0-9]+\]\.resources\.(?:limits|requests)\[(.+)\]"
+)
+_POD_ANNOTATION_PATH: Final = re.compile(r"template\.metadata\.annotations\[(.+)\]")
 _METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
 _UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
 
@@ -45,14 +54,19 @@ def lint_trainjob(
         message = f"not checked: TrainJob and runtime have more than {MOST_PARTS} parts"
         return (Finding(_RUNTIME, message, code=FindingCode.NOT_CHECKED),)
     built = expand(job, runtime)
-    jobset = with_carried_metadata(built.jobset, job.metadata.labels, job.metadata.annotations)
+    meta = job.metadata
+    with_launcher = launcher_trains(runtime.spec.ml_policy)
+    jobset = with_carried_metadata(
+        built.jobset, meta.labels, meta.annotations, with_launcher=with_launcher
+    )
     paths = _TrainJobPaths(job, runtime, built.jobset)
     found = [
         Finding(it.path, it.message, not isinstance(it, FieldWarning), FindingCode.NOT_BUILT)
         for it in built.faults
     ]
     found += map(paths.in_trainjob, lint_jobset(jobset, queue, rules, cluster))
-    return tuple(sorted(found, key=lambda it: not it.blocks)[:MOST_FINDINGS])
+    unique = dict.fromkeys(found)  # equal annotations of several templates have one path
+    return tuple(sorted(unique, key=lambda it: not it.blocks)[:MOST_FINDINGS])
 
 
 def is_refusable(finding: Finding) -> bool:
@@ -69,6 +83,13 @@ class _TrainJobPaths:
         self._runtime: Final = runtime
         self._expanded: Final = expanded
         self._num_nodes_index: Final = num_nodes_index(job, runtime)
+        self._to_pods: Final = dict(
+            carried_to_pods(
+                expanded.spec.replicated_jobs,
+                job.metadata.annotations,
+                with_launcher=launcher_trains(runtime.spec.ml_policy),
+            )
+        )
 
     def in_trainjob(self, finding: Finding) -> Finding:
         """Return a finding with a path in the TrainJob."""
@@ -77,7 +98,18 @@ class _TrainJobPaths:
             return finding._replace(path=own_path)
         reference = self._job.spec.runtime_ref
         where = f"{reference.kind} {reference.name}, spec.template.{finding.path}"
-        return finding._replace(path=_RUNTIME, message=f"{finding.message} ({where})")
+        path = self._share_path(finding.path) or _RUNTIME
+        return finding._replace(path=path, message=f"{finding.message} ({where})")
+
+    def _share_path(self, path: str) -> str:
+        """Return the request for a share that conflicts with the GPUs of the runtime at a path."""
+        found = _JOB_PATH.fullmatch(path)
+        gpus = _GPU_PATH.fullmatch(found[2]) if found else None
+        if found is None or gpus is None or not is_whole_gpu(gpus[1]):
+            return ""
+        given = self._to_pods.get(int(found[1]), {})
+        name = next((it for it in (GPU_FRACTION, GPU_MEMORY) if it in given), "")
+        return f"metadata.annotations[{name}]" if name else ""
 
     def _own_paths(self, path: str) -> Iterator[str]:
         """Yield the field of the TrainJob that sets a path of the JobSet."""
@@ -94,6 +126,9 @@ class _TrainJobPaths:
         index, rest = int(found[1]), found[2]
         if rest == "parallelism" and index == self._num_nodes_index:
             yield "spec.trainer.numNodes"
+        annotation = _POD_ANNOTATION_PATH.fullmatch(rest)
+        if annotation and annotation[1] in self._to_pods.get(index, {}):
+            yield f"metadata.annotations[{annotation[1]}]"
         amount = _AMOUNT_PATH.fullmatch(rest)
         if amount and self._sets_amount(index, int(amount[1]), amount[2], amount[3]):
             yield f"spec.trainer.resourcesPerNode.{amount[2]}[{amount[3]}]"

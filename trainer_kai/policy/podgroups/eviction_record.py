@@ -37,7 +37,13 @@ __all__ = [
 
 # The rule of docs/rules.md that decides which pods an action may evict.
 _RULES: Final = MappingProxyType(
-    {"reclaim": "30", "preempt": "38", "consolidation": "40a", "stalegangeviction": "40f"}
+    {
+        "reclaim": "30",
+        "preempt": "38",
+        "consolidation": "40a",
+        "stalegangeviction": "40f",
+        "gpureservationlost": "27j",
+    }
 )
 
 
@@ -110,7 +116,7 @@ class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """
 
     at: str = ""  # RFC 3339
-    action: str = ""  # reclaim, preempt, consolidation or stalegangeviction
+    action: str = ""  # reclaim, preempt, consolidation, stalegangeviction or gpureservationlost
     rule: str = ""  # its number in docs/rules.md
     queue: str = ""
     preemptor: str = msgspec.field(name="for", default="")  # the PodGroup, or the pod without one

@@ -12,7 +12,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
-from trainer_kai.api.gpu_share import gpu_share_faults, reserved_label_faults
+from trainer_kai.api.gpu_share import (
+    charged_gpus,
+    gpu_memory_mib,
+    gpu_share_faults,
+    reserved_label_faults,
+    sharing_off_faults,
+)
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import (
     APPS,
@@ -20,7 +26,8 @@ from trainer_kai.api.names import (
     DEFAULT_SCHEDULER,
     GPU,
     GPU_FRACTION,
-    GPU_FRACTION_DEVICES,
+    GPU_MEMORY,
+    GPU_MEMORY_MIB,
     KUBEFLOW,
     KUEUE_QUEUE,
     NODE_POOL,
@@ -32,10 +39,11 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import PodTemplate
 from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.quantity import Quantity, QuantityError, milli
+from trainer_kai.api.quantity import Quantity, QuantityError
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.lint import KnownCluster, quota_shortage
+from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.pods.requests import ResourceAmounts, pod_requests
 from trainer_kai.policy.queueing.priority_classes import (
@@ -56,6 +64,7 @@ _KAI_CLASSES: Final = {
 }
 _OWN: Final = "metadata.labels"
 _TEMPLATE: Final = "spec.template.metadata.labels"
+_TEMPLATE_ANNOTATIONS: Final = "spec.template.metadata.annotations"
 _SCHEDULER: Final = "spec.template.spec.schedulerName"
 
 
@@ -144,6 +153,20 @@ def _faults(
     if _is_ours(workload, rules):
         annotations = template.metadata.annotations
         yield from gpu_share_faults(annotations, template.spec, "spec.template.")
+        if kind.is_bundled and not context.cluster.shares_gpus:
+            yield from sharing_off_faults(annotations, "spec.template.")
+        labels = template.metadata.labels
+        yield from misspelled_keys(labels, annotations, POD_KEYS, "spec.template.")
+        yield from _misplaced_shares(workload, kind)
+
+
+def _misplaced_shares(workload: _Workload, kind: _Kind) -> Iterator[FieldError]:
+    """Yield requests for shares on the workload itself; only a Notebook passes them to its pods."""
+    own, of_pods = workload.metadata.annotations, workload.spec.template.metadata.annotations
+    for name in (GPU_FRACTION, GPU_MEMORY) if kind.name != "Notebook" else ():
+        if name in own and name not in of_pods:
+            message = f"has no effect on the pods: move it to {_TEMPLATE_ANNOTATIONS}"
+            yield FieldError(f"metadata.annotations[{name}]", message)
 
 
 def _label_faults(
@@ -211,10 +234,11 @@ def _quota_faults(
     workload, old = workloads
     if queues is None or classes is None or not _is_ours(workload, rules):
         return
-    pods = _pods(workload, kind, classes, rules)
+    memory_mib = _largest_memory_mib(context.cluster)
+    pods = _pods(workload, kind, classes, rules, memory_mib)
     if not pods.non_preemptible_reason:
         return
-    before = _pods(old, kind, classes, rules) if old and _is_ours(old, rules) else None
+    before = _pods(old, kind, classes, rules, memory_mib) if old and _is_ours(old, rules) else None
     needs, more = pods.requests, ""
     if before is not None and before.queue == pods.queue and before.non_preemptible_reason:
         needs = {name: it - before.requests.get(name, 0) for name, it in needs.items()}
@@ -244,6 +268,7 @@ def _pods(
     kind: _Kind,
     classes: Mapping[str, PriorityClass],
     rules: GroupingRules,
+    memory_mib: int,
 ) -> _Pods:
     queue, path, _ = _queue(workload, kind, rules)
     replicas = workload.spec.replicas
@@ -253,21 +278,17 @@ def _pods(
         each = pod_requests(workload.spec.template.spec)
     except QuantityError:
         each = {}
-    if not kind.is_bundled:
-        shared = _shared_gpus(workload.spec.template.metadata.annotations)
-        each = {**each, GPU: each.get(GPU, 0) + shared}
+    annotations = workload.spec.template.metadata.annotations
+    each = {**each, GPU: each.get(GPU, 0) + charged_gpus(annotations, memory_mib)}
     requests = {name: amount * replicas for name, amount in each.items()}
     reason = _non_preemptible_reason(workload, kind, classes)
     return _Pods(queue, path.partition("[")[0], reason, requests)
 
 
-def _shared_gpus(annotations: Mapping[str, str]) -> int:
-    """Return the GPUs that KAI counts for parts of GPUs, in thousandths."""
-    try:
-        devices = milli(annotations.get(GPU_FRACTION_DEVICES, "1"))
-        return max(milli(annotations.get(GPU_FRACTION, "0")), 0) * max(devices, 0) // 1000
-    except QuantityError:
-        return 0
+def _largest_memory_mib(cluster: KnownCluster) -> int:
+    """Return the memory of the largest GPU, with which a share of memory counts least."""
+    labels = cluster.nodes.label_values(GPU_MEMORY_MIB) if cluster.nodes is not None else ()
+    return max(map(gpu_memory_mib, labels), default=0)
 
 
 def _refused_class(

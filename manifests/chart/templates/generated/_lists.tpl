@@ -12,9 +12,13 @@ health.address
 health.port
 health.snapshot
 health.metrics
+gpu_sharing.enabled
+gpu_sharing.runtime_class
+gpu_sharing.memory_limits
 queue_access.unannotated
 admission.unknown_queue
 admission.lint
+admission.nvidia_visible_devices
 admission.cluster
 server.address
 server.port
@@ -68,6 +72,9 @@ health.address
 health.port
 health.snapshot
 health.metrics
+gpu_sharing.enabled
+gpu_sharing.runtime_class
+gpu_sharing.memory_limits
 queue_access.unannotated
 priority_classes
 repair_grace_s
@@ -88,6 +95,10 @@ policies.disruption_budgets
 policies.disabled
 policies.actions
 policies.gpu_resources
+reservation_pods.image
+reservation_pods.priority_class
+reservation_pods.allocation_s
+reservation_pods.cdi
 {{- end }}
 {{- define "trainer-kai.noEffect" -}}
 webhook.image
@@ -96,7 +107,8 @@ podgrouper.queueLabelKey
 scheduler.plugins
 scheduler.actions
 scheduler.image
-global.resourceReservation.runtimeClassName
+global.resourceReservation.namespace
+global.resourceReservation.serviceAccount
 global.resourceReservation.appLabel
 global.leaderElection
 global.securityContext

@@ -244,8 +244,16 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
     Case(
         "a part of a GPU",
         about_pod(PreFilterCause.SHARED_GPU, "gpu-fraction"),
-        "The annotation gpu-fraction of pod w-0 requests a part of a GPU, which is not "
-        "supported yet. It can start when it requests whole GPUs",
+        "The annotation gpu-fraction of pod w-0 requests a share of a GPU, and the scheduler binds "
+        "no such pods, because its setting gpu_sharing.enabled is false. It can start when the "
+        "setting is true, or when it requests whole GPUs",
+    ),
+    Case(
+        "a part of a GPU without the webhook",
+        about_pod(PreFilterCause.GPU_SHARE_NOT_ADMITTED, "gpu-fraction", "prefix"),
+        "The annotation gpu-fraction of pod w-0 requests a share of a GPU, but the pod has no "
+        "valid annotation prefix: it was created while the webhook of trainer-kai did not change "
+        "it. Delete the pod, so that it is created again",
     ),
     Case(
         "a ResourceClaim",

@@ -46,6 +46,7 @@ WEIGHTS: Final = (24, 6, 6, 6, 1, 1)
 SLOTS: Final = range(6)
 MOST_PODS: Final = 40
 CHECKED_EACH: Final = 16  # steps, and after each roll back
+CLOSED: Final = frozenset({0, 2})  # rows, and slots of the first node
 
 
 class Pod(NamedTuple):
@@ -74,19 +75,29 @@ def snapshot() -> Snapshot:
     for one in SIGNATURES:
         build.signature_row(one)
     build.running_podgroup([0, 0], share_signature(0.1), slots=[(0,), (3,)])
-    return build.snapshot()
+    found = build.snapshot()
+    return replace(found, devices=replace(found.devices, closed=CLOSED))
 
 
 def tables_of(statement: Statement) -> Tables:
     """Return what a statement has."""
     devices = statement.devices
     now, later = (_by_slot(used) for used in (devices.now, devices.later))
-    assert devices.free_shares == sum(map(devices.rooms, devices.later))
+    assert devices.free_shares == sum(max(1000 - it, 0) for it in later.values() if it > 0)
+    open_slots = [it for slot, it in enumerate(devices.later[0]) if slot not in CLOSED]
+    assert devices.rooms(0) == sum([1000 - it for it in open_slots if 0 < it < 1000])
     return Tables(statement.idle.tolist(), statement.free.tolist(), now, later)
 
 
 def _by_slot(used: dict[int, list[int]]) -> Counter[tuple[int, int]]:
-    found = Counter({(node, slot): n for node, of in used.items() for slot, n in enumerate(of)})
+    found = Counter(
+        {
+            (node, slot): n % 10**12 if node == 0 and slot in CLOSED else n
+            for node, of in used.items()
+            for slot, n in enumerate(of)
+        }
+    )
+    assert all(not found[0, slot] or used[0][slot] > 10**12 for slot in CLOSED)
     return Counter({at: amount for at, amount in found.items() if amount})
 
 

@@ -143,6 +143,26 @@ async def test_used_resources_are_reported(harness: SchedulerHarness) -> None:
         assert status["allocated"]["nvidia.com/gpu"] == "0"
 
 
+async def test_used_parts_of_gpus_are_reported(harness: SchedulerHarness) -> None:
+    """Of memory once a pod is on a node: the size of its GPUs is known."""
+    half = {"gpu-fraction": "0.35", "gpu-fraction-num-devices": "2"}
+    memory = {"gpu-memory": "20000"}
+    harness.api.put(
+        node("a", labels={"nvidia.com/gpu.memory": "80000"}),
+        group("g", minMember=1),
+        pod("g0", "g", node="a", annotations=half, asks={}),
+        pod("g1", "g", node="a", annotations=memory, asks={}),
+        pod("g2", "g", annotations=memory, asks={}, schedulingGates=[{"name": "later"}]),
+        queue("q"),
+    )
+    async with harness.leading():
+        await harness.advance(5)
+
+        use = harness.api.get("PodGroup", "g")["status"]["resourcesStatus"]
+        assert use["allocated"] == {"nvidia.com/gpu": "950m"}
+        assert use["requested"] == {"nvidia.com/gpu": "950m"}
+
+
 async def test_a_failed_report_is_tried_again(harness: SchedulerHarness) -> None:
     """A failed write is repeated once the API server is back."""
     unavailable = [True]

@@ -46,6 +46,22 @@ def jobset(status: Fields | None = None, **spec: Any) -> Fields:
     return make_object("JobSet", "j", {"uid": "u"}, spec=spec, status=status or {})
 
 
+def _reservation_pod(**more: Any) -> Fields:
+    """Return a pod that reserves a GPU; it is created on its node."""
+    labels = {"app": "kai-resource-reservation", "runai-gpu-group": "x"}
+    meta = {"namespace": "kai-resource-reservation"}
+    account = "kai-resource-reservation"
+    return pod(
+        "r",
+        node="n",
+        labels=labels,
+        meta=meta,
+        schedulerName="default-scheduler",
+        serviceAccountName=account,
+        **more,
+    )
+
+
 def bound(fields: Fields) -> Fields:
     """Return a pod on a node."""
     return {**fields, "spec": {**fields["spec"], "nodeName": "n"}}
@@ -77,6 +93,14 @@ CASES: list[Case[list[Fields], ClusterEvent]] = [
         ClusterEvent.FOREIGN_POD_ASSIGNED,
     ),
     Case("a pod of another scheduler on a node is deleted", [bound(_FOREIGN), _DELETED], _FREED),
+    Case("a reservation pod comes", [_reservation_pod()], ClusterEvent.FOREIGN_POD_ASSIGNED),
+    Case(
+        "a reservation pod gets its GPU",
+        [_reservation_pod(), _reservation_pod(annotations={"run.ai/reserve_for_gpu_index": "G"})],
+        _FREED,
+    ),
+    Case("a reservation pod fails", [_reservation_pod(), _reservation_pod(phase="Failed")], _FREED),
+    Case("a reservation pod is deleted", [_reservation_pod(), _DELETED], _FREED),
     Case("the first of two pods comes", [group("g", minMember=2), pod("p", "g")], _INCOMPLETE),
     Case("a pod comes before its PodGroup", [pod("p", "g")], _INCOMPLETE),
     Case(

@@ -106,7 +106,7 @@ def test_a_later_pod_that_shares_a_device_cannot_be_placed_yet() -> None:
 
     assert (prefilter_failure_of(encoded, "g") or ("", ""))[0] == "NoNodeMatches"
     assert (
-        "The annotation gpu-fraction of an expected pod requests a part of a GPU"
+        "The annotation gpu-fraction of an expected pod requests a share of a GPU"
         in (prefilter_failure_of(encoded, "g") or "")[1]
     )
 

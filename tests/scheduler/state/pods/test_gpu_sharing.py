@@ -1,7 +1,7 @@
 """What pods request by annotation: shares of GPUs, MIG profiles, and what is refused."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -12,7 +12,7 @@ from scheduler.state.pods.gpu_sharing import (
     read_mig_annotations,
 )
 from tests.support.case import Case, ids
-from tests.support.state.objects import encode_objects, node, pod, prefilter_failure_of
+from tests.support.state.objects import encode_objects, group, node, pod, prefilter_failure_of
 from trainer_kai.api.gpu_share import MAX_MEMORY_MIB
 
 _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
@@ -133,11 +133,45 @@ def test_mig_profiles_by_annotation(
 
 
 _HALF: dict[str, Any] = {"annotations": {"gpu-fraction": "0.5"}, "asks": {"cpu": "1"}}
+_ADMITTED: dict[str, Any] = {
+    "annotations": {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "p-x1y2z3a-shared-gpu"},
+    "asks": {"cpu": "1"},
+}
 _3GI: dict[str, Any] = {"annotations": {"gpu-memory": "3Gi"}, "asks": {"cpu": "1"}}
 _MIG: dict[str, Any] = {"annotations": {"nvidia.com/mig-1g.5gb": "1"}, "asks": {"cpu": "1"}}
+_UNPREPARED: Final = (
+    "Misconfigured",
+    (
+        "The annotation gpu-fraction of pod p requests a share of a GPU, but the pod has "
+        "no valid annotation runai/shared-gpu-configmap: it was created while the webhook "
+        "of trainer-kai did not change it. Delete the pod, so that it is created again"
+    ),
+)
+
+
+def _named(prefix: str) -> dict[str, Any]:
+    annotations = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": prefix}
+    return {"annotations": annotations, "asks": {"cpu": "1"}}
+
+
 # fields of a pod, and whether pods are given shares → reason and message
 FAILURES: list[Case[Any, Any]] = [
-    Case("a share", (_HALF, True), None),
+    Case("a share", (_ADMITTED, True), None),
+    Case(
+        "a share without the webhook",
+        (_HALF, True),
+        _UNPREPARED,
+    ),
+    *(
+        Case(f"ConfigMaps called {it!r}", (_named(it), True), _UNPREPARED)
+        for it in (
+            "",
+            "../../x?y-x1y2z3a-shared-gpu",
+            "p-shared-gpu",
+            f"{'a' * 45}-x1y2z3a-shared-gpu",
+        )
+    ),
+    Case("a share without the webhook of a pod on a node", ({**_HALF, "node": "a"}, True), None),
     *(
         Case(
             f"an invalid one, {places}",
@@ -179,3 +213,31 @@ def test_what_keeps_a_pod_waiting(
     found = encode_objects(node("a"), pod("p", **fields), places_gpu_shares=places)
 
     assert prefilter_failure_of(found, "pg-p-p") == case.want
+
+
+def test_in_files_pods_need_not_be_prepared() -> None:
+    """No container starts there."""
+    found = encode_objects(
+        node("a"), pod("p", **_HALF), places_gpu_shares=True, trusts_gpu_labels=True
+    )
+
+    assert prefilter_failure_of(found, "pg-p-p") is None
+
+
+def test_one_pod_that_the_webhook_missed_keeps_its_podgroup_waiting() -> None:
+    """The others have a ConfigMap each, and are of one class all the same."""
+    prefixes = {
+        f"p{n}": {"runai/shared-gpu-configmap": f"p{n}-x1y2z3a-shared-gpu"} for n in range(3)
+    }
+    pods = [
+        pod(name, "g", annotations={"gpu-fraction": "0.5", **more}, asks={})
+        for name, more in {**prefixes, "old": {}}.items()
+    ]
+
+    found = encode_objects(node("a"), group("g"), *pods, places_gpu_shares=True)
+    without = encode_objects(node("a"), group("g"), *pods[:3], places_gpu_shares=True)
+
+    reason, message = prefilter_failure_of(found, "g") or ("", "")
+    assert (reason, "of pod old" in message) == ("Misconfigured", True)
+    assert prefilter_failure_of(without, "g") is None
+    assert len({*without.snapshot.pods.signature.tolist()}) == 1

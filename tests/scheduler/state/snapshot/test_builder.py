@@ -24,17 +24,17 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 
 POLICIES: Final = build_policies(PolicySelection())
-OPTIONS: Final = StateOptions(now=NOW, default_queue="q")
+OPTIONS: Final = StateOptions(now=NOW, default_queue="q", places_gpu_shares=True)
 _PLACES: Final = [node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"})]
 
 
-@pytest.mark.parametrize("places_gpu_shares", [False, True])
+@pytest.mark.parametrize("trusts_gpu_labels", [False, True])
 @pytest.mark.parametrize("turn", TRANSITIONS, ids=[turn.name for turn in TRANSITIONS])
 def test_after_a_change_the_snapshot_is_that_of_a_new_state(
-    turn: Transition, *, places_gpu_shares: bool
+    turn: Transition, *, trusts_gpu_labels: bool
 ) -> None:
     """Also when it is put twice, and when all objects are put once more."""
-    state = ClusterState(replace(OPTIONS, places_gpu_shares=places_gpu_shares))
+    state = ClusterState(replace(OPTIONS, trusts_gpu_labels=trusts_gpu_labels))
     for one in (queue(), *_PLACES, *turn.before):
         apply_change(state, one)
     state.check(NOW)
@@ -123,10 +123,10 @@ _CASES = [[*turn.before, *turn.changes] for turn in TRANSITIONS]
     st.booleans(),
 )
 def test_after_any_changes_the_snapshot_is_that_of_a_new_state(
-    happened: list[tuple[list[ObjectChange], int]], places_gpu_shares: bool
+    happened: list[tuple[list[ObjectChange], int]], trusts_gpu_labels: bool
 ) -> None:
     """And the plan is the same."""
-    known = replace(OPTIONS, places_gpu_shares=places_gpu_shares)
+    known = replace(OPTIONS, trusts_gpu_labels=trusts_gpu_labels)
     state, now = ClusterState(known), NOW
     for some, seconds in happened:
         for change in some:

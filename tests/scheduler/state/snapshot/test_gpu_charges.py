@@ -89,12 +89,20 @@ def test_what_queues_are_charged(
     case: Case[list[dict[str, Any]], tuple[int, int, int]],
 ) -> None:
     """Fractions in hundredths; memory by the node, or by the smallest GPU while it is pending."""
-    assert _gpus(encode_objects(*_NODES, *case.given, places_gpu_shares=True)) == case.want
+    assert (
+        _gpus(encode_objects(*_NODES, *case.given, places_gpu_shares=True, trusts_gpu_labels=True))
+        == case.want
+    )
 
 
 def test_memory_where_no_node_states_it() -> None:
     """Each GPU counts whole."""
-    found = encode_objects(node("a"), _share("p", devices=2, memory="1"), places_gpu_shares=True)
+    found = encode_objects(
+        node("a"),
+        _share("p", devices=2, memory="1"),
+        places_gpu_shares=True,
+        trusts_gpu_labels=True,
+    )
 
     assert _gpus(found) == (0, 2000, 0)
     assert signature_of(found, "p").least_queue_request is None
@@ -113,7 +121,12 @@ SIGNATURES: list[Case[str, tuple[int, int, int, int | None]]] = [
 def test_signatures_with_memory(case: Case[str, tuple[int, int, int, int | None]]) -> None:
     """A pod on a node has the share that it has there."""
     found = signature_of(
-        encode_objects(*_NODES, _share("p", case.given, memory="20000"), places_gpu_shares=True),
+        encode_objects(
+            *_NODES,
+            _share("p", case.given, memory="20000"),
+            places_gpu_shares=True,
+            trusts_gpu_labels=True,
+        ),
         "p",
     )
 
@@ -206,10 +219,20 @@ def test_reserved_places_have_gpus(
         *_with_places("g", {"a": 2}, fraction="0.4"),
         *case.given,
         places_gpu_shares=True,
+        trusts_gpu_labels=True,
     )
 
     places = podset_of(found, "g", "l-replica-0").reserved_places
     assert (_device_rows(found), [it.slots for it in places]) == case.want
+
+
+def test_no_place_is_reserved_beside_pods_of_which_the_gpu_is_not_known() -> None:
+    """In a cluster: there is no reservation pod that would hold it."""
+    given = _with_places("g", {"a": 1}, fraction="0.4"), [_on("p", "0.3", "x")]
+
+    found = encode_objects(*map(node, "az"), *given[0], *given[1], places_gpu_shares=True)
+
+    assert _device_rows(found) == [("reserved-0", 400, 0), ("unknown-0", 300, 0)]
 
 
 def test_reserved_places_are_in_the_order_of_their_podgroups() -> None:
@@ -220,6 +243,7 @@ def test_reserved_places_are_in_the_order_of_their_podgroups() -> None:
         *_with_places("g", {"a": 1}, fraction="0.6"),
         _on("p", "0.4", "x"),
         places_gpu_shares=True,
+        trusts_gpu_labels=True,
     )
 
     slots = [podset_of(found, it, "l-replica-0").reserved_places[0].slots for it in "gh"]
@@ -233,6 +257,7 @@ def test_reserved_places_with_memory_are_charged_by_their_node() -> None:
         node("z"),
         *_with_places("g", {"big": 1, "small": 1}, memory="20000"),
         places_gpu_shares=True,
+        trusts_gpu_labels=True,
     )
 
     places = podset_of(found, "g", "l-replica-0").reserved_places

@@ -33,6 +33,12 @@ def _reserved(device: str) -> dict[str, Any]:
     }
 
 
+def _going(fields: dict[str, Any], hour: str = "08") -> dict[str, Any]:
+    """Return a pod that terminates, in time if it is since eight."""
+    deletion = {"deletionTimestamp": f"2026-01-05T{hour}:00:00Z"}
+    return {**fields, "meta": {**fields.get("meta", {}), **deletion}}
+
+
 # pods on a node of 8 devices → ids and used, releasing thousandths; idle and releasing devices
 DEVICES = [
     Case("one", [_pod_on("x"), _reserved("x")], ([("x", 500, 0)], (7000, 0))),
@@ -52,18 +58,22 @@ DEVICES = [
         [{**_pod_on("x"), "meta": _TERMINATING}, _reserved("x")],
         ([("x", 500, 500)], (7000, 1000)),
     ),
-    Case("over", [{**_pod_on("x"), "phase": "Succeeded"}, _reserved("x")], ([], (8000, 0))),
+    Case("over", [{**_pod_on("x"), "phase": "Succeeded"}, _reserved("x")], ([], (7000, 1000))),
     Case(
         "no device is named",
         [{**_HALF, "node": "a"}, _reserved("x")],
-        ([("unknown-0", 500, 0)], (7000, 0)),
+        ([("unknown-0", 500, 0)], (6000, 1000)),
     ),
     Case("no device is kept", [_pod_on("x")], ([("unknown-0", 500, 0)], (7000, 0))),
-    Case("another is kept", [_pod_on("x"), _reserved("y")], ([("unknown-0", 500, 0)], (7000, 0))),
+    Case(
+        "another is kept",
+        [_pod_on("x"), _reserved("y")],
+        ([("unknown-0", 500, 0)], (6000, 1000)),
+    ),
     Case(
         "whole ones",
         [{**_pod_on("x"), "asks": {"nvidia.com/gpu": "2"}}, _reserved("x")],
-        ([], (6000, 0)),
+        ([], (5000, 1000)),
     ),
     Case(
         "several devices",
@@ -92,7 +102,33 @@ DEVICES = [
         ],
         ([("x", 260, 0)], (7000, 0)),
     ),
-    Case("a reservation pod alone", [_reserved("x")], ([], (8000, 0))),
+    Case("a reservation pod alone", [_reserved("x")], ([], (7000, 1000))),
+    Case("two alone", [_reserved("x"), _reserved("x")], ([], (6000, 2000))),
+    Case("one alone that terminates", [_going(_reserved("x"))], ([], (7000, 1000))),
+    Case("one alone that does not end", [_going(_reserved("x"), hour="07")], ([], (7000, 0))),
+    Case("one alone that failed", [_reserved("x") | {"phase": "Failed"}], ([], (8000, 0))),
+    Case("one alone without an id", [_reserved("")], ([], (7000, 1000))),
+    Case("one on an unknown node", [_reserved("x") | {"node": "gone"}], ([], (8000, 0))),
+    Case(
+        "two for one GPU",
+        [_reserved("x"), _pod_on("x"), _reserved("x")],
+        ([("x", 500, 0)], (6000, 0)),
+    ),
+    Case(
+        "a second one for one GPU that terminates",
+        [_going(_reserved("x")), _pod_on("x"), _reserved("x")],
+        ([("x", 500, 0)], (6000, 1000)),
+    ),
+    Case(
+        "one that terminates",
+        [_going(_reserved("x")), _pod_on("x")],
+        ([("x", 500, 0)], (7000, 0)),
+    ),
+    Case(
+        "one that failed",
+        [_reserved("x") | {"phase": "Failed"}, _pod_on("x")],
+        ([("unknown-0", 500, 0)], (7000, 0)),
+    ),
     Case(
         "a reservation pod in another namespace",
         [_pod_on("x"), {**_reserved("x"), "asks": {}, "meta": {"namespace": "ns"}}],
@@ -224,12 +260,63 @@ def test_shared_gpus_without_reservation_pods(
     pods = [pod(f"p{i}", **pod_fields) for i, pod_fields in enumerate(case.given)]
     memory = node("a", labels={"nvidia.com/gpu.memory": "40000"})
 
-    found = encode_objects(memory, *pods, places_gpu_shares=True).snapshot
+    found = encode_objects(memory, *pods, places_gpu_shares=True, trusts_gpu_labels=True).snapshot
 
     devices, gpu = found.devices, found.resources.gpus[0]
     rows = zip(devices.ids, devices.used.tolist(), devices.releasing.tolist(), strict=True)
     idle = int(found.nodes.idle[0, gpu]), int(found.nodes.releasing[0, gpu])
     assert (list(rows), idle) == case.want
+
+
+# pods on a node → ids that are made up, ids of closed GPUs, and places for reservation pods
+CLOSED = [
+    Case("a reservation pod holds it", [_pod_on("x"), _reserved("x")], ([], [], 0)),
+    Case("none holds it", [_pod_on("x")], (["unknown-0"], ["unknown-0"], 1)),
+    Case(
+        "one holds another",
+        [_pod_on("x"), _pod_on("y"), _reserved("y")],
+        (["unknown-0"], ["unknown-0"], 1),
+    ),
+    Case("the reservation pod terminates", [_pod_on("x"), _going(_reserved("x"))], ([], ["x"], 0)),
+    Case(
+        "and another does not",
+        [_pod_on("x"), _going(_reserved("x")), _reserved("x")],
+        ([], [], 0),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CLOSED, ids=ids)
+def test_gpus_that_take_no_further_share(
+    case: Case[list[dict[str, Any]], tuple[list[str], list[str], int]],
+) -> None:
+    """Which GPU it is is not known, or the next reservation pod may get another one."""
+    pods = [pod(f"p{i}", **pod_fields) for i, pod_fields in enumerate(case.given)]
+
+    found = encode_objects(node("a"), *pods, places_gpu_shares=True).snapshot
+
+    made_up, closed = (
+        [found.devices.ids[row] for row in sorted(rows)]
+        for rows in (found.devices.made_up, found.devices.closed)
+    )
+    places = found.nodes.allocatable - found.nodes.idle
+    assert (made_up, closed, places[0, found.resources.pods] - len(pods)) == case.want
+
+
+def test_where_labels_count_all_gpus_take_shares() -> None:
+    """And reservation pods hold nothing."""
+    pods = [
+        pod("p", node="a", asks={}, annotations={"gpu-fraction": "0.5"}),
+        pod("r", **_reserved("x")),
+        pod("q", **_pod_on("y")),
+    ]
+
+    found = encode_objects(
+        node("a"), *pods, places_gpu_shares=True, trusts_gpu_labels=True
+    ).snapshot
+
+    assert (sorted(found.devices.made_up), sorted(found.devices.closed)) == ([0], [])
+    assert found.nodes.idle[0, found.resources.gpus[0]] == 6000
 
 
 def test_pods_know_their_slots() -> None:
@@ -244,7 +331,9 @@ def test_pods_know_their_slots() -> None:
         pod("p6", **{**_share("y", fraction="0.3"), "node": ""}),
     ]
 
-    found = encode_objects(node("b"), node("a"), *pods, places_gpu_shares=True)
+    found = encode_objects(
+        node("b"), node("a"), *pods, places_gpu_shares=True, trusts_gpu_labels=True
+    )
 
     devices = found.snapshot.devices
     assert list(zip(devices.node.tolist(), devices.ids, strict=True)) == [
@@ -265,7 +354,9 @@ def test_a_term_may_select_pods_by_the_gpu_that_they_share() -> None:
     pods = [pod(f"p{n}", **_share(id_, fraction="0.3")) for n, id_ in enumerate("xxy")]
     zone = node("a", labels={"zone": "z"})
 
-    found = encode_objects(zone, *pods, pod("q", affinity=near), places_gpu_shares=True).snapshot
+    found = encode_objects(
+        zone, *pods, pod("q", affinity=near), places_gpu_shares=True, trusts_gpu_labels=True
+    ).snapshot
 
     assert found.pod_relations.selector_counts.tolist() == [[2]]
 
@@ -281,13 +372,16 @@ def test_the_gpus_of_a_node_are_of_its_first_resource() -> None:
         pod(it, **{**_share("x", fraction="0.5"), "node": it}) for it in ("amd", "both", "none")
     ]
 
-    found = encode_objects(*nodes, *pods, places_gpu_shares=True).snapshot
+    found = encode_objects(*nodes, *pods, places_gpu_shares=True, trusts_gpu_labels=True).snapshot
 
     columns = [found.resources.names.index(it) for it in ("nvidia.com/gpu", "amd.com/gpu")]
     assert found.nodes.idle[:, columns].tolist() == [[0, 3000], [1000, 4000], [0, 0]]
 
 
-_PART = "requests a part of a GPU, which is not supported yet. It can start when it requests whole"
+_PART = (
+    "requests a share of a GPU, and the scheduler binds no such pods, because its setting "
+    "gpu_sharing.enabled is false. It can start when the setting is true, or when it requests whole"
+)
 # the requests of a pod → its pre-filter failure
 WAITING = [
     Case("a part", _HALF, f"The annotation gpu-fraction of pod p {_PART} GPUs"),

@@ -8,7 +8,7 @@ from tests.support.case import Case, ids
 from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, short
 from tests.trainer_kai.policy.specs import jobset, rjob
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.policy.lint import lint_jobset
+from trainer_kai.policy.lint import KnownCluster, lint_jobset
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
@@ -133,8 +133,8 @@ SHARES = [
         [
             (
                 f"wrong-amount! {POD}.initContainers[0].resources.limits[nvidia.com/mig-1g.5gb]: "
-                "cannot be set together with the annotation gpu-fraction. Remove one of the two. "
-                "Otherwise no pod starts"
+                "whole GPUs and MIG profiles cannot be requested together with the annotation "
+                "gpu-fraction. Remove one of the two. Otherwise no pod starts"
             )
         ],
     ),
@@ -163,6 +163,16 @@ SHARES = [
 
 SHARES += [
     Case(
+        "a misspelled one",
+        sharing({"gpu_fraction": "0.5", "example.com/gpu-fraction": "1"}),
+        [
+            (
+                f"not-understood? {TEMPLATE}metadata.annotations[gpu_fraction]: has no effect: "
+                "unknown name. Did you mean gpu-fraction?"
+            )
+        ],
+    ),
+    Case(
         "MIG profiles by annotation",
         sharing({f"{MIG}.me": "1", f"{MIG}.a": "0", f"{MIG}.b": "one"}),
         [
@@ -186,30 +196,33 @@ def test_shares_of_gpus(case: Case[JobSet, list[str]]) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory"])
-def test_shares_are_not_bound_yet(name: str) -> None:
-    """KAI binds them; pods of our scheduler wait, also where users group them."""
+def test_shares_that_are_switched_off(name: str) -> None:
+    """Pods of our scheduler wait, also where users group them; KAI has settings of its own."""
     share = {name: "0.5" if name == "gpu-fraction" else "100"}
     job = rjob("node", pod={"containers": [{"name": "node"}]})
     job["template"]["spec"]["template"]["metadata"] = {"annotations": share}
     grouped = jobset(job, annotations={"kai.scheduler/skip-podgrouper": "true"})
+    off = known_cluster()._replace(shares_gpus=False)
     wait = (
-        f"gpu-share-to-come! {POD.removesuffix('spec')}"
-        f"metadata.annotations[{name}]: shares of GPUs are not "
-        "supported yet, so the pods wait with NoNodeMatches. Remove the annotation, and request "
-        "whole GPUs (nvidia.com/gpu) or a MIG profile"
+        f"gpu-sharing-off! {POD.removesuffix('spec')}metadata.annotations[{name}]: shares of GPUs "
+        "are switched off (setting gpu_sharing.enabled), so the pods never start. Remove the "
+        "annotation, and request whole GPUs (nvidia.com/gpu) or a MIG profile"
     )
 
-    of_another = jobset_findings(sharing(share, schedulerName="other"), RULES)
+    of_another = jobset_findings(sharing(share, schedulerName="other"), RULES, off)
 
-    assert jobset_findings(sharing(share), RULES) == [wait]
-    assert jobset_findings(grouped, RULES) == [wait]
-    assert jobset_findings(sharing(share)) == []
-    assert not any(it.startswith("gpu-share-to-come") for it in of_another)
+    assert jobset_findings(sharing(share), RULES, off) == [wait]
+    assert jobset_findings(grouped, RULES, off) == [wait]
+    assert jobset_findings(sharing(share), RULES) == []
+    assert jobset_findings(sharing(share), EXTERNAL, off) == []
+    assert not any(it.startswith("gpu-sharing-off") for it in of_another)
 
 
-def jobset_findings(whole: JobSet, rules: GroupingRules = EXTERNAL) -> list[str]:
+def jobset_findings(
+    whole: JobSet, rules: GroupingRules = EXTERNAL, cluster: KnownCluster | None = None
+) -> list[str]:
     """Return what is found, in a cluster of which no node is known."""
-    return [short(it) for it in lint_jobset(whole, "team", rules, known_cluster())]
+    return [short(it) for it in lint_jobset(whole, "team", rules, cluster or known_cluster())]
 
 
 def named(**metadata: Any) -> JobSet:

@@ -68,6 +68,14 @@ def runtime(gpus: int = 8, metadata: dict[str, Any] | None = None, **spec: Any) 
 
 
 IN_RUNTIME = "ClusterTrainingRuntime torch, spec.template.spec.replicatedJobs[0]"
+HALF = {"annotations": {"gpu-fraction": "0.5"}}
+BESIDE = (
+    "whole GPUs and MIG profiles cannot be requested together with the annotation gpu-fraction. "
+    "Remove one of the two. Otherwise no pod starts"
+)
+SHARING = runtime(0)
+_TEMPLATE = SHARING["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+_TEMPLATE["metadata"] = {"annotations": {"gpu-fraction": "2"}}
 PATHS = [
     Case("nothing is wrong", TrainJobInput(job(4), runtime()), []),
     Case(
@@ -231,6 +239,73 @@ PATHS = [
             )
         ],
     ),
+    *(
+        Case(
+            f"a share of the TrainJob: {name} {value}",
+            TrainJobInput(job(metadata={"annotations": {name: value}}), runtime(0)),
+            [f"wrong-amount! metadata.annotations[{name}]: {fault}. Otherwise no pod starts"],
+        )
+        for name, value, fault in (
+            (
+                "gpu-fraction",
+                "2",
+                (
+                    "'2' must be a number above 0 and below 1, such as 0.5. For whole GPUs remove "
+                    f"the annotation and request {GPU}: 2"
+                ),
+            ),
+            ("gpu-memory", "3Gi", "'3Gi' must be MiB as a whole number; write 3072"),
+            ("mps", "true", "can only be set together with gpu-fraction or gpu-memory"),
+        )
+    ),
+    Case(
+        "a share beside GPUs of the TrainJob",
+        TrainJobInput(job(gpus=1, metadata=HALF), runtime(0)),
+        [f"wrong-amount! spec.trainer.resourcesPerNode.limits[{GPU}]: {BESIDE}"],
+    ),
+    Case(
+        "a share beside GPUs of the runtime",
+        TrainJobInput(job(metadata=HALF), runtime()),
+        [
+            (
+                f"wrong-amount! metadata.annotations[gpu-fraction]: {BESIDE} "
+                f"({IN_RUNTIME}.template.spec.template.spec.containers[1].resources.limits[{GPU}])"
+            )
+        ],
+    ),
+    Case(
+        "no GPUs instead of those of the runtime",
+        TrainJobInput(job(gpus=0, metadata=HALF), runtime()),
+        [],
+    ),
+    Case(
+        "a share of the runtime",
+        TrainJobInput(job(metadata={"annotations": {"gpu-memory": "9"}}), SHARING),
+        [
+            (
+                "wrong-amount! spec.runtimeRef: '2' must be a number above 0 and below 1, such as "
+                f"0.5. For whole GPUs remove the annotation and request {GPU}: 2. Otherwise no pod "
+                f"starts ({IN_RUNTIME}.template.spec.template.metadata.annotations[gpu-fraction])"
+            )
+        ],
+    ),
+    Case(
+        "a container that does not exist",
+        TrainJobInput(
+            job(
+                metadata={
+                    "annotations": {**HALF["annotations"], "gpu-fraction-container-name": "x"}
+                }
+            ),
+            runtime(0),
+        ),
+        [
+            (
+                "wrong-amount! metadata.annotations[gpu-fraction-container-name]: the pod has no "
+                "container 'x'. Name one of its containers: 'side', 'node'. Otherwise no pod starts"
+            )
+        ],
+    ),
     Case("no pods at all", TrainJobInput(job(0, gpus=99), runtime()), []),
     Case(
         "another controller builds it",
@@ -243,6 +318,23 @@ PATHS = [
         [],
     ),
 ]
+
+
+def test_a_share_is_reported_once_and_other_amounts_at_the_runtime() -> None:
+    """Several templates get one annotation; only GPUs conflict with it."""
+    whole = runtime(0)
+    jobs = whole["spec"]["template"]["spec"]["replicatedJobs"]
+    jobs.append({**jobs[0], "name": "second"})
+    wrong = {"annotations": {"gpu-memory": "3Gi"}}
+    cpu = runtime(0, pod={"containers": [{"name": "node", "resources": {"limits": {"cpu": "-1"}}}]})
+
+    twice = trainjob_findings(TrainJobInput(job(metadata=wrong), whole))
+    amount = trainjob_findings(TrainJobInput(job(metadata=HALF), cpu))
+
+    assert [it.partition(": ")[0] for it in twice] == [
+        "wrong-amount! metadata.annotations[gpu-memory]"
+    ]
+    assert [it.partition(": ")[0] for it in amount] == ["wrong-amount! spec.runtimeRef"]
 
 
 @pytest.mark.parametrize("case", PATHS, ids=ids)

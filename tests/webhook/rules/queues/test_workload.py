@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.policy.lint.cluster import decode_spec, known_cluster, queue_spec
+from tests.trainer_kai.policy.lint.cluster import (
+    decode_spec,
+    known_cluster,
+    node,
+    queue_spec,
+)
 from tests.webhook.objects import BUNDLED, EXTERNAL, Obj, request, told
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.policy.podgroups.manifests import GroupingRules
@@ -28,6 +33,10 @@ QUEUES = {
     "default-queue": queue_spec("default-parent-queue", quota=0),
     "free": queue_spec(),
 }
+NODES = [
+    node(f"n{i}", 8, cpu=64, **{"nvidia.com/gpu.memory": memory})
+    for i, memory in enumerate(("40000", "80050", "x"))
+]
 CLASSES = {"train": 50, "build": 100, "inference": 125, "top": 1_000_000_000}
 
 
@@ -51,7 +60,7 @@ def context(**used: str) -> WorkloadContext:
     for name, spec in QUEUES.items():
         tree.put(name, spec.parent_queue)
     tree.mark_listed()
-    cluster = known_cluster(queues=QUEUES, priorities=CLASSES)
+    cluster = known_cluster(*NODES, queues=QUEUES, priorities=CLASSES)
     in_use = {name.replace("_", "-"): {GPU: amount} for name, amount in used.items()}
     return WorkloadContext(tree, cluster, in_use)
 
@@ -226,10 +235,18 @@ OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
         short("PriorityClass inference, has value 125", "4 GPU", "default-queue", "0 GPU")
         + IN_PODS,
     ),
-    Case(
-        "parts of GPUs are not supported",
-        (workload(4, gpus=0, of_class="build", notes={"gpu-fraction": "0.5"}), DEPLOYMENT),
-        "",
+    *(
+        Case(
+            f"shares of GPUs: {notes}",
+            (workload(replicas, gpus=0, of_class="build", notes=notes), DEPLOYMENT),
+            short("PriorityClass build, has value 100", amount, "default-queue", "0 GPU") + IN_PODS,
+        )
+        for replicas, notes, amount in (
+            (4, {"gpu-fraction": "0.5"}, "2 GPU"),
+            (2, {"gpu-fraction": "0.125", "gpu-fraction-num-devices": "3"}, "780m GPU"),
+            (1, {"gpu-memory": "20000"}, "250m GPU"),  # of the largest GPU
+            (1, {"gpu-memory": "999999"}, "1 GPU"),
+        )
     ),
     Case(
         "a class that a label may not choose, so that the default one counts",
@@ -388,10 +405,51 @@ def test_shares_of_gpus_are_checked(rules: GroupingRules) -> None:
         ),
         (
             "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
-            "cannot be set together with the annotation gpu-memory. Remove one of the two",
+            (
+                "whole GPUs and MIG profiles cannot be requested together with the annotation "
+                "gpu-memory. Remove one of the two"
+            ),
         ),
     ]
     assert reviewed(it, rules=rules, old=it) == ""
+
+
+def test_keys_that_look_like_ours_are_reported() -> None:
+    """In the pod template, and a request that does not reach the pods; not of other schedulers."""
+    notes = {"gpu_fraction": "0.5", "example.com/gpu-fraction": "0.5"}
+    labels = {QUEUE: "free", "gpu-fraction": "0.5"}
+    own = {"annotations": {"gpu-memory": "100", "team": "a"}}
+    it = workload(1, gpus=0, of_pods=labels, notes=notes, metadata=own)
+
+    assert reviewed(it, rules=BUNDLED).splitlines() == [
+        (
+            "spec.template.metadata.labels[gpu-fraction]: has no effect here: move it to "
+            "spec.template.metadata.annotations"
+        ),
+        (
+            "spec.template.metadata.annotations[gpu_fraction]: has no effect: unknown name. Did "
+            "you mean gpu-fraction?"
+        ),
+        (
+            "metadata.annotations[gpu-memory]: has no effect on the pods: move it to "
+            "spec.template.metadata.annotations"
+        ),
+    ]
+    assert "gpu-memory" not in reviewed(it, NOTEBOOK)
+    others = workload(1, scheduler="other", notes=notes, of_pods={"gpu-fraction": "1"})
+    assert reviewed(others, rules=BUNDLED) == ""
+
+
+def test_shares_that_are_switched_off_are_reported() -> None:
+    """Where our scheduler binds pods; KAI has a setting of its own."""
+    off = IDLE._replace(cluster=IDLE.cluster._replace(shares_gpus=False))
+    share = workload(1, gpus=0, of_pods={QUEUE: "free"}, notes={"gpu-fraction": "0.5"})
+
+    assert reviewed(share, rules=BUNDLED, known=off).startswith(
+        "spec.template.metadata.annotations[gpu-fraction]: shares of GPUs are switched off"
+    )
+    assert reviewed(share, rules=BUNDLED) == ""
+    assert "switched off" not in reviewed(share, known=off)
 
 
 def test_a_workload_of_another_scheduler_may_annotate_its_pods() -> None:

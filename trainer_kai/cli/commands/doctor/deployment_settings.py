@@ -19,6 +19,7 @@ __all__ = [
     "has_hidden_settings",
     "kai_namespaces",
     "other_scheduler_objects",
+    "scheduler_setting",
     "settings_of",
     "webhook_setting",
 ]
@@ -53,18 +54,29 @@ def settings_of(deployment: Obj) -> Mapping[str, str]:
 
 
 def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str:
-    """Return a setting of the webhook; `UNKNOWN_VALUE` if no Deployment shows it.
+    """Return a setting of the webhook; `UNKNOWN_VALUE` if no Deployment shows it."""
+    return _setting(facts, _WEBHOOK, setting, default)
 
-    In a Deployment of all processes the webhook's own settings have the prefix WEBHOOK_.
+
+def scheduler_setting(facts: InstallationFacts, setting: str, default: str) -> str:
+    """Return a setting of the scheduler; `UNKNOWN_VALUE` if no Deployment shows it."""
+    return _setting(facts, _SCHEDULER, setting, default)
+
+
+def _setting(facts: InstallationFacts, process: str, setting: str, default: str) -> str:
+    """Return a setting of a process.
+
+    In a Deployment of all processes its own settings have a prefix: WEBHOOK_ or SCHEDULER_.
     """
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    prefix = process.removeprefix("trainer-kai-").upper()
     for deployment in deployments:
-        settings, own_name = settings_of(deployment), f"WEBHOOK_{setting}"
+        settings, own_name = settings_of(deployment), f"{prefix}_{setting}"
         is_ours = name_of(deployment) in facts.manifests.deployments
         for name in (own_name, setting) if is_ours else (own_name,):
             if name in settings:
                 return settings[name]
-    is_visible = any(name_of(it) == _WEBHOOK and not has_hidden_settings(it) for it in deployments)
+    is_visible = any(name_of(it) == process and not has_hidden_settings(it) for it in deployments)
     return default if is_visible else UNKNOWN_VALUE
 
 

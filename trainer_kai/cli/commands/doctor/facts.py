@@ -93,6 +93,9 @@ class InstallationFacts(NamedTuple):
     priority_classes: Fact[Sequence[str]] = NOT_ASKED
     gpu_nodes: Fact[tuple[int, int]] = NOT_ASKED  # nodes that have GPUs, and all nodes
     kueue_trainjobs: Fact[Sequence[str]] = NOT_ASKED  # TrainJobs that name a queue of Kueue
+    runtime_classes: Fact[Sequence[str]] = NOT_ASKED
+    reservation_pods: Fact[Sequence[Obj]] = NOT_ASKED  # the pods of their namespace
+    scheduler_leases: Fact[Sequence[Lease]] = NOT_ASKED  # of our scheduler, in all namespaces
 
     @property
     def server_now(self) -> datetime:

@@ -29,6 +29,7 @@ from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.podgrouper.plan import ObservedState, is_admitted_here, plan
+from trainer_kai.policy.expand.carried_metadata import launcher_trains
 from trainer_kai.policy.expand.jobset import expand
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint import NOTHING_KNOWN, KnownCluster, lint_jobset, lint_trainjob
@@ -207,7 +208,12 @@ def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _
     policy = runtime.spec.pod_group_policy
     queue = policy.kai_scheduler.queue if policy and policy.kai_scheduler else ""
     faults = tuple(Finding(fault.path, fault.message, blocks=True) for fault in built.faults)
-    jobset_context = JobSetContext(_trainjob_summary(job), queue, context.namespace_labels or {})
+    jobset_context = JobSetContext(
+        _trainjob_summary(job),
+        queue,
+        context.namespace_labels or {},
+        launcher_trains(runtime.spec.ml_policy),
+    )
     if jobset_context.namespace_labels.get(INJECT) == _DISABLED:
         finding = Finding(
             "metadata.namespace", f"is excluded from trainer-kai by its label {INJECT}"

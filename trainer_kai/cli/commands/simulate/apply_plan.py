@@ -20,7 +20,7 @@ from trainer_kai.api.interning import spec_on_node, spec_without_node
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import SELECTED_NODE
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod, PodStatus
-from trainer_kai.cli.input.cluster import with_gpu_groups
+from trainer_kai.cli.input.cluster import pod_with_gpu_groups
 
 __all__ = [
     "Binding",
@@ -140,7 +140,7 @@ def label_running_pods(cluster: Cluster, gpu_groups: Mapping[Key, tuple[str, ...
     for key, named in gpu_groups.items():
         pod = cluster.pods[key]
         if pod.spec.node_name and named_gpus(pod.metadata.labels) != sorted(named):
-            cluster.pods[key] = with_gpu_groups(pod, named)
+            cluster.pods[key] = pod_with_gpu_groups(pod, named)
 
 
 def apply_plan(
@@ -162,7 +162,7 @@ def apply_plan(
         conditions = (*others, scheduled)
         status = replace(pod.status, phase="Running", nominated_node_name="", conditions=conditions)
         placed = replace(pod, spec=spec_on_node(pod.spec, bind.node), status=status)
-        cluster.pods[bind.pod] = with_gpu_groups(placed, bind.gpu_groups)
+        cluster.pods[bind.pod] = pod_with_gpu_groups(placed, bind.gpu_groups)
         _select_node_for_claims(cluster, pod, bind.node)
     for key in evicted:
         pod = cluster.pods[key]
@@ -216,7 +216,7 @@ def _recreated(pod: Pod) -> Pod:
     recreated = replace(
         pod, metadata=meta, spec=spec_without_node(pod.spec), status=PodStatus(phase="Pending")
     )
-    return with_gpu_groups(recreated, ())
+    return pod_with_gpu_groups(recreated, ())
 
 
 def _select_node_for_claims(cluster: Cluster, pod: Pod, node: str) -> None:

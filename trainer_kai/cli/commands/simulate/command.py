@@ -28,10 +28,6 @@ _CONSOLIDATION_NOTE: Final = (
     "trainer-kai: consolidation relocates PodGroups here; the running scheduler relocates only"
     " TrainJobs of queues that allow it, as with --moves offered"
 )
-_SHARES_NOTE: Final = (
-    "trainer-kai: shares of GPUs are placed here; in the running scheduler pods that request them"
-    " wait"
-)
 
 
 def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -181,8 +177,6 @@ def _run(args: argparse.Namespace) -> int:
         print(f"trainer-kai: {warning}", file=sys.stderr)
     if options.moves == "any" and _has_moves(result.document):
         print(_CONSOLIDATION_NOTE, file=sys.stderr)
-    if simulation.has_waiting_shares(simulation_input):
-        print(_SHARES_NOTE, file=sys.stderr)
     if args.output == "json":
         print(json.dumps(result.document, indent=2))
     else:

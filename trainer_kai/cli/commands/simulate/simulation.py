@@ -21,8 +21,6 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     DEFAULT_QUEUE,
-    GPU_FRACTION,
-    GPU_MEMORY,
     LAST_START,
     POD_GROUP,
     RESERVED,
@@ -114,15 +112,6 @@ class SimulationInput(NamedTuple):
     notes: tuple[str, ...]  # printed on standard error
 
 
-def has_waiting_shares(simulation_input: SimulationInput) -> bool:
-    """Say whether a pod without a node requests a share of a GPU."""
-    return any(
-        not pod.spec.node_name
-        and not pod.metadata.annotations.keys().isdisjoint((GPU_FRACTION, GPU_MEMORY))
-        for pod in simulation_input.cluster.pods.values()
-    )
-
-
 class SimulationResult(NamedTuple):
     """The JSON document, and what the text output shows besides."""
 
@@ -168,6 +157,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         consolidates_by_default=options.moves == "any",
         kueue=options.kueue,
         places_gpu_shares=True,
+        trusts_gpu_labels=True,
     )
     cluster = inputs.cluster
     unknown = missing_objects(cluster, config.scheduler_name)

@@ -14,6 +14,8 @@ from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.names import (
     EVICTED_BY,
+    GPU_FRACTION,
+    GPU_MEMORY,
     JOB_NAME,
     KUEUE_QUEUE,
     LAST_EVICTION,
@@ -97,7 +99,7 @@ def waiting_reason(
         _incomplete(podgroup, counts),
         _pod_condition_reason(podgroup),
     )
-    return next(filter(None, candidates), _no_status(counts))
+    return next(filter(None, candidates), _no_status(podgroup, counts))
 
 
 def standalone_reason(
@@ -113,7 +115,7 @@ def standalone_reason(
         _gated_or_nominated(podgroup, counts),
         _queue_missing(queue, snapshot),
     )
-    return next(filter(None, candidates), _no_status(counts))
+    return next(filter(None, candidates), _no_status(podgroup, counts))
 
 
 def _queue_of(podgroup: PodGroupSnapshot) -> str:
@@ -382,10 +384,23 @@ def _pod_condition_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
     return WaitingReason(title, message, condition.last_transition_time or "")
 
 
-def _no_status(counts: PodCounts) -> WaitingReason:
+def _no_status(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason:
     begin = f"{_pods_text(counts.unplaced)} {_verb_form(counts.unplaced, 'wait')}"
+    sharing = next((it for it in _unplaced(podgroup) if _requests_share(it)), None)
+    if sharing is not None:
+        name, namespace = sharing.metadata.name, sharing.metadata.namespace
+        message = (
+            f"{begin}, and the scheduler has written no status yet. It may be reserving their "
+            "GPUs: if that fails, an Event GpuReservationFailed says why "
+            f"(`kubectl describe pod {name} -n {namespace}`). Else {_CHECK}"
+        )
+        return WaitingReason(ReasonName.NO_STATUS, message)
     message = f"{begin}, and the scheduler has written no status yet. If this persists, {_CHECK}"
     return WaitingReason(ReasonName.NO_STATUS, message)
+
+
+def _requests_share(pod: PodSnapshot) -> bool:
+    return not pod.metadata.annotations.keys().isdisjoint((GPU_FRACTION, GPU_MEMORY))
 
 
 def _incomplete(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
+from trainer_kai.cli.commands.why.gpu_shares import placed_gpu_shares
 from trainer_kai.cli.commands.why.podgroups import PodCounts
 from trainer_kai.cli.commands.why.reasons import WaitingReason, parse_time
 from trainer_kai.cli.commands.why.report import (
@@ -13,7 +14,7 @@ from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
 )
-from trainer_kai.cli.output.table import table, without_uids, wrapped_lines
+from trainer_kai.cli.output.table import escaped, table, without_uids, wrapped_lines
 
 __all__ = ["as_json", "as_text"]
 
@@ -22,6 +23,7 @@ _TIME_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STATE", "PODS")
 _POD_HEADINGS: Final = ("POD", "STATE", "NODE", "PODS")
 _MAX_NAMED: Final = 3
+_MAX_SHARES: Final = 16  # pods with shares of GPUs that the text lists
 _QUEUE_SOURCES: Final = {
     QueueSourceKind.LABEL: f" (label {QUEUE})",
     QueueSourceKind.DEFAULT: f" (the default, without a label {QUEUE})",
@@ -41,6 +43,7 @@ def as_text(report: TrainJobReport, width: int) -> str:
         lines += ["", _summary_line(report)]
     if not is_one_pod and report.podgroups:
         lines += ["", *_table_lines(report, width)]
+    lines += _share_lines(report, width)
     lines += (f"note: {it}" for it in report.notes)
     if report.unknown:
         lines.append(f"not known, because you may not read them: {', '.join(report.unknown)}")
@@ -89,6 +92,17 @@ def _table_lines(report: TrainJobReport, width: int) -> Iterator[str]:
             _reason_text(explanation.reason, report.now) if explanation.reason else explanation.note
         )
         yield from wrapped_lines(text, "  ", width)
+
+
+def _share_lines(report: TrainJobReport, width: int) -> Iterator[str]:
+    """Yield which pods have which shares of GPUs."""
+    shares = [*placed_gpu_shares(pod for it in report.podgroups for pod in it.podgroup.pods)]
+    if shares:
+        yield from ("", "shares of GPUs:")
+    for share in shares[:_MAX_SHARES]:
+        yield from wrapped_lines(escaped(str(share)), "    ", width)
+    if len(shares) > _MAX_SHARES:
+        yield f"  and {len(shares) - _MAX_SHARES} more (-o json lists all)"
 
 
 def _podgroup_row(explanation: PodGroupExplanation) -> tuple[str, ...]:
@@ -171,6 +185,7 @@ def _podgroup_json(explanation: PodGroupExplanation) -> dict[str, Any]:
             _JSON_COUNTS.get(state, state): number
             for state, number in explanation.counts._asdict().items()
         },
+        "gpuShares": [it.as_json() for it in placed_gpu_shares(podgroup.pods)],
     }
 
 

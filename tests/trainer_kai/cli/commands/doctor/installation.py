@@ -14,7 +14,7 @@ from tests.support.workloads.simulate_objects import queue
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Meta
-from trainer_kai.api.names import ACCESS
+from trainer_kai.api.names import ACCESS, APP, INJECT, RESERVATION_APP, RESERVED_DEVICE
 from trainer_kai.api.queue import Queue
 from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
 from trainer_kai.cli.commands.doctor.checks.cluster.api_kinds import (
@@ -30,6 +30,7 @@ __all__ = [
     "HOSTS",
     "MODE_EXTERNAL",
     "NOW",
+    "RESERVATIONS",
     "accepted_trainjob",
     "broken_installation",
     "certificate_files",
@@ -41,6 +42,7 @@ __all__ = [
     "lease",
     "queues",
     "refused_jobset",
+    "reservation_pod",
     "secret",
     "webhook_configurations",
 ]
@@ -57,6 +59,7 @@ REFUSED: Final = ErrorDetails(
 )
 BASE: Final = ROOT / "manifests" / "base"
 OPEN: Final = {ACCESS: "open"}
+RESERVATIONS: Final = Meta(name=RESERVATION_APP, labels={INJECT: "disabled"})  # a namespace
 
 
 def healthy_installation() -> InstallationFacts:
@@ -77,10 +80,7 @@ def healthy_installation() -> InstallationFacts:
         validating_policies=_objects("ValidatingAdmissionPolicy"),
         secret=secret(),
         runtimes_with_queue_field=[],
-        namespaces=[
-            Meta(name=name, labels={"kubernetes.io/metadata.name": name})
-            for name in ("default", "kube-system", "trainer-kai")
-        ],
+        namespaces=[*map(_namespace, ("default", "kube-system", "trainer-kai")), RESERVATIONS],
         jobset=DryRun(dry_run_objects.jobset("default"), injected_jobset()),
         gang_pod=DryRun(dry_run_objects.gang_pod("default"), grouped_pod()),
         foreign_pod=DryRun(dry_run_objects.foreign_pod("default"), untouched_pod()),
@@ -97,7 +97,14 @@ def healthy_installation() -> InstallationFacts:
         priority_classes=manifests.classes,
         gpu_nodes=(2, 3),
         kueue_trainjobs=[],
+        runtime_classes=["nvidia"],
+        reservation_pods=[reservation_pod("gpu-reservation-1", device="GPU-1")],
+        scheduler_leases=[lease("trainer-kai-scheduler")],
     )
+
+
+def _namespace(name: str) -> Meta:
+    return Meta(name=name, labels={"kubernetes.io/metadata.name": name})
 
 
 def broken_installation() -> InstallationFacts:
@@ -245,6 +252,23 @@ def lease(
     place = namespace or "trainer-kai"
     metadata = {"name": name, "namespace": place, "uid": f"{place}/{name}"}
     return decode(Lease, encode({"metadata": metadata, "spec": spec}))
+
+
+def reservation_pod(
+    name: str, ago_s: float = 600.0, device: str = "", reason: str = "", phase: str = "Running"
+) -> Obj:
+    """Return a pod that reserves a GPU, or has none yet, for some reason."""
+    annotations = {RESERVED_DEVICE: device} if device else {}
+    metadata = {
+        "namespace": RESERVATION_APP,
+        "name": name,
+        "labels": {APP: RESERVATION_APP},
+        "annotations": annotations,
+        "creationTimestamp": f"{NOW - timedelta(seconds=ago_s):%Y-%m-%dT%H:%M:%SZ}",
+    }
+    waiting = [{"state": {"waiting": {"reason": reason}}}] if reason else []
+    status = {"phase": phase, "containerStatuses": waiting}
+    return {"metadata": metadata, "spec": {"nodeName": "node-0"}, "status": status}
 
 
 def queues(*found: Mapping[str, Any]) -> Sequence[Queue]:

@@ -75,8 +75,8 @@ def test_json_has_all_of_it(terminal: Terminal) -> None:
     }
     assert document["notSupported"][0] == {
         "object": {"kind": "Config", "namespace": None, "name": "kai-config"},
-        "field": "spec.admission.gpuSharing",
-        "message": "pods that share a GPU are not scheduled",
+        "field": "spec.admission.queueLabelSelector",
+        "message": "admission is not limited to labelled namespaces",
     }
 
 

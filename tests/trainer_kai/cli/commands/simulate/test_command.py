@@ -477,16 +477,6 @@ def test_something_that_waits_is_no_failure(terminal: Terminal) -> None:
     assert terminal.run("-f", file)[0] == 0
 
 
-def test_that_shares_of_gpus_wait_in_a_cluster_is_reported(terminal: Terminal) -> None:
-    """If a pod without a node requests one, whether it gets it here or not."""
-    example = ROOT / "tests/fixtures/clusters/gpu-fractions.yaml"
-    note = "trainer-kai: shares of GPUs are placed here; in the running scheduler pods that request"
-
-    for name in ("gpu-fractions.yaml", "mig.yaml"):
-        assert note in terminal.run("-f", str(example.with_name(name)))[2]
-    assert note not in terminal.run("-f", str(example.with_name("smallest.yaml")))[2]
-
-
 def test_other_commands_do_not_wait_for_what_plans() -> None:
     """Nor does its own help: they do not load numpy."""
     program = (

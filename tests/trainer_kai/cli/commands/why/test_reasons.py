@@ -22,6 +22,7 @@ Expected: TypeAlias = tuple[str, ...]
 
 GROUP: Final = f"pg-job-{UID}"
 NODE: Final = {"nodeName": "node-1"}
+_SHARE: Final = {"pod-group-name": GROUP, "gpu-fraction": "0.5"}
 PAUSED = "scheduler paused: another scheduler holds Lease kai-scheduler/kai-scheduler (holder x)"
 RESUMED = "The scheduler resumes it, unless a user has suspended it as well"
 UNSUSPEND = "To start it, set spec.suspend to false"
@@ -439,6 +440,19 @@ CASES: Final[list[Case[Change, Expected]]] = [
             (
                 "NoStatus: 4 pods wait, and the scheduler has written no status yet. If this "
                 "persists, check that the scheduler is running (`trainer-kai doctor`)"
+            ),
+        ),
+    ),
+    Case(
+        "the GPU of a share is being reserved",
+        lambda it: it.pods("node", 4, meta={"annotations": _SHARE}),
+        (
+            WAITS,
+            (
+                "NoStatus: 4 pods wait, and the scheduler has written no status yet. It may be "
+                "reserving their GPUs: if that fails, an Event GpuReservationFailed says why "
+                "(`kubectl describe pod job-node-0-1 -n default`). Else check that the scheduler "
+                "is running (`trainer-kai doctor`)"
             ),
         ),
     ),

@@ -300,6 +300,7 @@ async def test_a_program_gets_plain_values() -> None:
                 "note": None,
                 "needs": 4,
                 "pods": dict.fromkeys(_JSON_COUNTS, 0) | {"waiting": 4},
+                "gpuShares": [],
             }
         ],
         "notes": [],

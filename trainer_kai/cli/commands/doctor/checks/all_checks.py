@@ -35,6 +35,11 @@ from trainer_kai.cli.commands.doctor.checks.cluster.queues_and_nodes import (
     check_priority_classes,
     check_queues,
 )
+from trainer_kai.cli.commands.doctor.checks.installation.gpu_sharing import (
+    check_gpu_sharing,
+    check_other_installations,
+    check_reservation_pods,
+)
 from trainer_kai.cli.commands.doctor.checks.installation.permissions import check_permissions
 from trainer_kai.cli.commands.doctor.checks.installation.processes import (
     check_clocks,
@@ -75,6 +80,9 @@ CHECKS: Final[Mapping[str, Check]] = {
     "processes": check_processes,
     "leases": check_leases,
     "another scheduler": check_other_schedulers,
+    "another installation": check_other_installations,
+    "GPU sharing": check_gpu_sharing,
+    "reservation pods": check_reservation_pods,
     "Kueue": check_kueue,
     "clocks": check_clocks,
     "queues": check_queues,

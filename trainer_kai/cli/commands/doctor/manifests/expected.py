@@ -62,6 +62,7 @@ class ExpectedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     spec: Mapping[str, Any]
     binding: Mapping[str, Any]
+    beside_kai: bool  # else only where our scheduler binds pods
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -72,13 +73,15 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True, order=True):
     resource: str
     subresource: str = ""
     name: str = ""
-    everywhere: bool = True  # else only in our namespace
+    everywhere: bool = True  # else only in one namespace
+    namespace: str = ""  # that one; empty means that of the account
 
 
 class ExpectedAccount(msgspec.Struct, frozen=True, kw_only=True):
     """A ServiceAccount of ours, and the permissions of its roles."""
 
     name: str
+    namespace: str  # empty means that of the installation
     rights: tuple[Permission, ...]
 
 

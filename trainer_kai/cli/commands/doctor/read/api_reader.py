@@ -102,16 +102,17 @@ class ApiReader:
                 return Unread(str(error))
             return DryRun(body, None, error.details)
 
-    async def is_denied(self, user: str, namespace: str, permission: Permission) -> bool:
+    async def is_denied(self, account: Key, permission: Permission) -> bool:
         """Say whether a ServiceAccount of ours lacks a permission."""
-        groups = ("serviceaccounts", f"serviceaccounts:{namespace}", "authenticated")
+        own = account.namespace
+        groups = ("serviceaccounts", f"serviceaccounts:{own}", "authenticated")
         access = AccessRequest(
             permission.verb,
             permission.group,
             permission.resource,
             name=permission.name,
-            namespace="" if permission.everywhere else namespace,
-            user=f"system:serviceaccount:{namespace}:{user}",
+            namespace="" if permission.everywhere else permission.namespace or own,
+            user=f"system:serviceaccount:{own}:{account.name}",
             groups=tuple(f"system:{it}" for it in groups),
             subresource=permission.subresource,
         )

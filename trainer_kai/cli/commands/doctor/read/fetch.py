@@ -18,6 +18,8 @@ from trainer_kai.api.names import (
     API_EXTENSIONS,
     GPU,
     KUEUE_QUEUE,
+    NODE,
+    RESERVATION_APP,
 )
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
@@ -39,8 +41,11 @@ from trainer_kai.cli.commands.doctor.checks.cluster.api_kinds import (
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
 )
-from trainer_kai.cli.commands.doctor.checks.installation.permissions import needed_permissions
-from trainer_kai.cli.commands.doctor.checks.installation.processes import may_be_expired
+from trainer_kai.cli.commands.doctor.checks.installation.leases import may_be_expired
+from trainer_kai.cli.commands.doctor.checks.installation.permissions import (
+    SCHEDULER,
+    needed_permissions,
+)
 from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_objects
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
@@ -73,6 +78,7 @@ _RENEW_WAIT_S: Final = 4.0  # a leader renews its Lease more often
 _PAGES: Final = 10
 _QUEUE_FIELD: Final = '"f:kaiScheduler"'  # in metadata.managedFields
 _GPUS: Final = (GPU, AMD_GPU)
+_SCHEDULER_LEASES: Final = Selection(fields=f"metadata.name={SCHEDULER}")  # in all namespaces
 
 
 class _PartialPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
@@ -117,6 +123,7 @@ _VALIDATING_POLICIES: Final = (
         "ValidatingAdmissionPolicyBinding",
     ),
 )
+_RUNTIME_CLASSES: Final = _resource(NODE, "runtimeclasses", "RuntimeClass")
 _DEPLOYMENTS: Final = _resource("apps", "deployments", "Deployment", namespaced=True)
 _SECRETS: Final = _resource("", "secrets", "Secret", namespaced=True)
 _ACCOUNTS: Final = _resource("", "serviceaccounts", "ServiceAccount", namespaced=True)
@@ -217,7 +224,7 @@ class _FactReader:
         return {
             **{f"definition {it}": reader.get(_DEFINITIONS, Key("", it)) for it in definitions},
             **{
-                f"account {it.name}": reader.get(_ACCOUNTS, Key(where, it.name))
+                f"account {it.name}": reader.get(_ACCOUNTS, Key(it.namespace or where, it.name))
                 for it in manifests.accounts
             },
             "configurations": self._list_kinds(_CONFIGURATIONS),
@@ -233,6 +240,9 @@ class _FactReader:
             "priority_classes": reader.list_all(PRIORITY_CLASSES),
             "gpu_nodes": reader.list_first(_GPU_NODES, pages=_PAGES),
             "kueue_trainjobs": reader.list_first(TRAINJOBS, with_kueue_queue),
+            "runtime_classes": reader.list_all(_RUNTIME_CLASSES),
+            "reservation_pods": reader.list_raw(PODS, RESERVATION_APP),
+            "scheduler_leases": reader.list_first(LEASES, _SCHEDULER_LEASES),
         }
 
     def _dry_runs(
@@ -310,9 +320,11 @@ class _FactReader:
             account, self._facts._replace(deployments=await deployments)
         )
 
+        user = Key(account.namespace or where, account.name)
+
         async def lacks(permission: Permission) -> bool:
             async with self._semaphore:
-                return await self._reader.is_denied(account.name, where, permission)
+                return await self._reader.is_denied(user, permission)
 
         first, *others = permissions
         action = "create subjectaccessreviews.authorization.k8s.io"
@@ -338,7 +350,8 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
     dry_runs = {name: results[name] for name in _DRY_RUNS}
     skews = [it[1] for it in dry_runs.values() if not isinstance(it, Unread) and it[0].got]
     nodes, groups = results["gpu_nodes"], results["podgroups"]
-    other_schedulers = results["other_schedulers"]
+    others = results["other_schedulers"]
+    other_leases, other_deployments = (others, others) if isinstance(others, Unread) else others
     return facts._replace(
         definitions=_with_prefix("definition ", results),
         accounts={
@@ -358,12 +371,8 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
         namespaces=_metas(results["namespaces"]),
         deployments=results["deployments"],
         leases=results["leases"],
-        other_scheduler_leases=other_schedulers
-        if isinstance(other_schedulers, Unread)
-        else other_schedulers[0],
-        other_scheduler_deployments=other_schedulers
-        if isinstance(other_schedulers, Unread)
-        else other_schedulers[1],
+        other_scheduler_leases=other_leases,
+        other_scheduler_deployments=other_deployments,
         queues=results["queues"],
         podgroup_queues=groups
         if isinstance(groups, Unread)
@@ -371,6 +380,9 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
         priority_classes=_names(results["priority_classes"]),
         gpu_nodes=nodes if isinstance(nodes, Unread) else _count_gpu_nodes(nodes),
         kueue_trainjobs=_names(results["kueue_trainjobs"]),
+        runtime_classes=_names(results["runtime_classes"]),
+        reservation_pods=results["reservation_pods"],
+        scheduler_leases=results["scheduler_leases"],
         skew_s=min(skews, key=abs) if skews else Unread("no dry run succeeded"),
     )
 

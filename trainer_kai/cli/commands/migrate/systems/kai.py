@@ -10,8 +10,6 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
-    GPU_FRACTION,
-    GPU_MEMORY,
     KAI,
     NODE_POOL,
     POD_GROUP,
@@ -218,11 +216,6 @@ def _add_pods(migration: Migration, pods: Sequence[ReadObject[ClaimingPod]]) -> 
 def _unsupported_fields(pod: ClaimingPod) -> Iterable[tuple[str, str]]:
     annotations = pod.metadata.annotations
     waits = "a pod that runs keeps running and is counted; a new one waits"
-    if GPU_FRACTION in annotations or GPU_MEMORY in annotations:
-        path = (
-            f"metadata.annotations[{GPU_FRACTION if GPU_FRACTION in annotations else GPU_MEMORY}]"
-        )
-        yield path, f"the scheduler places no pods that share a GPU: {waits}"
     if pod.spec.resource_claims:
         yield "spec.resourceClaims", f"the scheduler allocates no ResourceClaims: {waits}"
     if TOPOLOGY_REQUIRED in annotations:

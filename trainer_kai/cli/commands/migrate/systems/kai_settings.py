@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from scheduler.policies.registry import ACTIONS, ALWAYS_ON, NOT_BUILT, PLUGINS
-from trainer_kai.api.names import NODE_POOL, QUEUE, SCHEDULER_NAME
+from trainer_kai.api.names import NODE_POOL, QUEUE, RESERVATION_APP, SCHEDULER_NAME
 from trainer_kai.cli.commands.migrate.migration import (
     FieldRule,
     Migration,
@@ -29,7 +29,27 @@ _SETTINGS: Final = (  # of Config
         "spec.global.namespaceLabelSelector",
         "use the component opt-in, and label the namespaces trainer-kai.dev/inject: enabled",
     ),
+    FieldRule(
+        "spec.admission.blockNvidiaVisibleDevices",
+        "set the setting admission.nvidia_visible_devices to block; with kustomize, add the "
+        "component device-access instead",
+    ),
+    FieldRule("spec.binder.cdiEnabled", "set the setting reservation_pods.cdi to true"),
+    FieldRule(
+        "spec.binder.plugins.hamicore.enabled",
+        "set the setting gpu_sharing.memory_limits to hami-core",
+    ),
+    FieldRule(
+        "spec.binder.resourceReservation.allocationTimeout",
+        "set the setting reservation_pods.allocation_s",
+        (40,),
+    ),
 )
+_RUNTIME_CLASSES: Final = (  # of Config; "" is a value: none is set
+    "spec.admission.gpuPodRuntimeClassName",
+    "spec.admission.gpuFractionRuntimeClassName",
+)
+_DEFAULT_RUNTIME_CLASS: Final = "nvidia"
 _CONFIG_RULES: Final = (
     FieldRule("spec.global.queueLabelKey", f"the label of the queue is always {QUEUE}", (QUEUE,)),
     FieldRule(
@@ -38,15 +58,13 @@ _CONFIG_RULES: Final = (
         (NODE_POOL,),
     ),
     FieldRule("spec.global.podLabelSelector", "all pods of the scheduler name are scheduled"),
-    FieldRule("spec.admission.gpuSharing", "pods that share a GPU are not scheduled"),
     FieldRule(
         "spec.admission.queueLabelSelector", "admission is not limited to labelled namespaces"
     ),
-    FieldRule("spec.admission.blockNvidiaVisibleDevices", "the variable is not checked"),
     FieldRule(
-        "spec.admission.gpuPodRuntimeClassName",
-        "no runtime class is set; write runtimeClassName in the runtimes",
-        ("nvidia",),
+        "spec.binder.resourceReservation.namespace",
+        f"the namespace of reservation pods is always {RESERVATION_APP}",
+        (RESERVATION_APP,),
     ),
     FieldRule("spec.podGrouper.args.gangScheduleKnative", "Knative services are not gangs"),
     FieldRule(
@@ -88,7 +106,7 @@ def add_kai_settings(
 ) -> None:
     """Add a note for each field of Config and SchedulingShard that is not a default."""
     for it in configs:
-        migration.by_hand += field_notes(it, _SETTINGS)
+        migration.by_hand += (*field_notes(it, _SETTINGS), *_runtime_class_notes(it))
         migration.unsupported += field_notes(it, _CONFIG_RULES)
     for it in shards:
         migration.by_hand += (*field_notes(it, _SHARD_SETTINGS), *_action_notes(it))
@@ -98,6 +116,15 @@ def add_kai_settings(
     for it in shards[1:]:
         message = f"one scheduler serves all nodes; the shards become one with {shards[0].name}"
         migration.unsupported.append(MigrationNote(it.name, "spec", message))
+
+
+def _runtime_class_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:
+    """Yield a note for each RuntimeClass of pods with shares that is not the default."""
+    for path in _RUNTIME_CLASSES:
+        for field, value in values_at(it.document.fields, path):
+            if isinstance(value, str) and value != _DEFAULT_RUNTIME_CLASS:
+                message = f"{value!r}: set the setting gpu_sharing.runtime_class"
+                yield MigrationNote(it.name, field, message)
 
 
 def _action_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:

@@ -10,6 +10,7 @@ from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.doctor.installation import (
     MODE_EXTERNAL,
     NOW,
+    RESERVATIONS,
     certificate_files,
     deployment,
     healthy_installation,
@@ -67,10 +68,15 @@ def strict(found: Any) -> None:
 
 def beside_a_kai(facts: InstallationFacts) -> InstallationFacts:
     """Take our scheduler away, and have a KAI that binds."""
+    left_out = [it.name for it in facts.manifests.policies if not it.beside_kai]
+    assert len(left_out) == 5
     return facts._replace(
         jobset=DryRun(
             dry_run_objects.jobset("default"), injected_jobset(**{MODE_EXTERNAL: "true"})
         ),
+        validating_policies=[
+            it for it in require(facts.validating_policies) if name_of(it) not in left_out
+        ],
         accounts={**facts.accounts, "trainer-kai-scheduler": False},
         deployments=[
             it for it in require(facts.deployments) if not name_of(it).endswith("scheduler")
@@ -140,7 +146,11 @@ def by_policy(facts: InstallationFacts) -> InstallationFacts:
 def renamed(facts: InstallationFacts) -> InstallationFacts:
     """Put everything into another namespace."""
     leases = [lease(it.metadata.name, namespace="gangs") for it in require(facts.leases)]
-    return facts._replace(installation=Installation("gangs", "kai-scheduler"), leases=leases)
+    return facts._replace(
+        installation=Installation("gangs", "kai-scheduler"),
+        leases=leases,
+        scheduler_leases=leases[1:],
+    )
 
 
 labels = {"kubernetes.io/metadata.name": "default", "trainer-kai.dev/inject": "enabled"}
@@ -172,7 +182,7 @@ HEALTHY: list[Case[Callable[[InstallationFacts], InstallationFacts], None]] = [
         "namespaces that ask",
         lambda it: it._replace(
             configurations=webhook_configurations(change=opt_in),
-            namespaces=[Meta(name="default", labels=labels), Meta(name="other")],
+            namespaces=[Meta(name="default", labels=labels), Meta(name="other"), RESERVATIONS],
         ),
         None,
     ),

@@ -18,6 +18,7 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
     webhook_configurations,
 )
 from trainer_kai.api.meta import Meta
+from trainer_kai.api.names import RESERVATION_APP
 from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 from trainer_kai.cli.commands.doctor.finding import CheckState, Unread, require
@@ -31,6 +32,7 @@ from trainer_kai.kube.rest.transport import unavailable
 
 OPTIONS = DoctorOptions("trainer-kai", "kai-scheduler")
 OURS = "/api/v1/namespaces/trainer-kai"
+RESERVATIONS = f"/api/v1/namespaces/{RESERVATION_APP}"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
 SECRET = f"{OURS}/secrets/trainer-kai-webhook-tls"
@@ -81,7 +83,9 @@ class Wire:
 
     def _review(self, review: Mapping[str, Any]) -> ApiResponse:
         spec = review["spec"]
-        assert spec["groups"][1] == "system:serviceaccounts:trainer-kai"
+        _, _, namespace, _ = spec["user"].split(":")
+        assert namespace in ("trainer-kai", RESERVATION_APP)
+        assert spec["groups"][1] == f"system:serviceaccounts:{namespace}"
         asked = spec["resourceAttributes"]
         allowed = not {asked["resource"], asked.get("name")} & self.denied
         return ApiResponse(201, json.dumps({"status": {"allowed": allowed}}).encode())
@@ -102,6 +106,12 @@ def served(facts: InstallationFacts) -> dict[str, Any]:
         "/version": require(facts.version),
         **{f"{CRDS}/{name}": require(it) for name, it in facts.definitions.items()},
         **{f"{OURS}/serviceaccounts/{it}": {} for it in facts.accounts},
+        f"{RESERVATIONS}/serviceaccounts/{RESERVATION_APP}": {},
+        f"{RESERVATIONS}/pods": {"items": require(facts.reservation_pods)},
+        "/apis/node.k8s.io/v1/runtimeclasses": listing(
+            *(Meta(name=it) for it in require(facts.runtime_classes))
+        ),
+        "/apis/coordination.k8s.io/v1/leases": whole(require(facts.scheduler_leases)),
         f"{HOOKS}/mutatingwebhookconfigurations": {"items": mutating},
         f"{HOOKS}/validatingwebhookconfigurations": {"items": validating},
         f"{HOOKS}/validatingadmissionpolicies": {"items": kept[False]},
@@ -196,7 +206,7 @@ async def test_what_may_not_be_read_is_named_and_nothing_else_is_lost(wire: Wire
     assert found["permissions of webhook"] == reviews
     assert found.keys() - {"gang pod dry run"} == {
         *("nodes", "CA bundle", "certificate"),
-        *(f"permissions of {it}" for it in ("webhook", "podgrouper", "scheduler")),
+        *(f"permissions of {it}" for it in ("webhook", "podgrouper", "scheduler", "agent")),
     }
 
 

@@ -71,6 +71,47 @@ def pod(name: str, **fields: Any) -> Obj:
 SETTINGS: list[Case[Obj, list[tuple[str, str]]]] = [
     Case("defaults", config({"admission": {"gpuSharing": False}, "global": {}}), []),
     Case(
+        "GPU sharing, as it is here",
+        config(
+            {
+                "admission": {"gpuSharing": True, "gpuPodRuntimeClassName": "nvidia"},
+                "binder": {"resourceReservation": {"allocationTimeout": 40}},
+            }
+        ),
+        [],
+    ),
+    Case(
+        "GPU sharing with settings",
+        config(
+            {
+                "admission": {
+                    "blockNvidiaVisibleDevices": True,
+                    "gpuPodRuntimeClassName": "",
+                    "gpuFractionRuntimeClassName": "other",
+                },
+                "binder": {
+                    "cdiEnabled": True,
+                    "plugins": {"hamicore": {"enabled": True}},
+                    "resourceReservation": {"allocationTimeout": 60},
+                },
+            }
+        ),
+        [
+            ("spec.admission.blockNvidiaVisibleDevices", "admission.nvidia_visible_devices"),
+            ("spec.binder.cdiEnabled", "reservation_pods.cdi to true"),
+            ("spec.binder.plugins.hamicore.enabled", "gpu_sharing.memory_limits to hami-core"),
+            (
+                "spec.binder.resourceReservation.allocationTimeout",
+                "60: set the setting reservation_pods.allocation_s",
+            ),
+            (
+                "spec.admission.gpuPodRuntimeClassName",
+                "'': set the setting gpu_sharing.runtime_class",
+            ),
+            ("spec.admission.gpuFractionRuntimeClassName", "'other': set the setting gpu_sharing."),
+        ],
+    ),
+    Case(
         "another scheduler name",
         config({"global": {"schedulerName": "mine"}}),
         [("spec.global.schedulerName", "'mine': set the setting scheduler_name")],
@@ -102,7 +143,11 @@ SETTINGS: list[Case[Obj, list[tuple[str, str]]]] = [
 
 # a setting of KAI without an equivalent → the field
 WITHOUT: list[Case[Obj, list[str]]] = [
-    Case("GPU sharing", config({"admission": {"gpuSharing": True}}), ["spec.admission.gpuSharing"]),
+    Case(
+        "another namespace of reservation pods",
+        config({"binder": {"resourceReservation": {"namespace": "mine"}}}),
+        ["spec.binder.resourceReservation.namespace"],
+    ),
     Case("a node pool", shard({"partitionLabelValue": "a"}), ["spec.partitionLabelValue"]),
     Case("the use of the past", shard({"kValue": 0.5}), ["spec.kValue"]),
     Case("a flag", shard({"args": {"v": "4"}}), ["spec.args.v"]),
@@ -223,19 +268,20 @@ def test_trainjobs_from_before_the_webhook_are_named(given: Obj, *, is_named: bo
 
 
 def test_pods_with_unsupported_fields_are_named_once_for_each_field() -> None:
-    """Finished ones and those of other schedulers are not."""
-    fraction = {"gpu-fraction": "0.5"}
+    """Finished ones, those of other schedulers and those with shares of GPUs are not."""
+    required = {"kai.scheduler/topology-required-placement": "rack"}
     found = migrate(
         "kai",
-        pod("a", annotations=fraction),
-        pod("b", annotations=fraction),
+        pod("a", annotations=required),
+        pod("b", annotations=required),
         pod("c", resourceClaims=[{"name": "gpu"}]),
-        {**pod("d", annotations=fraction), "status": {"phase": "Succeeded"}},
-        pod("e", annotations=fraction, schedulerName="default-scheduler"),
+        {**pod("d", annotations=required), "status": {"phase": "Succeeded"}},
+        pod("e", annotations=required, schedulerName="default-scheduler"),
+        pod("f", annotations={"gpu-fraction": "0.5"}),
     )
 
     assert notes(found.unsupported) == [
-        ("Pod ns/a", "metadata.annotations[gpu-fraction]"),
+        ("Pod ns/a", "metadata.annotations[kai.scheduler/topology-required-placement]"),
         ("Pod ns/c", "spec.resourceClaims"),
     ]
     assert "(and 1 more)" in found.unsupported[0].message

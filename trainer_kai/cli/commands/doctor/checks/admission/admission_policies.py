@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from trainer_kai.api.names import SCHEDULER_NAME
-from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import has_policy_only
+from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import has_policy_only, kai_binds
 from trainer_kai.cli.commands.doctor.checks.admission.webhooks import APPLY, contains
 from trainer_kai.cli.commands.doctor.deployment_settings import kai_namespaces
 from trainer_kai.cli.commands.doctor.facts import (
@@ -37,7 +37,8 @@ _NARROWING_FIELDS: Final = frozenset(
 
 def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether each policy exists, is bound, and is as in the manifests."""
-    found, wanted = require(facts.validating_policies), facts.manifests.policies
+    found, is_beside_kai = require(facts.validating_policies), kai_binds(facts)
+    wanted = [it for it in facts.manifests.policies if it.beside_kai or not is_beside_kai]
     namespaces = kai_namespaces(facts)
     pairs = [
         (it, _as_by_default(_find(found, _POLICY, it), namespaces), _find(found, _BINDING, it))

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from trainer_kai.api.names import JOBSET
+import msgspec
+
+from trainer_kai.api.names import DEVICE_ACCESS_WEBHOOK, GPU_SHARE_WEBHOOK, JOBSET
+from trainer_kai.cli.commands.doctor.deployment_settings import UNKNOWN_VALUE, webhook_setting
 from trainer_kai.cli.commands.doctor.facts import (
     InstallationFacts,
     Obj,
@@ -36,7 +39,10 @@ __all__ = [
 
 APPLY: Final = "apply the overlay again (kubectl apply --server-side -k …)"
 _MUTATING: Final = "MutatingWebhookConfiguration"
-_OUR_CONDITION: Final = "of-a-trainjob"  # the match condition that excludes other workloads
+_BUNDLED: Final = "bundled"
+_DEVICE_SETTING: Final = "ADMISSION_NVIDIA_VISIBLE_DEVICES"
+# The match conditions that exclude other workloads.
+_OUR_CONDITIONS: Final = ("of-a-trainjob", "of-our-scheduler", "requests-a-share")
 
 
 def check_configurations(facts: InstallationFacts) -> Iterator[CheckFinding]:
@@ -52,7 +58,34 @@ def check_configurations(facts: InstallationFacts) -> Iterator[CheckFinding]:
             )
             yield ok(check, observed)
         else:
-            yield _configuration_finding(wanted, installed)
+            yield _configuration_finding(_required(wanted, facts), installed)
+            if installed is not None and wanted.kind == _MUTATING:
+                yield from _device_access_findings(installed, facts)
+
+
+def _required(wanted: ExpectedConfiguration, facts: InstallationFacts) -> ExpectedConfiguration:
+    """Return a configuration without the webhook for shares where none are bound by ours."""
+    is_off = webhook_setting(facts, "GPU_SHARING_ENABLED", "true").lower() == "false"
+    if webhook_setting(facts, "MODE", _BUNDLED) == _BUNDLED and not is_off:
+        return wanted
+    hooks = tuple(it for it in wanted.hooks if it.name != GPU_SHARE_WEBHOOK)
+    return msgspec.structs.replace(wanted, hooks=hooks)
+
+
+def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say whether the setting that restricts access to GPUs and its webhook go together."""
+    setting = webhook_setting(facts, _DEVICE_SETTING, "allow")
+    hooks = installed.get("webhooks") or ()
+    is_called = any(it.get("name") == DEVICE_ACCESS_WEBHOOK for it in hooks)
+    if setting == UNKNOWN_VALUE or is_called == (setting == "block"):
+        return
+    variable = f"TRAINER_KAI_{_DEVICE_SETTING}"
+    observed = f"{variable} is {setting}, and the webhook {DEVICE_ACCESS_WEBHOOK} " + (
+        "exists: containers may use GPUs that they did not request"
+        if is_called
+        else "does not exist: only pods with shares of GPUs are restricted"
+    )
+    yield fault("mutating webhooks", observed, "apply the overlay with the component device-access")
 
 
 def check_order(facts: InstallationFacts) -> Iterator[CheckFinding]:
@@ -169,9 +202,10 @@ def _problems(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
 def _wider_selectors(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
     """Yield the conditions and selectors that no longer exclude other workloads."""
     live = _match_conditions(hook)
-    expression = _without_whitespace(live.get(_OUR_CONDITION))
-    if _OUR_CONDITION in wanted.conditions and (expression is None or expression == "true"):
-        yield f"match condition {_OUR_CONDITION} matches everything"
+    for name in _OUR_CONDITIONS:
+        expression = _without_whitespace(live.get(name))
+        if name in wanted.conditions and (expression is None or expression == "true"):
+            yield f"match condition {name} matches everything"
     selector = wanted.fields.get("objectSelector")
     if selector is not None and not _is_as_narrow(hook.get("objectSelector"), selector):
         yield "objectSelector is wider"

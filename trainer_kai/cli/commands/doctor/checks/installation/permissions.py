@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from trainer_kai.api.names import RESERVATION_APP
 from trainer_kai.api.resources import DEPLOYMENTS, LEASES
 from trainer_kai.cli.commands.doctor.checks.admission.certificates import (
     certificate_in_files,
@@ -13,6 +14,7 @@ from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import (
     binding_mode,
     kai_binds,
 )
+from trainer_kai.cli.commands.doctor.checks.installation.gpu_sharing import shares_gpus
 from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_objects
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed
 from trainer_kai.cli.commands.doctor.finding import (
@@ -29,13 +31,16 @@ __all__ = ["SCHEDULER", "check_permissions", "needed_permissions"]
 
 SCHEDULER: Final = "trainer-kai-scheduler"  # the name of the account, the Deployment and the Lease
 _APPLY_ROLES: Final = "apply the roles and bindings of manifests/base/rbac again"
+_APPLY_SHARING: Final = "apply manifests/base/gpu-sharing again"
+_AGENT: Final = RESERVATION_APP
 _ADD_NAMES: Final = "add the names in kai.shards to resourceNames in scheduler.yaml"
 
 
 def check_permissions(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say for each account which permissions it lacks."""
     for account in facts.manifests.accounts:
-        check = f"permissions of {account.name.removeprefix('trainer-kai-')}"
+        title = "agent" if account.name == _AGENT else account.name
+        check = f"permissions of {title.removeprefix('trainer-kai-')}"
         try:
             yield _account_finding(check, facts, account)
         except CannotTell as error:
@@ -66,11 +71,15 @@ def needed_permissions(
 def _account_finding(
     check: str, facts: InstallationFacts, account: ExpectedAccount
 ) -> CheckFinding:
-    name, where = account.name, f"{facts.installation.namespace}/{account.name}"
+    name = account.name
+    where = f"{account.namespace or facts.installation.namespace}/{name}"
+    if name == _AGENT and not shares_gpus(facts):
+        return ok(check, "not needed: trainer-kai shares no GPU")
     if not require(facts.accounts[name]):
         if binding_mode(facts) == MODE_POLICY or (name == SCHEDULER and kai_binds(facts)):
             return ok(check, "the account does not exist, and is not needed")
-        return fault(check, f"the ServiceAccount {where} does not exist", _APPLY_ROLES)
+        remedy = _APPLY_SHARING if name == _AGENT else _APPLY_ROLES
+        return fault(check, f"the ServiceAccount {where} does not exist", remedy)
     permissions, unneeded = needed_permissions(account, facts), set(_unneeded(facts, account))
     denied = [it for it in require(facts.denied_permissions[name]) if it not in unneeded]
     if denied:
@@ -85,7 +94,10 @@ def _account_finding(
 
 
 def _unneeded(facts: InstallationFacts, account: ExpectedAccount) -> Iterator[Permission]:
-    """Yield the permissions that only a webhook needs that creates its certificates."""
+    """Yield the permissions that the settings make superfluous."""
+    if not shares_gpus(facts):
+        yield from (it for it in account.rights if _is_for_sharing(it))
+    # Only a webhook that creates its certificates writes them.
     if not is_external_certificate(facts):
         return
     for permission in account.rights:
@@ -97,6 +109,13 @@ def _unneeded(facts: InstallationFacts, account: ExpectedAccount) -> Iterator[Pe
             (is_for_webhooks or permission.resource == "secrets") and permission.verb != "get"
         ) or is_for_secret:
             yield permission
+
+
+def _is_for_sharing(permission: Permission) -> bool:
+    own_pod = Permission(verb="get", group="", resource="pods", everywhere=False)
+    return bool(
+        permission.namespace or permission == own_pod or permission.resource == "configmaps"
+    )
 
 
 def _permission_text(permission: Permission) -> str:

@@ -14,6 +14,7 @@ from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import (
     binding_mode,
     kai_binds,
 )
+from trainer_kai.cli.commands.doctor.checks.installation.leases import CLOCK_S, is_alive, parse_time
 from trainer_kai.cli.commands.doctor.checks.installation.permissions import SCHEDULER
 from trainer_kai.cli.commands.doctor.deployment_settings import (
     UNKNOWN_VALUE,
@@ -40,10 +41,8 @@ from trainer_kai.cli.commands.doctor.finding import (
     warning,
 )
 from trainer_kai.policy.duplicate_scheduler import (
-    DEFAULT_LEASE_S,
     REMEDY,
     deployment_ready_message,
-    lease_duration_s,
     lease_held_message,
 )
 
@@ -54,7 +53,6 @@ __all__ = [
     "check_mode",
     "check_other_schedulers",
     "check_processes",
-    "may_be_expired",
 ]
 
 _PODGROUPER: Final = "trainer-kai-podgrouper"
@@ -64,10 +62,18 @@ _SHARED_SETTINGS: Final = {  # settings that must be the same for all processes,
     "DEFAULT_QUEUE": DEFAULT_QUEUE,
     "QUEUE_ACCESS_UNANNOTATED": "open",
     "KUEUE": "false",
+    "GPU_SHARING_ENABLED": "true",
+    "GPU_SHARING_RUNTIME_CLASS": "nvidia",
+    "GPU_SHARING_MEMORY_LIMITS": "off",
 }
 # Processes that do not have a setting, or ignore it.
-_WITHOUT_SETTING: Final = {"QUEUE_ACCESS_UNANNOTATED": _PODGROUPER, "KUEUE": _PODGROUPER}
-_WARN_S: Final = 5.0
+_WITHOUT_SETTING: Final = dict.fromkeys(
+    (
+        *("QUEUE_ACCESS_UNANNOTATED", "KUEUE"),
+        *("GPU_SHARING_ENABLED", "GPU_SHARING_RUNTIME_CLASS", "GPU_SHARING_MEMORY_LIMITS"),
+    ),
+    _PODGROUPER,
+)
 _FAULT_S: Final = 60.0
 
 
@@ -169,7 +175,7 @@ def _lease_finding(check: str, name: str, facts: InstallationFacts) -> CheckFind
     holder = lease.spec.holder_identity
     if not holder:
         return fault(check, f"Lease {where} has no holder", remedy)
-    if not _is_alive(lease, facts):
+    if not is_alive(lease, facts):
         since = _age_text(lease, facts)
         return fault(check, f"{holder} has not renewed Lease {where} {since}", remedy)
     return ok(check, f"held by {holder}")
@@ -185,7 +191,7 @@ def check_other_schedulers(facts: InstallationFacts) -> Iterator[CheckFinding]:
     alive = [
         it
         for it in require(facts.other_scheduler_leases)
-        if _is_alive(it, facts, is_other_scheduler=True)
+        if is_alive(it, facts, is_other_scheduler=True)
     ]
     ready = [
         it for it in require(facts.other_scheduler_deployments) if it.status.ready_replicas > 0
@@ -238,12 +244,12 @@ def check_clocks(facts: InstallationFacts) -> Iterator[CheckFinding]:
     ahead = {} if isinstance(facts.leases, Unread) else _clock_skews(facts, now)
     most_skewed = max(ahead, key=lambda it: abs(ahead[it]), default="")
     remedy = "synchronize the clocks, for instance by NTP"
-    if most_skewed and abs(ahead[most_skewed]) > _WARN_S:
+    if most_skewed and abs(ahead[most_skewed]) > CLOCK_S:
         observed = (
             f"the clock of {most_skewed} is {_skew_text(ahead[most_skewed])} the API server's"
         )
         yield (fault if abs(ahead[most_skewed]) > _FAULT_S else warning)(check, observed, remedy)
-    elif abs(skew_s) > _WARN_S:
+    elif abs(skew_s) > CLOCK_S:
         yield warning(
             check, f"the clock of this machine is {_skew_text(-skew_s)} the API server's", remedy
         )
@@ -251,37 +257,8 @@ def check_clocks(facts: InstallationFacts) -> Iterator[CheckFinding]:
         yield ok(check, "synchronized")
 
 
-def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = False) -> bool:
-    """Say whether a Lease looks expired, and has to be read again to see whether it is renewed.
-
-    The Lease of another scheduler counts as long as our scheduler accepts it.
-    """
-    renewed = _parse_time(lease.spec.renew_time)
-    if not lease.spec.holder_identity or renewed is None:
-        return False
-    age_s = (now - renewed).total_seconds()
-    claimed_s = lease.spec.lease_duration_seconds
-    return (
-        not -_WARN_S
-        <= age_s
-        <= (lease_duration_s(claimed_s) if is_other_scheduler else claimed_s or DEFAULT_LEASE_S)
-    )
-
-
-def _is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool = False) -> bool:
-    """Say whether a Lease is held and renewed: by its date, or because it changed since."""
-    if not lease.spec.holder_identity:
-        return False
-    if lease.metadata.uid in facts.renewed:
-        return True
-    is_dated = bool(lease.spec.renew_time)
-    return is_dated and not may_be_expired(
-        lease, facts.server_now, is_other_scheduler=is_other_scheduler
-    )
-
-
 def _has_live_lease(name: str, facts: InstallationFacts) -> bool:
-    return any(it.metadata.name == name and _is_alive(it, facts) for it in require(facts.leases))
+    return any(it.metadata.name == name and is_alive(it, facts) for it in require(facts.leases))
 
 
 def _clock_skews(facts: InstallationFacts, now: datetime) -> Mapping[str, float]:
@@ -291,7 +268,7 @@ def _clock_skews(facts: InstallationFacts, now: datetime) -> Mapping[str, float]
     """
     skews = {}
     for lease in require(facts.leases):
-        renewed = _parse_time(lease.spec.renew_time)
+        renewed = parse_time(lease.spec.renew_time)
         if renewed is not None and lease.metadata.uid in facts.renewed:
             skews[lease.spec.holder_identity] = (renewed - now).total_seconds()
     return skews
@@ -302,19 +279,11 @@ def _skew_text(seconds: float) -> str:
 
 
 def _age_text(lease: Lease, facts: InstallationFacts) -> str:
-    renewed = _parse_time(lease.spec.renew_time)
+    renewed = parse_time(lease.spec.renew_time)
     if renewed is None:
         return "ever"
     seconds = (facts.server_now - renewed).total_seconds()
     return f"for {seconds:.0f} s" if seconds < 600 else f"since {lease.spec.renew_time}"
-
-
-def _parse_time(text: str) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return time if time.tzinfo else None
 
 
 def _is_ours(deployment: Obj, facts: InstallationFacts) -> bool:

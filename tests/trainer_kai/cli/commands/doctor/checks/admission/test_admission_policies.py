@@ -18,7 +18,7 @@ from trainer_kai.cli.commands.doctor.finding import require
 from trainer_kai.cli.commands.doctor.manifests.expected import expected_manifests
 
 _JOBSETS = "trainer-kai-jobsets"
-_ALL = f"trainer-kai-gpu-sharing, trainer-kai-jobs, {_JOBSETS}, trainer-kai-podgrouper and 4 more"
+_ALL = f"trainer-kai-configmaps, trainer-kai-gpu-sharing, trainer-kai-jobs, {_JOBSETS} and 9 more"
 _OPEN = "other accounts can write the fields that the processes rely on"
 Change = Callable[[Any, Any], None]
 
@@ -191,7 +191,7 @@ def test_an_exemption_of_another_namespace() -> None:
             "warning",
             (
                 "trainer-kai-gpu-sharing: matchConditions differs, "
-                "trainer-kai-pods: matchConditions differs"
+                "trainer-kai-pods: matchConditions differs and 1 more"
             ),
         )
     ]

@@ -8,11 +8,17 @@ import pytest
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.doctor.installation import (
     check_results,
+    deployment,
     healthy_installation,
     webhook_configurations,
 )
+from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 
-CREATE, UPDATE, POD = (f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobset-update", "pod"))
+CREATE, UPDATE, POD, SHARE, DEVICES = (
+    f"{it}.trainer-kai.dev"
+    for it in ("jobset-create", "jobset-update", "pod", "gpu-share", "device-access")
+)
+BLOCK = "TRAINER_KAI_ADMISSION_NVIDIA_VISIBLE_DEVICES"
 
 GANG = {"key": "trainer-kai.dev/gang", "operator": "Exists"}
 NARROWER = {"matchExpressions": [GANG, {"key": "team", "operator": "Exists"}]}
@@ -71,7 +77,18 @@ def filled(found: Any) -> None:
 
 
 CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
-    Case("one is missing", without_webhook, ("fault", f"kai-trainer lacks {POD}")),
+    Case("one is missing", without_webhook, ("fault", f"kai-trainer lacks {SHARE}")),
+    Case(
+        "all pods with shares wait for us",
+        change(3, matchConditions=[]),
+        (
+            "fault",
+            (
+                f"kai-trainer, {SHARE}: match condition of-our-scheduler matches everything: "
+                f"{BLOCKS}, {SHARE}: match condition requests-a-share matches everything: {BLOCKS}"
+            ),
+        ),
+    ),
     Case(
         "one is called elsewhere",
         called_at("/mutate"),
@@ -153,7 +170,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
     Case(
         "what an API server fills in",
         filled,
-        ("ok", "kai-trainer has its 3 webhooks, as in the manifests"),
+        ("ok", "kai-trainer has its 4 webhooks, as in the manifests"),
     ),
 ]
 
@@ -166,6 +183,49 @@ def test_a_configuration(case: Case[Callable[[Any], None], tuple[str, str]]) -> 
     )
 
     assert check_results(facts, "webhooks")[0] == case.want
+
+
+def with_settings(facts: InstallationFacts, **variables: str) -> InstallationFacts:
+    """Give the webhook some variables."""
+    return facts._replace(deployments=[deployment("trainer-kai-webhook", 2, **variables)])
+
+
+def test_beside_kai_no_webhook_prepares_shares() -> None:
+    """KAI's admission does; there it is no fault that ours is missing."""
+    facts = healthy_installation()._replace(
+        configurations=webhook_configurations(change=without_webhook)
+    )
+
+    for setting in ({"TRAINER_KAI_MODE": "external"}, {"TRAINER_KAI_GPU_SHARING_ENABLED": "false"}):
+        found = check_results(with_settings(facts, **setting), "webhooks")
+        assert found[0] == ("ok", "kai-trainer has its 3 webhooks, as in the manifests")
+    assert check_results(with_settings(facts), "webhooks")[0][0] == "fault"
+
+
+def with_device_access(found: Any) -> None:
+    """Add the webhook of the component."""
+    found[0]["webhooks"].append({**found[0]["webhooks"][3], "name": DEVICES})
+
+
+@pytest.mark.parametrize(
+    ("value", "is_called", "want"),
+    [
+        ("allow", False, ""),
+        ("block", True, ""),
+        ("block", False, f"{BLOCK} is block, and the webhook {DEVICES} does not exist: only pods"),
+        ("allow", True, f"{BLOCK} is allow, and the webhook {DEVICES} exists: containers may use"),
+    ],
+)
+def test_the_setting_and_the_webhook_go_together(value: str, is_called: bool, want: str) -> None:
+    """One without the other restricts nothing, or not what the setting says."""
+    changed = webhook_configurations(change=with_device_access if is_called else lambda _: None)
+    facts = with_settings(healthy_installation(), **{BLOCK: value})
+
+    found = check_results(facts._replace(configurations=changed), "webhooks")
+    faults = [text for state, text in found if state == "fault"]
+
+    assert len(faults) == bool(want)
+    assert all(text.startswith(want) for text in faults)
 
 
 def test_none_at_all() -> None:

@@ -52,7 +52,7 @@ def test_what_the_scheduler_lacks(case: Case[InstallationFacts, tuple[str, str]]
     """Named as a rule names it."""
     results = check_results(case.given, "permissions")
 
-    assert len(results) == 3
+    assert len(results) == 4
     assert results[1] == case.want
 
 

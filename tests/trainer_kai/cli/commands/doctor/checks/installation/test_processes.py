@@ -70,6 +70,11 @@ WITH_KUEUE = [
     deployment(SCHEDULER, TRAINER_KAI_KUEUE="true"),
     deployment(WEBHOOK, TRAINER_KAI_KUEUE="true"),
 ]
+NOT_SHARING = [
+    deployment(GROUPER),
+    deployment(SCHEDULER),
+    deployment(WEBHOOK, TRAINER_KAI_GPU_SHARING_ENABLED="false"),
+]
 CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "one replica of two",
@@ -108,6 +113,11 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
             "fault",
             f"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED is open to {SCHEDULER}, closed to {WEBHOOK}",
         ),
+    ),
+    Case(
+        "shares of GPUs that one process does not know of",
+        ("mode", facts(deployments=NOT_SHARING)),
+        ("fault", f"TRAINER_KAI_GPU_SHARING_ENABLED is true to {SCHEDULER}, false to {WEBHOOK}"),
     ),
     Case(
         "two that bind",

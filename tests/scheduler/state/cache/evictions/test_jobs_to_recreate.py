@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.state.cache.jobs_to_recreate import job_progress, jobs_to_recreate
+from scheduler.state.cache.evictions.jobs_to_recreate import job_progress, jobs_to_recreate
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
 from trainer_kai.api.decode import encode as to_bytes

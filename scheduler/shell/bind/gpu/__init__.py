@@ -1,0 +1,1 @@
+"""Shares of GPUs: reservation pods, and the labels and ConfigMaps of the pods that share."""

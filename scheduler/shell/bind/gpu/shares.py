@@ -1,0 +1,325 @@
+"""Gives pods their shares of GPUs before they are bound; each step can be repeated and undone.
+
+1. The GPUs are reserved, and their devices known.
+2. The pod gets the labels of its GPUs, so that it counts as their user whatever happens next.
+3. The ConfigMaps that its container waits for are written.
+
+Then it is bound. After a failure the steps are undone in reverse; a GPU that no pod uses any more
+is released by `ReservationController`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+from scheduler.shell.bind.gpu.reservation_pod import GpuPlace
+from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved, ReservationPods
+from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.commands import PodGroupCommands
+from scheduler.state.nodes.node_table import gpu_memory_mib
+from scheduler.state.pods.gpu_sharing import (
+    GpuSharing,
+    gpu_group_labels,
+    is_gpu_group,
+    read_gpu_sharing,
+)
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import (
+    CDI_GPU_PREFIX,
+    GPU_CONFIG_MAP,
+    GPU_DEVICES,
+    RECEIVED_TYPE,
+)
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import CONFIG_MAPS, PODS
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.rest.errors import ApiError, Conflict, ErrorDetails, NotFound
+from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.policy.pods.gpu_config_maps import (
+    VISIBLE_DEVICES,
+    GpuConfigMaps,
+    config_map_data,
+    is_config_map_prefix,
+    sharing_container,
+)
+from trainer_kai.policy.pods.requests import pod_requests
+
+__all__ = ["GpuShareBinder", "PodShares", "ReservedShares", "ShareOptions"]
+
+_FRACTION: Final = "Fraction"  # of a pod that shares GPUs, in KAI's words
+_LABEL: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
+_APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True)
+_LABEL_TRIES: Final = 3  # the status of the pod may change meanwhile
+
+
+class ShareOptions(NamedTuple):
+    """What the settings say about the containers of pods that share GPUs."""
+
+    limits_memory: bool = False  # for HAMi-core
+    cdi: bool = False  # devices have the names of the Container Device Interface
+    gpu_resources: tuple[str, ...] = ()
+
+
+class PodShares(NamedTuple):
+    """The shared GPUs that a pod gets: their groups, and their devices in the same order."""
+
+    groups: tuple[str, ...]
+    devices: tuple[str, ...]
+
+
+class ReservedShares(NamedTuple):
+    """The shares of the pods that are bound together, and why other pods have none."""
+
+    by_pod: Mapping[Key, PodShares]
+    failures: Mapping[Key, ApiError]
+
+
+class GpuShareBinder:
+    """Carries out and undoes the steps for one pod at a time."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        reservations: ReservationPods,
+        writes: LimitedWrites,
+        options: ShareOptions,
+    ) -> None:
+        self._client: Final = client
+        self._cache: Final = cache
+        self.reservations: Final = reservations
+        self._writes: Final = writes
+        self._options: Final = options
+        self._locks: Final = _PodLocks()
+
+    async def reserve(self, commands: PodGroupCommands) -> ReservedShares:
+        """Reserve the GPUs of all pods that are bound together."""
+        nodes = dict(commands.binds)
+        outcomes = await asyncio.gather(
+            *(
+                self._reserve(key, nodes[key], groups)
+                for key, groups in commands.gpu_groups.items()
+            ),
+        )
+        pairs = list(zip(commands.gpu_groups, outcomes, strict=True))
+        return ReservedShares(
+            {key: it for key, it in pairs if not isinstance(it, ApiError)},
+            {key: it for key, it in pairs if isinstance(it, ApiError)},
+        )
+
+    async def _reserve(self, key: Key, node: str, groups: tuple[str, ...]) -> PodShares | ApiError:
+        pod = self._cache.cluster.pods.get(key)
+        if pod is None:
+            return _lost(key)
+        places = [GpuPlace(node, group) for group in groups]
+        try:
+            self._config_maps(pod, places[0])
+        except DeviceNotReserved as error:
+            return error
+        devices = await asyncio.gather(
+            *(self.reservations.device(it) for it in places),
+            return_exceptions=True,
+        )
+        for it in devices:
+            if isinstance(it, ApiError):
+                return it
+            if isinstance(it, BaseException):
+                raise it
+        return PodShares(groups, tuple(it for it in devices if isinstance(it, str)))
+
+    def gpus_of(self, pod: Pod) -> int:
+        """Return the thousandths of GPUs that a pod on a node has, in parts or whole."""
+        amounts, gpus = pod_requests(pod.spec), self._options.gpu_resources
+        found = read_gpu_sharing(pod.metadata.annotations, amounts, gpus)
+        if not isinstance(found, GpuSharing):
+            return sum(amounts.get(it, 0) for it in gpus)
+        known = self._cache.cluster.nodes.get(pod.spec.node_name)
+        return found.queue_request(gpu_memory_mib(known) if known else 0)
+
+    async def prepare(self, key: Key, node: str, shares: PodShares) -> None:
+        """Label the pod, and write its ConfigMaps; if that fails, nothing of it is left."""
+        async with self._locks.hold(key):
+            labelled = await self._label(key, gpu_group_labels(shares.groups), shares.devices)
+            try:
+                await self._write_config_maps(key, labelled, node, shares)
+                self._refuse_lost(node, shares)
+            except ApiError:
+                with suppress(ApiError):  # what is left is removed as a leftover
+                    await self._remove(labelled)
+                raise
+
+    async def _write_config_maps(
+        self, key: Key, labelled: Pod, node: str, shares: PodShares
+    ) -> None:
+        pod = self._cache.cluster.pods.get(key)
+        if pod is None or pod.metadata.uid != labelled.metadata.uid:
+            raise _lost(key)
+        maps = self._config_maps(pod, GpuPlace(node, shares.groups[0]))
+        data = self._data(pod, node, shares)
+        await self._apply(pod, maps.capabilities, data)
+        # KAI reads the device here where a container has a variable of its own for it.
+        await self._apply(pod, maps.direct_env, _only_devices(data))
+
+    def _refuse_lost(self, node: str, shares: PodShares) -> None:
+        """Refuse a bind for which a node or a GPU was lost while it was prepared."""
+        for group, device in zip(shares.groups, shares.devices, strict=True):
+            place = GpuPlace(node, group)
+            if node not in self._cache.cluster.nodes:
+                raise DeviceNotReserved(place, f"the node {node} does not exist any more")
+            if self.reservations.known_device(place) != device:
+                message = f"the GPU {device} of node {node} is not reserved any more"
+                raise DeviceNotReserved(place, message)
+
+    async def undo(self, key: Key) -> None:
+        """Remove what `prepare` wrote from a pod that is not bound; failures are left to others."""
+        async with self._locks.hold(key):
+            pod = self._cache.assumed.seen_pod(key)
+            if pod is not None and not pod.spec.node_name:
+                with suppress(NotFound, Conflict):  # it is gone, or is seen bound in a moment
+                    await self._remove(pod)
+
+    async def undo_leftover(self, key: Key) -> None:
+        """Remove what was written on a pod that is on no node now; a conflict is raised."""
+        async with self._locks.hold(key):
+            pod, assumed = self._cache.assumed.seen_pod(key), self._cache.assumed
+            if pod is not None and not pod.spec.node_name and not assumed.gpu_groups(key):
+                await self._remove(pod)
+
+    async def _label(self, key: Key, labels: Mapping[str, str], devices: tuple[str, ...]) -> Pod:
+        """Label the pod as it was planned: a change of its queue or PodGroup is a conflict."""
+        for tries_left in reversed(range(_LABEL_TRIES)):
+            meta, seen = self._cache.assumed.bound_metadata(key), self._cache.assumed.seen_pod(key)
+            if meta is None or seen is None:
+                raise _lost(key)
+            annotations = {RECEIVED_TYPE: _FRACTION, GPU_DEVICES: ",".join(devices)}
+            body = _patch(meta, seen.metadata, labels, annotations)
+            try:
+                patched = await self._writes.send(
+                    lambda body=body: self._client.merge_patch(PODS, key, body, _LABEL)  # type: ignore[misc]
+                )
+            except Conflict:
+                if not tries_left:
+                    raise
+                await self._client.clock.sleep(0.02)
+            else:
+                self._cache.assumed.set_bound_metadata(key, patched.metadata)
+                return patched
+        raise _lost(key)
+
+    def _config_maps(self, pod: Pod, place: GpuPlace) -> GpuConfigMaps:
+        annotations = pod.metadata.annotations
+        container = sharing_container(annotations, pod.spec)
+        prefix = annotations.get(GPU_CONFIG_MAP, "")
+        if container is None or not is_config_map_prefix(prefix):
+            message = f"pod {pod.metadata.key} was not prepared by the webhook to share a GPU"
+            raise DeviceNotReserved(place, message)
+        return GpuConfigMaps.of(prefix, container)
+
+    def _data(self, pod: Pod, node: str, shares: PodShares) -> dict[str, str]:
+        sharing = self._sharing(pod, GpuPlace(node, shares.groups[0]))
+        known = self._cache.cluster.nodes.get(node)
+        memory_mib = gpu_memory_mib(known) if known else 0
+        hundredths = max((sharing.thousandths_of_device(memory_mib) + 5) // 10, 1)
+        limit = memory_mib * hundredths // 100 if self._options.limits_memory else 0
+        names = [f"{CDI_GPU_PREFIX}{it}" if self._options.cdi else it for it in shares.devices]
+        return config_map_data(names, hundredths, limit or None)
+
+    def _sharing(self, pod: Pod, place: GpuPlace) -> GpuSharing:
+        amounts = pod_requests(pod.spec)
+        found = read_gpu_sharing(pod.metadata.annotations, amounts, self._options.gpu_resources)
+        if not isinstance(found, GpuSharing):
+            message = f"pod {pod.metadata.key} does not request the share any more that it gets"
+            raise DeviceNotReserved(place, message)
+        return found
+
+    async def _apply(self, pod: Pod, name: str, data: Mapping[str, str]) -> None:
+        meta = pod.metadata
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
+        body = {"metadata": {"ownerReferences": [owner]}, "data": dict(data)}
+        key = Key(meta.namespace, name)
+        await self._writes.send(lambda: self._client.apply(CONFIG_MAPS, key, body, _APPLY))
+
+    async def _remove(self, pod: Pod) -> None:
+        """Mark the pod, delete its ConfigMaps, then remove the labels that say what is left.
+
+        The mark changes the version of the pod, so that a bind that is still under way is refused.
+        """
+        meta = pod.metadata
+        marked = await self._annotate(meta, meta.resource_version, {}, {GPU_DEVICES: ""})
+        container = sharing_container(meta.annotations, pod.spec)
+        prefix = meta.annotations.get(GPU_CONFIG_MAP, "")
+        if container is not None and is_config_map_prefix(prefix):
+            maps = GpuConfigMaps.of(prefix, container)
+            for name in (maps.capabilities, maps.direct_env):
+                await self._delete_config_map(Key(meta.namespace, name))
+        labels = dict.fromkeys(filter(is_gpu_group, marked.metadata.labels))
+        annotations = {RECEIVED_TYPE: None, GPU_DEVICES: None}
+        await self._annotate(meta, "", labels, annotations)
+
+    async def _annotate(
+        self,
+        meta: Meta,
+        version: str,
+        labels: Mapping[str, str | None],
+        annotations: Mapping[str, str | None],
+    ) -> Pod:
+        fields: dict[str, Any] = {"uid": meta.uid, "labels": labels, "annotations": annotations}
+        if version:
+            fields["resourceVersion"] = version
+        body = {"metadata": fields}
+        return await self._writes.send(
+            lambda: self._client.merge_patch(PODS, meta.key, body, _LABEL)
+        )
+
+    async def _delete_config_map(self, key: Key) -> None:
+        try:
+            await self._writes.send(lambda: self._client.delete(CONFIG_MAPS, key))
+        except NotFound:
+            return
+
+
+class _PodLocks:
+    """One lock for each pod that is worked on."""
+
+    def __init__(self) -> None:
+        self._locks: Final[dict[Key, tuple[asyncio.Lock, int]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: Key) -> AsyncIterator[None]:
+        """Work on a pod alone."""
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            _, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = lock, users - 1
+
+
+def _patch(
+    chosen: Meta, seen: Meta, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the patch of a pod in the version that was chosen; labels of before are removed."""
+    old = dict.fromkeys(name for name in seen.labels if is_gpu_group(name))
+    return {
+        "metadata": {
+            "uid": chosen.uid,
+            "resourceVersion": chosen.resource_version,
+            "labels": {**old, **labels},
+            "annotations": dict(annotations),
+        }
+    }
+
+
+def _only_devices(data: Mapping[str, str]) -> dict[str, str]:
+    return {VISIBLE_DEVICES: data[VISIBLE_DEVICES]}
+
+
+def _lost(key: Key) -> ApiError:
+    return NotFound(ErrorDetails(f"BIND {key}", 404, "", "the pod is gone, or was planned anew"))

@@ -1,0 +1,1 @@
+"""Evictions: those in flight, Jobs that are recreated for them, and suspended TrainJobs."""

@@ -1,0 +1,1 @@
+"""Tests of the agent in reservation pods, on a stub of the library that reads devices."""

@@ -1,0 +1,132 @@
+"""A new pod of our scheduler, with the fields that decide which GPUs its containers see."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api.container import Container, Resources
+from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.api.meta import OwnerReference
+from trainer_kai.api.names import GPU_FRACTION, GPU_MEMORY
+from trainer_kai.api.pod import PodResourceClaim, PodSpec
+from trainer_kai.api.resources import PODS
+from trainer_kai.policy.pods.gpu_config_maps import SharingContainer
+from webhook.admission.managed_fields import FieldManagers
+from webhook.admission.patch import FieldPath, PatchBuilder
+from webhook.admission.review import (
+    INVALID,
+    UNCHANGED,
+    AdmissionDenial,
+    AdmissionRequest,
+    AdmissionResponse,
+    size_fault,
+    unreadable_object,
+)
+
+__all__ = ["Entry", "NewPod", "container_path", "read_new_pod"]
+
+Entry = Mapping[str, Any]  # of a list such as env, whole: it may be written again
+
+_FIELDS: Final = ("initContainers", "containers")
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    name: str = ""
+    generate_name: str = ""
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    managed_fields: list[Any] = []
+
+
+class _Container(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    name: str = ""
+    env: list[dict[str, Any]] | None = None
+    env_from: list[dict[str, Any]] | None = None
+    resources: Resources = Resources()
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    scheduler_name: str = ""
+    runtime_class_name: str = ""
+    init_containers: list[_Container] = []
+    containers: list[_Container] = []
+    volumes: list[dict[str, Any]] | None = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+
+
+class _Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+
+
+class NewPod(NamedTuple):
+    """The pod of a review, and the patch that changes it."""
+
+    pod: _Pod
+    patch: PatchBuilder
+    managers: FieldManagers
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Return the annotations of the pod."""
+        return self.pod.metadata.annotations or {}
+
+    @property
+    def requests_shares(self) -> bool:
+        """Say whether the pod requests shares of GPUs."""
+        return GPU_FRACTION in self.annotations or GPU_MEMORY in self.annotations
+
+    @property
+    def base_names(self) -> tuple[str, ...]:
+        """Return the names after which objects of the pod are called: the first one that is set."""
+        meta = self.pod.metadata
+        owner = meta.owner_references[0].name if meta.owner_references else ""
+        return (owner, meta.name, meta.generate_name)
+
+    def containers(self) -> Iterator[tuple[SharingContainer, Container]]:
+        """Yield the init containers and the containers: the place, and what it requests."""
+        for field, containers in zip(
+            _FIELDS, (self.pod.spec.init_containers, self.pod.spec.containers), strict=True
+        ):
+            for number, it in enumerate(containers):
+                place = SharingContainer(field, number)
+                yield place, Container(name=it.name, resources=it.resources)
+
+    def spec(self) -> PodSpec:
+        """Return the spec of the pod with the names of its containers alone."""
+        init_containers, containers = (
+            tuple(Container(name=it.name) for it in listed)
+            for listed in (self.pod.spec.init_containers, self.pod.spec.containers)
+        )
+        return PodSpec(init_containers=init_containers, containers=containers)
+
+    def entries(self, path: FieldPath) -> list[Entry]:
+        """Return the entries of a list; none if it is missing."""
+        found: list[Entry] = self.patch.get(path) or []
+        return found
+
+
+def container_path(place: SharingContainer) -> FieldPath:
+    """Return the path of a container."""
+    return ("spec", place.field, place.number)
+
+
+def read_new_pod(request: AdmissionRequest, scheduler_name: str) -> NewPod | AdmissionResponse:
+    """Read the pod of a review; return a response if it is none of ours, or cannot be read."""
+    kind = request.kind
+    is_pod = (kind.group, kind.version, kind.kind) == (PODS.group, PODS.version, PODS.kind)
+    if not is_pod or request.operation != "CREATE" or request.sub_resource:
+        return UNCHANGED
+    too_large = size_fault(request.object)
+    if too_large:
+        denial = AdmissionDenial(INVALID, f"the pod is too large: it {too_large}")
+        return AdmissionResponse(denial=denial)
+    try:
+        pod = decode(_Pod, request.object)
+    except DecodeError as error:
+        return unreadable_object(error)
+    if pod.spec.scheduler_name != scheduler_name:
+        return UNCHANGED
+    tree = msgspec.to_builtins(pod)
+    return NewPod(pod, PatchBuilder(tree), FieldManagers(tree["metadata"]))
