@@ -26,6 +26,7 @@ from e2e.sharing.sharing_check import DEVICES, FRACTION, MEMORY, NUMBER, groups_
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 _RUNTIME: Final = "torch-distributed"
 _JOB: Final = "halves"
+_PROFILE: Final = "nvidia.com/mig-1g.5gb"
 _WHOLE_S: Final = 5.0  # so long a gang may be bound in part, and be seen so
 
 
@@ -110,6 +111,27 @@ async def test_shares_by_memory(room: GpuRoom) -> None:
     assert len(reservations(room.seen.state)) == 1
     maps = [it for key, it in room.seen.state.items() if key.resource == CONFIG_MAPS]
     assert {it["data"]["GPU_PORTION"] for it in maps if "GPU_PORTION" in it["data"]} == {"0.25"}
+
+
+async def test_mig_profiles_beside_shares(room: GpuRoom) -> None:
+    """Profiles go to the MIG node alone, as many as it has, and shares to the other node."""
+    mixed = {"nvidia.com/mig.strategy": "mixed"}
+    await room.add_nodes(1, 0, "mig", labels=mixed, extra_resources={_PROFILE: "2"})
+    await room.add_nodes(1, 1)
+    pods = [whole_pod(room.namespace, f"slice-{number}") for number in range(3)]
+    for pod in pods:
+        pod["spec"]["containers"][0]["resources"] = {"limits": {_PROFILE: "1"}}
+    await room.create(*pods[:2])
+    await room.run("slice-0", "slice-1")
+    await room.share("half")
+    await room.run("half")
+    await room.create(pods[2])
+    await room.until(lambda state: _PROFILE in room.why_unscheduled("slice-2", state), "it says so")
+    await room.delete("slice-0")
+    await room.run("slice-2")
+
+    nodes = {it["metadata"]["name"]: it["spec"]["nodeName"] for it in pods_in(room.seen.state)}
+    assert (nodes["slice-1"], nodes["slice-2"], nodes["half"]) == ("mig-0", "mig-0", "gpu-0")
 
 
 async def test_halves_of_two_gpus(room: GpuRoom) -> None:
