@@ -135,7 +135,7 @@ class FaultProxy:
     ) -> None:
         """Act once the API server has done so many requests, before the client hears of the last.
 
-        Those that *applies* picks by method, path and body count, if they are not refused.
+        Writes that *applies* picks by method, path and body count, if they are not refused.
         """
         self._strike = Strike(after, applies, action)
 
