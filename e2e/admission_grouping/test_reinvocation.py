@@ -19,7 +19,7 @@ from e2e.fixtures.processes import ProductProcess
 
 _ADMITTED: Final = "trainer-kai.dev/admitted"
 _LABELS: Final = {QUEUE: "team-b"}
-# They go on as without anybody.
+# The accounts of the controllers of the chain, which write in each namespace by themselves.
 _CHAIN: Final = ("trainer", "jobset", "system:kube-controller-manager")
 
 

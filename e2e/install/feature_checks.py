@@ -296,7 +296,9 @@ async def _is_shared(stage: CheckContext) -> None:
         "the pod has its share",
     )
     names = {it["metadata"]["name"] for it in stage.objects(CONFIG_MAPS, "shared")}
-    assert len([it for it in names if "-shared-gpu-" in it]) >= 2, "its container is told no GPU"
+    assert len([it for it in names if "-shared-gpu-" in it]) >= 2, (
+        "the pod has no ConfigMaps that name its GPU"
+    )
     await stage.until(
         lambda: (
             f"{prefix}-0"

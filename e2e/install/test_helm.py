@@ -7,7 +7,6 @@ start nothing here. The tests share a chain and leave no release on it.
 import asyncio
 import json
 import os
-import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -17,7 +16,6 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.helm_program import ensure_helm
@@ -27,6 +25,7 @@ from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
 from e2e.fixtures.helm import CHART, helm, run_helm, sets
 from e2e.fixtures.install import MANIFESTS, PODGROUPS, QUEUES, documents, kubectl
+from e2e.fixtures.page_commands import command_blocks, run_script
 from e2e.fixtures.podgroups import finishing_pods
 from e2e.fixtures.processes import (
     NAMESPACE,
@@ -143,20 +142,9 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
 
 async def test_the_commands_of_the_page_succeed(helm_cluster: Cluster) -> None:
     """A user can copy them in their order; nothing is left then."""
-    text = (ROOT / "docs" / "install.md").read_text()
-    script = "\n".join(re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    tools = (ensure_helm().parent, ensure_built().folder / "bin", os.environ["PATH"])
-    environment = {"KUBECONFIG": str(helm_cluster.kubeconfig), "PATH": ":".join(map(str, tools))}
-    process = await asyncio.create_subprocess_exec(
-        *("bash", "-exuo", "pipefail", "-c", script),
-        cwd=ROOT,
-        env=os.environ | environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
+    script = "\n".join(command_blocks(ROOT / "docs" / "install.md"))
 
-    assert process.returncode == 0, output.decode()
+    await run_script(helm_cluster, script, ensure_helm().parent)
 
 
 async def _install(cluster: Cluster, *values: str) -> None:

@@ -131,12 +131,11 @@ class GpuShareBinder:
 
     def gpus_of(self, pod: Pod) -> int:
         """Return the thousandths of GPUs that a pod on a node has, in parts or whole."""
-        amounts, gpus = pod_requests(pod.spec), self._options.gpu_resources
-        found = read_gpu_sharing(pod.metadata.annotations, amounts, gpus)
-        if not isinstance(found, GpuSharing):
-            return sum(amounts.get(it, 0) for it in gpus)
-        known = self._cache.cluster.nodes.get(pod.spec.node_name)
-        return found.queue_request(gpu_memory_mib(known) if known else 0)
+        sharing = self._sharing(pod)
+        if sharing is not None:
+            return sharing.queue_request(self._memory_mib(pod.spec.node_name))
+        amounts = pod_requests(pod.spec)
+        return sum(amounts.get(it, 0) for it in self._options.gpu_resources)
 
     async def prepare(self, key: Key, node: str, shares: PodShares) -> None:
         """Label the pod, and write its ConfigMaps; if that fails, nothing of it is left."""
@@ -209,30 +208,30 @@ class GpuShareBinder:
         raise _lost(key)
 
     def _config_maps(self, pod: Pod, place: GpuPlace) -> GpuConfigMaps:
-        annotations = pod.metadata.annotations
-        container = sharing_container(annotations, pod.spec)
-        prefix = annotations.get(GPU_CONFIG_MAP, "")
-        if container is None or not is_config_map_prefix(prefix):
+        maps = _named_config_maps(pod)
+        if maps is None:
             message = f"pod {pod.metadata.key} was not prepared by the webhook to share a GPU"
             raise DeviceNotReserved(place, message)
-        return GpuConfigMaps.of(prefix, container)
+        return maps
 
     def _data(self, pod: Pod, node: str, shares: PodShares) -> dict[str, str]:
-        sharing = self._sharing(pod, GpuPlace(node, shares.groups[0]))
-        known = self._cache.cluster.nodes.get(node)
-        memory_mib = gpu_memory_mib(known) if known else 0
+        sharing, memory_mib = self._sharing(pod), self._memory_mib(node)
+        if sharing is None:
+            message = f"pod {pod.metadata.key} does not request the share any more that it gets"
+            raise DeviceNotReserved(GpuPlace(node, shares.groups[0]), message)
         hundredths = max((sharing.thousandths_of_device(memory_mib) + 5) // 10, 1)
         limit = memory_mib * hundredths // 100 if self._options.limits_memory else 0
         names = [f"{CDI_GPU_PREFIX}{it}" if self._options.cdi else it for it in shares.devices]
         return config_map_data(names, hundredths, limit or None)
 
-    def _sharing(self, pod: Pod, place: GpuPlace) -> GpuSharing:
+    def _sharing(self, pod: Pod) -> GpuSharing | None:
         amounts = pod_requests(pod.spec)
         found = read_gpu_sharing(pod.metadata.annotations, amounts, self._options.gpu_resources)
-        if not isinstance(found, GpuSharing):
-            message = f"pod {pod.metadata.key} does not request the share any more that it gets"
-            raise DeviceNotReserved(place, message)
-        return found
+        return found if isinstance(found, GpuSharing) else None
+
+    def _memory_mib(self, node: str) -> int:
+        known = self._cache.cluster.nodes.get(node)
+        return gpu_memory_mib(known) if known else 0
 
     async def _apply(self, pod: Pod, name: str, data: Mapping[str, str]) -> None:
         meta = pod.metadata
@@ -248,12 +247,9 @@ class GpuShareBinder:
         """
         meta = pod.metadata
         marked = await self._annotate(meta, meta.resource_version, {}, {GPU_DEVICES: ""})
-        container = sharing_container(meta.annotations, pod.spec)
-        prefix = meta.annotations.get(GPU_CONFIG_MAP, "")
-        if container is not None and is_config_map_prefix(prefix):
-            maps = GpuConfigMaps.of(prefix, container)
-            for name in (maps.capabilities, maps.direct_env):
-                await self._delete_config_map(Key(meta.namespace, name))
+        maps = _named_config_maps(pod)
+        for name in (maps.capabilities, maps.direct_env) if maps else ():
+            await self._delete_config_map(Key(meta.namespace, name))
         labels = dict.fromkeys(filter(is_gpu_group, marked.metadata.labels))
         annotations = {RECEIVED_TYPE: None, GPU_DEVICES: None}
         await self._annotate(meta, "", labels, annotations)
@@ -315,6 +311,15 @@ def _patch(
             "annotations": dict(annotations),
         }
     }
+
+
+def _named_config_maps(pod: Pod) -> GpuConfigMaps | None:
+    """Return the ConfigMaps to which the webhook made a pod refer; None for an unprepared pod."""
+    container = sharing_container(pod.metadata.annotations, pod.spec)
+    prefix = pod.metadata.annotations.get(GPU_CONFIG_MAP, "")
+    if container is None or not is_config_map_prefix(prefix):
+        return None
+    return GpuConfigMaps.of(prefix, container)
 
 
 def _only_devices(data: Mapping[str, str]) -> dict[str, str]:

@@ -66,7 +66,7 @@ class Watch:
 
 
 def test_a_gpu_from_its_first_pod_to_its_last() -> None:
-    """Each change that matters is told, and the last one leaves nothing."""
+    """The index reports each change that matters, and the last one leaves nothing."""
     watch = Watch()
     held = _reservation_pod("r", "x")
     watch.put(held)
@@ -121,7 +121,7 @@ def test_which_pods_have_a_share(case: Case[Fields, tuple[list[str], list[str]]]
 
 
 def test_a_pod_with_more_labels_than_gpus_keeps_no_reservation_pod() -> None:
-    """Of its labels those count that a plan counts, and a change of these is told."""
+    """The same labels of a pod count as in a plan, and the index reports when these change."""
     watch = Watch(_user("p", "x", "y", "z", devices=2), _reservation_pod("rz", "z"))
     assert [it for it in "xyz" if watch.users(it)] == ["x", "z"]
 
@@ -135,7 +135,7 @@ def test_a_pod_with_more_labels_than_gpus_keeps_no_reservation_pod() -> None:
 
 
 def test_a_reservation_pod_on_another_node_is_another_gpu() -> None:
-    """And one without an id is told by an id of no letters."""
+    """A reservation pod without an id is reported with an empty id."""
     watch = Watch(_user("p", "x"), _reservation_pod("r", "x", "b"), _reservation_pod("s", "", "b"))
     assert sorted(watch.found.groups()) == [("a", "x"), ("b", ""), ("b", "x")]
     assert (watch.users("x"), watch.users("x", "b")) == (["p"], [])

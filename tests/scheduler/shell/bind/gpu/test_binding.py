@@ -204,7 +204,7 @@ async def test_a_step_fails(sharing: SharingHarness, step: str, status: int) -> 
 
 
 async def test_a_silent_agent(sharing: SharingHarness) -> None:
-    """The reservation pod is deleted after 40 s, the user is told, and the pod tried again."""
+    """The reservation pod is deleted after 40 s; an Event says why, and the pod is tried again."""
     sharing.api.put(node("a", gpu=1), share("p"))
     sharing.is_agent_silent = True
     async with sharing.leading():
