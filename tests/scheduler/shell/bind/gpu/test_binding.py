@@ -203,6 +203,18 @@ async def test_a_step_fails(sharing: SharingHarness, step: str, status: int) -> 
         assert len(sharing.reservation_pods()) == 1
 
 
+async def test_a_refused_bind_is_undone_before_its_back_off(sharing: SharingHarness) -> None:
+    """The pod keeps its place meanwhile, but neither labels nor ConfigMaps."""
+    sharing.api.put(node("a", gpu=1), share("p"))
+    sharing.api.refuse_with = lambda what: 403 if what.startswith("bind p") else None
+    async with sharing.leading():
+        await sharing.advance(20)
+
+        assert "patch pods/status p" in sharing.api.written()
+        assert sharing.groups_of_pods() == {}
+        assert sharing.config_maps() == []
+
+
 async def test_a_silent_agent(sharing: SharingHarness) -> None:
     """The reservation pod is deleted after 40 s; an Event says why, and the pod is tried again."""
     sharing.api.put(node("a", gpu=1), share("p"))

@@ -77,16 +77,14 @@ async def test_users_of_a_lost_gpu_count_while_another_pod_is_bound(
 
 async def test_a_pod_that_is_bound_already_keeps_all(sharing: SharingHarness) -> None:
     """The bind is not seen yet, and its outcome was not: nothing is undone."""
-    sharing.api.put(node("a", gpu=1), share("p"))
+    sharing.api.put(share("p"))
     async with sharing.leading():
         await sharing.advance(0.1)
         sharing.api.holds_back_events = True
-        bound = sharing.api.get("Pod", "p")
-        labels = {GROUP: "g1"}
-        annotations = {**bound["metadata"]["annotations"], _DEVICES: "GPU-1"}
-        meta = {**bound["metadata"], "labels": labels, "annotations": annotations}
-        spec = {**bound["spec"], "nodeName": "a"}
-        sharing.api.put({**bound, "metadata": meta, "spec": spec})
+        waiting = sharing.api.get("Pod", "p")
+        annotations = {**waiting["metadata"]["annotations"], _DEVICES: "GPU-1"}
+        meta = {**waiting["metadata"], "labels": {GROUP: "g1"}, "annotations": annotations}
+        sharing.api.put({**waiting, "metadata": meta, "spec": {**waiting["spec"], "nodeName": "a"}})
         await sharing.shares.undo(Key("ns", "p"))
 
         assert sharing.groups_of_pods() == {"p": ["g1"]}
