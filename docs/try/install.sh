@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Makes .try, the environment of `make try`, with the Python of the argument: of the image's lock what `simulate` and
+# `plan` import of files, wheels only. The whole lock would take four times as long. trainer-kai runs from the checkout.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+python=$1
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  { echo "Python 3.11 or later is required; name one: make try PYTHON=python3.12" >&2; exit 1; }
+echo "installing five locked packages into .try"
+"$python" -m venv --clear --without-pip .try
+awk '/^[a-z]/ { keep = /^(jsonpatch|jsonpointer|msgspec|numpy|pyyaml)==/ } keep' \
+  requirements-image.lock > .try/requirements.lock
+if "$python" -m pip --version > /dev/null 2>&1; then # to install a pip would take longer than the packages
+  pip=("$python" -m pip --python .try/bin/python)
+else
+  .try/bin/python -m ensurepip > /dev/null
+  pip=(.try/bin/python -m pip)
+fi
+"${pip[@]}" install --quiet --disable-pip-version-check --no-compile --no-deps --only-binary :all: \
+  --require-hashes -r .try/requirements.lock
+cat > .try/bin/trainer-kai << 'END'
+#!/bin/sh
+case "$1" in
+simulate | plan) ;;
+*) echo "trainer-kai: .try is for simulate and plan; for all commands: pip install ." >&2 && exit 2 ;;
+esac
+root=$(cd "$(dirname "$0")/../.." && pwd)
+PYTHONPATH="$root" exec "$root/.try/bin/python" -m trainer_kai.cli "$@"
+END
+chmod +x .try/bin/trainer-kai
+touch .try/ready
