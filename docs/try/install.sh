@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .try, the environment of `make try`, with the Python of the argument: of the image's lock what `simulate` and
-# `plan` import of files, wheels only. The whole lock would take four times as long. trainer-kai runs from the checkout.
+# Makes .try, the environment of `make try`, with the Python of the argument: those packages of the image's lock that
+# `simulate` and `plan` import, wheels only; all of them take four times as long. trainer-kai runs from the checkout.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=$1
@@ -11,14 +11,15 @@ echo "installing five locked packages into .try"
 "$python" -m venv --clear --without-pip .try
 awk '/^[a-z]/ { keep = /^(jsonpatch|jsonpointer|msgspec|numpy|pyyaml)==/ } keep' \
   requirements-image.lock > .try/requirements.lock
-if "$python" -m pip --version > /dev/null 2>&1; then # to install a pip would take longer than the packages
-  pip=("$python" -m pip --python .try/bin/python)
-else
-  .try/bin/python -m ensurepip > /dev/null
-  pip=(.try/bin/python -m pip)
+# The pip of that Python works on .try: to install another one would take longer than the packages.
+pip=$("$python" -c 'import importlib.util as it; s = it.find_spec("pip"); print(*s.submodule_search_locations if s else "")')
+if [[ -z "$pip" ]]; then
+  .try/bin/python -m ensurepip > /dev/null ||
+    { echo "$python has no pip: install it (Debian: python3-pip), or name another: make try PYTHON=…" >&2; exit 1; }
+  pip=$(echo .try/lib/python*/site-packages/pip)
 fi
-"${pip[@]}" install --quiet --disable-pip-version-check --no-compile --no-deps --only-binary :all: \
-  --require-hashes -r .try/requirements.lock
+.try/bin/python "$pip" install --quiet --disable-pip-version-check --no-compile --no-deps \
+  --only-binary :all: --require-hashes -r .try/requirements.lock
 cat > .try/bin/trainer-kai << 'END'
 #!/bin/sh
 case "$1" in
