@@ -17,7 +17,7 @@ E2E := e2e -m "not soak and not serial" -n 3 --dist loadgroup --no-loadscope-reo
 SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml $(if $(TESTS_BEGAN_AT),$(call BUDGET,1200,test))
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
+.PHONY: setup try demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
 .PHONY: chain versions recording durations lock image-test image-release clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
@@ -33,6 +33,12 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
+
+try: .try/ready ## plan TrainJobs on a cluster in files: seconds, nothing else is needed
+	@bash docs/try/tour.sh .try/bin/trainer-kai
+
+.try/ready: requirements-image.lock docs/try/install.sh
+	@bash docs/try/install.sh "$(PYTHON)"
 
 demo: setup ## run TrainJobs on a real control plane on this machine; HOLD=1 keeps it
 	$(PY) -m e2e.demo $(if $(HOLD),--hold)
@@ -113,7 +119,7 @@ lock: setup ## lock the dependencies of pyproject.toml anew
 	$(PY) -m tests.support.lock_dependencies
 
 clean: ## remove what the commands created in the checkout
-	rm -rf .venv .reports .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .try .reports .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## print this list

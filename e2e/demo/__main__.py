@@ -26,7 +26,6 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.nodes import NodeShape
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.timeline import Gap, Timeline
@@ -37,7 +36,7 @@ from e2e.demo.scenario import (
     ACTS,
     LATE,
     NAMESPACE,
-    SHARED_NODE,
+    NODES,
     TEAMS,
     TENANTS,
     DemoTrainJob,
@@ -106,8 +105,8 @@ async def show(console: Console, wishes: Wishes) -> bool:
     console.print("[bold]A real Kubeflow Trainer control plane on this machine[/]")
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
     async with running_cluster(options) as cluster:
-        await cluster.add_nodes(4, NodeShape(gpus=8))
-        await cluster.add_nodes(1, SHARED_NODE, prefix="small")
+        for prefix, count, shape in NODES:
+            await cluster.add_nodes(count, shape, prefix=prefix)
         async with _run_processes(cluster) as processes:
             names = ", ".join(f"{it.process.name} (process {it.pid})" for it in processes)
             _say(console, f"running: {names}")

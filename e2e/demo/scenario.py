@@ -12,7 +12,7 @@ __all__ = [
     "ACTS",
     "LATE",
     "NAMESPACE",
-    "SHARED_NODE",
+    "NODES",
     "TEAMS",
     "TENANTS",
     "DemoStep",
@@ -45,7 +45,10 @@ TEAMS: Final = (
     queue("team-b", 16, -1, "research"),
     queue(_SERVING, 1),
 )
-SHARED_NODE: Final = NodeShape(gpus=1, labels={_POOL: _SERVING})  # no other TrainJob fits on it
+NODES: Final = (  # of each batch the prefix of the names, how many, and what they are like
+    ("node", 4, NodeShape(gpus=8)),
+    ("small", 1, NodeShape(gpus=1, labels={_POOL: _SERVING})),  # no other TrainJob fits on it
+)
 NAMESPACE: Final = "default"  # where all of them work
 TENANTS: Final = ("guests", "team-a", "team-b", _SERVING)  # queues that it may use
 

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Makes .try, the environment of `make try`, with the Python of the argument: those packages of the image's lock that
+# `simulate` and `plan` import, wheels only; all of them take four times as long. trainer-kai runs from the checkout.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+python=$1
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  { echo "Python 3.11 or later is required; name one: make try PYTHON=python3.12" >&2; exit 1; }
+echo "installing five locked packages into .try"
+"$python" -m venv --clear --without-pip .try
+awk '/^[a-z]/ { keep = /^(jsonpatch|jsonpointer|msgspec|numpy|pyyaml)==/ } keep' \
+  requirements-image.lock > .try/requirements.lock
+# The pip of that Python works on .try: to install another one would take longer than the packages.
+pip=$("$python" -c 'import importlib.util as it; s = it.find_spec("pip"); print(*s.submodule_search_locations if s else "")')
+if [[ -z "$pip" ]]; then
+  .try/bin/python -m ensurepip > /dev/null ||
+    { echo "$python has no pip: install it (Debian: python3-pip), or name another: make try PYTHON=…" >&2; exit 1; }
+  pip=$(echo .try/lib/python*/site-packages/pip)
+fi
+.try/bin/python "$pip" install --quiet --disable-pip-version-check --no-compile --no-deps \
+  --only-binary :all: --require-hashes -r .try/requirements.lock
+cat > .try/bin/trainer-kai << 'END'
+#!/bin/sh
+case "$1" in
+simulate | plan) ;;
+*) echo "trainer-kai: .try is for simulate and plan; for all commands: pip install ." >&2 && exit 2 ;;
+esac
+root=$(cd "$(dirname "$0")/../.." && pwd)
+PYTHONPATH="$root" exec "$root/.try/bin/python" -m trainer_kai.cli "$@"
+END
+chmod +x .try/bin/trainer-kai
+touch .try/ready
