@@ -11,15 +11,15 @@ echo "installing five locked packages into .try"
 "$python" -m venv --clear --without-pip .try
 awk '/^[a-z]/ { keep = /^(jsonpatch|jsonpointer|msgspec|numpy|pyyaml)==/ } keep' \
   requirements-image.lock > .try/requirements.lock
-# The pip of that Python works on .try: to install another one would take longer than the packages.
-pip=$("$python" -c 'import importlib.util as it; s = it.find_spec("pip"); print(*s.submodule_search_locations if s else "")')
-if [[ -z "$pip" ]]; then
+if "$python" -c 'import pip' 2> /dev/null; then # to install another pip would take longer than the packages
+  pip=("$python" -m pip --python .try/bin/python)
+else
   .try/bin/python -m ensurepip > /dev/null ||
     { echo "$python has no pip: install it (Debian: python3-pip), or name another: make try PYTHON=…" >&2; exit 1; }
-  pip=$(echo .try/lib/python*/site-packages/pip)
+  pip=(.try/bin/python -m pip)
 fi
-.try/bin/python "$pip" install --quiet --disable-pip-version-check --no-compile --no-deps \
-  --only-binary :all: --require-hashes -r .try/requirements.lock
+"${pip[@]}" install --quiet --disable-pip-version-check --no-compile --no-deps --only-binary :all: \
+  --require-hashes -r .try/requirements.lock
 cat > .try/bin/trainer-kai << 'END'
 #!/bin/sh
 case "$1" in
