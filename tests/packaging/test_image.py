@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.manifests.test_processes import spec_of
+from tests.manifests.manifest_files import spec_of
 from tests.packaging.image import main
 from tests.support.case import Case, ids
 from tests.support.repository import ROOT

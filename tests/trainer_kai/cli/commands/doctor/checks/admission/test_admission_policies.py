@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.commands.doctor.checks.test_all_checks import by_policy
 from tests.trainer_kai.cli.commands.doctor.installation import (
+    by_policy,
     check_results,
     deployment,
     healthy_installation,

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.commands.doctor.checks.test_all_checks import beside_a_kai
 from tests.trainer_kai.cli.commands.doctor.installation import (
     RESERVATIONS,
+    beside_a_kai,
     check_results,
     deployment,
     healthy_installation,
