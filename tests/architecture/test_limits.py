@@ -1,5 +1,6 @@
 """No module exceeds its limits, has a vague name or names one machine."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,15 @@ def test_every_public_class_of_the_product_has_a_name_of_its_own() -> None:
 def test_the_tests_lie_where_the_product_does() -> None:
     """The tests of a folder are found under its path."""
     assert unmirrored(MODULES) == []
+
+
+def test_no_module_imports_a_test() -> None:
+    """What several tests need is a module beside them, or in `tests/support`."""
+    imported = re.compile(r"^\s*(?:from|import) tests\.[\w.]*\btest_\w+", re.MULTILINE)
+    found = {name: imported.findall(path.read_text()) for name, path in MODULES.items()}
+
+    assert imported.search("from tests.a.test_b import c")
+    assert {name: modules for name, modules in found.items() if modules} == {}
 
 
 def test_every_module_is_named_after_what_it_holds() -> None:
