@@ -116,7 +116,7 @@ labels = {"kubernetes.io/metadata.name": "default", "trainer-kai.dev/inject": "e
 # what is otherwise in a sound installation
 HEALTHY: list[Case[Callable[[InstallationFacts], InstallationFacts], None]] = [
     Case("as the manifests have it", lambda it: it, None),
-    Case("processes elsewhere", lambda it: it._replace(deployments=[]), None),
+    Case("processes may run elsewhere", lambda it: it._replace(deployments=[]), None),
     Case(
         "called by address",
         lambda it: it._replace(configurations=webhook_configurations(change=by_address)),
@@ -145,17 +145,17 @@ HEALTHY: list[Case[Callable[[InstallationFacts], InstallationFacts], None]] = [
         None,
     ),
     Case(
-        "refusals enforced",
+        "a webhook may fail closed",
         lambda it: it._replace(configurations=webhook_configurations(change=strict)),
         None,
     ),
     Case("a KAI that binds", beside_a_kai, None),
     Case("nothing but a policy", by_policy, None),
-    Case("cert-manager", by_cert_manager, None),
-    Case("files", by_files, None),
-    Case("another namespace", renamed, None),
+    Case("cert-manager may issue the certificate", by_cert_manager, None),
+    Case("files may hold the certificate", by_files, None),
+    Case("another namespace may hold it", renamed, None),
     Case(
-        "months later",
+        "months later nothing has expired",
         lambda it: it._replace(
             now=NOW + timedelta(days=200),
             leases=[
