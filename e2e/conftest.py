@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from _pytest.nodeid import coerce_node_id
 
+from e2e.chain_seconds import read_chain_seconds
 from e2e.cluster import resources
 from e2e.cluster.bootstrap import CACHE_INITIALIZER
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
-from tests.architecture import durations
 
 _NUMBERS = itertools.count(1)
 _FAILED = pytest.StashKey[bool]()
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _longest_cluster_first(items: list[pytest.Item]) -> None:
     """Sort the tests so that no long chain begins when all others are done; in it nothing moves."""
-    seconds = durations.by_chain(durations.read())["e2e"]
+    seconds = read_chain_seconds()
     items.sort(key=lambda item: (-seconds.get(_cluster_of(item), 0.0), _cluster_of(item)))
 
 

@@ -1,5 +1,6 @@
 """No module exceeds its limits, has a vague name or names one machine."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ MODULE_CASES = [
 # a path -> its vague parts
 NAME_CASES = [
     Case("a noun is fine", "scheduler/core/nodes/statement.py", []),
-    Case("a drawer", "webhook/utils.py", ["utils"]),
+    Case("a plural that says nothing is found", "webhook/utils.py", ["utils"]),
     Case("a drawer by its singular", "webhook/helper.py", ["helper"]),
     Case("a folder is no better", "trainer_kai/common/names.py", ["common"]),
     Case("a drawer in a compound", "scheduler/core/node_info.py", ["node_info"]),
@@ -83,12 +84,12 @@ TRACE_CASES = [
     Case("a link is no registry address", "https://github.com/kubeflow/trainer/", []),
     Case("a simple page is no index", "https://example.org/simple-answers", []),
     Case(
-        "an index",
+        "the address of an index is found",
         f"https://packages.example.org{SLASH}simple/idna/",
         [f"https://packages.example.org{SLASH}simple"],
     ),
     Case(
-        "a mirror",
+        "the address of a mirror is found",
         f"GET https:{SLASH}/mirror.example.org/x.whl now",
         [f"https:{SLASH}/mirror.example.org/x.whl"],
     ),
@@ -97,8 +98,8 @@ TRACE_CASES = [
     Case("a proxy that is switched off is no address", f"GOPROXY{'='}off", []),
     Case("a proxy that a test makes up is no address", f"to http:{SLASH}/proxy:3128", []),
     Case("nor is one on loopback", f"to http:{SLASH}/127.0.0.1:{{proxy.port}}", []),
-    Case("a home", f"cd {SLASH}home/ann/src", [f"{SLASH}home/ann/"]),
-    Case("root's home", f"'{SLASH}root/go'", [f"{SLASH}root/"]),
+    Case("a user's home is found", f"cd {SLASH}home/ann/src", [f"{SLASH}home/ann/"]),
+    Case("root's home is found", f"'{SLASH}root/go'", [f"{SLASH}root/"]),
     Case("root's ssh keys in a container are no trace", f"{SLASH}root/.ssh", []),
     Case("a user's home in a container is no trace", f"{SLASH}home/mpiuser/.ssh", []),
     Case("a work folder", f"see {SLASH}work/x", [f"{SLASH}work/"]),
@@ -108,7 +109,7 @@ TRACE_CASES = [
 
 # a document -> the rooms its table lists
 TABLE_CASES = [
-    Case("a row", "| room | for |\n|---|---|\n| `webhook/` | x |\n", {"webhook"}),
+    Case("a row lists its room", "| room | for |\n|---|---|\n| `webhook/` | x |\n", {"webhook"}),
     Case("a room in a room", "| `scheduler/core/` | x |", {"scheduler/core"}),
     Case("a mention in prose is no row", "see `webhook/` | x", set[str]()),
     Case("a later column is no row", "| x | `webhook/` |", set[str]()),
@@ -236,6 +237,15 @@ def test_every_public_class_of_the_product_has_a_name_of_its_own() -> None:
 def test_the_tests_lie_where_the_product_does() -> None:
     """The tests of a folder are found under its path."""
     assert unmirrored(MODULES) == []
+
+
+def test_no_module_imports_a_test() -> None:
+    """What several tests need is a module beside them, or in `tests/support`."""
+    imported = re.compile(r"^\s*(?:from|import) tests\.[\w.]*\btest_\w+", re.MULTILINE)
+    found = {name: imported.findall(path.read_text()) for name, path in MODULES.items()}
+
+    assert imported.search("from tests.a.test_b import c")
+    assert {name: modules for name, modules in found.items() if modules} == {}
 
 
 def test_every_module_is_named_after_what_it_holds() -> None:

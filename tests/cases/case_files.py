@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -12,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from tests.support.repository import ROOT
+from trainer_kai.cli.commands.simulate.simulation import SimulationOptions
 from trainer_kai.cli.input.documents import read_files
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "check_all",
     "faults",
     "names_of",
+    "options_of",
     "read_case",
     "rule_fault",
     "unknown_names",
@@ -307,3 +310,13 @@ def _key(at: Obj, name: str) -> str:
 
 def _of_kind(case: SchedulerCase, kind: str) -> list[Obj]:
     return [it for it in case.objects if it.get("kind") == kind]
+
+
+def options_of(case: SchedulerCase) -> SimulationOptions:
+    """Return the flags of a case as the simulation takes them."""
+    given: dict[str, Any] = dict(case.options)
+    if "actions" in given:
+        given["actions"] = tuple(given["actions"].split(","))
+    if "now" in given:
+        given["now"] = int(datetime.fromisoformat(given["now"]).timestamp())
+    return SimulationOptions(**given)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases.case_files import SchedulerCase, all_cases
-from tests.cases.test_cases import options_of
+from tests.cases.case_files import SchedulerCase, all_cases, options_of
 from trainer_kai.cli.commands.simulate.simulation import simulate
 
 _PLACED = ("binds", "nominations", "reservations")

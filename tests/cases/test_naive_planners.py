@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.cases.case_files import all_cases, faults
+from tests.cases.case_files import all_cases, faults, options_of
 from tests.cases.naive_planners import Planner, plan_first_fit, plan_nothing
-from tests.cases.test_cases import options_of
 from trainer_kai.cli.commands.simulate.simulation import simulate
 
 _MOST_PASSED = 0.25

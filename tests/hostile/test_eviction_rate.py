@@ -3,8 +3,7 @@
 from typing import Final
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import queue_with_quota
-from tests.support.state.objects import group, node, pod
+from tests.support.state.objects import group, node, pod, queue_with_quota
 from trainer_kai.api.names import EVICTED_GPUS
 
 _EACH: Final = 40  # GPUs of one gang

@@ -6,8 +6,7 @@ from typing import Any
 import pytest_asyncio
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import queue_with_quota, trainjob
-from tests.support.state.objects import make_object, node
+from tests.support.state.objects import make_object, node, queue_with_quota, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY
 from trainer_kai.api.resources import TRAINJOBS

@@ -13,16 +13,18 @@ from scheduler.state.inputs import StateOptions
 from tests.hostile.conftest import SimulateFixture
 from tests.hostile.objects import GPU, TENANT, Obj, cluster, pod, pod_group
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
 from tests.support.state.objects import (
     JOBSET,
     NOW,
     decode_object,
+    gang_in,
     group,
     jobset_pod,
     make_object,
     node,
     queue,
+    queue_with_quota,
+    trainjob,
 )
 
 _RECORD = "trainer-kai.dev/evicted-by"

@@ -1,17 +1,16 @@
 """H1: annotations padded to their size limit, so that the scheduler cannot add its own."""
 
 import json
-from typing import Any
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_eviction_records import (
+from tests.scheduler.shell.evict.evictions import (
     eviction_record,
-    fill_over_quota,
     follow_suspension,
     is_suspended,
+    lend_to_trainjob,
+    trainjob_events,
 )
-from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
-from tests.support.state.objects import node
+from tests.support.state.objects import gang_in, node, queue_with_quota, trainjob
 from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
 
 _LIMIT = 256 * 1024
@@ -25,16 +24,10 @@ def pad(scheduler: SchedulerHarness, name: str = "x", **notes: str) -> None:
     scheduler.api.put({**found, "metadata": {**found["metadata"], "annotations": notes}})
 
 
-def events_with_reason(scheduler: SchedulerHarness, reason: str) -> list[dict[str, Any]]:
-    """Return the Events of a reason about TrainJobs."""
-    made = [it for it in scheduler.api.events if it.get("reason") == reason]
-    return [it for it in made if it["involvedObject"]["kind"] == "TrainJob"]
-
-
 def borrow_with_padding() -> SchedulerHarness:
     """Return a scheduler in which a padded TrainJob has borrowed what another queue asks for."""
     scheduler = SchedulerHarness()
-    fill_over_quota(scheduler)
+    lend_to_trainjob(scheduler)
     pad(scheduler)
     scheduler.api.put(*gang_in("lender", "l", 2))
     return scheduler
@@ -72,7 +65,7 @@ async def test_the_next_leader_resumes_a_padded_trainjob() -> None:
 async def test_a_suspended_manifest_is_no_wish_of_a_padded_trainjob() -> None:
     """It was applied suspended and started by hand: it is resumed, as with the copy."""
     scheduler = SchedulerHarness()
-    fill_over_quota(scheduler)
+    lend_to_trainjob(scheduler)
     pad(scheduler, **{LAST_APPLIED: json.dumps({"spec": {"suspend": True}})})
     scheduler.api.put(*gang_in("lender", "l", 2))
     async with scheduler.leading():
@@ -101,7 +94,7 @@ async def test_where_a_suspension_is_refused_too_another_trainjob_goes() -> None
         assert "patch trainjobs x" in scheduler.api.written()
         await scheduler.advance(300)
 
-    (event,) = events_with_reason(scheduler, "NotEvicted")
+    (event,) = trainjob_events(scheduler, "NotEvicted")
     assert event["involvedObject"]["name"] == "y"
     assert event["type"] == "Warning"
     assert "the TrainJob cannot be suspended" in event["message"]

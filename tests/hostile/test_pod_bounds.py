@@ -155,43 +155,43 @@ def _started(found: Measured) -> int:
 # what five pods of the tenant say → what is told of each
 ABOVE = [
     Case(
-        "resources",
+        "4,000 resources are too many",
         _resources(4000),
         "spec.containers[*].resources: the pod requests 4000 resources, but at most 64 are "
         "supported; name at most 64",
     ),
     Case(
-        "host ports",
+        "4,000 host ports are too many",
         _ports(4000),
         "spec.containers[*].ports: the pod uses 4000 host ports, but at most 256 are supported; "
         "name at most 256",
     ),
     Case(
-        "terms",
+        "1,000 terms about other pods are too many",
         _terms(1000, everywhere=True),
         "spec.affinity, spec.topologySpreadConstraints: the pod has 1000 terms about other pods, "
         "but at most 64 are supported; name at most 64",
     ),
     Case(
-        "expressions",
+        "20,000 selector expressions are too many",
         _keys(20_000),
         "spec.nodeSelector, spec.affinity: the pod has 20000 selector expressions, but at most 256 "
         "are supported; name at most 256",
     ),
     Case(
-        "values",
+        "100,000 values are too many",
         _values(100_000),
         "spec.nodeSelector, spec.affinity: the pod names 100000 values in selector expressions, "
         "but at most 1024 are supported; name at most 1024",
     ),
     Case(
-        "tolerations",
+        "10,000 tolerations are too many",
         _tolerations(10_000),
         "spec.tolerations: the pod has 10000 tolerations, but at most 256 are supported; name at "
         "most 256",
     ),
     Case(
-        "volumes",
+        "5,000 volumes are too many",
         _volumes(5_000),
         "spec.volumes: the pod has 5000 volumes, but at most 256 are supported; name at most 256",
     ),
@@ -236,10 +236,10 @@ def test_many_pods_with_words_of_their_own(
 # what a thousand pods say of pods and ports, of which there is a bound for their namespace
 # → what each has
 MANY_RUNNING = [
-    Case("terms", _terms(64, everywhere=False), "64 terms and 0 host ports"),
+    Case("all terms are counted", _terms(64, everywhere=False), "64 terms and 0 host ports"),
     Case("terms about all namespaces", _terms(64, everywhere=True), "64 terms and 0 host ports"),
     Case("terms about no part of the cluster", _places(64), "64 terms and 0 host ports"),
-    Case("host ports", _ports(256), "0 terms and 256 host ports"),
+    Case("all host ports are counted", _ports(256), "0 terms and 256 host ports"),
 ]
 
 

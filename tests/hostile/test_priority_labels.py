@@ -113,9 +113,11 @@ def _counted(name: str, right: str) -> str:
 
 # the class that is chosen, what else there is → what is told
 REFUSED = [
-    Case("the system's", (_SYSTEM, ()), _OF_SYSTEM),
+    Case("a class of the system is refused", (_SYSTEM, ()), _OF_SYSTEM),
     Case(
-        "ours", (_OURS, ()), _OF_SYSTEM.replace(_SYSTEM, _OURS).replace("2000001000", "1000000000")
+        "our own class is refused",
+        (_OURS, ()),
+        _OF_SYSTEM.replace(_SYSTEM, _OURS).replace("2000001000", "1000000000"),
     ),
     Case(
         "one that a ResourceQuota counts",
@@ -127,7 +129,11 @@ REFUSED = [
         ("inference", (_quota("NotIn", "build"),)),
         _counted("inference", "build or train"),
     ),
-    Case("any", ("inference", (_quota("Exists"),)), _counted("inference", "train")),
+    Case(
+        "a class that any quota counts is refused",
+        ("inference", (_quota("Exists"),)),
+        _counted("inference", "train"),
+    ),
     Case(
         "any, as a scope",
         (
@@ -191,7 +197,7 @@ def test_a_label_chooses_other_classes(
 
 # the class that all pods have, what else there is
 CARRIED: list[Case[tuple[str, tuple[Obj, ...]], None]] = [
-    Case("the system's", (_SYSTEM, ()), None),
+    Case("pods may have the system's class", (_SYSTEM, ()), None),
     Case("one that a ResourceQuota counts", ("inference", (_quota("Exists"),)), None),
 ]
 
@@ -212,7 +218,7 @@ def test_what_all_pods_have_the_api_server_admitted(
 
 # which of eight pods have the class
 SOME = [
-    Case("the first", range(1), None),
+    Case("the first pod alone may have it", range(1), None),
     Case("all but the launcher", range(1, 8), None),
 ]
 
@@ -246,8 +252,8 @@ def _in_two_stages(first: str, later: str) -> Obj:
 
 # the class of the first pod, and of those that come after it
 STAGES = [
-    Case("all", ("mid", "mid"), None),
-    Case("the first", ("mid", ""), None),
+    Case("pods of all stages may have it", ("mid", "mid"), None),
+    Case("pods of the first stage may have it", ("mid", ""), None),
     Case("those that come", ("", "mid"), None),
 ]
 

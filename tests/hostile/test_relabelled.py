@@ -14,8 +14,8 @@ from tests.hostile.conftest import SimulateFixture
 from tests.hostile.forged_jobsets import jobset, trainjob
 from tests.hostile.objects import TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
-from tests.trainer_kai.podgrouper.test_reconcile import FakeApiServer, grouping, straggler
-from tests.trainer_kai.podgrouper.test_reconcile import jobset as admitted_jobset
+from tests.trainer_kai.podgrouper.running_podgrouper import FakeApiServer, grouping, straggler
+from tests.trainer_kai.podgrouper.running_podgrouper import jobset as admitted_jobset
 
 Obj = dict[str, Any]
 

@@ -1,8 +1,7 @@
 """H1: a client that resumes its TrainJob at once makes no room, and uses up no eviction rate."""
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
-from tests.support.state.objects import node, pod
+from tests.support.state.objects import gang_in, node, pod, queue_with_quota, trainjob
 from trainer_kai.api.names import EVICTED_GPUS
 
 _RATE = 64_000  # thousandths of a GPU a minute

@@ -4,10 +4,9 @@ A user can have that: pods made by hand that name the PodGroup and a Job, a Job 
 controller runs, or a JobSet that was deleted and has a finalizer, which its controller leaves be.
 """
 
-from tests.hostile.test_padded_annotations import events_with_reason
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_eviction_records import fill_over_quota, is_suspended
-from tests.scheduler.shell.evict.test_evictor import gang_in
+from tests.scheduler.shell.evict.evictions import is_suspended, lend_to_trainjob, trainjob_events
+from tests.support.state.objects import gang_in
 from trainer_kai.api.meta import Key
 
 _STAY_S = 125  # of passes, after which it is not waited for any more
@@ -16,7 +15,7 @@ _RATE = 64_000  # thousandths of a GPU a minute
 
 def borrow_all(scheduler: SchedulerHarness) -> None:
     """Let a TrainJob have what another queue claims."""
-    fill_over_quota(scheduler)
+    lend_to_trainjob(scheduler)
     scheduler.api.put(*gang_in("lender", "l", 2))
 
 
@@ -40,7 +39,7 @@ async def test_it_is_let_alone_and_counts_as_unevictable() -> None:
             Key("ns", "x"): "pods were not terminating after 120 s"
         }
         assert scheduler.cycle._rate_limiter.available(0) == _RATE
-    (event,) = events_with_reason(scheduler, "EvictionUndone")
+    (event,) = trainjob_events(scheduler, "EvictionUndone")
     assert "pods were not terminating after 120 s: pod x0 and 1 more. " in event["message"]
 
 

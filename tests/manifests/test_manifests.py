@@ -1,15 +1,13 @@
 """What stands in `manifests/`, without a cluster: nothing unread, no wildcard, no name misspelt."""
 
 import re
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.support.documents import documents as read_documents
-from tests.support.repository import ROOT, project_files
+from tests.manifests.manifest_files import MANIFESTS, YAML, documents, objects
 from trainer_kai.api import names
 from trainer_kai.api.gpu_share import SHARE_REQUESTS
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
@@ -25,14 +23,6 @@ from trainer_kai.policy.pods.gpu_config_maps import (
     is_config_map_prefix,
 )
 
-MANIFESTS: Final = ROOT / "manifests"
-CHARTS: Final = (MANIFESTS / "chart", MANIFESTS / "chart-crds")  # test_chart.py
-FILES: Final = [
-    path
-    for path in project_files()
-    if path.is_relative_to(MANIFESTS) and not any(map(path.is_relative_to, CHARTS))
-]
-YAML: Final = [path for path in FILES if path.suffix == ".yaml"]
 KUSTOMIZATIONS: Final = [path for path in YAML if path.name == "kustomization.yaml"]
 USER_ROLES: Final = {
     "trainer-kai-view",
@@ -45,15 +35,6 @@ OWN_NAMES: Final = re.compile(r"trainer-kai\\?\.dev/[a-z-]+")
 KAI: Final = re.compile(r"kai\.scheduler/[a-z-]+")
 
 Obj = dict[str, Any]
-
-
-documents = cache(read_documents)  # each is looked through by many tests
-
-
-def objects(*kinds: str) -> list[Obj]:
-    """Return every object of some kinds, examples and all."""
-    found = chain.from_iterable(documents(path) for path in YAML)
-    return [obj for obj in found if isinstance(obj, dict) and obj.get("kind") in kinds]
 
 
 def known(prefix: str) -> set[str]:

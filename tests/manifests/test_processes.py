@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from aiohttp import ClientSession
 
-from tests.manifests.test_manifests import documents, objects
+from tests.manifests.manifest_files import HOME, documents, named, objects, spec_of
 from tests.support.repository import ROOT
 from trainer_kai.api.names import APP, RESERVATION_APP
 from trainer_kai.service.clock import SystemClock
@@ -27,23 +27,10 @@ MODULES: Final = {
     "scheduler": "scheduler",
 }
 NAME: Final = "app.kubernetes.io/name"
-HOME: Final = "trainer-kai"
 
 every_process = pytest.mark.parametrize("process", PROCESSES)
 
 Obj = dict[str, Any]
-
-
-def named(kind: str, name: str) -> Obj:
-    """Return one object, of our namespace if it is in one."""
-    found = [obj for obj in objects(kind) if obj["metadata"]["name"] == name]
-    [ours] = [obj for obj in found if obj["metadata"].get("namespace", HOME) == HOME]
-    return dict(ours)
-
-
-def spec_of(process: str) -> Obj:
-    """Return what the pods of a process are like."""
-    return dict(named("Deployment", f"trainer-kai-{process}")["spec"]["template"]["spec"])
 
 
 def container_of(process: str) -> Obj:
@@ -120,7 +107,10 @@ async def test_the_probes_ask_what_is_answered(process: str) -> None:
 def test_a_process_acts_under_its_own_account(process: str) -> None:
     """Its Lease and its Secret lie where its role lets it write them: beside it."""
     settings, account = settings_of(process), spec_of(process)["serviceAccountName"]
-    role, home = named("Role", account), named("Deployment", account)["metadata"]["namespace"]
+    role, home = (
+        named("Role", account),
+        named("Deployment", account)["metadata"]["namespace"],
+    )
     assert home == HOME
     leader = getattr(settings, "leader", None)
 
@@ -154,7 +144,10 @@ def test_the_webhook_is_where_it_is_looked_for() -> None:
 def test_of_two_replicas_one_may_be_away(process: str) -> None:
     """They prefer to be apart, and a drain takes them one by one, broken ones at once."""
     name = f"trainer-kai-{process}"
-    deployment, budget = named("Deployment", name)["spec"], named("PodDisruptionBudget", name)
+    deployment, budget = (
+        named("Deployment", name)["spec"],
+        named("PodDisruptionBudget", name),
+    )
     apart = spec_of(process)["affinity"]["podAntiAffinity"]
     [[preferred]] = apart.values()
     [spread] = spec_of(process)["topologySpreadConstraints"]

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.manifests.test_processes import spec_of
+from tests.manifests.manifest_files import spec_of
 from tests.packaging.image import main
 from tests.support.case import Case, ids
 from tests.support.repository import ROOT
@@ -88,11 +88,21 @@ def test_without_a_builder_the_check_of_the_image_is_skipped(
 
 # IMAGE and BASE_IMAGE -> what is built, or what make says
 RELEASES: Final[list[Case[tuple[str, str], str]]] = [
-    Case("a digest", ("a:1", f"python@sha256:{'0' * 64}"), f"BASE_IMAGE=python@sha256:{'0' * 64} "),
-    Case("a tag", ("a:1", "python:3.11-slim"), 'BASE_IMAGE is "python:3.11-slim": name it by its'),
+    Case(
+        "a base named by its digest is built",
+        ("a:1", f"python@sha256:{'0' * 64}"),
+        f"BASE_IMAGE=python@sha256:{'0' * 64} ",
+    ),
+    Case(
+        "a base named by a tag is refused",
+        ("a:1", "python:3.11-slim"),
+        'BASE_IMAGE is "python:3.11-slim": name it by its',
+    ),
     Case("half a digest", ("a:1", "python@sha256:00"), "name it by its digest"),
-    Case("no base", ("a:1", ""), "name it by its digest"),
-    Case("no name", ("", f"python@sha256:{'0' * 64}"), "IMAGE is empty"),
+    Case("a release without a base is refused", ("a:1", ""), "name it by its digest"),
+    Case(
+        "a release without a name is refused", ("", f"python@sha256:{'0' * 64}"), "IMAGE is empty"
+    ),
 ]
 
 

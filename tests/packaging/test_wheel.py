@@ -134,15 +134,21 @@ def test_the_manifests_name_the_image_by_the_version() -> None:
 PROGRAMS: Final[list[Case[list[str], str]]] = [
     Case("the command line", ["trainer-kai", "--version"], VERSION_LINE),
     Case("the plugin of kubectl", ["kubectl-trainer_kai", "--version"], VERSION_LINE),
-    Case("a command", ["trainer-kai", "why", "-h"], "usage: trainer-kai why [-h]"),
+    Case("a command has its help", ["trainer-kai", "why", "-h"], "usage: trainer-kai why [-h]"),
     Case(
         "a command of the plugin",
         ["kubectl-trainer_kai", "why", "-h"],
         "usage: kubectl trainer-kai why [-h]",
     ),
-    Case("the webhook", ["python", "-m", "webhook", "--version"], VERSION_LINE),
-    Case("the podgrouper", ["python", "-m", "trainer_kai.podgrouper", "--version"], VERSION_LINE),
-    Case("the scheduler", ["python", "-m", "scheduler", "--version"], VERSION_LINE),
+    Case("the webhook tells its version", ["python", "-m", "webhook", "--version"], VERSION_LINE),
+    Case(
+        "the podgrouper tells its version",
+        ["python", "-m", "trainer_kai.podgrouper", "--version"],
+        VERSION_LINE,
+    ),
+    Case(
+        "the scheduler tells its version", ["python", "-m", "scheduler", "--version"], VERSION_LINE
+    ),
     Case("a process by its name", ["trainer-kai", "run", "all", "--version"], VERSION_LINE),
 ]
 

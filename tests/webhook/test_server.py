@@ -156,11 +156,27 @@ REFUSED: list[Case[tuple[str, str, bytes], tuple[int, str]]] = [
             "unknown path: reviews are answered at /mutate/jobset, /mutate/pod, /validate/trainjob",
         ),
     ),
-    Case("a question", ("GET", PODS, b""), (405, "a review must be sent with POST")),
-    Case("no JSON", ("POST", PODS, b"hello"), (400, "not an AdmissionReview: is not valid JSON")),
-    Case("nothing", ("POST", JOBSETS, b""), (400, "not an AdmissionReview: is not valid JSON")),
-    Case("no review", ("POST", JOBSETS, b"{}"), (400, "apiVersion and kind are '' ''")),
-    Case("too much", ("POST", PODS, b" " * (MAX_BODY_BYTES + 1)), (413, LIMIT)),
+    Case("a GET is refused", ("GET", PODS, b""), (405, "a review must be sent with POST")),
+    Case(
+        "a body that is no JSON is refused",
+        ("POST", PODS, b"hello"),
+        (400, "not an AdmissionReview: is not valid JSON"),
+    ),
+    Case(
+        "an empty body is refused",
+        ("POST", JOBSETS, b""),
+        (400, "not an AdmissionReview: is not valid JSON"),
+    ),
+    Case(
+        "a body that is no review is refused",
+        ("POST", JOBSETS, b"{}"),
+        (400, "apiVersion and kind are '' ''"),
+    ),
+    Case(
+        "a body above the limit is refused",
+        ("POST", PODS, b" " * (MAX_BODY_BYTES + 1)),
+        (413, LIMIT),
+    ),
 ]
 
 

@@ -47,22 +47,11 @@ READINGS = [
         [line(POD, status=409)],
         [MADE._replace(status=409)],
     ),
-    Case(
-        "an object of the cluster has no namespace",
-        [line({"resource": "nodes", "name": "one"})],
-        [Write("trainer", "create", "nodes", "", "one", 201)],
-    ),
-    Case(
-        "what is no object is named by nothing",
-        [b'{"requestURI": "/x", "verb": "post", "user": {"username": "trainer"}}'],
-        [Write("trainer", "post", "", "", "", 0)],
-    ),
     Case("a read writes nothing", [line(POD, verb="watch")], []),
     Case("a lease is no write", [line({"resource": "leases", "name": "leader"})], []),
     Case("a dry run writes nothing", [line(POD, uri="/x?a=b&dryRun=All")], []),
     Case("the log's own marks are left out", [line({"name": "audit-settles-1"})], []),
     Case("half a line at the end is for the next time", [line(POD), line(POD)[:-9]], [MADE]),
-    Case("nothing is read out of nothing", [], []),
 ]
 
 

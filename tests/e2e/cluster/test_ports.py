@@ -2,8 +2,6 @@
 
 import socket
 
-import pytest
-
 from e2e.cluster.ports import BLOCK_SIZE, PortBlock, reserve_ports
 
 
@@ -51,26 +49,3 @@ def test_a_block_in_use_is_left_out() -> None:
 
     assert last not in numbers(other)
     other.close()
-
-
-def test_a_block_is_taken_port_by_port() -> None:
-    """Every port is given out once; to ask for more is an error and not somebody else's port."""
-    block = reserve_ports()
-
-    taken = [block.next_port() for _ in range(BLOCK_SIZE)]
-
-    assert taken == sorted(numbers(block))
-    with pytest.raises(RuntimeError, match=f"all {BLOCK_SIZE} ports of this cluster are taken"):
-        block.next_port()
-    block.close()
-
-
-def test_a_port_that_is_given_back_is_taken_again() -> None:
-    """A cluster may open and close servers for as long as it lives."""
-    block = reserve_ports()
-    taken = [block.next_port() for _ in range(BLOCK_SIZE)]
-
-    block.put_back(taken[3])
-
-    assert block.next_port() == taken[3]
-    block.close()

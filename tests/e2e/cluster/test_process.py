@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -68,29 +67,6 @@ async def test_frozen_it_is_ended_all_the_same(process: Process) -> None:
     assert process.tail(9) == ["begun with a word"]
 
 
-async def test_it_can_be_started_again(process: Process) -> None:
-    """A second life is another process, and its words come after those of the first."""
-    process.start()
-    await has_begun(process)
-    first = running(process)
-
-    await process.kill()
-    assert not first.alive
-    process.start()
-
-    assert running(process) != first
-    await process.stop()
-    assert process.tail(9)[0] == "begun with a word"
-
-
-async def test_it_runs_once_at_a_time(process: Process) -> None:
-    """A second start would lose the first process."""
-    process.start()
-
-    with pytest.raises(RuntimeError, match="talker runs already"):
-        process.start()
-
-
 async def test_a_dead_program_is_reported_with_the_end_of_its_log(process: Process) -> None:
     """Nobody asked it to end, so whoever checks hears what it said."""
     process.start()
@@ -104,33 +80,9 @@ async def test_a_dead_program_is_reported_with_the_end_of_its_log(process: Proce
         process.check()
 
 
-async def test_a_frozen_program_goes_on(process: Process) -> None:
-    """What was asked of it meanwhile is done once it may go on."""
-    process.start()
-    await has_begun(process)
-    process.pause()
-    running(process).send(signal.SIGTERM)
-    with pytest.raises(subprocess.TimeoutExpired):
-        await process._ended(0.05)
-
-    process.resume()
-
-    await process._ended(5)
-    assert process.tail(1) == ["asked"]
-
-
 async def test_it_can_be_ended_before_it_was_started(process: Process) -> None:
     """Taking down a cluster that came up by half ends what runs and minds nothing else."""
     process.kill_nowait()
     await process.stop()
 
     assert (process.identity, process.tail(9)) == (None, [])
-
-
-async def test_it_is_wanted_once_it_was_started(process: Process) -> None:
-    """A program that was killed still belongs to its cluster; one never started does not."""
-    before = process.wanted
-    process.start()
-    await process.kill()
-
-    assert (before, process.wanted) == (False, True)

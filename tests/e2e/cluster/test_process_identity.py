@@ -26,14 +26,6 @@ def identify_child(pid: int) -> Identity:
     return identity
 
 
-def test_a_process_that_runs_is_alive(sleeper: "subprocess.Popen[bytes]") -> None:
-    """A process is the same one every time it is looked at."""
-    identity = identify_child(sleeper.pid)
-
-    assert identity.pid == sleeper.pid
-    assert identity.alive
-
-
 def test_a_zombie_is_nobody(sleeper: "subprocess.Popen[bytes]") -> None:
     """A process that ended and was not collected yet is no longer alive."""
     identity = identify_child(sleeper.pid)
@@ -63,13 +55,6 @@ def test_a_reused_number_is_somebody_else(sleeper: "subprocess.Popen[bytes]") ->
 
     assert (earlier.alive, earlier.send(signal.SIGKILL)) == (False, False)
     assert ours.alive
-
-
-def test_a_signal_reaches_its_process(sleeper: "subprocess.Popen[bytes]") -> None:
-    """Who is alive is told so."""
-    assert identify_child(sleeper.pid).send(signal.SIGTERM)
-
-    assert sleeper.wait() == -signal.SIGTERM
 
 
 def test_a_name_may_hold_anything() -> None:

@@ -53,35 +53,6 @@ def test_names_are_numbered() -> None:
     assert folders() == []
 
 
-def test_what_is_written_is_known() -> None:
-    """Another process finds the note as it was written."""
-    one, two = make_note("one", etcd=US), make_note("two", owner=NOBODY)
-
-    assert registry.known() == {"one": one, "two": two}
-
-
-def test_nothing_is_known_where_nothing_was() -> None:
-    """A machine that never had a cluster has none."""
-    registry.sweep()
-
-    assert registry.known() == {}
-
-
-STATES = [
-    Case("its owner lives, and it is ready", (US, True), "ready"),
-    Case("its owner lives, and it comes up", (US, False), "starting"),
-    Case("its owner is gone", (NOBODY, True), "dead"),
-]
-
-
-@pytest.mark.parametrize("case", STATES, ids=ids)
-def test_state(case: Case[tuple[Identity, bool], str]) -> None:
-    """A cluster is as alive as the process that holds it."""
-    owner, ready = case.given
-
-    assert make_note("one", owner)._replace(ready=ready).state == case.want
-
-
 # who holds the cluster, who runs in it -> whether its folder stays
 SWEEPS = [
     Case("held and running", (US, US), ["one"]),
@@ -114,16 +85,6 @@ def test_sweep_gives_a_new_cluster_time() -> None:
     registry.sweep()
 
     assert folders() == ["young"]
-
-
-def test_sweep_leaves_files_alone() -> None:
-    """What a starting cluster says lies there as a file until it is up."""
-    registry.clusters_root().mkdir(parents=True)
-    (registry.clusters_root() / ".1.stderr").touch()
-
-    registry.sweep()
-
-    assert folders() == [".1.stderr"]
 
 
 def test_clusters_may_go_while_they_are_looked_at() -> None:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.tether import tethered
 from tests.support.repository import ROOT
@@ -94,15 +92,6 @@ def test_a_group_ends_with_a_killed_parent() -> None:
         held.holder.kill()
 
         until(lambda: not any(process.alive for process in held.pids), "all are gone")
-
-
-@pytest.mark.parametrize("group", [False, True], ids=["alone", "group"])
-@pytest.mark.parametrize("status", [0, 7])
-def test_the_exit_status_is_passed_on(status: int, group: bool) -> None:
-    """Whoever waits for a tethered program learns how it ended."""
-    command = tethered(["/bin/sh", "-c", f"exit {status}"], group=group)
-
-    assert subprocess.run(command, check=False, timeout=PATIENCE_S).returncode == status
 
 
 def read_numbers(

@@ -1,7 +1,6 @@
 """The witness: what it records, what it waits for, and when it says that it saw too little."""
 
 import asyncio
-import time
 from typing import NamedTuple
 
 import pytest
@@ -58,16 +57,6 @@ GAPS = [
         "a beginning of what is there",
         GivenWatch([flag(2)], [event("ADDED", flag(3))]),
         f"ADDED of {SENSELESS}",
-    ),
-    Case(
-        "a second beginning",
-        GivenWatch([], [event("ADDED", flag(2)), event("ADDED", flag(3))]),
-        f"ADDED of {SENSELESS}",
-    ),
-    Case(
-        "a second end",
-        GivenWatch([flag(2)], [event("DELETED", flag(3)), event("DELETED", flag(4))]),
-        f"DELETED of {SENSELESS}",
     ),
     Case(
         "a version that goes back",
@@ -182,17 +171,6 @@ async def test_settle_waits_for_a_late_event(case: Case[WatchEnding, list[str]])
         assert [moment.type for moment in seen.moments] == case.want
 
 
-async def test_settle_is_content_with_being_ahead() -> None:
-    """A record that is further than the store was asked about lacks nothing, and asks no more."""
-    api = ScriptedApi()
-
-    async with timeline(api) as seen:
-        api.send(event("ADDED", flag(5)))
-        await seen.until(lambda _: len(seen.moments) == 1, "it arrived", 2)
-        api.relisted, api.version = [event("ADDED", flag(5))], 4
-        await asyncio.wait_for(seen.settle(), timeout=2)
-
-
 async def test_settle_waits_for_nothing_that_came_after_it_began() -> None:
     """Whoever goes on writing must not keep a test from ending."""
     api = ScriptedApi()
@@ -221,58 +199,6 @@ async def test_never_trusts_no_record_with_a_gap() -> None:
 
     with pytest.raises(Gap):
         seen.never(lambda _: False, "anything")
-
-
-def test_kinds_of_one_name_are_two_kinds() -> None:
-    """Two groups may both have, say, podgroups; one's objects are not the other's."""
-    other = CONFIG_MAPS._replace(group="elsewhere")
-    seen = recorded()
-    seen.state[Key(other, "ns", "flag")] = flag(1)
-
-    assert (seen.objects(CONFIG_MAPS), seen.objects(other)) == ([], [flag(1)])
-
-
-async def test_waiting_in_vain_says_for_what_and_what_was_there() -> None:
-    """A failed wait names what was waited for and the state it ended in."""
-    with pytest.raises(AssertionError) as caught:
-        async with timeline(ScriptedApi(flag(2))) as seen:
-            await seen.until(lambda _: False, "a miracle", timeout_s=0.01)
-
-    assert str(caught.value) == (
-        "waited 0.01 s in vain for: a miracle; the state is\nconfigmaps ns/flag"
-    )
-
-
-async def test_follow_shows_the_state_now_and_every_change() -> None:
-    """Whoever follows meets each state once and is let go when it is what it waits for."""
-    api = ScriptedApi(flag(1))
-    values = []
-
-    async with timeline(api) as seen:
-        async for state in seen.follow(lambda now: value_in(now) == "down", 2):
-            values.append(value_in(state))
-            version = 1 + len(values)
-            api.listed = [flag(version, "down" if version == 4 else f"up-{version}")]
-            api.send(event("MODIFIED", *api.listed))
-
-    assert values == ["up", "up-2", "up-3"]
-
-
-async def test_constant_change_does_not_stretch_the_time() -> None:
-    """Time runs out also for a consumer that is slower than the changes."""
-    api = ScriptedApi(flag(1))
-    too_late = time.monotonic() + 2
-
-    async def change_something_every_time(seen: Timeline) -> None:
-        async for _ in seen.follow(lambda _: False, 0.05):
-            assert time.monotonic() < too_late, "it goes on for ever"
-            api.listed = [flag(1 + len(seen.moments))]
-            api.send(event("MODIFIED", *api.listed))
-            await pass_the_turn()
-
-    async with timeline(api) as seen:
-        with pytest.raises(TimeoutError):
-            await change_something_every_time(seen)
 
 
 def test_never_names_the_moment() -> None:
@@ -331,12 +257,6 @@ REPLAYS = [
 def test_replay(case: Case[list[Moment], list[tuple[str, str | None]]]) -> None:
     """What was there is shown first, then every write with the state right after it."""
     assert [(at.type, value_in(state)) for at, state in replay(case.given)] == case.want
-
-
-async def test_objects_are_found_by_kind() -> None:
-    """`of` returns what there is now of one kind and nothing of another."""
-    async with timeline(ScriptedApi(flag(1))) as seen:
-        assert (seen.objects(CONFIG_MAPS), seen.objects(PODS)) == ([flag(1)], [])
 
 
 def timeline(api: ScriptedApi) -> Timeline:

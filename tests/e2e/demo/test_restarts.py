@@ -75,19 +75,6 @@ async def test_a_crash_loop_ends_the_work_with_the_log(start: Start) -> None:
     assert sum("is started again" in line for line in lines) == 2
 
 
-async def test_an_error_of_the_work_is_raised_as_itself(start: Start) -> None:
-    """The watched processes stay as they are."""
-
-    async def work() -> None:
-        raise TimeoutError
-
-    process, lines = start("import signal; signal.pause()"), list[str]()
-    with pytest.raises(TimeoutError):
-        await while_restarting(work(), [process], lines.append)
-
-    assert process.pid is not None
-
-
 async def test_no_process_is_started_after_the_work(start: Start) -> None:
     """The demo ends its processes itself then."""
     process, lines = start("import signal; signal.pause()"), list[str]()

@@ -94,7 +94,7 @@ CASES: list[Case[tuple[Change, ...], list[str]]] = [
         [],
     ),
     Case(
-        "no label",
+        "a pod without labels is a fault",
         (reservation(), *maps(), pod("a", {})),
         ["it has 1 shares, and the labels {}", "it says it has ['GPU-0']"],
     ),
@@ -111,14 +111,18 @@ CASES: list[Case[tuple[Change, ...], list[str]]] = [
         (reservation(phase="Failed"), *maps(), pod()),
         ["g has 0 reservation pods", "its reservation pods []"],
     ),
-    Case("no device", (reservation(device=""), *maps(), pod()), ["its reservation pods ['']"]),
     Case(
-        "another device",
+        "a reservation pod without a device is a fault",
+        (reservation(device=""), *maps(), pod()),
+        ["its reservation pods ['']"],
+    ),
+    Case(
+        "another device than the reserved one is a fault",
         (reservation(device="GPU-1"), *maps(), pod()),
         ["it says it has ['GPU-0'], and its reservation pods ['GPU-1']"],
     ),
     Case(
-        "no ConfigMap",
+        "a missing ConfigMap is a fault",
         (reservation(), config_map("0"), pod()),
         [f"there is no ConfigMap a-{_PREFIX}-0-evar"],
     ),

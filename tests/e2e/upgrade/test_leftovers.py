@@ -52,13 +52,5 @@ def test_the_others_run_or_wait() -> None:
     assert [name.startswith("pg-staged-") for name in kept] == [True]
 
 
-def test_no_queue_says_who_may_use_it() -> None:
-    """That version knew of no such annotation."""
-    queues = _named("Queue")
-
-    assert {"owner", "borrower"} <= queues.keys()
-    assert not any(it["metadata"].get("annotations") for it in queues.values())
-
-
 def _is_noted(obj: Obj) -> bool:
     return _EVICTED_BY in obj["metadata"].get("annotations", {})

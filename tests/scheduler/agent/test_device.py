@@ -22,7 +22,7 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 # what NVML shows -> the UUID
 FOUND = [
-    Case("one device", "GPU-a", "GPU-a"),
+    Case("the one device is found", "GPU-a", "GPU-a"),
     Case("one MIG device in its only slot", "GPU-a/MIG-1", "MIG-1"),
     Case("one MIG device among empty slots", "GPU-a/,,MIG-1,,,,", "MIG-1"),
     Case("one MIG device of two divided devices", "GPU-a/, GPU-b/,MIG-1", "MIG-1"),
@@ -33,12 +33,12 @@ FOUND = [
 # what NVML shows, and which of its functions fails -> parts of the message
 REFUSED: list[Case[tuple[str, str], list[str]]] = [
     Case(
-        "no device",
+        "no device is refused",
         ("", ""),
         ["shows 0 devices, but", "exactly 1: NVIDIA_VISIBLE_DEVICES is", "nvidia.com/gpu: 1"],
     ),
     Case(
-        "two devices",
+        "two devices are refused",
         ("GPU-a GPU-b", ""),
         ["shows 2 devices (GPU-a, GPU-b), but", 'NVIDIA_VISIBLE_DEVICES is "all"', "privileged"],
     ),
@@ -49,7 +49,7 @@ REFUSED: list[Case[tuple[str, str], list[str]]] = [
     Case("only devices of other containers", ("!4 !4", ""), ["shows 0 devices, but"]),
     Case("a device that is lost", ("!15", ""), ["nvmlDeviceGetHandleByIndex", "GPU is lost"]),
     Case(
-        "no driver",
+        "a missing driver is refused",
         ("GPU-a", "nvmlInitWithFlags=9"),
         ["nvmlInit failed: Driver Not Loaded (error 9)", "gpu_sharing.runtime_class"],
     ),

@@ -1,13 +1,12 @@
 """What holds of every plan, of small snapshots by chance."""
 
 import gc
-import hashlib
 import os
 import pickle
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from hypothesis import given, settings
@@ -20,6 +19,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.repository import ROOT
 from tests.support.size import examples
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshot.marks import mark
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.snapshot.random_snapshots import PLAIN, after_plan, snapshots
 from tests.support.snapshot.statement_state import assert_failures_leave_no_trace
@@ -167,30 +167,14 @@ def test_one_more_node_never_lets_fewer_start(
         assert started([*nodes[:place], more, *nodes[place:]]) >= before
 
 
-def mark(thing: Any) -> str:
-    """Return a mark of a snapshot or a plan, the same in every process."""
-    return hashlib.sha256("\n".join(_words(thing)).encode()).hexdigest()
-
-
-def _words(thing: Any) -> list[str]:
-    if isinstance(thing, np.ndarray):
-        return [str(thing.dtype), str(thing.shape), thing.tobytes().hex()]
-    if is_dataclass(thing):
-        return [word for it in fields(thing) for word in _words(getattr(thing, it.name))]
-    if isinstance(thing, frozenset):
-        return sorted(word for it in thing for word in _words(it))
-    if isinstance(thing, dict):
-        return [word for it in thing.items() for word in _words(it)]  # in its order
-    if isinstance(thing, tuple):
-        return ["(", *(word for it in thing for word in _words(it)), ")"]
-    return [repr(thing)]
-
-
 CHILD: Final = """
 import pickle, sys
-from tests.scheduler.core.test_plan_properties import POLICIES, mark, plan
+from scheduler.core.plan import plan
+from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.snapshot.marks import mark
+policies = build_policies(PolicySelection())
 for snapshot in pickle.load(sys.stdin.buffer):
-    print(mark(plan(snapshot, POLICIES)))
+    print(mark(plan(snapshot, policies)))
 """
 
 

@@ -19,14 +19,20 @@ def chosen(**arguments: str) -> PolicySelection:
 
 # text -> seconds, or what is said of it
 DURATIONS: list[Case[str, int | str]] = [
-    Case("seconds", "90s", 90),
-    Case("several units", "1h30m", 5400),
+    Case("seconds are read", "90s", 90),
+    Case("several units are added up", "1h30m", 5400),
     Case("days and weeks, as KAI reads them", "1w2d", 777_600),
-    Case("rounded up", "1500ms", 2),
-    Case("nothing", "0", 0),
+    Case("a part of a second is rounded up", "1500ms", 2),
+    Case("zero is no minimum", "0", 0),
     Case("without a unit", "90", "defaultReclaimMinRuntime of minruntime must be a duration"),
-    Case("below zero", "-1s", "defaultReclaimMinRuntime of minruntime must be a duration"),
-    Case("empty", "", "defaultReclaimMinRuntime of minruntime must be a duration"),
+    Case(
+        "less than zero is refused",
+        "-1s",
+        "defaultReclaimMinRuntime of minruntime must be a duration",
+    ),
+    Case(
+        "an empty text is refused", "", "defaultReclaimMinRuntime of minruntime must be a duration"
+    ),
     Case("something behind it", "1s,", "defaultReclaimMinRuntime of minruntime must be a duration"),
 ]
 

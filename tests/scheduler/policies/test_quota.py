@@ -10,8 +10,8 @@ from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableRea
 from scheduler.core.model.resources import NONE, UNBOUND, Amounts, ResourceKind
 from scheduler.core.model.usage import Usage
 from scheduler.policies.quota import within_limit, within_quota
-from tests.scheduler.core.queues.test_order import QueueCase, queues_of
 from tests.support.case import Case, ids
+from tests.support.snapshot.queue_cases import QueueCase, queues_of
 
 FREE = (UNBOUND, UNBOUND, UNBOUND)
 

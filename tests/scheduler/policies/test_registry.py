@@ -149,7 +149,7 @@ def test_placement(case: Case[PolicySelection, tuple[str, str]]) -> None:
 # a choice -> whether shares are spread, and whether nodes with shared GPUs are preferred
 SHARES: list[Case[PolicySelection, tuple[bool, bool]]] = [
     Case("nothing is chosen", PolicySelection(), (False, True)),
-    Case("spread", PolicySelection(gpu_placement="spread"), (True, False)),
+    Case("spread alone spreads shares", PolicySelection(gpu_placement="spread"), (True, False)),
     Case("CPU is spread", PolicySelection(cpu_placement="spread"), (False, True)),
     Case(
         "spread by the plugins",
@@ -181,15 +181,17 @@ def counted(policies: Policies) -> tuple[int, int, int]:
 
 # plugins that are off -> how many scores, orders and quotas are left
 WITHOUT: list[Case[tuple[str, ...], tuple[int, int, int]]] = [
-    Case("none", (), (5, 2, 3)),
+    Case("without exceptions all are left", (), (5, 2, 3)),
     Case("the nominated node", ("nominatednode",), (4, 2, 3)),
-    Case("placement", ("nodeplacement",), (4, 2, 3)),
-    Case("priority", ("priority",), (5, 1, 3)),
-    Case("bounds", ("proportion",), (5, 2, 0)),
+    Case("without nodeplacement one score is less", ("nodeplacement",), (4, 2, 3)),
+    Case("without priority one order is less", ("priority",), (5, 1, 3)),
+    Case("without proportion no quota is left", ("proportion",), (5, 2, 0)),
     Case("what is always on stays on", ("predicates", "subgrouporder", "taskorder"), (5, 2, 3)),
     Case("what is not built yet", ("topology", "numa"), (5, 2, 3)),
-    Case("shared GPUs", ("gpusharingorder", "gpuspread"), (4, 2, 3)),
-    Case("all", PLUGINS, (0, 0, 0)),
+    Case(
+        "without both share plugins one score is less", ("gpusharingorder", "gpuspread"), (4, 2, 3)
+    ),
+    Case("without plugins nothing is left", PLUGINS, (0, 0, 0)),
 ]
 
 

@@ -41,15 +41,19 @@ EVICTED_REASON = "ns/mine gets its resources: its priority is 50, that of ns/the
 
 # GPU-seconds, and the victim order -> the end of the reason
 LOST: list[Case[tuple[int, str], str]] = [
-    Case("nothing", (0, ""), ""),
-    Case("one second", (1, ""), "; 1 GPU-second since its start is lost"),
-    Case("seconds", (119, ""), "; 119 GPU-seconds since its start are lost"),
-    Case("minutes", (120, ""), "; 2 GPU-minutes since its start are lost"),
-    Case("minutes, rounded", (7199, ""), "; 120 GPU-minutes since its start are lost"),
-    Case("hours", (7200, ""), "; 2 GPU-hours since its start are lost"),
-    Case("why these", (0, "the oldest go first"), "; the oldest go first"),
+    Case("without a loss nothing is said", (0, ""), ""),
+    Case("one GPU-second is singular", (1, ""), "; 1 GPU-second since its start is lost"),
     Case(
-        "both",
+        "below two minutes it is seconds", (119, ""), "; 119 GPU-seconds since its start are lost"
+    ),
+    Case(
+        "from two minutes on it is minutes", (120, ""), "; 2 GPU-minutes since its start are lost"
+    ),
+    Case("minutes are rounded", (7199, ""), "; 120 GPU-minutes since its start are lost"),
+    Case("from two hours on it is hours", (7200, ""), "; 2 GPU-hours since its start are lost"),
+    Case("the victim order is named alone", (0, "the oldest go first"), "; the oldest go first"),
+    Case(
+        "the loss precedes the victim order",
         (8000, "the oldest go first"),
         "; 2.2 GPU-hours since its start are lost; the oldest go first",
     ),
@@ -84,10 +88,10 @@ def test_how_much_work_is_lost(case: Case[tuple[int, str], str]) -> None:
 
 # how many budgets allow no eviction -> the end of the reason
 PASSED: list[Case[int, str]] = [
-    Case("none", 0, ""),
-    Case("one", 1, "; PodDisruptionBudget ns/b0 allows only 0"),
+    Case("without a budget nothing is said", 0, ""),
+    Case("the one budget is named", 1, "; PodDisruptionBudget ns/b0 allows only 0"),
     Case(
-        "many",
+        "of many budgets three are named",
         5,
         "".join(f"; PodDisruptionBudget ns/b{it} allows only 0" for it in range(3))
         + "; and 2 more PodDisruptionBudgets",

@@ -24,6 +24,7 @@ __all__ = [
     "decode_object",
     "encode_objects",
     "gang",
+    "gang_in",
     "group",
     "grouped_pods",
     "jobset_pod",
@@ -34,7 +35,9 @@ __all__ = [
     "podset_of",
     "prefilter_failure_of",
     "queue",
+    "queue_with_quota",
     "signature_of",
+    "trainjob",
 ]
 
 Fields = dict[str, Any]
@@ -169,3 +172,35 @@ def signature_of(found: EncodedSnapshot, name: str) -> SchedulingSignature:
     """Return the signature of a pod."""
     row = found.pod_keys.index(Key("ns", name))
     return found.snapshot.signatures[int(found.snapshot.pods.signature[row])]
+
+
+_UNBOUND: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+def queue_with_quota(name: str, gpus: int) -> Fields:
+    """Return a queue with a quota of so many GPUs."""
+    gpu = {"quota": gpus, "limit": -1, "overQuotaWeight": 1}
+    return queue(name, resources={"cpu": _UNBOUND, "memory": _UNBOUND, "gpu": gpu})
+
+
+def gang_in(queue_name: str, name: str, count: int, *, at: str = "") -> list[Fields]:
+    """Return a PodGroup of pods with one GPU each, on a node or waiting."""
+    pods = [pod(f"{name}{i}", name, node=at) for i in range(count)]
+    return [group(name, minMember=count, queue=queue_name), *pods]
+
+
+def trainjob(name: str, at: str) -> list[Fields]:
+    """Return a TrainJob that runs two pods on a node, and what Trainer and we made of it."""
+    jobs = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": name}
+    sets = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": name}
+    own = {"uid": name, "ownerReferences": [{**jobs, "uid": name, "controller": True}]}
+    job = {"kind": "Job", "apiVersion": "batch/v1", "name": f"{name}-n-0", "uid": f"{name}-n-0"}
+    owners = {"uid": f"pg-{name}", "ownerReferences": [{**sets, "uid": name, "controller": True}]}
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "n", "jobset.sigs.k8s.io/job-index": "0"}
+    members = {"ownerReferences": [{**job, "controller": True}]}
+    return [
+        make_object("TrainJob", name, {"uid": name}, spec={"runtimeRef": {"name": "r"}}),
+        make_object("JobSet", name, own, spec={}),
+        group(f"pg-{name}", minMember=2, queue="borrower", meta=owners),
+        *(pod(f"{name}{i}", f"pg-{name}", node=at, labels=labels, meta=members) for i in range(2)),
+    ]

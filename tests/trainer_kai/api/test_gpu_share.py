@@ -129,7 +129,7 @@ def test_any_decimal_is_exact(number: Fraction, digits: int) -> None:
 
 # annotations of a pod, and the memory of a GPU -> what its queue is charged
 CHARGED: list[Case[tuple[dict[str, str], int], int]] = [
-    Case("no share", ({}, 40_000), 0),
+    Case("a pod without share is charged nothing", ({}, 40_000), 0),
     Case("half a GPU", ({"gpu-fraction": "0.5"}, 0), 500),
     Case("rounded half up", ({"gpu-fraction": "0.125"}, 0), 130),
     Case("of several GPUs", ({"gpu-fraction": "0.25", DEVICES: "3"}, 0), 750),
@@ -138,7 +138,7 @@ CHARGED: list[Case[tuple[dict[str, str], int], int]] = [
     Case("of an unknown memory", ({"gpu-memory": "1", DEVICES: "2"}, 0), 2000),
     Case("an invalid one", ({"gpu-fraction": "x"}, 0), 0),
     Case("an invalid number", ({"gpu-fraction": "0.5", DEVICES: "x"}, 0), 0),
-    Case("invalid memory", ({"gpu-memory": "x"}, 40_000), 0),
+    Case("an invalid memory is charged nothing", ({"gpu-memory": "x"}, 40_000), 0),
 ]
 
 
@@ -156,11 +156,11 @@ def test_what_a_queue_is_charged(case: Case[tuple[dict[str, str], int], int]) ->
 
 # the annotations of a pod with containers a and b, and init container i -> the faults
 CONTAINERS: list[Case[dict[str, str], list[str]]] = [
-    Case("none named", {"gpu-fraction": "0.5"}, []),
-    Case("a container", {"gpu-fraction": "0.5", NAME: "b"}, []),
+    Case("no container need be named", {"gpu-fraction": "0.5"}, []),
+    Case("a container may be named", {"gpu-fraction": "0.5", NAME: "b"}, []),
     Case("an init container", {"gpu-memory": "100", NAME: "i"}, []),
     Case(
-        "another one",
+        "a container that is not there is a fault",
         {"gpu-fraction": "0.5", NAME: "c"},
         [
             (

@@ -43,7 +43,7 @@ QUEUE_CASES: list[Case[Obj, list[str]]] = [
     Case("parts of a GPU", {"resources": {"gpu": {"quota": 0.5, "limit": 1e3}}}, []),
     Case("what is left out is nothing, and no fault", {"resources": {}}, []),
     Case(
-        "no resources",
+        "a queue without resources is a fault",
         {},
         ["spec.resources: is missing; -1 for quota and limit means unlimited"],
     ),
@@ -164,10 +164,14 @@ TOPOLOGY_CASES: list[Case[list[Obj], list[str]]] = [
         ],
         [],
     ),
-    Case("no level", [], ["spec.levels: 0 levels; between 1 and 16 are allowed"]),
-    Case("sixteen levels", [{"nodeLabel": f"l{i}"} for i in range(16)], []),
     Case(
-        "seventeen levels",
+        "a topology without levels is a fault",
+        [],
+        ["spec.levels: 0 levels; between 1 and 16 are allowed"],
+    ),
+    Case("sixteen levels are allowed", [{"nodeLabel": f"l{i}"} for i in range(16)], []),
+    Case(
+        "seventeen levels are a fault",
         [{"nodeLabel": f"l{i}"} for i in range(17)],
         ["spec.levels: 17 levels; between 1 and 16 are allowed"],
     ),

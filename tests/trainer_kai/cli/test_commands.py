@@ -15,8 +15,16 @@ BORROWED = ROOT / "tests/fixtures/clusters/over-borrowed.yaml"
 
 # what is asked -> how the one line begins that says why not
 REFUSED: list[Case[list[str], str]] = [
-    Case("no kind", ["why", "node/x"], "trainer-kai: NAME: 'node/x' must be the name of a Train"),
-    Case("no name", ["why", "pod/"], "trainer-kai: NAME: 'pod/' must be the name of a TrainJob"),
+    Case(
+        "a node has no why",
+        ["why", "node/x"],
+        "trainer-kai: NAME: 'node/x' must be the name of a Train",
+    ),
+    Case(
+        "an empty name is refused",
+        ["why", "pod/"],
+        "trainer-kai: NAME: 'pod/' must be the name of a TrainJob",
+    ),
     Case("why without a cluster", ["why", "job"], "trainer-kai: kubeconfig: no such file: "),
     Case("a doctor without a cluster", ["doctor"], "trainer-kai: kubeconfig: no such file: "),
     Case("queues without a cluster", ["queue", "list"], "trainer-kai: kubeconfig: no such file: "),
@@ -75,10 +83,10 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 # the program that is run -> how it calls itself
 PROGRAMS: list[Case[str, str]] = [
-    Case("a program", "/usr/bin/trainer-kai", "trainer-kai"),
+    Case("a program is called by its name", "/usr/bin/trainer-kai", "trainer-kai"),
     Case("a plugin of kubectl", "/usr/bin/kubectl-trainer_kai", "kubectl trainer-kai"),
     Case("a plugin on Windows", "kubectl-trainer_kai.exe", "kubectl trainer-kai"),
-    Case("a module", "/src/trainer_kai/cli/__main__.py", "trainer-kai"),
+    Case("a module is called as the program", "/src/trainer_kai/cli/__main__.py", "trainer-kai"),
 ]
 
 

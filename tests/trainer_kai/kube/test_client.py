@@ -96,7 +96,11 @@ RULES: list[Case[SendCase, SendOutcome]] = [
         SendOutcome(WatchExpired, 1),
     ),
     Case("4: a new token is tried", SendCase(UNSAFE, (UNKNOWN, OK), 1), SendOutcome(b"ok", 2)),
-    Case("4: once", SendCase(SAFE, (UNKNOWN,), 9), SendOutcome(Unauthorized, 2)),
+    Case(
+        "4: new credentials are tried once",
+        SendCase(SAFE, (UNKNOWN,), 9),
+        SendOutcome(Unauthorized, 2),
+    ),
     Case("4: only if it is new", SendCase(SAFE, (UNKNOWN, OK), 0), SendOutcome(Unauthorized, 1)),
     Case(
         "4: once, whatever comes between",
@@ -220,7 +224,11 @@ STREAMS: list[Case[SendCase, SendOutcome]] = [
     ),
     Case("so is being busy", SendCase(SAFE, (LATER, OK)), SendOutcome(Throttled, 1)),
     Case("a new token is tried", SendCase(SAFE, (UNKNOWN, OK), 1), SendOutcome(b"ok", 2)),
-    Case("once", SendCase(SAFE, (UNKNOWN,), 9), SendOutcome(Unauthorized, 2)),
+    Case(
+        "new credentials are tried once",
+        SendCase(SAFE, (UNKNOWN,), 9),
+        SendOutcome(Unauthorized, 2),
+    ),
     Case("only if it is new", SendCase(SAFE, (UNKNOWN, OK), 0), SendOutcome(Unauthorized, 1)),
 ]
 
@@ -267,24 +275,28 @@ class SentCall(NamedTuple):
 
 
 CALLS: list[Case[Callable[[Client], Coroutine[Any, Any, object]], SentCall]] = [
-    Case("get", lambda it: it.get(PODS, POD), SentCall("GET /api/v1/namespaces/a/pods/b")),
     Case(
-        "create",
+        "get reads the object",
+        lambda it: it.get(PODS, POD),
+        SentCall("GET /api/v1/namespaces/a/pods/b"),
+    ),
+    Case(
+        "create sends the object",
         lambda it: it.create(PODS, "a", OBJECT, WITH_FIELD_MANAGER),
         SentCall("POST /api/v1/namespaces/a/pods?fieldManager=me", OBJECT),
     ),
     Case(
-        "replace",
+        "replace sends the object",
         lambda it: it.replace(PODS, POD, OBJECT, WriteOptions(subresource="status")),
         SentCall("PUT /api/v1/namespaces/a/pods/b/status", OBJECT),
     ),
     Case(
-        "merge",
+        "merge sends the patch",
         lambda it: it.merge_patch(PODS, POD, {"a": None}),
         SentCall("PATCH /api/v1/namespaces/a/pods/b", {"a": None}),
     ),
     Case(
-        "operations",
+        "operations are sent as a list",
         lambda it: it.json_patch(PODS, POD, [{"op": "test"}], WriteOptions(dry_run=True)),
         SentCall("PATCH /api/v1/namespaces/a/pods/b?dryRun=All", [{"op": "test"}]),
     ),

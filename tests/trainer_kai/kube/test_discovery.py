@@ -88,11 +88,11 @@ THEIRS: Final = resource("scheduling.k8s.io/v1", "podgroups", "PodGroup")
 
 NAMES: list[Case[str, Resource[PartialObject] | None]] = [
     Case("a plural, of the core group first", "pods", POD),
-    Case("a singular", "pod", POD),
-    Case("a kind", "Pod", POD),
+    Case("a singular names its kind", "pod", POD),
+    Case("a kind names itself", "Pod", POD),
     Case("a short name", "po", POD),
-    Case("in capitals", "PODS", POD),
-    Case("without namespaces", "nodes", NODE),
+    Case("capitals name the same kind", "PODS", POD),
+    Case("a kind without namespaces is found", "nodes", NODE),
     Case("the group says which", "pods.scheduling.k8s.io", THEIR_POD),
     Case("the version the API server prefers", "podgroups", GROUP),
     Case("a short name with a group", "pg.scheduling.run.ai", GROUP),
@@ -100,9 +100,9 @@ NAMES: list[Case[str, Resource[PartialObject] | None]] = [
     Case("one that only an old version has", "olds", OLD),
     Case("a short name of another version", "xpg.scheduling.run.ai", None),
     Case("half a group", "pods.scheduling", None),
-    Case("nothing", "", None),
+    Case("an empty name finds nothing", "", None),
     Case("nothing of a group", ".scheduling.run.ai", None),
-    Case("nobody", "nobodies", None),
+    Case("an unknown name finds nothing", "nobodies", None),
 ]
 
 

@@ -3,17 +3,29 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.workloads.jobsets import job_uid
+from tests.support.workloads.jobsets import UID, job_uid
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
+from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
 from trainer_kai.podgrouper.watched_podgroup import FIELD_MANAGER, WatchedPodGroup
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
 
-__all__ = ["BUNDLED", "EXTERNAL", "applied", "job_for", "store_with", "trainjob_for"]
+__all__ = [
+    "BUNDLED",
+    "EXTERNAL",
+    "NAME",
+    "applied",
+    "apply_plan",
+    "job_for",
+    "next_plan",
+    "store_with",
+    "trainjob_for",
+]
 
+NAME = f"pg-job-{UID}"
 BUNDLED = GroupingRules("bundled", SCHEDULER_NAME, DEFAULT_QUEUE)
 EXTERNAL = GroupingRules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
 
@@ -87,3 +99,20 @@ def applied(fields: ManifestFields, *, version: int = 1, more: Any = None) -> Wa
 def _owned(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in fields.items():
         yield f"f:{name}", dict(_owned(value)) if isinstance(value, dict) else {}
+
+
+def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> GroupingPlan:
+    """Plan for the only JobSet of a store."""
+    (found,) = store.jobsets.values()
+    has_trainjob = store.has_trainjob(found)
+    observed = ObservedState(store.groups(found.metadata.uid), has_trainjob=has_trainjob)
+    return plan(found, observed, store.members(found), rules)
+
+
+def apply_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED, **more: Any) -> GroupingPlan:
+    """Do what the plan says, as the API server would."""
+    steps = next_plan(store, rules)
+    for fields in steps.apply:
+        key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
+        store.group_changed(key, applied(fields, more=more))
+    return steps

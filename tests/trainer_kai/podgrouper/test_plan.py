@@ -7,7 +7,16 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.workloads.jobsets import RUNTIMES, UID, admitted, jobset, pod, recorded
-from tests.trainer_kai.podgrouper.stores import BUNDLED, EXTERNAL, applied, job_for, store_with
+from tests.trainer_kai.podgrouper.stores import (
+    BUNDLED,
+    EXTERNAL,
+    NAME,
+    applied,
+    apply_plan,
+    job_for,
+    next_plan,
+    store_with,
+)
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ADMITTED,
@@ -30,25 +39,7 @@ from trainer_kai.policy.podgroups.planned import MOST_SUB_GROUPS
 
 TORCH = "torch-distributed"
 DEEPSPEED = "deepspeed-distributed"
-NAME = f"pg-job-{UID}"
 OTHER_RULES = {"annotations": {ADMITTED: "v2"}}
-
-
-def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> GroupingPlan:
-    """Plan for the only JobSet of a store."""
-    (found,) = store.jobsets.values()
-    has_trainjob = store.has_trainjob(found)
-    observed = ObservedState(store.groups(found.metadata.uid), has_trainjob=has_trainjob)
-    return plan(found, observed, store.members(found), rules)
-
-
-def apply_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED, **more: Any) -> GroupingPlan:
-    """Do what the plan says, as the API server would."""
-    steps = next_plan(store, rules)
-    for fields in steps.apply:
-        key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
-        store.group_changed(key, applied(fields, more=more))
-    return steps
 
 
 @pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])

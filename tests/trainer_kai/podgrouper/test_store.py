@@ -1,8 +1,16 @@
 """The podgrouper store: changes in, JobSets to reconcile out, no leak of deleted objects."""
 
 from tests.support.workloads.jobsets import UID, admitted, pod, recorded
-from tests.trainer_kai.podgrouper.stores import BUNDLED, applied, job_for, store_with, trainjob_for
-from tests.trainer_kai.podgrouper.test_plan import NAME, apply_plan, next_plan
+from tests.trainer_kai.podgrouper.stores import (
+    BUNDLED,
+    NAME,
+    applied,
+    apply_plan,
+    job_for,
+    next_plan,
+    store_with,
+    trainjob_for,
+)
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.podgrouper.store import PodgrouperStore

@@ -7,13 +7,16 @@ from hypothesis import strategies as st
 
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.policy.expand.jobset import Expansion, expand
 
-__all__ = ["NAMES", "UID", "any_jobset", "jobset", "rjob"]
+__all__ = ["NAMES", "STEP", "UID", "any_jobset", "expanded", "jobset", "rjob"]
 
 UID: Final = "11111111-2222-3333-4444-555555555555"
 NAMES: Final = ("a", "a-replica-0", "b", "c", "d", f"e{'x' * 54}")
 _MIN: Final = "kai.scheduler/batch-min-member"
-_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
+STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 Obj = dict[str, Any]
 
 
@@ -31,7 +34,7 @@ def rjob(name: str, *after: str, **fields: Any) -> Obj:
         spec["completionMode"] = fields["mode"]
     meta: Obj = {"labels": {}, "annotations": dict(fields.get("annotations", {}))}
     if fields.get("step"):
-        meta["labels"][_STEP] = fields["step"]
+        meta["labels"][STEP] = fields["step"]
     if fields.get("minimum"):
         meta["annotations"][_MIN] = fields["minimum"]
     job: Obj = {
@@ -87,3 +90,10 @@ def _fields(draw: st.DrawFn) -> Obj:
     if fields["completions"] is None:
         fields["minimum"] = None  # what was asked for cannot come again after the first success
     return fields
+
+
+def expanded(trainjob: Obj, runtime: Obj) -> Expansion:
+    """Expand what was written as plain objects; a recording says which uid it left out."""
+    metadata = {"uid": "uid-of-the-trainjob", **trainjob.get("metadata", {"name": "job"})}
+    job = decode(TrainJob, encode({**trainjob, "metadata": metadata}))
+    return expand(job, decode(Runtime, encode({"metadata": {"name": "r"}, **runtime})))

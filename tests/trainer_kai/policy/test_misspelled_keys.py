@@ -18,10 +18,10 @@ from trainer_kai.policy.misspelled_keys import (
 SIMILAR = [
     Case("a letter less", ("kai.scheduler/queu", "kai.scheduler/queue"), True),
     Case("two letters less", ("kai.scheduler/que", "kai.scheduler/queue"), True),
-    Case("another sign", ("kai-scheduler/queue", "kai.scheduler/queue"), True),
+    Case("another sign is similar", ("kai-scheduler/queue", "kai.scheduler/queue"), True),
     Case("two letters changed round", ("kai.scheduler/quuee", "kai.scheduler/queue"), True),
-    Case("capital letters", ("KAI.Scheduler/Queue", "kai.scheduler/queue"), True),
-    Case("the same", ("a", "a"), True),
+    Case("capital letters are similar", ("KAI.Scheduler/Queue", "kai.scheduler/queue"), True),
+    Case("equal keys are similar", ("a", "a"), True),
     Case("two slips far apart", ("kia.scheduler/queen", "kai.scheduler/queue"), False),
     Case("another program's", ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue"), False),
     Case("nothing", ("", "kai.scheduler/queue"), False),

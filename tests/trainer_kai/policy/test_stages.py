@@ -28,7 +28,7 @@ EMPTY = {"parallelism": 2, "completions": 0}
 
 # a JobSet -> the replicatedJobs with pods, and the edges
 CASES: list[Case[JobSet, tuple[str, EdgeTexts]]] = [
-    Case("none waits", jobset(rjob("a"), rjob("b")), ("a b", ())),
+    Case("without dependsOn no job waits", jobset(rjob("a"), rjob("b")), ("a b", ())),
     Case(
         "both kinds of dependence",
         jobset(rjob("a"), rjob("b", "a Ready"), rjob("c", "a Complete", "b Ready")),
@@ -162,7 +162,7 @@ FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
         ),
     ),
     Case(
-        "a circle",
+        "a circle of jobs is a finding",
         jobset(rjob("a", "b Ready"), rjob("b", "a Complete"), rjob("c")),
         (
             "c",
@@ -197,12 +197,12 @@ FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
 
 # parallelism, completions -> pods at once
 PODS = [
-    Case("nothing said", (None, None), 1),
+    Case("without numbers it is one pod at once", (None, None), 1),
     Case("only parallelism: a list of work", (3, None), 3),
     Case("only completions: one after another", (None, 5), 1),
     Case("fewer completions than parallelism", (4, 2), 2),
-    Case("more", (2, 4), 2),
-    Case("paused", (0, 4), 0),
+    Case("more completions than parallelism wait", (2, 4), 2),
+    Case("a paused job has no pods", (0, 4), 0),
     Case("nothing to complete", (4, 0), 0),
     Case("what cannot be", (-3, -1), 0),
 ]

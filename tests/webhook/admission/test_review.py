@@ -26,21 +26,27 @@ def body(**parts: object) -> bytes:
 
 # a body -> a piece of what is said about it
 MALFORMED = [
-    Case("nothing", b"", "not an AdmissionReview: is not valid JSON"),
-    Case("no JSON", b"<html>", "not an AdmissionReview: is not valid JSON"),
+    Case("an empty body is refused", b"", "not an AdmissionReview: is not valid JSON"),
+    Case(
+        "a body that is no JSON is refused", b"<html>", "not an AdmissionReview: is not valid JSON"
+    ),
     Case("half of it", review(jobset(), JOBSET)[:-9], "not an AdmissionReview: is not valid JSON"),
     Case("more than it", review(jobset(), JOBSET) + b"{}", "trailing characters"),
-    Case("a list", b"[]", "must be an object, not a list"),
-    Case("NaN", body(request={"uid": "u", "x": float("nan")}), "is not valid JSON"),
+    Case("a list is refused", b"[]", "must be an object, not a list"),
+    Case("NaN is refused", body(request={"uid": "u", "x": float("nan")}), "is not valid JSON"),
     Case("bytes that are no text", b'{"kind": "\xff"}', "is not valid JSON"),
     Case(
-        "another version",
+        "another version is refused",
         body(apiVersion="admission.k8s.io/v1beta1"),
         "are 'admission.k8s.io/v1beta1' 'AdmissionReview', and must be 'admission.k8s.io/v1' ",
     ),
-    Case("another kind", body(kind="Status"), "are 'admission.k8s.io/v1' 'Status', and must be"),
-    Case("no request", body(request=None), "request: must not be empty"),
-    Case("no uid", body(request={}), "request.uid: is missing"),
+    Case(
+        "another kind is refused",
+        body(kind="Status"),
+        "are 'admission.k8s.io/v1' 'Status', and must be",
+    ),
+    Case("a review without request is refused", body(request=None), "request: must not be empty"),
+    Case("a request without uid is refused", body(request={}), "request.uid: is missing"),
     Case("an empty uid", body(request={"uid": ""}), "request.uid: must not be empty"),
     Case("a uid that is a number", body(request={"uid": 7}), "request.uid: must be a string"),
     Case(
@@ -74,7 +80,7 @@ def test_a_real_review_is_read() -> None:
 
 # an answer -> the response
 ANSWERS = [
-    Case("allowed", AdmissionResponse(), {"uid": "u-1", "allowed": True}),
+    Case("an allowed request has no status", AdmissionResponse(), {"uid": "u-1", "allowed": True}),
     Case(
         "with warnings, each once",
         AdmissionResponse(warnings=("a", "b\nc\x1b[31m", "a")),
@@ -96,7 +102,7 @@ ANSWERS = [
         {"uid": "u-1", "allowed": True, "warnings": ["ab " + "é" * 251 + " …"]},
     ),
     Case(
-        "refused",
+        "a refused request has its code and message",
         AdmissionResponse(denial=AdmissionDenial(422, "two\nlines")),
         {
             "uid": "u-1",

@@ -30,10 +30,10 @@ def runtime(policy: Mapping[str, object] | None) -> WatchedRuntime:
 
 # policies one after the other -> the queue that is known in the end
 RUNTIMES: list[Case[list[Mapping[str, object] | None], str]] = [
-    Case("no policy", [None], ""),
-    Case("another scheduler's", [{"volcano": {}}], ""),
+    Case("without a policy there is no queue", [None], ""),
+    Case("the policy of another scheduler names no queue", [{"volcano": {}}], ""),
     Case("KAI's without a queue", [{"kaiScheduler": {}}], ""),
-    Case("KAI's", [{"kaiScheduler": {"queue": "a"}}], "a"),
+    Case("the policy of KAI names its queue", [{"kaiScheduler": {"queue": "a"}}], "a"),
     Case("KAI's that was taken back", [{"kaiScheduler": {"queue": "a"}}, None], ""),
 ]
 
@@ -54,7 +54,7 @@ def test_queues_of_runtimes(case: Case[list[Mapping[str, object] | None], str]) 
 
 # what the watch tells while runtimes are listed -> the queue that is known in the end
 MEANWHILE = [
-    Case("nothing", lambda _: None, "old"),
+    Case("what was listed counts if nothing changes", lambda _: None, "old"),
     Case("a newer one", lambda it: it.put(runtime({"kaiScheduler": {"queue": "n"}})), "n"),
     Case("that it is gone", lambda it: it.drop(KEY), ""),
 ]
@@ -77,7 +77,7 @@ def test_a_list_is_older_than_what_was_watched_since(
 
 LONG = {"template": {"metadata": {"annotations": {"a": "x" * MAX_TEXT_BYTES}}}}
 TEXTS: list[Case[list[WatchedRuntime], int | None]] = [
-    Case("one", [watched({"mlPolicy": {"numNodes": 3, "torch": None}})], 3),
+    Case("one runtime takes one text", [watched({"mlPolicy": {"numNodes": 3, "torch": None}})], 3),
     Case(
         "a later one",
         [watched({"mlPolicy": {"numNodes": 3}}), watched({"mlPolicy": {"numNodes": 4}})],

@@ -55,14 +55,14 @@ def of_all(queue: str, namespace: str = "team") -> QueueAccessRequest:
 BOTH = f"user 'ann' and namespace 'team' {CLOSED} --user ann"
 # queues that ann may use, that the namespace may use -> the answer about queue b
 USER_INFO: list[Case[tuple[str, str], ReviewResult]] = [
-    Case("both may", ("b", "b"), FREE),
+    Case("it is allowed if both may", ("b", "b"), FREE),
     Case("the user may not", ("a", "b"), ReviewResult(403, f"{LABEL}: {FORBIDDEN}", [])),
     Case(
         "the namespace may not",
         ("b", "a"),
         ReviewResult(403, f"{LABEL}: namespace 'team' {CLOSED}", []),
     ),
-    Case("neither may", ("a", "a"), ReviewResult(403, f"{LABEL}: {BOTH}", [])),
+    Case("it is refused if neither may", ("a", "a"), ReviewResult(403, f"{LABEL}: {BOTH}", [])),
 ]
 
 
@@ -80,8 +80,8 @@ async def test_a_closed_queue_is_used_with_a_grant(
 
 # annotation of both queues, access without one -> whether it is denied
 OPEN: list[Case[tuple[str | None, Any], bool]] = [
-    Case("not annotated", (None, "open"), False),
-    Case("annotated open", ("open", "open"), False),
+    Case("the default open opens both queues", (None, "open"), False),
+    Case("an annotation opens a queue", ("open", "open"), False),
     Case("annotated open, others are closed", ("open", "closed"), False),
     Case("not annotated, and closed", (None, "closed"), True),
     Case("annotated with something else", ("opne", "open"), True),
@@ -143,9 +143,9 @@ async def test_a_denial_gives_its_reason() -> None:
 
 SLOW = f"{LABEL}: access of user 'ann' to queue 'b' cannot be checked: no answer within 0.9 s"
 DOUBT: list[Case[tuple[str | None, str], ReviewResult]] = [
-    Case("closed", ("closed", "away"), ReviewResult(503, UNASKED, [])),
+    Case("a closed queue is not guessed", ("closed", "away"), ReviewResult(503, UNASKED, [])),
     Case("closed, and slow", ("closed", "slow"), ReviewResult(503, f"{SLOW}. Try again", [])),
-    Case("not annotated", (None, "away"), FREE),
+    Case("a queue without annotation stays free", (None, "away"), FREE),
 ]
 
 
@@ -205,15 +205,21 @@ async def test_a_failure_is_not_remembered() -> None:
 
 ASLEEP, RUNS = submitted({QUEUE: "b"}, suspend=True), submitted({QUEUE: "b"})
 UPDATES = [
-    Case("suspended", (ASLEEP, RUNS), 0),
-    Case("resumed", (RUNS, ASLEEP), 0),
-    Case("annotated", (submitted({QUEUE: "b"}, annotations={"a": "b"}), RUNS), 0),
+    Case("a suspension asks nothing", (ASLEEP, RUNS), 0),
+    Case("a resumption asks nothing", (RUNS, ASLEEP), 0),
+    Case(
+        "another annotation asks nothing",
+        (submitted({QUEUE: "b"}, annotations={"a": "b"}), RUNS),
+        0,
+    ),
     Case(
         "patched by a controller",
         (submitted({QUEUE: "b"}, runtimePatches=[patch(annotations={"a": "b"})]), ASLEEP),
         0,
     ),
-    Case("moved", (ASLEEP, submitted({QUEUE: "a"}, suspend=True)), 403),
+    Case(
+        "a move to another queue asks again", (ASLEEP, submitted({QUEUE: "a"}, suspend=True)), 403
+    ),
 ]
 
 
@@ -313,7 +319,7 @@ UNDECIDED = ReviewResult(503, MISTAKE, [])
 UNSEEN = ReviewResult(0, "", [MISTAKE])
 MISTAKES: list[Case[tuple[str | None, Obj | None], ReviewResult]] = [
     Case("no closed queues", (None, None), UNSEEN),
-    Case("closed queues", ("closed", None), UNDECIDED),
+    Case("a mistake decides nothing of closed queues", ("closed", None), UNDECIDED),
     Case("closed queues, and it is there", ("closed", submitted(suspend=True)), UNSEEN),
 ]
 

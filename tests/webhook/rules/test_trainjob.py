@@ -45,7 +45,7 @@ ALONE = (
 )
 CONTRADICTIONS = [
     Case(
-        "two schedulers",
+        "two schedulers for one TrainJob are refused",
         TrainJobCase(submitted({QUEUE: "a"}), trainjob_context(runtime(policy=VOLCANO))),
         [TWO],
     ),
@@ -78,7 +78,7 @@ CONTRADICTIONS = [
         [TWO],
     ),
     Case(
-        "exclusive",
+        "an exclusive placement is refused",
         TrainJobCase(submitted(), trainjob_context(runtime(annotations=EXCLUSIVE))),
         [f"spec.runtimeRef: {ALONE}"],
     ),
@@ -108,7 +108,7 @@ CONTRADICTIONS = [
         ],
     ),
     Case(
-        "several things",
+        "several faults are told together",
         TrainJobCase(
             submitted({QUEUE: "Team_A"}, trainer={}),
             trainjob_context(runtime(annotations=EXCLUSIVE)),
@@ -155,7 +155,7 @@ def test_what_is_not_ours_is_let_alone(given: TrainJobCase) -> None:
 
 PARTS = [
     Case(
-        "a trainer",
+        "a trainer cannot be added later",
         (submitted(), submitted(trainer={})),
         [f"spec.trainer: cannot be added to{LATE}"],
     ),
@@ -165,11 +165,13 @@ PARTS = [
         [f"spec.trainer: cannot be removed from{LATE}"],
     ),
     Case(
-        "an initializer",
+        "an initializer cannot be added later",
         (submitted(), submitted(initializer={"dataset": {}})),
         [f"spec.initializer: cannot be added to{LATE}"],
     ),
-    Case("another one", (submitted(trainer={}), submitted(trainer={"numNodes": 2})), []),
+    Case(
+        "a trainer may be changed", (submitted(trainer={}), submitted(trainer={"numNodes": 2})), []
+    ),
 ]
 
 
@@ -187,8 +189,16 @@ STRICT = trainjob_context(
 )
 HAD = [
     Case("as it was", OLD_ODD, None),
-    Case("suspended", submitted({QUEUE: "Team_A"}, annotations=ODD, own=True, suspend=True), None),
-    Case("annotated", submitted({QUEUE: "Team_A"}, annotations=ODD | {"a": "b"}, own=True), None),
+    Case(
+        "a suspension is allowed despite old faults",
+        submitted({QUEUE: "Team_A"}, annotations=ODD, own=True, suspend=True),
+        None,
+    ),
+    Case(
+        "an annotation is allowed despite old faults",
+        submitted({QUEUE: "Team_A"}, annotations=ODD | {"a": "b"}, own=True),
+        None,
+    ),
 ]
 
 
@@ -240,7 +250,7 @@ WISHES = [
         submitted({"gpu-fraction": "0.5"}, annotations={"gpu_memory": "9", "mps": "true"}),
         ["metadata.labels[gpu-fraction]", "metadata.annotations[gpu_memory]"],
     ),
-    Case("good ones", submitted({"priorityClassName": "train"}), []),
+    Case("a priority class that exists is fine", submitted({"priorityClassName": "train"}), []),
 ]
 
 

@@ -70,7 +70,7 @@ NAMED = [
         ([], [f"{LABEL}: queue 'default-queue' (from the setting default_queue) {MISSING}"]),
     ),
     Case(
-        "the namespace's",
+        "the namespace's queue must exist",
         TrainJobCase(
             submitted(), trainjob_context(queues=QUEUES, namespace_labels={QUEUE: "No_Queue"})
         ),
@@ -123,15 +123,19 @@ POD_LABEL = runtime(job("a"), job("node", labels={QUEUE: "p"}))
 OF_PODS = f"{PATCH}.spec.replicatedJobs[0].template.spec.template.metadata.labels[{QUEUE}]"
 _POD_X = job("node", labels={QUEUE: "x"})
 CHOICES = [
-    Case("his label", TrainJobCase(submitted({QUEUE: "a"})), [RequestedQueue("a", LABEL)]),
+    Case(
+        "the user's label is a request",
+        TrainJobCase(submitted({QUEUE: "a"})),
+        [RequestedQueue("a", LABEL)],
+    ),
     Case(
         "his label over all",
         TrainJobCase(submitted({QUEUE: "a"}), trainjob_context(FIELD)),
         [RequestedQueue("a", LABEL)],
     ),
-    Case("not named", TrainJobCase(submitted()), []),
+    Case("no label is no request", TrainJobCase(submitted()), []),
     Case(
-        "the namespace's",
+        "the namespace's label is no request of the user",
         TrainJobCase(submitted(), trainjob_context(namespace_labels={QUEUE: "n"})),
         [],
     ),
@@ -140,8 +144,16 @@ CHOICES = [
         TrainJobCase(submitted(), trainjob_context(FIELD)),
         [],
     ),
-    Case("its template", TrainJobCase(submitted(), trainjob_context(JOBSET_LABEL)), []),
-    Case("its pods", TrainJobCase(submitted(), trainjob_context(POD_LABEL)), []),
+    Case(
+        "the template's label is no request of the user",
+        TrainJobCase(submitted(), trainjob_context(JOBSET_LABEL)),
+        [],
+    ),
+    Case(
+        "the pods' label is no request of the user",
+        TrainJobCase(submitted(), trainjob_context(POD_LABEL)),
+        [],
+    ),
     Case(
         "the field of his own runtime",
         TrainJobCase(submitted(own=True), trainjob_context(FIELD)),
@@ -231,9 +243,13 @@ def test_which_queues_the_user_chose(case: Case[TrainJobCase, list[RequestedQueu
 
 
 NAMED_BY_OTHERS = [
-    Case("the default", TrainJobCase(submitted()), [RequestedQueue("default-queue", "")]),
     Case(
-        "the namespace's",
+        "without a name it is the default queue",
+        TrainJobCase(submitted()),
+        [RequestedQueue("default-queue", "")],
+    ),
+    Case(
+        "without a name it is the namespace's queue",
         TrainJobCase(submitted(), trainjob_context(namespace_labels={QUEUE: "n"})),
         [RequestedQueue("n", "")],
     ),
@@ -335,13 +351,15 @@ LATER = [
         ([f"{LABEL}: {ASLEEP}"], []),
     ),
     Case(
-        "suspended before", TrainJobCase(RUNS_B, old=ASLEEP_A), ([], [RequestedQueue("b", LABEL)])
+        "a TrainJob that was suspended may move",
+        TrainJobCase(RUNS_B, old=ASLEEP_A),
+        ([], [RequestedQueue("b", LABEL)]),
     ),
     Case(
         "suspended with it", TrainJobCase(ASLEEP_A, old=RUNS_B), ([], [RequestedQueue("a", LABEL)])
     ),
-    Case("suspended", TrainJobCase(ASLEEP_A, old=RUNS_A), ([], [])),
-    Case("resumed", TrainJobCase(RUNS_A, old=ASLEEP_A), ([], [])),
+    Case("a suspension requests nothing", TrainJobCase(ASLEEP_A, old=RUNS_A), ([], [])),
+    Case("a resumption requests nothing", TrainJobCase(RUNS_A, old=ASLEEP_A), ([], [])),
     Case(
         "a label of what it was anyway",
         TrainJobCase(submitted({QUEUE: "default-queue"}), old=submitted()),

@@ -12,7 +12,7 @@ from scheduler.core.model.snapshot import PodRelations
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection
 from scheduler.policies.registry import build_policies as policies_of
-from tests.scheduler.core.eviction.test_solver import Candidate, FakeScenario
+from tests.scheduler.core.eviction.fake_scenario import Candidate, FakeScenario
 from tests.support.size import examples
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations

@@ -12,10 +12,10 @@ from scheduler.core.eviction.victims import EvictionUnit
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.usage import Usage
 from scheduler.core.queues.order import QueueOrder
-from tests.scheduler.core.queues.test_order import TOTAL, QueueCase, queues_of
 from tests.support.case import Case, ids
 from tests.support.instruction_count import count_instructions
 from tests.support.size import examples
+from tests.support.snapshot.queue_cases import TOTAL, QueueCase, queues_of
 
 ONE = (1, 1, 1)
 

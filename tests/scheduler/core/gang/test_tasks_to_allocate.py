@@ -176,10 +176,10 @@ def test_tasks_to_allocate_of_a_podgroup(case: Case[SubGroupTree, list[str]]) ->
 # a tree -> is it satisfied, can it be, and its state
 MIN_AVAILABLE_STATES: list[Case[SubGroupTree, tuple[bool, bool, int]]] = [
     Case("nothing needed, nothing there", some("a", 0), (True, True, 0)),
-    Case("below", some("ab", 2, running=1), (False, True, -1)),
+    Case("below the minimum it is not satisfied", some("ab", 2, running=1), (False, True, -1)),
     Case("below for good", some("", 2, running=1), (False, False, -1)),
-    Case("at it", some("a", 1, running=1), (True, True, 0)),
-    Case("above", some("", 1, running=2), (True, True, 1)),
+    Case("at the minimum it is satisfied", some("a", 1, running=1), (True, True, 0)),
+    Case("above the minimum it is satisfied", some("", 1, running=2), (True, True, 1)),
     Case("with succeeded pods", some("", 2, running=1, succeeded=2), (True, True, 1)),
     Case(
         "reserved places are as good as pods",
@@ -224,7 +224,7 @@ MIN_AVAILABLE_STATES: list[Case[SubGroupTree, tuple[bool, bool, int]]] = [
         group(1, some("", 1, running=1), group(1, some("", 2, running=1))),
         (True, True, 1),
     ),
-    Case("of nothing", group(0), (True, True, 0)),
+    Case("a group of nothing is satisfied", group(0), (True, True, 0)),
 ]
 
 

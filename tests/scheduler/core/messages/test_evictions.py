@@ -11,7 +11,7 @@ from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue,
 # pods, nodes and victims -> the message
 NOMINATED: list[Case[tuple[int, int, list[str]], str]] = [
     Case(
-        "one pod",
+        "one pod is told in the singular",
         (1, 1, ["ns/a (reclaim)"]),
         "1 pod is nominated to 1 node, where evicted pods are terminating: ns/a (reclaim). It "
         "starts when the evicted pods have terminated",
@@ -41,18 +41,18 @@ def test_nominated(case: Case[tuple[int, int, list[str]], str]) -> None:
 # the action -> the message
 EVICTED: list[Case[Action, str]] = [
     Case(
-        "reclaim",
+        "reclaim names both queues",
         Action.RECLAIM,
         "unit-1 gets its resources: queue a was over its fair share, and queue b below its fair "
         "share",
     ),
     Case(
-        "preempt",
+        "preempt names both priorities",
         Action.PREEMPT,
         "unit-1 gets its resources: its priority is 60, that of unit-0 is 40",
     ),
     Case(
-        "consolidation",
+        "consolidation names the reserved places",
         Action.CONSOLIDATION,
         "unit-1 gets its resources: unit-0 is relocated, and resources elsewhere are reserved for "
         "it",

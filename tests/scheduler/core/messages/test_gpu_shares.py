@@ -71,7 +71,7 @@ Given = tuple[SchedulingSignature, tuple[SnapshotNode, ...], FitErrors]
 
 SENTENCES: list[Case[Given, str]] = [
     Case(
-        "one node",
+        "one node is told in the singular",
         (share_signature(0.2), (ONE,), short(1, 1, 200, 100, 0, 100)),
         "A pod requests 1 CPU, 1 GiB memory, 0.2 of a GPU, and the only node does not have 0.2 of "
         "a GPU free: 1 node has too little free (0.1 of a GPU free on n0). It can start when that "
@@ -150,7 +150,7 @@ SENTENCES: list[Case[Given, str]] = [
         "(places for reservation pods)",
     ),
     Case(
-        "several GPUs",
+        "a share of several GPUs needs as many",
         (share_signature(0.5, 2), (ONE,), short(1, 1, 500, 200, 0, 900)),
         "A pod requests 1 CPU, 1 GiB memory, 0.5 of each of 2 GPUs, and the only node does not "
         "have 0.5 of each of 2 GPUs free: 1 node has too little free (0.2 of each of 2 GPUs free "
@@ -171,7 +171,7 @@ SENTENCES: list[Case[Given, str]] = [
         "free, on n0). It can start when one of the nodes has 0.5 of each of 2 GPUs free",
     ),
     Case(
-        "memory",
+        "a share of memory is told in MiB",
         (memory(10001), (ONE,), short(1, 1, 260, 100, 0, 100)),
         "A pod requests 1 CPU, 1 GiB memory, 10001 MiB of a GPU, and the only node does not have "
         "10001 MiB of a GPU free: 1 node has too little free (0.1 of a GPU free on n0, where the "
@@ -340,7 +340,7 @@ FORMS: list[Case[Form, tuple[str, str]]] = [
         ("2 nodes are MIG nodes, which take no shares of GPUs", CHANGE),
     ),
     Case(
-        "whole GPUs",
+        "a pod of whole GPUs fits no MIG node",
         (signature(gpu=1), (MIXED,), {}),
         (
             f"1 node is a MIG node ({STRATEGY}: mixed), which takes no whole GPUs",

@@ -33,7 +33,7 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "this is corrected",
     ),
     Case(
-        "no PodGroup",
+        "a missing PodGroup is named",
         PreFilterFailure(PreFilterCause.PODGROUP_MISSING, ("ns/pg",)),
         "The pods name PodGroup ns/pg, which does not exist. They can start when it is created",
     ),
@@ -50,7 +50,7 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "spec.priorityClassName: choose train",
     ),
     Case(
-        "negative requests",
+        "negative requests are named",
         about_pod(PreFilterCause.INVALID_REQUESTS, "the request of cpu is negative"),
         "The requests of pod w-0 are invalid: the request of cpu is negative. It can start "
         "when they are corrected",
@@ -83,7 +83,7 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         " have fewer in spec.affinity (equal pods count once)",
     ),
     Case(
-        "no claim",
+        "a missing claim is named",
         about_pod(PreFilterCause.VOLUME_CLAIM_MISSING, "data"),
         "PersistentVolumeClaim data of pod w-0 does not exist. It can start when the claim exists",
     ),
@@ -100,7 +100,7 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "claim exists",
     ),
     Case(
-        "no volume",
+        "a missing volume is named",
         about_pod(PreFilterCause.VOLUME_MISSING, "data", "pv-1"),
         "PersistentVolumeClaim data of pod w-0 is bound to PersistentVolume pv-1, which does "
         "not exist. It can start when the volume exists",
@@ -192,7 +192,7 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "an existing queue: a, b",
     ),
     Case(
-        "a stage",
+        "an earlier stage is named",
         PreFilterFailure(
             PreFilterCause.EARLIER_STAGE,
             (StageProgress("data", is_complete=True, done=1, needed=2),),
@@ -210,7 +210,7 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "that earlier stage is complete",
     ),
     Case(
-        "two stages",
+        "two earlier stages are named",
         PreFilterFailure(
             PreFilterCause.EARLIER_STAGE,
             (
@@ -256,7 +256,7 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "it. Delete the pod, so that it is created again",
     ),
     Case(
-        "a ResourceClaim",
+        "a ResourceClaim is named",
         about_pod(PreFilterCause.RESOURCE_CLAIM, "gpus"),
         "spec.resourceClaims (gpus) of pod w-0 requests devices by ResourceClaim, which is "
         "not supported yet. It can start when it requests them as resources",

@@ -113,7 +113,7 @@ SENTENCES: list[Case[Rejection, str]] = [
         "requests less",
     ),
     Case(
-        "two limits",
+        "two limits are told together",
         bounds(
             UnschedulableReason.EXCEEDS_LIMIT,
             (1, ResourceKind.GPU, 8000, 6000, 3000),
@@ -235,15 +235,21 @@ def test_the_earlier_podgroup_is_reported() -> None:
 
 
 NOTES: list[Case[tuple[str, Decimal | None], str]] = [
-    Case("absent", ("limit", None), "(spec.resources.cpu is absent)"),
+    Case("a resource that is absent is noted", ("limit", None), "(spec.resources.cpu is absent)"),
     Case("no quota, absent", ("quota", None), "(spec.resources.cpu is absent)"),
-    Case("0", ("limit", Decimal(0)), "(spec.resources.cpu.limit is absent or 0)"),
+    Case(
+        "a limit of 0 is noted", ("limit", Decimal(0)), "(spec.resources.cpu.limit is absent or 0)"
+    ),
     Case("a quota of 0", ("quota", Decimal(0)), ""),
-    Case("cores", ("limit", Decimal(999)), "(spec.resources.cpu.limit: 999 is in millicores)"),
+    Case(
+        "a number below 1000 is noted as millicores",
+        ("limit", Decimal(999)),
+        "(spec.resources.cpu.limit: 999 is in millicores)",
+    ),
     Case(
         "a quota in cores", ("quota", Decimal(4)), "(spec.resources.cpu.quota: 4 is in millicores)"
     ),
-    Case("millicores", ("limit", Decimal(1000)), ""),
+    Case("a number from 1000 on is not noted", ("limit", Decimal(1000)), ""),
 ]
 
 

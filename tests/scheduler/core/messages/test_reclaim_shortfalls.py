@@ -194,14 +194,30 @@ def test_what_two_actions_found_is_reported_together() -> None:
 
 EQUAL_PARTS = "both use equal parts of their fair share, and queue b uses less or is older"
 TURNS: list[Case[int, str]] = [
-    Case("passed", 0, "queue a is over its fair share of every resource"),
-    Case("within", 1, "queue b would stay within its quota"),
-    Case("priority", 2, "queue b has the higher priority (300, queue a has 100)"),
-    Case("undue", 3, "queue a has no fair share of a resource that it uses or would use"),
+    Case(
+        "a queue over its fair share is named first",
+        0,
+        "queue a is over its fair share of every resource",
+    ),
+    Case("a queue within its quota is named", 1, "queue b would stay within its quota"),
+    Case(
+        "a queue of higher priority is named",
+        2,
+        "queue b has the higher priority (300, queue a has 100)",
+    ),
+    Case(
+        "a queue without fair share is named",
+        3,
+        "queue a has no fair share of a resource that it uses or would use",
+    ),
     Case("share with it", 4, "queue b would then use a smaller part of its fair share"),
-    Case("share without", 5, "queue b uses a smaller part of its fair share"),
-    Case("size", 6, EQUAL_PARTS),
-    Case("age", 9, EQUAL_PARTS),
+    Case(
+        "a smaller part of a fair share is named",
+        5,
+        "queue b uses a smaller part of its fair share",
+    ),
+    Case("equal parts are named", 6, EQUAL_PARTS),
+    Case("equal parts are named whatever is older", 9, EQUAL_PARTS),
 ]
 
 
@@ -246,7 +262,7 @@ MOVES: list[Case[ConsolidationCase, str]] = [
         "the action consolidation is disabled",
     ),
     Case(
-        "no solution",
+        "a search without a solution is named",
         ConsolidationCase(),
         "no set of relocations was found that frees enough",
     ),

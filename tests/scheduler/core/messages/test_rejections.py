@@ -292,7 +292,7 @@ SENTENCES: list[Case[Rejection, str]] = [
         " node that matches is added, if enough is then free for 2 such pods",
     ),
     Case(
-        "fragmented",
+        "fragmented room is told with the largest part",
         nodes(
             SCATTERED,
             {FitErrorReason.ROOM: 2},
@@ -393,22 +393,22 @@ HISTOGRAM: Final = (
 # a rejection -> KAI's reason, and the beginning of its message
 FOR_KAI: list[Case[Rejection, tuple[str, str]]] = [
     Case(
-        "a limit",
+        "a limit is OverLimit for KAI",
         quota(UnschedulableReason.EXCEEDS_LIMIT),
         ("OverLimit", "Queue team has a limit of 8 GPU"),
     ),
     Case(
-        "a quota",
+        "a quota is NonPreemptibleOverQuota for KAI",
         quota(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA),
         ("NonPreemptibleOverQuota", "Queue team has a quota of 8 GPU"),
     ),
     Case(
-        "no queue",
+        "a missing queue is told to KAI",
         rejected(UnschedulableReason.QUEUE_MISSING, NO_QUEUE),
         ("QueueDoesNotExist", "Queue red does not exist"),
     ),
     Case(
-        "no nodes",
+        "a lack of nodes is PodSchedulingErrors for KAI",
         nodes(NO_ROOM, {FitErrorReason.TAINT: 1, FitErrorReason.ROOM: 2}, **SHORT),
         ("PodSchedulingErrors", HISTOGRAM),
     ),

@@ -4,8 +4,8 @@ import pytest
 
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.usage import Usage
-from tests.scheduler.core.queues.test_order import QueueCase, queues_of
 from tests.support.case import Case, ids
+from tests.support.snapshot.queue_cases import QueueCase, queues_of
 
 # department, two teams, and another queue
 PARENT = (NONE, 0, 0, NONE)

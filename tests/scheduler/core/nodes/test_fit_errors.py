@@ -169,7 +169,7 @@ COUNTED: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], Expecte
         Expected(NO_MATCH, "0 of 1", {FitErrorReason.TOO_SMALL: 2}, False),
     ),
     Case(
-        "a label",
+        "a label that no node has is a selector",
         ([SnapshotNode()], [signature(node_affinity=((),))]),
         Expected(NO_MATCH, "0 of 1", {FitErrorReason.SELECTOR: 1}, False),
     ),
@@ -189,14 +189,14 @@ COUNTED: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], Expecte
         Expected(NO_MATCH, "0 of 1", {FitErrorReason.AFFINITY: 1}, False),
     ),
     Case(
-        "foes",
+        "pods that avoid each other close their zones",
         (ZONES, [HERMIT] * 2),
         Expected(
             NO_ROOM, "1 of 2", {FitErrorReason.ANTI_AFFINITY: 1, FitErrorReason.ROOM: 1}, True
         ),
     ),
     Case(
-        "spread",
+        "a spread closes the zones that are ahead",
         (ZONES, [signature(gpu=1, matched_selectors=(0,), spread_constraints=(EVEN,))] * 2),
         Expected(NO_ROOM, "1 of 2", {FitErrorReason.SPREAD: 1, FitErrorReason.ROOM: 1}, True),
     ),
@@ -270,8 +270,12 @@ FIVE: Final = signature(gpu=5)
 
 # nodes, the pods of a gang -> such pods that are left, seats for them without others
 HOPES: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], tuple[int, int]]] = [
-    Case("one pod", ([FULL, FULL], [BIG]), (1, 2)),
-    Case("several", ([SnapshotNode(used_gpu=4), FULL], [FOUR] * 4), (3, 3)),
+    Case("one pod needs one seat", ([FULL, FULL], [BIG]), (1, 2)),
+    Case(
+        "a gang that fits in part has seats for the rest",
+        ([SnapshotNode(used_gpu=4), FULL], [FOUR] * 4),
+        (3, 3),
+    ),
     Case("more than all nodes have", ([SnapshotNode(used_gpu=4)], [FOUR] * 3), (2, 1)),
     Case("in pieces even when empty", ([FULL, FULL], [FIVE] * 3), (3, 2)),
     Case("no other pod is there", ([SnapshotNode()], [FOUR] * 3), (1, 0)),
@@ -299,16 +303,26 @@ ONE_PORT: Final = signature(host_ports=(0,), conflicting_ports=(0,))
 
 # nodes, the pods of a gang -> nodes that only its own pods closed
 OWN: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], dict[FitErrorReason, int]]] = [
-    Case("room", ([SnapshotNode(gpu=1)], [ONE] * 2), {}),
-    Case("its port", ([SnapshotNode(), SnapshotNode()], [ONE_PORT] * 3), {FitErrorReason.PORT: 2}),
-    Case("its foes", (ZONES, [HERMIT] * 2), {FitErrorReason.ANTI_AFFINITY: 1}),
+    Case("missing room is no node of its own", ([SnapshotNode(gpu=1)], [ONE] * 2), {}),
+    Case(
+        "its own port closes the nodes it takes",
+        ([SnapshotNode(), SnapshotNode()], [ONE_PORT] * 3),
+        {FitErrorReason.PORT: 2},
+    ),
+    Case(
+        "its own pods that avoid each other close a zone",
+        (ZONES, [HERMIT] * 2),
+        {FitErrorReason.ANTI_AFFINITY: 1},
+    ),
     Case(
         "friends that are nowhere",
         ([SnapshotNode(labels=(0,))], [signature(affinity=(AffinityTerm(0, 0),))]),
         {},
     ),
     Case(
-        "a claim", ([SnapshotNode()], [signature(rwop_claims=(0,))] * 2), {FitErrorReason.CLAIM: 1}
+        "its own claim closes the other nodes",
+        ([SnapshotNode()], [signature(rwop_claims=(0,))] * 2),
+        {FitErrorReason.CLAIM: 1},
     ),
 ]
 

@@ -65,7 +65,9 @@ STATIC_CASES: list[Case[tuple[list[SnapshotNode], SchedulingSignature], list[int
         [0, 1, 2, 3],
     ),
     Case("a pod without a selector fits anywhere", (LABELLED, signature()), [0, 1, 2, 3]),
-    Case("a value", (LABELLED, selects(((wants(ZONE, A),),))), [0, 1]),
+    Case(
+        "a value selects the nodes that have it", (LABELLED, selects(((wants(ZONE, A),),))), [0, 1]
+    ),
     Case("one of several values", (LABELLED, selects(((wants(DISK, A, B),),))), [0, 1, 3]),
     Case("a label that may lack", (LABELLED, selects(((wants(ZONE, NONE, B),),))), [2, 3]),
     Case(
@@ -234,7 +236,7 @@ DYNAMIC_CASES: list[Case[Given, list[int]]] = [
         [0, 1, 3],
     ),
     Case(
-        "both",
+        "both directions of anti-affinity close nodes",
         Given(
             signature(anti_affinity=(0,), existing_anti_affinity=(0,)),
             counts=(1, 0, 0, 0),
@@ -273,7 +275,7 @@ DYNAMIC_CASES: list[Case[Given, list[int]]] = [
         [2],
     ),
     Case(
-        "enough zones",
+        "enough zones leave all of them open",
         Given(signature(spread_constraints=(even(min_domains=2),)), counts=(1, 0, 1, 0)),
         [0, 1, 2],
     ),
@@ -368,7 +370,11 @@ def _first_then_second(first: SchedulingSignature, second: SchedulingSignature) 
 
 # a pod that is placed on node 0, the next one -> the nodes open to the next
 AFTER: list[Case[tuple[SchedulingSignature, SchedulingSignature], list[int]]] = [
-    Case("a follower", (signature(matched_selectors=(0,)), near(TERM)), [0, 1]),
+    Case(
+        "a follower goes to the zone of the first",
+        (signature(matched_selectors=(0,)), near(TERM)),
+        [0, 1],
+    ),
     Case(
         "a hermit after others",
         (signature(matched_selectors=(0,)), signature(anti_affinity=(0,))),
@@ -388,7 +394,9 @@ AFTER: list[Case[tuple[SchedulingSignature, SchedulingSignature], list[int]]] = 
         "the same claim of one pod", (signature(rwop_claims=(0,)), signature(rwop_claims=(0,))), []
     ),
     Case(
-        "evenly", (signature(matched_selectors=(0,)), signature(spread_constraints=(LOOSE,))), [2]
+        "an even spread leaves the other zone",
+        (signature(matched_selectors=(0,)), signature(spread_constraints=(LOOSE,))),
+        [2],
     ),
 ]
 

@@ -1,6 +1,6 @@
 """Which queue is next: the steps that decide, and turns against sorting all of it anew."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -9,41 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.model.resources import NONE, UNBOUND, Amounts
-from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.core.model.usage import Usage
 from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
 from tests.support.case import Case, ids
 from tests.support.size import examples
+from tests.support.snapshot.queue_cases import TOTAL, QueueCase, queues_of
 
-TOTAL: Final = (100, 100, 100)
 STEPS: Final = "abcdefgggi"  # of rule 18, by the place in a key; h and i are one: the row
-
-
-class QueueCase(NamedTuple):
-    """A queue without quota: what it has, may have, and what its best PodGroup asks for."""
-
-    has: Amounts = (1, 1, 1)
-    requested: Amounts = (1, 1, 1)
-    fair_share: Amounts = (4, 4, 4)
-    quota: Amounts = (0, 0, 0)
-    limit: Amounts = (UNBOUND,) * 3
-    priority: int = 100
-
-
-def queues_of(rows: list[QueueCase], parent: Iterable[int] = ()) -> SnapshotQueues:
-    """Return queues."""
-    has = np.array([row.has for row in rows], dtype=np.int64)
-    return SnapshotQueues(
-        names=tuple(map(str, range(len(rows)))),
-        parent=tuple(parent) or (NONE,) * len(rows),
-        priority=tuple(row.priority for row in rows),
-        quota=np.array([row.quota for row in rows], dtype=np.int64),
-        limit=np.array([row.limit for row in rows], dtype=np.int64),
-        weight=np.ones((len(rows), 3)),
-        allocated=has,
-        non_preemptible=has * 0,
-        requested=has,
-    )
 
 
 def keys_of(rows: list[QueueCase]) -> list[tuple[Any, ...]]:

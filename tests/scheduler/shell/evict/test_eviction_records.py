@@ -4,49 +4,27 @@ import json
 from typing import Any
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
-from tests.scheduler.shell.evict.test_relocations import fragmented, relocated_trainjob
-from tests.support.state.objects import group, make_object, node, pod
-
-_RECORD = "trainer-kai.dev/evicted-by"
-
-
-def fill_over_quota(harness: SchedulerHarness, groups: int = 1) -> None:
-    """Let a TrainJob with so many PodGroups run on two GPUs that another queue owns."""
-    harness.api.put(
-        queue_with_quota("lender", 2),
-        queue_with_quota("borrower", 0),
-        node("a", gpu=2),
-        *trainjob("x", "a"),
-    )
-    owners = harness.api.get("PodGroup", "pg-x")["metadata"]["ownerReferences"]
-    for i in range(1, groups):
-        meta = {"ownerReferences": owners}
-        harness.api.put(group(f"pg-x{i}", minMember=1, queue="borrower", meta=meta))
-
-
-def eviction_record(harness: SchedulerHarness, name: str = "pg-x") -> Any:
-    """Return what a PodGroup says of an eviction."""
-    notes = harness.api.get("PodGroup", name)["metadata"].get("annotations", {})
-    return json.loads(notes.get(_RECORD, "null"))
-
-
-def is_suspended(harness: SchedulerHarness) -> bool:
-    """Say whether the TrainJob is."""
-    return bool(harness.api.get("TrainJob", "x")["spec"].get("suspend"))
-
-
-def follow_suspension(harness: SchedulerHarness) -> None:
-    """Let Trainer, JobSet and the Job controller follow."""
-    jobset = harness.api.get("JobSet", "x")
-    harness.api.put({**jobset, "spec": {**jobset["spec"], "suspend": True}})
-    for i in range(2):
-        harness.api.delete("Pod", f"x{i}")
+from tests.scheduler.shell.evict.evictions import (
+    eviction_record,
+    follow_suspension,
+    fragmented,
+    is_suspended,
+    lend_to_trainjob,
+    relocated_trainjob,
+)
+from tests.support.state.objects import (
+    gang_in,
+    group,
+    make_object,
+    node,
+    pod,
+)
+from trainer_kai.api.names import EVICTED_BY
 
 
 async def test_they_are_there_before_it_is_suspended_and_as_long(harness: SchedulerHarness) -> None:
     """Each names its TrainJob and its PodGroup; they go when it is resumed."""
-    fill_over_quota(harness, groups=3)
+    lend_to_trainjob(harness, groups=3)
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
         await harness.advance(2)
@@ -67,7 +45,7 @@ async def test_they_are_there_before_it_is_suspended_and_as_long(harness: Schedu
 
 async def test_they_stay_until_it_is_seen_that_it_is_resumed(harness: SchedulerHarness) -> None:
     """Else its suspension would look like its user's, and what is kept for it would be let go."""
-    fill_over_quota(harness)
+    lend_to_trainjob(harness)
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
         await harness.advance(2)
@@ -84,7 +62,7 @@ async def test_they_stay_until_it_is_seen_that_it_is_resumed(harness: SchedulerH
 
 async def test_without_its_records_a_trainjob_stays(harness: SchedulerHarness) -> None:
     """It is tried dry, as the suspension is, and it is let alone for a while."""
-    fill_over_quota(harness, groups=2)
+    lend_to_trainjob(harness, groups=2)
     harness.api.put(*gang_in("lender", "l", 2))
     harness.api.refuse_with = lambda what: 403 if what == "try patch podgroups pg-x1" else None
     async with harness.leading():
@@ -100,7 +78,7 @@ async def test_without_its_records_a_trainjob_stays(harness: SchedulerHarness) -
 
 async def test_a_record_without_a_suspension_goes(harness: SchedulerHarness) -> None:
     """One of two could not be written after all: the TrainJob runs on, and the other one goes."""
-    fill_over_quota(harness, groups=2)
+    lend_to_trainjob(harness, groups=2)
     harness.api.put(*gang_in("lender", "l", 2))
     harness.api.refuse_with = lambda what: 403 if what == "patch podgroups pg-x1" else None
     async with harness.leading():
@@ -115,9 +93,9 @@ async def test_a_record_without_a_suspension_goes(harness: SchedulerHarness) -> 
 
 async def test_the_next_leader_takes_it_away(harness: SchedulerHarness) -> None:
     """The process ended between the records and the suspension."""
-    fill_over_quota(harness)
+    lend_to_trainjob(harness)
     found = harness.api.get("PodGroup", "pg-x")
-    notes = {_RECORD: json.dumps({"trainJob": "x", "podGroup": "pg-x"})}
+    notes = {EVICTED_BY: json.dumps({"trainJob": "x", "podGroup": "pg-x"})}
     harness.api.put({**found, "metadata": {**found["metadata"], "annotations": notes}})
     async with harness.leading():
         await harness.advance(9)
@@ -132,7 +110,7 @@ async def test_the_next_leader_takes_it_away(harness: SchedulerHarness) -> None:
 
 async def test_it_is_resumed_though_a_group_was_made_anew(harness: SchedulerHarness) -> None:
     """One of two has the record still, and that is enough."""
-    fill_over_quota(harness, groups=2)
+    lend_to_trainjob(harness, groups=2)
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
         await harness.advance(2)
@@ -149,7 +127,7 @@ async def test_it_is_resumed_though_a_group_was_made_anew(harness: SchedulerHarn
 
 async def test_not_all_are_written_at_once(harness: SchedulerHarness) -> None:
     """A TrainJob may have very many."""
-    fill_over_quota(harness, groups=40)
+    lend_to_trainjob(harness, groups=40)
     harness.api.put(*gang_in("lender", "l", 2))
     asked_s: list[float] = []
 
@@ -177,7 +155,7 @@ def last_eviction(harness: SchedulerHarness, name: str) -> dict[str, Any]:
 
 async def test_the_last_eviction_stays_after_the_record(harness: SchedulerHarness) -> None:
     """The PodGroup keeps what was evicted, for which PodGroup, and the cost."""
-    fill_over_quota(harness)
+    lend_to_trainjob(harness)
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
         await harness.advance(2)
@@ -228,7 +206,7 @@ async def test_a_relocation_stays_on_the_podgroup(harness: SchedulerHarness) -> 
 
 async def test_an_eviction_that_is_undone_does_not_stay(harness: SchedulerHarness) -> None:
     """The JobSet is not suspended, and all pods still run: nothing was evicted."""
-    fill_over_quota(harness)
+    lend_to_trainjob(harness)
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
         await harness.advance(2)

@@ -1,50 +1,16 @@
 """Victims: evicted after their preemptor is nominated, all of them or none."""
 
-from typing import Any
-
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.support.state.objects import group, make_object, node, pod, queue
+from tests.scheduler.shell.evict.evictions import fill_over_quota
+from tests.support.state.objects import (
+    gang_in,
+    group,
+    node,
+    pod,
+    queue_with_quota,
+    trainjob,
+)
 from trainer_kai.api.meta import Key
-
-_SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-
-
-def queue_with_quota(name: str, gpus: int) -> dict[str, Any]:
-    """Return a queue with a quota of so many GPUs."""
-    gpu = {"quota": gpus, "limit": -1, "overQuotaWeight": 1}
-    return queue(name, resources={"cpu": _SHARE, "memory": _SHARE, "gpu": gpu})
-
-
-def gang_in(queue_name: str, name: str, count: int, *, at: str = "") -> list[dict[str, Any]]:
-    """Return a PodGroup of pods with one GPU each, on a node or waiting."""
-    pods = [pod(f"{name}{i}", name, node=at) for i in range(count)]
-    return [group(name, minMember=count, queue=queue_name), *pods]
-
-
-def trainjob(name: str, at: str) -> list[dict[str, Any]]:
-    """Return a TrainJob that runs two pods on a node, and what Trainer and we made of it."""
-    jobs = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": name}
-    sets = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": name}
-    own = {"uid": name, "ownerReferences": [{**jobs, "uid": name, "controller": True}]}
-    job = {"kind": "Job", "apiVersion": "batch/v1", "name": f"{name}-n-0", "uid": f"{name}-n-0"}
-    owners = {"uid": f"pg-{name}", "ownerReferences": [{**sets, "uid": name, "controller": True}]}
-    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "n", "jobset.sigs.k8s.io/job-index": "0"}
-    members = {"ownerReferences": [{**job, "controller": True}]}
-    return [
-        make_object("TrainJob", name, {"uid": name}, spec={"runtimeRef": {"name": "r"}}),
-        make_object("JobSet", name, own, spec={}),
-        group(f"pg-{name}", minMember=2, queue="borrower", meta=owners),
-        *(pod(f"{name}{i}", f"pg-{name}", node=at, labels=labels, meta=members) for i in range(2)),
-    ]
-
-
-def fill_over_quota(harness: SchedulerHarness, count: int = 2) -> None:
-    """Let one queue use the quota of another one."""
-    harness.api.put(
-        queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=4)
-    )
-    for i in range(4 // count):
-        harness.api.put(*gang_in("borrower", f"b{i}", count, at="a"))
 
 
 async def test_nodes_are_nominated_before_any_victim_is_evicted(harness: SchedulerHarness) -> None:

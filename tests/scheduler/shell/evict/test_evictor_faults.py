@@ -4,13 +4,18 @@ import json
 from typing import Any
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import (
-    fill_over_quota,
+from tests.scheduler.shell.evict.evictions import fill_over_quota
+from tests.support.state.objects import (
+    JOBSET,
     gang_in,
+    group,
+    jobset_pod,
+    make_object,
+    node,
+    pod,
     queue_with_quota,
     trainjob,
 )
-from tests.support.state.objects import JOBSET, group, jobset_pod, make_object, node, pod
 from trainer_kai.api.meta import Key
 
 _RESERVED = "trainer-kai.dev/reserved"

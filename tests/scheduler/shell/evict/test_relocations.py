@@ -1,24 +1,10 @@
 """Consolidation: the new place is reserved before the eviction, and is there on return."""
 
-from typing import Any
-
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import gang_in, trainjob
-from tests.support.state.objects import group, node, pod, queue
+from tests.scheduler.shell.evict.evictions import fragmented, relocated_trainjob
+from tests.support.state.objects import gang_in, node, trainjob
 
 _RESERVED = "trainer-kai.dev/reserved"
-_CONSOLIDATION_ON = {"annotations": {"trainer-kai.dev/consolidation": "on"}}
-
-
-def fragmented(harness: SchedulerHarness, annotations: dict[str, Any] | None = None) -> None:
-    """Let two TrainJobs of two GPUs run on two nodes of four, and a pod need four on one node."""
-    harness.api.put(
-        queue("borrower", meta=_CONSOLIDATION_ON if annotations is None else annotations)
-    )
-    for name in ("m", "n"):
-        harness.api.put(node(name, gpu=4), *trainjob(f"t{name}", name))
-    preemptor = pod("c0", "c", asks={"nvidia.com/gpu": "4"})
-    harness.api.put(group("c", minMember=1, queue="borrower"), preemptor)
 
 
 async def follow_suspension(harness: SchedulerHarness, name: str) -> None:
@@ -28,12 +14,6 @@ async def follow_suspension(harness: SchedulerHarness, name: str) -> None:
     for one in pods:
         harness.api.delete("Pod", one["metadata"]["name"])
     await harness.advance(0.2)
-
-
-def relocated_trainjob(harness: SchedulerHarness) -> str:
-    """Return the one TrainJob that was ever suspended."""
-    (relocated,) = {it[-2:] for it in harness.api.written() if it.startswith("patch trainjobs")}
-    return relocated
 
 
 def remaining_pods(relocated: str) -> list[str]:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import trainjob
-from tests.support.state.objects import group, node, pod
+from tests.support.state.objects import group, node, pod, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import STALE_SINCE
 

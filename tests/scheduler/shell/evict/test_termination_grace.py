@@ -6,8 +6,7 @@ from typing import Any, Final
 import pytest
 
 from tests.scheduler.shell.conftest import MOST_GRACE_S, SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
-from tests.support.state.objects import node
+from tests.support.state.objects import gang_in, node, queue_with_quota, trainjob
 
 _ENDLESS_S: Final = 2**31 - 1
 

@@ -8,8 +8,7 @@ from typing import Any
 from scheduler.shell.report.paused import PauseReporter
 from scheduler.shell.report.status import PAUSED
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.evict.test_evictor import trainjob
-from tests.support.state.objects import group, node, pod
+from tests.support.state.objects import group, node, pod, trainjob
 from trainer_kai.api.reasons import ReasonName
 from trainer_kai.service.log import logger
 

@@ -97,14 +97,18 @@ def test_a_gpu_from_its_first_pod_to_its_last() -> None:
 # a pod that says that it has a share of x on node a → the users of x, and the leftovers
 NO_USERS: list[Case[Fields, tuple[list[str], list[str]]]] = [
     Case("of another scheduler", _user("p", "x", schedulerName="x"), ([], [])),
-    Case("without shares", pod("p", node="a", labels={"runai-gpu-group": "x"}), ([], [])),
+    Case(
+        "a pod without shares uses none",
+        pod("p", node="a", labels={"runai-gpu-group": "x"}),
+        ([], []),
+    ),
     Case("with whole GPUs", _user("p", "x", asks={"nvidia.com/gpu": "1"}), ([], [])),
     Case("with invalid requests", _user("p", "x", asks={"cpu": "x"}), (["p"], [])),
     Case("that has failed", _user("p", "x", phase="Failed"), ([], [])),
-    Case("that terminates", _user("p", "x", meta=_GOING), (["p"], [])),
+    Case("a pod that terminates still uses its share", _user("p", "x", meta=_GOING), (["p"], [])),
     Case("on another node", _user("p", "x", at="b"), ([], [])),
-    Case("without labels", _user("p"), ([], [])),
-    Case("that waits", _user("p", "x", at=""), ([], ["p"])),
+    Case("a pod without labels uses none", _user("p"), ([], [])),
+    Case("a pod that waits leaves its label behind", _user("p", "x", at=""), ([], ["p"])),
     Case("that waits and terminates", _user("p", "x", at="", meta=_GOING), ([], [])),
 ]
 

@@ -47,19 +47,23 @@ _COLOR = {"matchLabels": {"color": "blue"}}
 
 # the affinity term of a pod of the hash 1 → how many pods on the node match it
 MATCHES = [
-    Case("labels", _term({"matchLabels": {"app": "a"}}), 1),
+    Case("labels select the pod that has them", _term({"matchLabels": {"app": "a"}}), 1),
     Case("pods of others", _term({"matchLabels": {"app": "f"}}), 1),
-    Case("In", _term(_expression("In", "a", "b")), 2),
-    Case("NotIn", _term(_expression("NotIn", "a")), 3),
-    Case("Exists", _term(_expression("Exists")), 3),
-    Case("DoesNotExist", _term(_expression("DoesNotExist")), 1),
-    Case("another operator", _term(_expression("Gt", "1")), 0),
-    Case("all pods", _term({}), 4),
-    Case("no pod", _term(), 0),
-    Case("namespaces", _term({}, namespaces=["blue", "red"]), 2),
+    Case("In selects each of the values", _term(_expression("In", "a", "b")), 2),
+    Case("NotIn selects pods without the label too", _term(_expression("NotIn", "a")), 3),
+    Case("Exists selects pods with the label", _term(_expression("Exists")), 3),
+    Case("DoesNotExist selects pods without the label", _term(_expression("DoesNotExist")), 1),
+    Case("an unknown operator selects nothing", _term(_expression("Gt", "1")), 0),
+    Case("an empty selector selects all pods", _term({}), 4),
+    Case("no selector selects no pod", _term(), 0),
+    Case("named namespaces are looked at together", _term({}, namespaces=["blue", "red"]), 2),
     Case("namespaces by label", _term({}, namespaceSelector=_COLOR), 1),
     Case("and by name", _term({}, namespaceSelector=_COLOR, namespaces=["red"]), 2),
-    Case("all namespaces", _term({"matchLabels": {"app": "a"}}, namespaceSelector={}), 3),
+    Case(
+        "an empty namespaceSelector means all namespaces",
+        _term({"matchLabels": {"app": "a"}}, namespaceSelector={}),
+        3,
+    ),
     Case("those with the same label", _term({}, matchLabelKeys=["hash", "none"]), 1),
     Case("those with another", _term({}, mismatchLabelKeys=["hash", "none"]), 3),
     Case(
@@ -189,16 +193,24 @@ def _spread(**spread_fields: Any) -> dict[str, Any]:
 
 # a spread constraint of a pod of the app "a" → its row
 SPREADS = [
-    Case("plain", _spread(), (SpreadConstraint(0, 0, 2, 1, True, True, False),)),
-    Case("a wish", _spread(whenUnsatisfiable="ScheduleAnyway"), ()),
-    Case("domains", _spread(minDomains=3), (SpreadConstraint(0, 0, 2, 3, True, True, False),)),
     Case(
-        "policies",
+        "a plain constraint has the defaults",
+        _spread(),
+        (SpreadConstraint(0, 0, 2, 1, True, True, False),),
+    ),
+    Case("a wish is no constraint", _spread(whenUnsatisfiable="ScheduleAnyway"), ()),
+    Case(
+        "minDomains is read",
+        _spread(minDomains=3),
+        (SpreadConstraint(0, 0, 2, 3, True, True, False),),
+    ),
+    Case(
+        "the node policies are read",
         _spread(nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor"),
         (SpreadConstraint(0, 0, 2, 1, True, False, True),),
     ),
     Case(
-        "of others",
+        "pods of others do not select themselves",
         _spread(labelSelector={"matchLabels": {"app": "b"}}),
         (SpreadConstraint(0, 0, 2, 1, False, True, False),),
     ),

@@ -14,14 +14,14 @@ def _pod_on(port: int, **given_fields: Any) -> dict[str, Any]:
 
 # the port of a pod, beside a running one with port 80 of all addresses → whether they conflict
 PORTS = [
-    Case("the same", _pod_on(80), True),
-    Case("another number", _pod_on(81), False),
-    Case("another protocol", _pod_on(80, protocol="UDP"), False),
+    Case("the same port conflicts", _pod_on(80), True),
+    Case("another number does not conflict", _pod_on(81), False),
+    Case("another protocol does not conflict", _pod_on(80, protocol="UDP"), False),
     Case("one address of all", _pod_on(80, hostIP="10.0.0.1"), True),
     Case("no port of the node", _pod_on(0), False),
     Case("the network of the node", {**_pod_on(0), "hostNetwork": True}, True),
     Case(
-        "a sidecar",
+        "the port of a sidecar conflicts",
         {"initContainers": [{**_pod_on(80)["containers"][0], "restartPolicy": "Always"}]},
         True,
     ),

@@ -20,9 +20,9 @@ _ALL: tuple[PodLabelRequirement, ...] = (
 
 # the labels of pods → which of the selectors above match, alone and with the last one
 MATCHES = [
-    Case("none", {}, ([3, 4], [])),
-    Case("a value", {"app": "a"}, ([0, 2], [])),
-    Case("another value", {"app": "b", "team": "x"}, ([0, 2, 4, 6], [0, 2, 4])),
+    Case("no labels match what asks for absence", {}, ([3, 4], [])),
+    Case("a value matches its selectors", {"app": "a"}, ([0, 2], [])),
+    Case("another value matches the others", {"app": "b", "team": "x"}, ([0, 2, 4, 6], [0, 2, 4])),
     Case("a value that no selector names", {"app": "c", "team": "y"}, ([2, 4], [])),
 ]
 
@@ -42,10 +42,10 @@ def test_matches(case: Case[dict[str, str], tuple[list[int], list[int]]]) -> Non
 
 # one of many selectors
 MANY: list[Case[Any, None]] = [
-    Case("a label", lambda i: (f"k{i}", "In", (f"v{i}",)), None),
+    Case("one label of many finds its selector", lambda i: (f"k{i}", "In", (f"v{i}",)), None),
     Case("one of several labels", lambda i: ("k", "In", (f"v{i}", f"w{i}")), None),
-    Case("a key", lambda i: (f"k{i}", "Exists", ()), None),
-    Case("no pod", lambda _: ("k", "In", ()), None),
+    Case("one key of many finds its selector", lambda i: (f"k{i}", "Exists", ()), None),
+    Case("a selector of no value finds no pod", lambda _: ("k", "In", ()), None),
 ]
 
 

@@ -64,13 +64,13 @@ PLACES = [
     Case("a volume everywhere", [_claim(volumeName="v"), _volume("v")], "ab"),
     Case("a volume nowhere", [_claim(volumeName="v"), _volume("v", "z")], ""),
     Case(
-        "no volume",
+        "a missing volume is a failure",
         [_claim(volumeName="v")],
         "Misconfigured: PersistentVolumeClaim c of pod p is bound to PersistentVolume v, which "
         "does not exist. It can start when the volume exists",
     ),
     Case(
-        "no claim",
+        "a missing claim is a failure",
         [],
         f"Misconfigured: {_CLAIM} does not exist. It can start when the claim exists",
     ),
@@ -167,10 +167,16 @@ def test_the_claims_of_a_running_pod_are_not_checked() -> None:
 
 # access modes of a claim, pods that use it → rows, of one node, of one pod, node and users
 SHARED = [
-    Case("one node", (["ReadWriteOnce"], ["", "b"]), ((0,), (), (1,), (1,))),
+    Case(
+        "ReadWriteOnce binds pods to one node",
+        (["ReadWriteOnce"], ["", "b"]),
+        ((0,), (), (1,), (1,)),
+    ),
     Case("no pod is there yet", (["ReadWriteOnce"], ["", ""]), ((0,), (), (-1,), (0,))),
-    Case("one pod", (["ReadWriteOncePod"], ["", "b"]), ((), (0,), (1,), (1,))),
-    Case("many nodes", (["ReadWriteMany"], ["", "b"]), ((), (), (), ())),
+    Case(
+        "ReadWriteOncePod allows one pod", (["ReadWriteOncePod"], ["", "b"]), ((), (0,), (1,), (1,))
+    ),
+    Case("ReadWriteMany binds nothing", (["ReadWriteMany"], ["", "b"]), ((), (), (), ())),
     Case("many that read", (["ReadWriteOnce", "ReadOnlyMany"], ["", "b"]), ((), (), (), ())),
     Case("no other pod", (["ReadWriteOnce"], [""]), ((), (), (), ())),
     Case("two that run", (["ReadWriteOnce"], ["", "b", "b"]), ((0,), (), (1,), (2,))),

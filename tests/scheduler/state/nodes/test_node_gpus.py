@@ -13,17 +13,17 @@ from tests.support.state.random_changes import apply_change
 
 # label → MiB
 MEMORY = [
-    Case("MiB", "40960", 40900),
-    Case("bytes", str(40_960 * 2**20), 40900),
+    Case("MiB are rounded down to hundreds", "40960", 40900),
+    Case("bytes are understood as well", str(40_960 * 2**20), 40900),
     Case("the largest number of MiB", str(2**20 - 1), 1048500),
     Case("the smallest number of bytes", str(2**20), 0),
-    Case("the smallest", "100", 100),
-    Case("too small", "99", 0),
-    Case("none", "", 0),
-    Case("negative", "-40960", 0),
-    Case("a quantity", "40Gi", 0),
-    Case("other digits", "٤٠٩٦٠", 0),
-    Case("long", "9" * 63, 0),
+    Case("100 MiB are the least", "100", 100),
+    Case("less than 100 MiB is unknown", "99", 0),
+    Case("an empty label is unknown", "", 0),
+    Case("a negative number is unknown", "-40960", 0),
+    Case("a quantity with a suffix is unknown", "40Gi", 0),
+    Case("digits of other scripts are unknown", "٤٠٩٦٠", 0),
+    Case("a number that is too long is unknown", "9" * 63, 0),
 ]
 
 
@@ -39,7 +39,7 @@ _ENABLED, _STRATEGY = "node-role.kubernetes.io/mig-enabled", "nvidia.com/mig.str
 _OFFERS: dict[str, Any] = {"has": {"nvidia.com/mig-1g.5gb": "7"}}
 # node → mode
 MODES: list[Case[dict[str, Any], GpuMode]] = [
-    Case("nothing said", {}, GpuMode.WHOLE),
+    Case("a node that says nothing has whole GPUs", {}, GpuMode.WHOLE),
     Case("it offers profiles", _OFFERS, GpuMode.MIG),
     Case("of another form", {"has": {"nvidia.com/mig-1g.5gb.me": "1"}}, GpuMode.MIG),
     Case("it offers none of them", {"has": {"nvidia.com/mig-1g.5gb": "0"}}, GpuMode.WHOLE),
@@ -53,9 +53,19 @@ MODES: list[Case[dict[str, Any], GpuMode]] = [
     ),
     Case("another label, and profiles", {"labels": {_ENABLED: "yes"}, **_OFFERS}, GpuMode.MIG),
     Case("another label alone", {"labels": {_ENABLED: "yes"}}, GpuMode.WHOLE),
-    Case("single", {"labels": {_STRATEGY: "single"}, **_OFFERS}, GpuMode.MIG_SINGLE),
-    Case("mixed", {"labels": {_STRATEGY: "mixed"}, **_OFFERS}, GpuMode.MIG_MIXED),
-    Case("another strategy", {"labels": {_STRATEGY: "none"}, **_OFFERS}, GpuMode.MIG),
+    Case(
+        "the strategy single is read",
+        {"labels": {_STRATEGY: "single"}, **_OFFERS},
+        GpuMode.MIG_SINGLE,
+    ),
+    Case(
+        "the strategy mixed is read", {"labels": {_STRATEGY: "mixed"}, **_OFFERS}, GpuMode.MIG_MIXED
+    ),
+    Case(
+        "profiles under another strategy are MIG",
+        {"labels": {_STRATEGY: "none"}, **_OFFERS},
+        GpuMode.MIG,
+    ),
     Case("a strategy on no MIG node", {"labels": {_STRATEGY: "mixed"}}, GpuMode.WHOLE),
 ]
 
@@ -87,8 +97,10 @@ _ANNOTATED: dict[str, Any] = {"annotations": {"nvidia.com/mig-3g.20gb": "2"}, "a
 _BOTH = {"nvidia.com/mig-3g.20gb": "1", "gpu-fraction": "0.5"}
 # pods → profiles idle on the node, whether it is closed to MIG, GPUs charged
 BY_ANNOTATION: list[Case[list[dict[str, Any]], tuple[int, bool, int]]] = [
-    Case("nothing", [], (4, False, 0)),
-    Case("by annotation", [{"node": "a", **_ANNOTATED}], (2, True, 6000)),
+    Case("without pods all profiles are idle", [], (4, False, 0)),
+    Case(
+        "a pod by annotation closes the node to MIG", [{"node": "a", **_ANNOTATED}], (2, True, 6000)
+    ),
     Case(
         "beside what it requests",
         [{"node": "a", **_ANNOTATED, "asks": {"nvidia.com/mig-3g.20gb": "1"}}],
@@ -102,8 +114,12 @@ BY_ANNOTATION: list[Case[list[dict[str, Any]], tuple[int, bool, int]]] = [
         [{"node": "a", **_ANNOTATED, "annotations": _BOTH}],
         (3, True, 3500),
     ),
-    Case("pending", [_ANNOTATED], (4, False, 0)),
-    Case("succeeded", [{"node": "a", "phase": "Succeeded", **_ANNOTATED}], (4, False, 0)),
+    Case("a pending pod takes no profile", [_ANNOTATED], (4, False, 0)),
+    Case(
+        "a pod that succeeded gives its profiles back",
+        [{"node": "a", "phase": "Succeeded", **_ANNOTATED}],
+        (4, False, 0),
+    ),
     Case(
         "of another scheduler", [{"node": "a", "schedulerName": "x", **_ANNOTATED}], (4, False, 0)
     ),

@@ -17,13 +17,33 @@ def _conditions(**conditions: str) -> list[dict[str, str]]:
 FAULTS = [
     Case("nothing is said", ({}, {}), NodeFault.NONE),
     Case("all is well", ({}, {"Ready": "True", "DiskPressure": "False"}), NodeFault.NONE),
-    Case("cordoned", ({"unschedulable": True}, {"Ready": "False"}), NodeFault.CORDONED),
-    Case("not ready", ({}, {"Ready": "False", "PIDPressure": "True"}), NodeFault.NOT_READY),
-    Case("unknown", ({}, {"Ready": "Unknown"}), NodeFault.NOT_READY),
-    Case("pressure", ({}, {"Ready": "True", "PIDPressure": "True"}), NodeFault.PRESSURE),
-    Case("perhaps pressure", ({}, {"MemoryPressure": "Unknown"}), NodeFault.PRESSURE),
-    Case("no network", ({}, {"NetworkUnavailable": "True"}), NodeFault.NO_NETWORK),
-    Case("something else", ({}, {"KernelDeadlock": "True"}), NodeFault.NONE),
+    Case(
+        "cordoned outranks not ready",
+        ({"unschedulable": True}, {"Ready": "False"}),
+        NodeFault.CORDONED,
+    ),
+    Case(
+        "not ready outranks pressure",
+        ({}, {"Ready": "False", "PIDPressure": "True"}),
+        NodeFault.NOT_READY,
+    ),
+    Case("an unknown readiness is not ready", ({}, {"Ready": "Unknown"}), NodeFault.NOT_READY),
+    Case(
+        "pressure is a fault of a ready node",
+        ({}, {"Ready": "True", "PIDPressure": "True"}),
+        NodeFault.PRESSURE,
+    ),
+    Case(
+        "pressure that is unknown counts as pressure",
+        ({}, {"MemoryPressure": "Unknown"}),
+        NodeFault.PRESSURE,
+    ),
+    Case(
+        "a node without network is at fault",
+        ({}, {"NetworkUnavailable": "True"}),
+        NodeFault.NO_NETWORK,
+    ),
+    Case("another condition is no fault", ({}, {"KernelDeadlock": "True"}), NodeFault.NONE),
 ]
 
 
@@ -48,21 +68,29 @@ TAINTS = [
     Case("none is tolerated", ([_taint("a")], []), (["a:NoSchedule"], [])),
     Case("a wish is no taint", ([_taint("a", "PreferNoSchedule")], []), ([], [])),
     Case("all of them", ([_taint("a", "NoExecute")], [_ALL]), (["a:NoExecute"], [0])),
-    Case("a key", ([_taint("a", value="1")], [{"key": "a", **_ALL}]), (["a=1:NoSchedule"], [0])),
     Case(
-        "a value",
+        "a key tolerates every value",
+        ([_taint("a", value="1")], [{"key": "a", **_ALL}]),
+        (["a=1:NoSchedule"], [0]),
+    ),
+    Case(
+        "a value is tolerated alone",
         ([_taint("a", value="1")], [{"key": "a", "value": "1"}]),
         (["a=1:NoSchedule"], [0]),
     ),
-    Case("another value", ([_taint("a", value="1")], [{"key": "a"}]), (["a=1:NoSchedule"], [])),
     Case(
-        "another effect",
+        "an empty value tolerates no other value",
+        ([_taint("a", value="1")], [{"key": "a"}]),
+        (["a=1:NoSchedule"], []),
+    ),
+    Case(
+        "another effect is not tolerated",
         ([_taint("a")], [{"key": "a", "operator": "Exists", "effect": "NoExecute"}]),
         (["a:NoSchedule"], []),
     ),
     Case("no key without Exists", ([_taint("a")], [{"value": ""}]), (["a:NoSchedule"], [])),
     Case(
-        "another operator",
+        "an unknown operator tolerates nothing",
         ([_taint("a")], [{"key": "a", "operator": "Lt"}]),
         (["a:NoSchedule"], []),
     ),

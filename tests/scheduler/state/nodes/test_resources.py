@@ -44,13 +44,15 @@ def test_columns() -> None:
 REQUESTS = [
     Case("thousandths of a CPU", ("cpu", "1500m"), (1500, (1500, 0, 0))),
     Case("less than a thousandth", ("cpu", "1u"), (1, (1, 0, 0))),
-    Case("bytes", ("memory", "1Ki"), (1024, (0, 1024, 0))),
+    Case("memory is counted in bytes", ("memory", "1Ki"), (1024, (0, 1024, 0))),
     Case("a part of a byte", ("memory", "1500m"), (2, (0, 2, 0))),
     Case("bytes of a disk", ("ephemeral-storage", "1Gi"), (2**30, (0, 0, 0))),
-    Case("devices", ("nvidia.com/gpu", "2"), (2000, (0, 0, 2000))),
+    Case("GPUs are counted in thousandths", ("nvidia.com/gpu", "2"), (2000, (0, 0, 2000))),
     Case("devices of another maker", ("amd.com/gpu", "2"), (2000, (0, 0, 2000))),
-    Case("anything else", ("rdma/hca", "3"), (3, (0, 0, 0))),
-    Case("slices", ("nvidia.com/mig-3g.20gb", "2"), (2, (0, 0, 6000))),
+    Case("queues do not count other resources", ("rdma/hca", "3"), (3, (0, 0, 0))),
+    Case(
+        "queues count the slices of a profile", ("nvidia.com/mig-3g.20gb", "2"), (2, (0, 0, 6000))
+    ),
     Case(
         "slices of a kind that KAI does not count",
         ("nvidia.com/mig-1g.5gb.me", "2"),
@@ -101,12 +103,12 @@ def test_a_request_is_the_most_that_a_pod_needs_at_once() -> None:
 # amounts → the message for the pod
 WRONG = [
     Case(
-        "no quantity",
+        "a text that is no quantity is told",
         {"cpu": "many"},
         "The requests of pod p are invalid: 'many' is not a quantity",
     ),
     Case(
-        "negative",
+        "a negative request is told",
         {"cpu": "-1"},
         "The requests of pod p are invalid: the request of cpu is negative",
     ),

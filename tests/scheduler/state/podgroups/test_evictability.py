@@ -65,9 +65,17 @@ def running(*others: dict[str, Any]) -> Iterator[dict[str, Any]]:
 REASONS: list[Case[tuple[str, dict[str, Any] | None], str]] = [
     Case("an ordinary one goes", ("TrainJob", trainjob()), ""),
     Case("Trainer's own name goes", ("TrainJob", trainjob(**_OUR_RECORD)), ""),
-    Case("Kueue's", ("TrainJob", trainjob(_KUEUE)), _BY_KUEUE),
-    Case("another controller's", ("TrainJob", trainjob({**_KUEUE}, managedBy="x/y")), ""),
-    Case("another uid", ("TrainJob", trainjob({**_KUEUE, "uid": "s"})), ""),
+    Case("a TrainJob of Kueue is not evictable", ("TrainJob", trainjob(_KUEUE)), _BY_KUEUE),
+    Case(
+        "a TrainJob of another controller is evictable",
+        ("TrainJob", trainjob({**_KUEUE}, managedBy="x/y")),
+        "",
+    ),
+    Case(
+        "a TrainJob of another uid is not the owner",
+        ("TrainJob", trainjob({**_KUEUE, "uid": "s"})),
+        "",
+    ),
     Case("no TrainJob is known", ("TrainJob", None), ""),
     Case("another kind owns it", ("Other", trainjob(_KUEUE)), ""),
 ]
@@ -127,13 +135,13 @@ def test_not_partly_succeeded(case: str) -> None:
 
 # the annotation -> when the last checkpoint was saved, in seconds after 08:00
 SAVED: list[Case[str, int]] = [
-    Case("in UTC", "2026-01-05T08:00:07Z", 7),
-    Case("elsewhere", "2026-01-05T09:00:07+01:00", 7),
+    Case("a time in UTC is read", "2026-01-05T08:00:07Z", 7),
+    Case("a time of another zone is converted", "2026-01-05T09:00:07+01:00", 7),
     Case("parts of seconds are cut", "2026-01-05T08:00:07.9Z", 7),
     Case("it is still to come", "2999-01-05T08:00:00Z", 30704918400),
     Case("before all time", "1960-01-01T00:00:00Z", -1767600000),
-    Case("no time", "yesterday", -1767600000),
-    Case("nothing", "", -1767600000),
+    Case("a word is no checkpoint", "yesterday", -1767600000),
+    Case("an empty annotation is no checkpoint", "", -1767600000),
 ]
 
 

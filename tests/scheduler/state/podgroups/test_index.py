@@ -25,14 +25,18 @@ _OF_JOBSET = {"meta": {"ownerReferences": [JOBSET]}}
 
 # the spec of a PodGroup, the sub-group that a pod names → its PodSet, or the warning
 PODSET_CASES = [
-    Case("no sub-groups", ({}, ""), "default"),
+    Case("without sub-groups it is the default one", ({}, ""), "default"),
     Case("no sub-groups, and their name", ({}, "default"), "default"),
     Case("no sub-groups, and another name", ({}, "x"), "name sub-group x, which does not exist"),
     Case("one of them", ({"subGroups": _SUBS}, "l-replica-0"), "l-replica-0"),
     Case("none of them", ({"subGroups": _SUBS}, "x"), "to one of: n-replica-0, l-replica-0"),
-    Case("no name", ({"subGroups": _SUBS}, ""), "name no sub-group, so they do not count"),
     Case(
-        "case matters",
+        "a pod that names no sub-group does not count",
+        ({"subGroups": _SUBS}, ""),
+        "name no sub-group, so they do not count",
+    ),
+    Case(
+        "the case of a name matters",
         ({"subGroups": _SUBS}, "L-replica-0"),
         "name sub-group L-replica-0, which does not exist",
     ),
@@ -143,7 +147,7 @@ def test_podgroups_are_rows_by_age_then_uid() -> None:
 
 # pods of a PodGroup of a JobSet → pending, running and succeeded, or nothing for no PodGroup
 ATTEMPTS = [
-    Case("one attempt", [{}, {"node": "a"}], (1, 1, 0)),
+    Case("pods of one attempt all count", [{}, {"node": "a"}], (1, 1, 0)),
     Case("an older one of the JobSet", [{"attempt": 1}, {"node": "a"}], (1, 0, 0)),
     Case("an older one of the Job", [{"job_attempt": 1}, {"node": "a"}], (1, 0, 0)),
     Case("the JobSet counts first", [{"attempt": 1}, {"job_attempt": 5}], (1, 0, 0)),
@@ -217,7 +221,7 @@ def test_older_attempts_just_occupy() -> None:
 
 # pods of a suspended JobSet → pending and running of its PodGroup, or nothing for no PodGroup
 SUSPENDED = [
-    Case("nothing", [], None),
+    Case("a suspended JobSet without pods has no PodGroup", [], None),
     Case("a pod waits", [{}], None),
     Case("a pod is there", [{}, {"node": "a"}], (0, 1)),
     Case(
@@ -273,7 +277,7 @@ def test_a_jobset_that_was_made_again_is_another(uid: str) -> None:
 
 # pods → whether the PodGroup has started
 HAS_STARTED_CASES = [
-    Case("all wait", [{}], False),
+    Case("a PodGroup whose pods all wait has not started", [{}], False),
     Case("one is there", [{}, {"node": "a"}], True),
     Case("one is promised a node", [{"status": {"nominatedNodeName": "a"}}], True),
     Case("the node is gone", [{"status": {"nominatedNodeName": "b"}}], False),

@@ -56,12 +56,12 @@ _TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:30Z"}
 
 # pods of the later PodSet → how many are still expected
 EXPECTED = [
-    Case("none", [], 2),
-    Case("one waits", [{}], 1),
+    Case("without pods all are expected", [], 2),
+    Case("a pod that waits is no longer expected", [{}], 1),
     Case("one is there", [{"node": "a"}], 1),
     Case("one is gated", [{"schedulingGates": [{"name": "x"}]}], 1),
-    Case("one succeeded", [{"phase": "Succeeded"}], 1),
-    Case("one failed", [{"phase": "Failed"}], 2),
+    Case("a pod that succeeded is not expected again", [{"phase": "Succeeded"}], 1),
+    Case("a pod that failed is expected again", [{"phase": "Failed"}], 2),
     Case("one is going", [{"node": "a", "meta": {**_TERMINATING}}], 2),
     Case("more than were foretold", [{}, {}, {}], 0),
 ]
@@ -125,7 +125,7 @@ PLACES = [
     Case("a node that is gone", (_reserved(c=1, b=1), []), "b"),
     Case("less than nothing", (_reserved(a=-1, b=1), []), "b"),
     Case("a PodSet that does not exist", ({"x": {"nodes": {"a": 1}}}, []), ""),
-    Case("nothing", ({}, []), ""),
+    Case("without an annotation nothing is reserved", ({}, []), ""),
 ]
 
 
@@ -170,7 +170,7 @@ def test_places_of_a_non_preemptible_podgroup() -> None:
 STARTED = [
     Case("it is there", {"node": "a"}, True),
     Case("it is promised a node", {"status": {"nominatedNodeName": "a"}}, True),
-    Case("it waits", {}, False),
+    Case("nothing is reserved while the first stage waits", {}, False),
 ]
 
 
@@ -301,12 +301,24 @@ def test_a_place_beside_a_pod_of_its_class_is_counted_with_it() -> None:
 # labels by which other pods may select expected pods
 POD_CLASSES = [
     Case("of the template", {"app": "l"}, True),
-    Case("their sub-group", {"kai.scheduler/subgroup-name": "l-replica-0"}, True),
-    Case("another sub-group", {"kai.scheduler/subgroup-name": "l-replica-1"}, False),
-    Case("their JobSet", {"jobset.sigs.k8s.io/jobset-name": "j"}, True),
-    Case("their replicatedJob", {"jobset.sigs.k8s.io/replicatedjob-name": "l"}, True),
-    Case("their Job", {"jobset.sigs.k8s.io/job-index": "0"}, True),
-    Case("another Job", {"jobset.sigs.k8s.io/job-index": "1"}, False),
+    Case(
+        "a term on their sub-group selects them",
+        {"kai.scheduler/subgroup-name": "l-replica-0"},
+        True,
+    ),
+    Case(
+        "a term on another sub-group does not",
+        {"kai.scheduler/subgroup-name": "l-replica-1"},
+        False,
+    ),
+    Case("a term on their JobSet selects them", {"jobset.sigs.k8s.io/jobset-name": "j"}, True),
+    Case(
+        "a term on their replicatedJob selects them",
+        {"jobset.sigs.k8s.io/replicatedjob-name": "l"},
+        True,
+    ),
+    Case("a term on their Job selects them", {"jobset.sigs.k8s.io/job-index": "0"}, True),
+    Case("a term on another Job does not", {"jobset.sigs.k8s.io/job-index": "1"}, False),
 ]
 
 
@@ -337,13 +349,13 @@ _READY = {"type": "Ready", "status": "False"}
 _NO_CAPACITY = {"type": "DiskPressure", "status": "True"}
 # the fault of the node of a place → whether the place is still reserved
 FAULTS = [
-    Case("nothing", {}, True),
-    Case("cordoned", {"spec": {"unschedulable": True}}, False),
+    Case("a place on a healthy node stays", {}, True),
+    Case("a place on a cordoned node goes", {"spec": {"unschedulable": True}}, False),
     Case(
         "cordoned and not ready", {"spec": {"unschedulable": True}, "conditions": [_READY]}, False
     ),
-    Case("not ready", {"conditions": [_READY]}, True),
-    Case("under pressure", {"conditions": [_NO_CAPACITY]}, True),
+    Case("a place on a node that is not ready stays", {"conditions": [_READY]}, True),
+    Case("a place on a node under pressure stays", {"conditions": [_NO_CAPACITY]}, True),
 ]
 
 

@@ -10,7 +10,7 @@ from tests.support.case import Case, ids
 
 # reserved places → the annotation
 TEXTS = [
-    Case("none", [], ""),
+    Case("without places there is no annotation", [], ""),
     Case(
         "one of each",
         [("b", "n2", 0), ("a", "n1", 2), ("b", "n1", 0), ("b", "n2", 0)],
@@ -37,14 +37,14 @@ def test_texts(case: Case[list[tuple[str, str, int]], str]) -> None:
 
 # an annotation → its places, or nothing if it is invalid
 READ = [
-    Case("nothing", "", {}),
+    Case("an empty annotation has no places", "", {}),
     Case("a cause that there is not", '{"a":{"nodes":{"n":1},"cause":"x"}}', {"a": ["n"]}),
-    Case("no cause", '{"a":{"nodes":{"n":2}}}', {"a": ["n", "n"]}),
-    Case("no nodes", '{"a":{}}', {"a": []}),
+    Case("a place needs no cause", '{"a":{"nodes":{"n":2}}}', {"a": ["n", "n"]}),
+    Case("a sub-group may have no nodes", '{"a":{}}', {"a": []}),
     Case("more than can be meant", '{"a":{"nodes":{"n":1000000000000}}}', {"a": ["n"] * 100_000}),
-    Case("no JSON", "{", None),
-    Case("no object", "[]", None),
-    Case("no number", '{"a":{"nodes":{"n":"1"}}}', None),
+    Case("a text that is no JSON is invalid", "{", None),
+    Case("a text that is no object is invalid", "[]", None),
+    Case("a count that is no number is invalid", '{"a":{"nodes":{"n":"1"}}}', None),
 ]
 
 

@@ -30,10 +30,10 @@ def evicted(at: str, made: str = "2026-01-05T07:00:00Z") -> dict[str, Any]:
 
 # metadata, delay → until when it may evict no others, in seconds after NOW - 1 h
 DELAYS = [
-    Case("none", (_MADE, ""), None),
+    Case("without a delay it may evict at once", (_MADE, ""), None),
     Case("ten minutes after it was made", (_MADE, "10m"), 600),
-    Case("rounded up", (_MADE, "1.2s"), 2),
-    Case("nothing", (_MADE, "0s"), None),
+    Case("a delay is rounded up", (_MADE, "1.2s"), 2),
+    Case("a delay of zero is none", (_MADE, "0s"), None),
     Case("less than nothing is none", (_MADE, "-10m"), None),
     Case("after it lost its place", (evicted("2026-01-05T07:30:00Z"), "10m"), 2400),
     Case("it lost its place before it was made", (evicted("2020-01-01T00:00:00Z"), "10m"), 600),
@@ -90,7 +90,7 @@ RUNNING_SINCE: list[Case[tuple[str, list[dict[str, Any]]], int | None]] = [
     Case("the pod that has its place for longest", ("", [_EIGHT, _SEVEN]), 0),
     Case("what is written", ("2026-01-05T07:30:00Z", [_SEVEN]), 1800),
     Case("what is written is no time", ("today", [_EIGHT]), 3600),
-    Case("unknown", ("", [{}]), None),
+    Case("without an annotation or a node it is unknown", ("", [{}]), None),
     Case("one of them says it", ("", [{}, _EIGHT]), 3600),
     Case("a time that is none", ("", [scheduled("now")]), None),
     Case("it is unscheduled", ("", [scheduled("2026-01-05T07:00:00Z", "False")]), None),

@@ -39,7 +39,7 @@ TREES = [
     Case("nothing is said", ({}, ""), "default:1"),
     Case("so many pods", ({"minMember": 3}, ""), "default:3"),
     Case("none is needed", ({"minMember": 0}, ""), "default:0"),
-    Case("all sub-groups", ({"subGroups": _TWO}, "a"), ":2(a:1 b:2)"),
+    Case("without a minimum all sub-groups are needed", ({"subGroups": _TWO}, "a"), ":2(a:1 b:2)"),
     Case("one of two", ({"subGroups": _TWO, "minSubGroup": 1}, "a"), ":1(a:1 b:2)"),
     Case("none of two", ({"subGroups": _TWO, "minSubGroup": 0}, "a"), ":0(a:1 b:2)"),
     Case(
@@ -47,7 +47,7 @@ TREES = [
         ({"subGroups": _TWO, "minMember": 9}, "a"),
         ":2(a:1 b:2)",
     ),
-    Case("two levels", ({"subGroups": _DEEP}, "a"), ":1(n:1(a:1 b:0))"),
+    Case("a sub-group has sub-groups below it", ({"subGroups": _DEEP}, "a"), ":1(n:1(a:1 b:0))"),
     Case(
         "all of an inner one",
         ({"subGroups": [_subgroup("n"), _subgroup("a", "n", minMember=1)]}, "a"),
@@ -86,7 +86,7 @@ FAULTS = [
         "sub-group 'x' does not exist",
     ),
     Case(
-        "a circle",
+        "a circle of sub-groups is a failure",
         {"subGroups": [_subgroup("a", "b"), _subgroup("b", "a")]},
         "'a' is its own ancestor",
     ),
@@ -96,7 +96,7 @@ FAULTS = [
         "spec.minSubGroup: 3 is more than the 2 sub-groups below",
     ),
     Case(
-        "too deep",
+        "more than 16 levels are a failure",
         {"subGroups": _subgroup_chain(17)},
         "spec.subGroups: more than 16 levels are not supported",
     ),
@@ -146,9 +146,13 @@ def _constrained_subgroups(*constraints: dict[str, str]) -> dict[str, Any]:
 
 # the spec of a PodGroup → why its pods wait
 TOPOLOGIES: list[Case[dict[str, Any], str | None]] = [
-    Case("required", {"topologyConstraint": _REQUIRED}, _PODGROUP),
-    Case("preferred", {"topologyConstraint": _PREFERRED}, None),
-    Case("both", {"topologyConstraint": {**_REQUIRED, **_PREFERRED}}, _PODGROUP),
+    Case("a required topology makes pods wait", {"topologyConstraint": _REQUIRED}, _PODGROUP),
+    Case("a preferred topology does not", {"topologyConstraint": _PREFERRED}, None),
+    Case(
+        "a required topology outranks a preferred one",
+        {"topologyConstraint": {**_REQUIRED, **_PREFERRED}},
+        _PODGROUP,
+    ),
     Case("of no topology", {"topologyConstraint": {"requiredTopologyLevel": "rack"}}, None),
     Case(
         "of a sub-group",

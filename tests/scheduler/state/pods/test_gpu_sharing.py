@@ -24,17 +24,29 @@ def _notes(**annotations: str) -> dict[str, str]:
 
 # annotations → annotation, GPUs, thousandths, MiB
 SHARES = [
-    Case("a fraction", _notes(fraction="0.5"), ("gpu-fraction", 1, 500, 0)),
+    Case("a fraction is of one GPU", _notes(fraction="0.5"), ("gpu-fraction", 1, 500, 0)),
     Case(
-        "of several", _notes(fraction="0.5", fraction_num_devices="3"), ("gpu-fraction", 3, 500, 0)
+        "a fraction may be of several GPUs",
+        _notes(fraction="0.5", fraction_num_devices="3"),
+        ("gpu-fraction", 3, 500, 0),
     ),
-    Case("rounded up", _notes(fraction="0.1231"), ("gpu-fraction", 1, 124, 0)),
+    Case(
+        "a fraction is rounded up to thousandths",
+        _notes(fraction="0.1231"),
+        ("gpu-fraction", 1, 124, 0),
+    ),
     Case("at least a thousandth", _notes(fraction="1e-9"), ("gpu-fraction", 1, 1, 0)),
     Case("all of it", _notes(fraction="1.0"), ("gpu-fraction", 1, 1000, 0)),
-    Case("scientific", _notes(fraction="25e-2"), ("gpu-fraction", 1, 250, 0)),
-    Case("memory", _notes(memory="3072"), ("gpu-memory", 1, 0, 3072)),
-    Case("much memory", _notes(memory="9" * 99), ("gpu-memory", 1, 0, MAX_MEMORY_MIB)),
-    Case("most GPUs", _notes(memory="1", fraction_num_devices="64"), ("gpu-memory", 64, 0, 1)),
+    Case("scientific notation is read", _notes(fraction="25e-2"), ("gpu-fraction", 1, 250, 0)),
+    Case("memory is in MiB", _notes(memory="3072"), ("gpu-memory", 1, 0, 3072)),
+    Case(
+        "memory has an upper bound", _notes(memory="9" * 99), ("gpu-memory", 1, 0, MAX_MEMORY_MIB)
+    ),
+    Case(
+        "64 GPUs are the most",
+        _notes(memory="1", fraction_num_devices="64"),
+        ("gpu-memory", 64, 0, 1),
+    ),
 ]
 
 
@@ -71,7 +83,9 @@ REFUSED: list[Case[Any, Any]] = [
         Case(text[:20], (_notes(memory=text), {}), ("gpu-memory", "must be MiB as a whole number"))
         for text in ("", "0", "-1", "1.5", "x", "1e3", "+5", "٣", "NaN", "0" * 100_000)
     ),
-    Case("a quantity", (_notes(memory="3Gi"), {}), ("gpu-memory", "write 3072")),
+    Case(
+        "memory as a quantity is refused", (_notes(memory="3Gi"), {}), ("gpu-memory", "write 3072")
+    ),
     *(
         Case(
             f"{text[:9]} GPUs",
@@ -81,12 +95,12 @@ REFUSED: list[Case[Any, Any]] = [
         for text in ("", "0", "65", "-1", "1.5", "2e0", "9" * 100_000, "٢")
     ),
     Case(
-        "both",
+        "a fraction beside memory is refused",
         (_notes(fraction="0.5", memory="1"), {}),
         ("gpu-memory", "cannot be set together with gpu-fraction"),
     ),
     Case(
-        "GPUs alone",
+        "a number of GPUs alone is refused",
         (_notes(fraction_num_devices="2"), {}),
         ("gpu-fraction-num-devices", "can only be set together with gpu-fraction or gpu-memory"),
     ),
@@ -117,10 +131,26 @@ def test_what_is_refused(
 
 # annotations → profiles, and how many
 PROFILES = [
-    Case("one", {"nvidia.com/mig-1g.5gb": "2"}, (("nvidia.com/mig-1g.5gb", 2),)),
-    Case("none", {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/mig.strategy": "1"}, ()),
-    Case("no number", {"nvidia.com/mig-1g.5gb": "1.5", "nvidia.com/mig-2g.10gb": "٢"}, ()),
-    Case("many", {"nvidia.com/mig-1g.5gb": "9" * 9999}, (("nvidia.com/mig-1g.5gb", 10**15 - 1),)),
+    Case(
+        "a profile is read with its count",
+        {"nvidia.com/mig-1g.5gb": "2"},
+        (("nvidia.com/mig-1g.5gb", 2),),
+    ),
+    Case(
+        "a count of zero requests nothing",
+        {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/mig.strategy": "1"},
+        (),
+    ),
+    Case(
+        "a count that is no number requests nothing",
+        {"nvidia.com/mig-1g.5gb": "1.5", "nvidia.com/mig-2g.10gb": "٢"},
+        (),
+    ),
+    Case(
+        "a huge count is bounded",
+        {"nvidia.com/mig-1g.5gb": "9" * 9999},
+        (("nvidia.com/mig-1g.5gb", 10**15 - 1),),
+    ),
 ]
 
 
@@ -156,7 +186,7 @@ def _named(prefix: str) -> dict[str, Any]:
 
 # fields of a pod, and whether pods are given shares → reason and message
 FAILURES: list[Case[Any, Any]] = [
-    Case("a share", (_ADMITTED, True), None),
+    Case("a share is accepted where pods get shares", (_ADMITTED, True), None),
     Case(
         "a share without the webhook",
         (_HALF, True),

@@ -27,7 +27,7 @@ _GATED = [{"name": "example"}]
 
 # a pod of a PodGroup → its state as a row, and how many are pending, running, succeeded
 STATES = [
-    Case("it waits", {}, (PodState.PENDING, (1, 0, 0))),
+    Case("a pod without a node is pending", {}, (PodState.PENDING, (1, 0, 0))),
     Case("no phase is Pending", {"phase": ""}, (PodState.PENDING, (1, 0, 0))),
     Case("a gate holds it", {"schedulingGates": _GATED}, (PodState.GATED, (0, 0, 0))),
     Case("it is bound and not yet running", {"node": "a", "phase": "Pending"}, (2, (0, 1, 0))),
@@ -38,8 +38,16 @@ STATES = [
         "its end is overdue", {"node": "a", "meta": _STUCK}, (PodState.STUCK_RELEASING, (0, 0, 0))
     ),
     Case("it is going before it was placed", {"meta": _TERMINATING}, (PodState.DONE, (0, 0, 0))),
-    Case("it succeeded", {"node": "a", "phase": "Succeeded"}, (PodState.DONE, (0, 0, 1))),
-    Case("it failed", {"node": "a", "phase": "Failed"}, (PodState.DONE, (0, 0, 0))),
+    Case(
+        "a pod that succeeded is done",
+        {"node": "a", "phase": "Succeeded"},
+        (PodState.DONE, (0, 0, 1)),
+    ),
+    Case(
+        "a pod that failed is done, and did not succeed",
+        {"node": "a", "phase": "Failed"},
+        (PodState.DONE, (0, 0, 0)),
+    ),
     Case("it runs nowhere", {"phase": "Running"}, (PodState.DONE, (0, 0, 0))),
 ]
 
@@ -138,12 +146,12 @@ def test_equal_pods_are_one_class_also_when_they_share_no_objects() -> None:
 
 
 TIMES = [
-    Case("a second", "2026-01-05T08:00:00Z", NOW),
+    Case("a time in seconds is read", "2026-01-05T08:00:00Z", NOW),
     Case("parts of it", "2026-01-05T08:00:00.5Z", NOW),
-    Case("another zone", "2026-01-05T09:00:00+01:00", NOW),
-    Case("no zone", "2026-01-05T08:00:00", NOW),
-    Case("nothing", "", None),
-    Case("no time", "yesterday", None),
+    Case("a time of another zone is converted", "2026-01-05T09:00:00+01:00", NOW),
+    Case("a time without a zone is UTC", "2026-01-05T08:00:00", NOW),
+    Case("an empty time is none", "", None),
+    Case("a word is no time", "yesterday", None),
     Case("before all times", "0001-01-01T00:00:00+23:00", -62135679600),
 ]
 

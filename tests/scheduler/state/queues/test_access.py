@@ -66,11 +66,11 @@ def found_in(*objects: Any, permit: Permit | None, needed: bool = True) -> Encod
 # the permit, and whether it is needed -> the pre-filter failure
 KNOWN: list[Case[tuple[Permit | None, bool], str | None]] = [
     Case("not known, in files", (None, False), None),
-    Case("granted", (Permit.GRANTED, True), None),
-    Case("refused", (Permit.REFUSED, True), MAY_NOT),
+    Case("a granted permit lets it plan", (Permit.GRANTED, True), None),
+    Case("a refused permit is a failure", (Permit.REFUSED, True), MAY_NOT),
     Case("refused, in a file", (Permit.REFUSED, False), MAY_NOT),
     Case("not known yet", (None, True), BEING_REVIEWED),
-    Case("no answer", (Permit.UNANSWERED, True), NOT_REVIEWED),
+    Case("a missing answer is a failure", (Permit.UNANSWERED, True), NOT_REVIEWED),
 ]
 
 
@@ -96,12 +96,12 @@ def test_the_failure_of_a_permit(case: Case[tuple[Permit | None, bool], str | No
 STATED: list[Case[tuple[str | None, str | None, str], tuple[bool, bool]]] = [
     Case("nothing is said", (None, None, "open"), (False, True)),
     Case("nothing is said, and closed", (None, None, "closed"), (True, True)),
-    Case("closed", ("closed", None, "open"), (True, True)),
+    Case("an annotation closes against the default", ("closed", None, "open"), (True, True)),
     Case("closed by its parent", (None, "closed", "open"), (True, True)),
-    Case("open", ("open", None, "closed"), (False, False)),
+    Case("an annotation opens against the default", ("open", None, "closed"), (False, False)),
     Case("open by its parent", (None, "open", "closed"), (False, False)),
     Case("open, and its parent closed", ("open", "closed", "closed"), (False, False)),
-    Case("a slip", ("opn", "open", "open"), (True, True)),
+    Case("a misspelt annotation closes", ("opn", "open", "open"), (True, True)),
 ]
 
 
@@ -165,9 +165,9 @@ def test_another_annotation_or_parent_counts_at_once() -> None:
 TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
 # the permit, and other pods of the PodGroup -> GPUs of terminating pods that the queue is charged
 ENDED: list[Case[tuple[Permit | None, list[Any]], int]] = [
-    Case("granted", (Permit.GRANTED, []), 1),
-    Case("being asked", (None, []), 1),
-    Case("refused", (Permit.REFUSED, []), 0),
+    Case("a granted permit charges the queue", (Permit.GRANTED, []), 1),
+    Case("a permit that is being asked charges the queue", (None, []), 1),
+    Case("a refused permit charges nothing", (Permit.REFUSED, []), 0),
     Case("refused, and others wait", (Permit.REFUSED, [pod("b", "g")]), 0),
     Case("refused, and others run", (Permit.REFUSED, [pod("b", "g", node="n")]), 1),
 ]

@@ -61,8 +61,8 @@ def test_what_counts_otherwise_is_reported() -> None:
 
 # quota, limit and weight → quota by kind, weight by kind
 SHARES = [
-    Case("whole", _bounds(2), ([2, 2_000_000, 2000], [2.0] * 3)),
-    Case("parts", _bounds(0.5), ([0, 500_000, 500], [0.5] * 3)),
+    Case("whole GPUs are read", _bounds(2), ([2, 2_000_000, 2000], [2.0] * 3)),
+    Case("parts of a GPU are read", _bounds(0.5), ([0, 500_000, 500], [0.5] * 3)),
     Case("more than there is", _bounds(1e30), ([2**60] * 3, [1e9] * 3)),
     Case("a GPU only", {"resources": {"gpu": {"quota": 1}}}, ([0, 0, 1000], [0.0] * 3)),
     Case("nothing is said", {"resources": None}, ([0] * 3, [0.0] * 3)),
@@ -111,9 +111,9 @@ _NO_GOAL = (
 
 # the annotation of a queue -> whether its children reclaim up to quotas only, and the warnings
 GOALS: list[Case[str | None, tuple[tuple[bool, ...], list[str]]]] = [
-    Case("nothing", None, ((), [])),
+    Case("without an annotation there is no goal", None, ((), [])),
     Case("as KAI has it", "fair-share", ((), [])),
-    Case("quotas only", "quota-only", ((True, False), [])),
+    Case("quota-only stops reclaim at the quota", "quota-only", ((True, False), [])),
     Case("what cannot be meant", "Quota", ((), [_NO_GOAL])),
 ]
 
@@ -220,7 +220,7 @@ def _cycle(name: str, path: str) -> str:
 
 # more queues, the queue that a PodGroup names → the reason, and the message
 FAILURES = [
-    Case("it exists", ([], "q"), None),
+    Case("a queue that exists is no failure", ([], "q"), None),
     Case("it does not", ([], "x"), ("QueueMissing", _MISSING)),
     Case(
         "none is named",
@@ -291,7 +291,7 @@ _TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:00Z"}
 _STUCK = {"deletionTimestamp": "2026-01-05T07:00:00Z"}
 # a pod of a PodGroup → GPUs of its queue: allocated, non-preemptible and requested
 USAGE = [
-    Case("it waits", ("g", {}), (0, 0, 1)),
+    Case("a waiting pod counts as requested only", ("g", {}), (0, 0, 1)),
     Case("it is there", ("g", {"node": "a"}), (1, 0, 1)),
     Case("it cannot be preempted", ("fixed", {"node": "a"}), (1, 1, 1)),
     Case("nothing of it is there", ("fixed", {}), (0, 0, 1)),
@@ -299,7 +299,9 @@ USAGE = [
     Case("it is gated", ("g", {"schedulingGates": [{"name": "x"}]}), (0, 0, 0)),
     Case("it is going", ("g", {"node": "a", "meta": _TERMINATING}), (0, 0, 0)),
     Case("its end is overdue", ("g", {"node": "a", "meta": _STUCK}), (1, 0, 1)),
-    Case("it succeeded", ("g", {"node": "a", "phase": "Succeeded"}), (0, 0, 0)),
+    Case(
+        "a pod that succeeded counts nowhere", ("g", {"node": "a", "phase": "Succeeded"}), (0, 0, 0)
+    ),
     Case("another scheduler has it", ("g", {"node": "a", "schedulerName": "x"}), (0, 0, 0)),
     Case("it is in no group", ("", {"node": "a"}), (1, 0, 1)),
     Case("its group does not exist", ("none", {"node": "a"}), (1, 0, 1)),
@@ -549,9 +551,9 @@ def _chain(length: int, top: str = "") -> list[Any]:
 
 # what is above the uppermost → whether all are rows
 CHAINS = [
-    Case("nothing", "", True),
+    Case("a chain with an end is in the table", "", True),
     Case("one that does not exist", "x", False),
-    Case("the lowest", "q1999", False),
+    Case("a chain that ends in itself is not", "q1999", False),
 ]
 
 

@@ -43,9 +43,15 @@ def _gpus(found: EncodedSnapshot) -> tuple[int, int, int]:
 
 # pods → thousandths of GPUs: allocated, requested, releasing
 CHARGES: list[Case[list[dict[str, Any]], tuple[int, int, int]]] = [
-    Case("half up", [_share("p", "big", fraction="0.125")], (130, 130, 0)),
-    Case("down", [_share("p", "big", fraction="0.004")], (0, 0, 0)),
-    Case("of several", [_share("p", "big", 3, fraction="0.125")], (390, 390, 0)),
+    Case(
+        "half a hundredth is rounded up",
+        [_share("p", "big", fraction="0.125")],
+        (130, 130, 0),
+    ),
+    Case("less than half is rounded down", [_share("p", "big", fraction="0.004")], (0, 0, 0)),
+    Case(
+        "each of several GPUs is rounded", [_share("p", "big", 3, fraction="0.125")], (390, 390, 0)
+    ),
     Case("a pending fraction", [_share("p", fraction="0.125")], (0, 130, 0)),
     Case("memory on a large GPU", [_share("p", "big", memory="20000")], (250, 250, 0)),
     Case("memory on a small GPU", [_share("p", "small", memory="20000")], (500, 500, 0)),
@@ -60,7 +66,7 @@ CHARGES: list[Case[list[dict[str, Any]], tuple[int, int, int]]] = [
         (1500, 2500, 0),
     ),
     Case(
-        "terminating",
+        "a terminating pod is releasing",
         [
             {
                 **(it := _share(f"p-{at}", at, memory="20000")),
@@ -110,7 +116,7 @@ def test_memory_where_no_node_states_it() -> None:
 
 # node of the pod → share, memory, charge, charge on the largest GPU
 SIGNATURES: list[Case[str, tuple[int, int, int, int | None]]] = [
-    Case("pending", "", (0, 20000, 500, 250)),
+    Case("a pending pod is charged by the smallest GPU", "", (0, 20000, 500, 250)),
     Case("on a large GPU", "big", (250, 20000, 250, None)),
     Case("on a small GPU", "small", (500, 20000, 500, None)),
     Case("on an unknown GPU", "unknown", (1000, 20000, 1000, None)),
@@ -190,7 +196,7 @@ _GOING: Final = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
 PLACES: list[
     Case[list[dict[str, Any]], tuple[list[tuple[str, int, int]], list[tuple[int, ...]]]]
 ] = [
-    Case("alone", [], ([("reserved-0", 800, 0)], [(0,), (0,)])),
+    Case("reserved places share one GPU", [], ([("reserved-0", 800, 0)], [(0,), (0,)])),
     Case(
         "beside the most used that has so much",
         [_on("p", "0.7", "t"), _on("q", "0.5", "u"), _on("r", "0.3")],

@@ -41,7 +41,11 @@ def _going(fields: dict[str, Any], hour: str = "08") -> dict[str, Any]:
 
 # pods on a node of 8 devices → ids and used, releasing thousandths; idle and releasing devices
 DEVICES = [
-    Case("one", [_pod_on("x"), _reserved("x")], ([("x", 500, 0)], (7000, 0))),
+    Case(
+        "a share uses part of one device",
+        [_pod_on("x"), _reserved("x")],
+        ([("x", 500, 0)], (7000, 0)),
+    ),
     Case("two on one", [_pod_on("x"), _pod_on("x"), _reserved("x")], ([("x", 1000, 0)], (7000, 0))),
     Case(
         "two on two",
@@ -58,7 +62,11 @@ DEVICES = [
         [{**_pod_on("x"), "meta": _TERMINATING}, _reserved("x")],
         ([("x", 500, 500)], (7000, 1000)),
     ),
-    Case("over", [{**_pod_on("x"), "phase": "Succeeded"}, _reserved("x")], ([], (7000, 1000))),
+    Case(
+        "the share of a pod that is over is released",
+        [{**_pod_on("x"), "phase": "Succeeded"}, _reserved("x")],
+        ([], (7000, 1000)),
+    ),
     Case(
         "no device is named",
         [{**_HALF, "node": "a"}, _reserved("x")],
@@ -71,12 +79,12 @@ DEVICES = [
         ([("unknown-0", 500, 0)], (6000, 1000)),
     ),
     Case(
-        "whole ones",
+        "a pod of whole GPUs takes no shared device",
         [{**_pod_on("x"), "asks": {"nvidia.com/gpu": "2"}}, _reserved("x")],
         ([], (5000, 1000)),
     ),
     Case(
-        "several devices",
+        "a pod of several devices uses each",
         [
             {
                 "node": "a",
@@ -103,7 +111,11 @@ DEVICES = [
         ([("x", 260, 0)], (7000, 0)),
     ),
     Case("a reservation pod alone", [_reserved("x")], ([], (7000, 1000))),
-    Case("two alone", [_reserved("x"), _reserved("x")], ([], (6000, 2000))),
+    Case(
+        "two reservations without users are both released",
+        [_reserved("x"), _reserved("x")],
+        ([], (6000, 2000)),
+    ),
     Case("one alone that terminates", [_going(_reserved("x"))], ([], (7000, 1000))),
     Case("one alone that does not end", [_going(_reserved("x"), hour="07")], ([], (7000, 0))),
     Case("one alone that failed", [_reserved("x") | {"phase": "Failed"}], ([], (8000, 0))),
@@ -231,7 +243,11 @@ TRUSTED_LABELS = [
         ([("x", 1, 0), ("y", 124, 0)], (6000, 0)),
     ),
     Case("a whole one", [_share("x", fraction="1")], ([("x", 1000, 0)], (7000, 0))),
-    Case("memory", [_share("x", memory="10001")], ([("x", 260, 0)], (7000, 0))),
+    Case(
+        "memory is rounded up to thousandths",
+        [_share("x", memory="10001")],
+        ([("x", 260, 0)], (7000, 0)),
+    ),
     Case("more memory than it has", [_share("x", memory="80000")], ([("x", 1000, 0)], (7000, 0))),
     Case(
         "a pod of another scheduler",
@@ -384,14 +400,18 @@ _PART = (
 )
 # the requests of a pod → its pre-filter failure
 WAITING = [
-    Case("a part", _HALF, f"The annotation gpu-fraction of pod p {_PART} GPUs"),
     Case(
-        "memory",
+        "a fraction is refused where shares are off",
+        _HALF,
+        f"The annotation gpu-fraction of pod p {_PART} GPUs",
+    ),
+    Case(
+        "memory is refused where shares are off",
         {"annotations": {"gpu-memory": "100"}, "asks": {}},
         f"The annotation gpu-memory of pod p {_PART} GPUs",
     ),
     Case(
-        "a claim",
+        "a resource claim is refused",
         {"resourceClaims": [{"name": "gpus"}]},
         "spec.resourceClaims (gpus) of pod p requests devices by ResourceClaim, which is not "
         "supported yet. It can start when it requests them as resources",

@@ -61,12 +61,12 @@ def test_everything_is_put_where_it_belongs() -> None:
 
 INVALID = [
     Case(
-        "wrong type",
+        "an object must not be a list",
         changed(node("n"), "status/allocatable", [1]),
         "status.allocatable: must be an object, not a list",
     ),
     Case(
-        "no number",
+        "a limit must be a number",
         changed(queue("q"), "spec/resources/gpu/limit", "lots"),
         "spec.resources.gpu.limit: 'lots' must be a number",
     ),
@@ -75,20 +75,38 @@ INVALID = [
         group("g", subGroups=[{"name": "a", "minMember": "two"}]),
         "spec.subGroups[0].minMember: 'two' must be a whole number, not a string",
     ),
-    Case("name", trainjob("Ok_1", "x"), "metadata.name: 'Ok_1' must be at most 63 of a-z, 0-9"),
-    Case("long name", trainjob("a" * 80, "x"), "aaa' must be at most 63 of a-z, 0-9 and -"),
-    Case("no runtime", trainjob("ok", ""), "spec.runtimeRef.name: is missing"),
+    Case(
+        "a name has no capitals",
+        trainjob("Ok_1", "x"),
+        "metadata.name: 'Ok_1' must be at most 63 of a-z, 0-9",
+    ),
+    Case(
+        "a name is at most 63 long",
+        trainjob("a" * 80, "x"),
+        "aaa' must be at most 63 of a-z, 0-9 and -",
+    ),
+    Case("a TrainJob names its runtime", trainjob("ok", ""), "spec.runtimeRef.name: is missing"),
     Case(
         "a runtime of another kind",
         changed(trainjob("ok", "x"), "spec/runtimeRef/kind", "Runtime"),
         "spec.runtimeRef.kind: 'Runtime' must be TrainingRuntime or ClusterTrainingRuntime",
     ),
     Case(
-        "no quantity", changed(node("n"), f"status/allocatable/{'cpu'}", "4x"), "[cpu]: '4x' ends"
+        "a capacity is a quantity",
+        changed(node("n"), f"status/allocatable/{'cpu'}", "4x"),
+        "[cpu]: '4x' ends",
     ),
-    Case("negative", changed(node("n"), "status/allocatable/cpu", "-1"), "must not be negative"),
-    Case("label", node("n", labels={"zone": "a b"}), "metadata.labels[zone]: 'a b' must be"),
-    Case("negative minimum", group("g", -1), "spec.minMember: -1 must be 0 or more"),
+    Case(
+        "a capacity is not negative",
+        changed(node("n"), "status/allocatable/cpu", "-1"),
+        "must not be negative",
+    ),
+    Case(
+        "a label's value has no space",
+        node("n", labels={"zone": "a b"}),
+        "metadata.labels[zone]: 'a b' must be",
+    ),
+    Case("a minimum is not negative", group("g", -1), "spec.minMember: -1 must be 0 or more"),
     Case(
         "a minimum that no cluster counts",
         group("g", 2**31),
@@ -99,18 +117,28 @@ INVALID = [
         group("g", subGroups=[{"name": "a", "minMember": -2}]),
         "spec.subGroups[0].minMember: -2 must be 0 or more",
     ),
-    Case("minimum", group("g", -2), "spec.minMember: -2 must be 0 or more"),
-    Case("time", node("n", creationTimestamp="today"), "metadata.creationTimestamp: 'today'"),
-    Case("version", changed(queue("q"), "apiVersion", "scheduling.run.ai/v3"), "apiVersion: "),
-    Case("no name", changed(node("n"), "metadata/name", ""), "metadata.name: is missing"),
-    Case("no metadata", changed(node("n"), "metadata", None), "metadata: is missing"),
+    Case("a minimum below -1 is refused", group("g", -2), "spec.minMember: -2 must be 0 or more"),
+    Case(
+        "a creation time is a time",
+        node("n", creationTimestamp="today"),
+        "metadata.creationTimestamp: 'today'",
+    ),
+    Case(
+        "a version must be one of the API",
+        changed(queue("q"), "apiVersion", "scheduling.run.ai/v3"),
+        "apiVersion: ",
+    ),
+    Case(
+        "an object has a name", changed(node("n"), "metadata/name", ""), "metadata.name: is missing"
+    ),
+    Case("an object has metadata", changed(node("n"), "metadata", None), "metadata: is missing"),
     Case(
         "a placement of a plugin",
         resource_reservation_pod(plugins={"nodeplacement": {"arguments": {"gpu": "sprad"}}}),
         "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack' or 'spread'",
     ),
     Case(
-        "shard",
+        "a placement strategy is a known one",
         resource_reservation_pod(placementStrategy={"gpu": "pack"}),
         "spec.placementStrategy.gpu: 'pack' must be 'binpack' or 'spread'",
     ),
@@ -141,18 +169,18 @@ VERDICTS = [
         group("g", subGroups=[{"name": "a", "parent": "b", "minMember": 1}]),
         None,
     ),
-    Case("no minimum", group("g", subGroups=[{"name": "a"}]), None),
-    Case("both minima", group("g", 1, minSubGroup=1), None),
+    Case("a sub-group needs no minimum", group("g", subGroups=[{"name": "a"}]), None),
+    Case("a group may state both minima", group("g", 1, minSubGroup=1), None),
     Case(
-        "twice",
+        "two sub-groups may share a name",
         group("g", subGroups=[{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]),
         None,
     ),
-    Case("above itself", queue("q", parent="q"), None),
+    Case("a queue may be its own parent", queue("q", parent="q"), None),
     Case("no such queue", queue("q", parent="none"), None),
     Case("a parent that cannot be", queue("q", parent="No Queue"), None),
-    Case("quota", queue("q", -2), None),
-    Case("no resources", changed(queue("q"), "spec", {}), None),
+    Case("a quota of -2 is accepted", queue("q", -2), None),
+    Case("a queue needs no resources", changed(queue("q"), "spec", {}), None),
 ]
 
 
@@ -190,16 +218,24 @@ def test_what_is_not_read_is_reported() -> None:
 
 
 TIMES = [
-    Case("creation", node("n", creationTimestamp="2026-01-05T09:00:00Z"), 1767603600),
+    Case(
+        "the time of creation counts",
+        node("n", creationTimestamp="2026-01-05T09:00:00Z"),
+        1767603600,
+    ),
     Case("with an offset", node("n", creationTimestamp="2026-01-05T10:00:00+01:00"), 1767603600),
     Case(
         "a deletion that was asked for then",
         node("n", deletionTimestamp="2026-01-05T09:00:30Z", deletionGracePeriodSeconds=30),
         1767603600,
     ),
-    Case("annotation", node("n", annotations={"a": "2026-01-05T09:00:00.5Z"}), 1767603600),
     Case(
-        "condition",
+        "a time in an annotation counts",
+        node("n", annotations={"a": "2026-01-05T09:00:00.5Z"}),
+        1767603600,
+    ),
+    Case(
+        "a condition's time counts",
         changed(
             node("n"),
             "status/conditions",
@@ -207,8 +243,16 @@ TIMES = [
         ),
         1767603600,
     ),
-    Case("no time", node("n", annotations={"a": "soon", "b": "2026-99-05T09:00:00Z"}), 0),
-    Case("ignored", {**node("n", creationTimestamp="2026-01-05T09:00:00Z"), "kind": "Secret"}, 0),
+    Case(
+        "a text that is no time counts as none",
+        node("n", annotations={"a": "soon", "b": "2026-99-05T09:00:00Z"}),
+        0,
+    ),
+    Case(
+        "a time of an ignored kind does not count",
+        {**node("n", creationTimestamp="2026-01-05T09:00:00Z"), "kind": "Secret"},
+        0,
+    ),
 ]
 
 
@@ -221,9 +265,9 @@ def test_the_newest_time_of_the_input(case: Case[dict[str, Any], int]) -> None:
 
 
 REQUESTS = [
-    Case("new", {}, "n"),
-    Case("succeeded", {"phase": "Succeeded"}, "n"),
-    Case("failed", {"phase": "Failed", "failedAttempts": 1}, ""),
+    Case("a new request binds its pod", {}, "n"),
+    Case("a request that succeeded binds its pod", {"phase": "Succeeded"}, "n"),
+    Case("a request that failed binds nothing", {"phase": "Failed", "failedAttempts": 1}, ""),
 ]
 
 

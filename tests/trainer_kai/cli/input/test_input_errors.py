@@ -173,7 +173,7 @@ BROKEN: list[Case[tuple[str, str], list[str]]] = [
         ["is not valid JSON: line 2, column 9: a number must have digits, and at most 4300"],
     ),
     Case(
-        "no number",
+        "a malformed number is refused",
         ("a.yaml", "spec: {a: 0x_}"),
         ["is not valid YAML: line 1, column 11: a number must have digits, and at most 4300"],
     ),
@@ -230,14 +230,22 @@ def test_a_file_of_mistyped_kinds_is_refused(simulate: Terminal, plan: Terminal)
 
 
 MISTYPED = [
-    Case("a kind", {"apiVersion": "v1", "kind": "Nodes"}, "v1 Nodes; did you mean v1 Node? (1)"),
     Case(
-        "a group",
+        "a misspelt kind is named",
+        {"apiVersion": "v1", "kind": "Nodes"},
+        "v1 Nodes; did you mean v1 Node? (1)",
+    ),
+    Case(
+        "a misspelt group is named",
         {"apiVersion": "trainer.kubeflow.or/v1alpha1", "kind": "TrainJob"},
         "TrainJob; did you mean trainer.kubeflow.org/v1alpha1 TrainJob? (1)",
     ),
-    Case("no kind", {"apiVersion": "v1"}, "an object without a kind (1)"),
-    Case("no version", {"kind": "TrainJob"}, "TrainJob without an apiVersion (1)"),
+    Case("an object without a kind is named", {"apiVersion": "v1"}, "an object without a kind (1)"),
+    Case(
+        "an object without a version is named",
+        {"kind": "TrainJob"},
+        "TrainJob without an apiVersion (1)",
+    ),
 ]
 
 

@@ -83,14 +83,26 @@ def test_what_else_a_snapshot_holds_is_reported() -> None:
 
 
 BROKEN = [
-    Case("no archive", b"PK\x03\x04", "cannot be unpacked"),
-    Case("another file", zipped({}, "a.json"), "has no snapshot.json"),
-    Case("no JSON", zipped("{"), "snapshot.json is not valid JSON"),
-    Case("no object", zipped([]), "snapshot.json is not an object"),
-    Case("no objects", zipped({"config": {}}), "has no rawObjects"),
-    Case("no list", zipped({"rawObjects": {"pods": {"a": 1}}}), "rawObjects.pods must be a list"),
-    Case("an item", zipped({"rawObjects": {"pods": [1]}}), "rawObjects.pods has an item"),
-    Case("a bomb", zipped(b" " * 3_000_000), "snapshot.json is larger than 2 MiB"),
+    Case("a file that is no archive is refused", b"PK\x03\x04", "cannot be unpacked"),
+    Case("an archive without a snapshot is refused", zipped({}, "a.json"), "has no snapshot.json"),
+    Case("a snapshot that is no JSON is refused", zipped("{"), "snapshot.json is not valid JSON"),
+    Case("a snapshot that is no object is refused", zipped([]), "snapshot.json is not an object"),
+    Case("a snapshot without objects is refused", zipped({"config": {}}), "has no rawObjects"),
+    Case(
+        "objects that are no list are refused",
+        zipped({"rawObjects": {"pods": {"a": 1}}}),
+        "rawObjects.pods must be a list",
+    ),
+    Case(
+        "an item that is no object is refused",
+        zipped({"rawObjects": {"pods": [1]}}),
+        "rawObjects.pods has an item",
+    ),
+    Case(
+        "an archive that expands too far is refused",
+        zipped(b" " * 3_000_000),
+        "snapshot.json is larger than 2 MiB",
+    ),
 ]
 
 

@@ -64,52 +64,62 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Never"}
 VOLUME = {"name": "v", "persistentVolumeClaim": {"claim": "c"}}
 STRANGE = [
     Case(
-        "a limit",
+        "a misspelt limit is named",
         renamed(queue("q"), "limit", "limt"),
         "spec.resources.cpu.limt: is not a known field ",
     ),
     Case(
-        "a parent", renamed(queue("q", parent="p"), "parentQueue", "parentQeue"), "n parentQueue?"
+        "a misspelt parent is named",
+        renamed(queue("q", parent="p"), "parentQueue", "parentQeue"),
+        "n parentQueue?",
     ),
     Case(
-        "nodes",
+        "a misspelt number of nodes is named",
         job(trainer={"numNode": 2}),
         "spec.trainer.numNode: is not a known field and is ignored; ",
     ),
-    Case("resources", job(trainer={"resourcePerNode": {}}), "; did you mean resourcesPerNode?"),
     Case(
-        "old name",
+        "misspelt resources are named",
+        job(trainer={"resourcePerNode": {}}),
+        "; did you mean resourcesPerNode?",
+    ),
+    Case(
+        "an old name of a field is named",
         job(podTemplateOverrides=[]),
         "spec.podTemplateOverrides: is not a known field and is i",
     ),
-    Case("room", renamed(node("n"), "allocatable", "allocateable"), "status.allocateable: is not "),
     Case(
-        "case",
+        "a misspelt capacity of a node is named",
+        renamed(node("n"), "allocatable", "allocateable"),
+        "status.allocateable: is not ",
+    ),
+    Case(
+        "a key in the wrong case is named",
         resource_reservation_pod(placementStrategy={"GPU": "spread"}),
         "spec.placementStrategy.GPU: is not ",
     ),
     Case(
-        "inside",
+        "a field inside a list is named",
         with_spec(pod("p"), volumes=[VOLUME]),
         "spec.volumes[].persistentVolumeClaim.claim: is ",
     ),
     Case(
-        "a plugin",
+        "a misspelt field of a plugin is named",
         resource_reservation_pod(plugins={"priority": {"enable": False}}),
         "spec.plugins.priority.enable",
     ),
     Case(
-        "effect",
+        "an unknown effect of a taint is named",
         {**node("n"), "spec": TAINTS},
         "spec.taints[].effect: 'NoShedule' is not valid; valid values are No",
     ),
     Case(
-        "operator",
+        "an unknown operator of a toleration is named",
         with_spec(pod("p"), tolerations=TOLERATIONS),
         "[].operator: 'exists' is not valid; valid values are Equal, ",
     ),
     Case(
-        "spread",
+        "an unknown spread policy is named",
         with_spec(pod("p"), topologySpreadConstraints=[SPREAD]),
         "'Never' is not valid; valid values are DoNotSchedule",
     ),

@@ -189,10 +189,18 @@ FIELDS: list[Case[dict[str, Any], str]] = [
         {"command": "./none"},
         "./none: No such file or directory; is the plugin installed and on PATH?",
     ),
-    Case("no command", {"command": ""}, "exec: malformed request. missing key 'command'"),
-    Case("no version", {"apiVersion": None}, "exec: malformed request. missing key 'apiVersion'"),
     Case(
-        "another version",
+        "a plugin needs a command",
+        {"command": ""},
+        "exec: malformed request. missing key 'command'",
+    ),
+    Case(
+        "a plugin needs a version",
+        {"apiVersion": None},
+        "exec: malformed request. missing key 'apiVersion'",
+    ),
+    Case(
+        "an answer of another version is refused",
         {"apiVersion": "other"},
         f"exec: plugin api version {API} does not match other",
     ),
@@ -211,14 +219,36 @@ async def test_a_plugin_that_cannot_be_run(plugin: Plugin, case: Case[dict[str, 
 ONE_HALF: Final = "the plugin returned only one of a certificate and its key"
 # what the program does -> the fault
 ANSWERS: list[Case[str, str]] = [
-    Case("it fails", "echo 'log in\nfirst' >&2; exit 3", r"exec: process returned 3\. .*log in"),
+    Case(
+        "the error of a program that fails is shown",
+        "echo 'log in\nfirst' >&2; exit 3",
+        r"exec: process returned 3\. .*log in",
+    ),
     Case("it fails in silence", "exit 3", r"exec: process returned 3$"),
-    Case("no JSON", "echo hello", "exec: failed to decode process output: "),
-    Case("no text", r"printf '\377'", "exec: failed to decode process output: "),
-    Case("nothing", "true", "exec: failed to decode process output: "),
-    Case("no object", "echo '[1]'", r"exec: malformed response\. missing key"),
-    Case("null", "echo null", "cannot be run, or returns no ExecCredential: "),
-    Case("no fields", "echo '{}'", r"exec: malformed response\. missing key"),
+    Case(
+        "an answer that is no JSON is refused",
+        "echo hello",
+        "exec: failed to decode process output: ",
+    ),
+    Case(
+        "an answer that is no text is refused",
+        r"printf '\377'",
+        "exec: failed to decode process output: ",
+    ),
+    Case("an empty answer is refused", "true", "exec: failed to decode process output: "),
+    Case(
+        "an answer that is no object is refused",
+        "echo '[1]'",
+        r"exec: malformed response\. missing key",
+    ),
+    Case(
+        "an answer of null is refused", "echo null", "cannot be run, or returns no ExecCredential: "
+    ),
+    Case(
+        "an answer without fields is refused",
+        "echo '{}'",
+        r"exec: malformed response\. missing key",
+    ),
 ]
 
 
@@ -235,7 +265,11 @@ async def test_a_program_that_fails(plugin: Plugin, case: Case[str, str]) -> Non
 
 
 STATUSES: list[Case[object, str]] = [
-    Case("none", None, "the plugin returned an ExecCredential without a status"),
+    Case(
+        "an answer without a status is refused",
+        None,
+        "the plugin returned an ExecCredential without a status",
+    ),
     Case("an empty one", {}, "the plugin returned neither a token nor a certificate"),
     Case("a certificate alone", {"clientCertificateData": "c", "token": "t"}, ONE_HALF),
     Case("a key alone", {"clientKeyData": "k"}, ONE_HALF),

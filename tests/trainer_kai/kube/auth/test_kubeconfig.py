@@ -150,16 +150,16 @@ def test_data_may_be_broken_into_lines(tmp_path: Path) -> None:
 
 
 USERS: list[Case[str, str]] = [
-    Case("a token", "token: ' t '", "Bearer t"),
+    Case("a token is sent without its blanks", "token: ' t '", "Bearer t"),
     Case("a token that looks like a number", "token: 0123", "Bearer 0123"),
     Case("a token that looks like a date", "token: 2001-01-01", "Bearer 2001-01-01"),
     Case("a token that looks like no bool", "token: yes", "Bearer yes"),
     Case("a file before a token", "token: t\ntokenFile: sub/token", "Bearer from the file"),
-    Case("a file", "tokenFile: sub/token", "Bearer from the file"),
+    Case("a token file lies beside the kubeconfig", "tokenFile: sub/token", "Bearer from the file"),
     Case("a name and a password", "username: u\npassword: 1e3", f"Basic {encoded('u:1e3')}"),
     Case("a name alone", "username: u", f"Basic {encoded('u:')}"),
     Case("a token before a name", "token: t\nusername: u", "Bearer t"),
-    Case("nobody", "{}", ""),
+    Case("a user without credentials sends none", "{}", ""),
     Case("fields that are null", "token: null\nusername: ~\nauth-provider: null", ""),
 ]
 
@@ -232,15 +232,27 @@ FAULTS: list[Case[Change, str]] = [
         only("context", {"cluster": "a", "user": "x"}),
         ": contexts[a].context.user: user 'x' does not exist; valid names are: a",
     ),
-    Case("no server", only("cluster", {}), NO_ADDRESS.format("")),
+    Case("a cluster needs a server", only("cluster", {}), NO_ADDRESS.format("")),
     Case("a server without a scheme", server("h:6443"), NO_ADDRESS.format("h:6443")),
-    Case("another scheme", server("ftp://h"), NO_ADDRESS.format("ftp://h")),
+    Case("a scheme other than http is refused", server("ftp://h"), NO_ADDRESS.format("ftp://h")),
     Case("a scheme that shouts", server("HTTPS://h"), NO_ADDRESS.format("HTTPS://h")),
-    Case("no host", server("https://:6443"), NO_ADDRESS.format("https://:6443")),
+    Case(
+        "a server without a host is refused",
+        server("https://:6443"),
+        NO_ADDRESS.format("https://:6443"),
+    ),
     Case("a port that is none", server("https://h:x"), NO_ADDRESS.format("https://h:x")),
-    Case("a query", server("https://h?a"), NO_ADDRESS.format("https://h?a")),
-    Case("credentials", server("https://u:p@h"), NO_ADDRESS.format("https://u:p@h")),
-    Case("a blank", server("https://h /"), NO_ADDRESS.format("https://h ")),
+    Case(
+        "a query in the server is refused", server("https://h?a"), NO_ADDRESS.format("https://h?a")
+    ),
+    Case(
+        "credentials in the server are refused",
+        server("https://u:p@h"),
+        NO_ADDRESS.format("https://u:p@h"),
+    ),
+    Case(
+        "a blank in the server is refused", server("https://h /"), NO_ADDRESS.format("https://h ")
+    ),
     Case(
         "data that is not base64",
         only("cluster", {"server": SERVER, "certificate-authority-data": "*"}),
@@ -303,15 +315,15 @@ def test_a_context_that_is_asked_for(tmp_path: Path) -> None:
 
 
 TEXTS: list[Case[str, str]] = [
-    Case("a list", "- a", "is not a kubeconfig: it has no fields"),
-    Case("a word", "hello", "is not a kubeconfig: it has no fields"),
+    Case("a list is no kubeconfig", "- a", "is not a kubeconfig: it has no fields"),
+    Case("a word is no kubeconfig", "hello", "is not a kubeconfig: it has no fields"),
     Case(
         "no YAML, and in which line",
         "a: b\nc: [",
         "is not valid YAML: line 3, column 1: .* expected node content$",
     ),
     Case(
-        "several documents",
+        "several documents are no kubeconfig",
         "a: b\n---\nc: d",
         "is not valid YAML: line 2, column 1: expected a single document",
     ),

@@ -47,12 +47,12 @@ async def test_after_the_fence_fell_only_reads_go_through() -> None:
 # a POST -> whether it is sent after the fence fell
 POSTS: list[Case[Callable[[Client], Awaitable[object]], bool]] = [
     Case(
-        "may they",
+        "a question about access is sent",
         lambda it: review_access(it, AccessRequest("get", "", "pods", user="a")),
         want=True,
     ),
-    Case("an object", lambda it: it.create(LEASES, "kai", {}), want=False),
-    Case("a binding", lambda it: bind(it, KEY, "node", uid="1"), want=False),
+    Case("a new object is not sent", lambda it: it.create(LEASES, "kai", {}), want=False),
+    Case("a binding is not sent", lambda it: bind(it, KEY, "node", uid="1"), want=False),
 ]
 
 
@@ -117,8 +117,8 @@ async def test_no_write_is_under_way_for_longer_than_allowed() -> None:
 
 # an answer -> from when on that write, sent at 0 s, is certainly over
 ANSWERS: list[Case[ApiResponse, float]] = [
-    Case("done", ApiResponse(200, b"{}"), -math.inf),
-    Case("refused", error_answer(409), -math.inf),
+    Case("a write that succeeded is over", ApiResponse(200, b"{}"), -math.inf),
+    Case("a write that was refused is over", error_answer(409), -math.inf),
     Case("given up by the API server, which may still do it", error_answer(504), 4),
 ]
 

@@ -22,8 +22,8 @@ RECORD = LeaseRecord("a", 15, "then", "now", 1, "7")
 
 # lease, deadline, retry, write -> the settings at fault
 TIMINGS: list[Case[tuple[int, float, float, float], list[str]]] = [
-    Case("the usual", (15, 10, 2, 4), []),
-    Case("short", (3, 2, 0.3, 0.8), []),
+    Case("the defaults are no fault", (15, 10, 2, 4), []),
+    Case("short settings in proportion are no fault", (3, 2, 0.3, 0.8), []),
     Case("a write at the deadline must fit into the lease", (14, 10, 2, 4), ["lease_s"]),
     Case("one failed renewal is no reason", (15, 2.4, 2, 4), ["renew_deadline_s"]),
     Case("nothing lasts no time", (15, 10, 0, 0), ["retry_s", "write_s"]),
@@ -130,11 +130,15 @@ def details(status: int) -> ErrorDetails:
 
 # how a write ends that is let through at 3 s -> from when on nothing is under way, with write_s = 4
 WRITES: list[Case[BaseException | None, float]] = [
-    Case("answered", None, float("-inf")),
+    Case("an answered write is over at once", None, float("-inf")),
     Case("refused is answered", Conflict(details(409)), float("-inf")),
-    Case("never sent", Unavailable(details(0), was_sent=False), float("-inf")),
-    Case("no response", Unavailable(details(0)), 7),
-    Case("cancelled", asyncio.CancelledError(), 7),
+    Case(
+        "a write that was never sent is over at once",
+        Unavailable(details(0), was_sent=False),
+        float("-inf"),
+    ),
+    Case("a write without response may last its time", Unavailable(details(0)), 7),
+    Case("a cancelled write may last its time", asyncio.CancelledError(), 7),
 ]
 
 

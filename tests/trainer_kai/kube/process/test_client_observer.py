@@ -14,15 +14,27 @@ from trainer_kai.kube.watch.decode import UnreadableObject
 from trainer_kai.service.metrics import Metrics
 
 REQUEST_INFOS = [
-    Case("an object", ("GET", "/api/v1/namespaces/a/pods/p"), RequestInfo("get", "pods")),
+    Case(
+        "an object's path is a get",
+        ("GET", "/api/v1/namespaces/a/pods/p"),
+        RequestInfo("get", "pods"),
+    ),
     Case(
         "a list in a namespace", ("GET", "/api/v1/namespaces/a/pods"), RequestInfo("list", "pods")
     ),
     Case("a list of all", ("GET", "/api/v1/pods"), RequestInfo("list", "pods")),
-    Case("a namespace", ("GET", "/api/v1/namespaces/a"), RequestInfo("get", "namespaces")),
-    Case("all namespaces", ("GET", "/api/v1/namespaces"), RequestInfo("list", "namespaces")),
     Case(
-        "a binding",
+        "a namespace's path is a get",
+        ("GET", "/api/v1/namespaces/a"),
+        RequestInfo("get", "namespaces"),
+    ),
+    Case(
+        "the path of all namespaces is a list",
+        ("GET", "/api/v1/namespaces"),
+        RequestInfo("list", "namespaces"),
+    ),
+    Case(
+        "a binding is a create of a subresource",
         ("POST", "/api/v1/namespaces/a/pods/p/binding"),
         RequestInfo("create", "pods/binding"),
     ),
@@ -31,9 +43,9 @@ REQUEST_INFOS = [
         ("PATCH", "/apis/scheduling.run.ai/v2/queues/q"),
         RequestInfo("patch", "queues"),
     ),
-    Case("a replacement", ("PUT", "/api/v1/nodes/n"), RequestInfo("update", "nodes")),
-    Case("a deletion", ("DELETE", "/api/v1/nodes/n"), RequestInfo("delete", "nodes")),
-    Case("discovery", ("GET", "/apis"), RequestInfo("get", "")),
+    Case("a replacement is an update", ("PUT", "/api/v1/nodes/n"), RequestInfo("update", "nodes")),
+    Case("a deletion is a delete", ("DELETE", "/api/v1/nodes/n"), RequestInfo("delete", "nodes")),
+    Case("discovery has no resource", ("GET", "/apis"), RequestInfo("get", "")),
 ]
 
 

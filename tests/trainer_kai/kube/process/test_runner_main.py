@@ -31,19 +31,19 @@ ERROR_DETAILS = ErrorDetails("GET /x", 403, "Forbidden", "no")
 
 # a program -> its exit code, and what is logged: the event, and whether a traceback is shown
 ENDS: list[Case[Program, tuple[int, list[tuple[str, bool]]]]] = [
-    Case("orderly", nothing, (0, [("process ends", False)])),
+    Case("an orderly end is 0", nothing, (0, [("process ends", False)])),
     Case(
-        "settings",
+        "wrong settings are 2",
         raising(ConfigError([FieldError("a.b", "no")])),
         (2, [("settings invalid", False), ("process ends", False)]),
     ),
     Case(
-        "credentials",
+        "wrong credentials are 2",
         raising(Unauthorized(ERROR_DETAILS._replace(status=401))),
         (1, [("credentials refused", False), ("process ends", False)]),
     ),
     Case(
-        "another refusal",
+        "another refusal is 1",
         raising(Forbidden(ERROR_DETAILS)),
         (1, [("request failed for good", False), ("process ends", False)]),
     ),
@@ -77,7 +77,7 @@ ENDS: list[Case[Program, tuple[int, list[tuple[str, bool]]]]] = [
         (1, [("task failed", True), ("process ends", False)]),
     ),
     Case(
-        "any mistake",
+        "any mistake is 1, with a traceback",
         raising(ZeroDivisionError()),
         (1, [("task failed", True), ("process ends", False)]),
     ),

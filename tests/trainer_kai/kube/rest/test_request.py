@@ -62,12 +62,18 @@ def sent(request: Request) -> Sent:
 PATHS: list[Case[tuple[Resource[Any], str, str, str], str]] = [
     Case("the core group", (PODS, "a", "b", ""), "/api/v1/namespaces/a/pods/b"),
     Case(
-        "another group", (GROUPS, "a", "", ""), f"/apis/{GROUPS.api_version}/namespaces/a/podgroups"
+        "a kind of another group has its path",
+        (GROUPS, "a", "", ""),
+        f"/apis/{GROUPS.api_version}/namespaces/a/podgroups",
     ),
-    Case("all namespaces", (PODS, "", "", ""), "/api/v1/pods"),
+    Case("all namespaces have one path", (PODS, "", "", ""), "/api/v1/pods"),
     Case("a kind without namespaces", (QUEUES, "", "q", ""), "/apis/scheduling.run.ai/v2/queues/q"),
     Case("a namespace too much", (NODES, "a", "n", ""), "/api/v1/nodes/n"),
-    Case("a part", (PODS, "a", "b", "status"), "/api/v1/namespaces/a/pods/b/status"),
+    Case(
+        "a subresource is the end of a path",
+        (PODS, "a", "b", "status"),
+        "/api/v1/namespaces/a/pods/b/status",
+    ),
     Case(
         "odd names are quoted",
         (PODS, "a/../b", "c d/../e?x=y#z%", ""),
@@ -89,7 +95,7 @@ SOME_QUERY: Final = "labelSelector=app%3Dx%2Ctier+in+%28y%29&fieldSelector=spec.
 JSON_PATCH: Final = [{"op": "test", "path": "/a", "value": 1}]
 
 REQUESTS: list[Case[Request, Sent]] = [
-    Case("get", get(PODS, POD), Sent("GET /api/v1/namespaces/a/pods/b")),
+    Case("get reads the object", get(PODS, POD), Sent("GET /api/v1/namespaces/a/pods/b")),
     Case(
         "get only metadata",
         get(PODS, POD, only_metadata=True),
@@ -106,7 +112,7 @@ REQUESTS: list[Case[Request, Sent]] = [
         Sent("GET /api/v1/pods?limit=7&continue=a%2Bb%2Fc%3D", accept=METADATA_LIST),
     ),
     Case(
-        "watch",
+        "watch states version and time",
         watch(SOME, "41", 300),
         Sent(
             f"GET /api/v1/namespaces/a/pods?{SOME_QUERY}"
@@ -123,7 +129,7 @@ REQUESTS: list[Case[Request, Sent]] = [
         ),
     ),
     Case(
-        "create",
+        "create is not repeatable",
         create(PODS, "a", {"kind": "Pod"}),
         Sent("POST /api/v1/namespaces/a/pods", {"kind": "Pod"}, repeatable=False),
     ),
@@ -132,7 +138,9 @@ REQUESTS: list[Case[Request, Sent]] = [
         create(QUEUES, "", {}, WHOLE),
         Sent(f"POST /apis/scheduling.run.ai/v2/queues?{WHOLE_QUERY}", {}, repeatable=False),
     ),
-    Case("post", post("/x", {"a": 1}), Sent("POST /x", {"a": 1}, repeatable=False)),
+    Case(
+        "post is not repeatable", post("/x", {"a": 1}), Sent("POST /x", {"a": 1}, repeatable=False)
+    ),
     Case("post a question", post("/x", {}, repeatable=True), Sent("POST /x", {})),
     Case(
         "replace a part",
@@ -140,7 +148,7 @@ REQUESTS: list[Case[Request, Sent]] = [
         Sent("PUT /api/v1/namespaces/a/pods/b/status", {"a": 1}, repeatable=False),
     ),
     Case(
-        "merge",
+        "merge states its type",
         patch(PODS, POD, Patch(PatchKind.MERGE, {"a": None})),
         Sent("PATCH /api/v1/namespaces/a/pods/b", {"a": None}, "application/merge-patch+json"),
     ),

@@ -42,19 +42,27 @@ from trainer_kai.kube.rest.transport import untrusted_server
 # Answers
 
 ANSWERS: list[Case[bytes, ApiResponse]] = [
-    Case("a body", http_answer(200, b'{"a":1}'), ApiResponse(200, b'{"a":1}')),
-    Case("no body", http_answer(204), ApiResponse(204, b"")),
+    Case("a body is read whole", http_answer(200, b'{"a":1}'), ApiResponse(200, b'{"a":1}')),
+    Case("an answer may have no body", http_answer(204), ApiResponse(204, b"")),
     Case("a refusal is an answer", http_answer(404, b"no"), ApiResponse(404, b"no")),
-    Case("later", http_answer(429, b"x", "retry-after: 7"), ApiResponse(429, b"x", "7")),
-    Case("broken", http_answer(503, b""), ApiResponse(503, b"")),
+    Case(
+        "a Retry-After is passed on",
+        http_answer(429, b"x", "retry-after: 7"),
+        ApiResponse(429, b"x", "7"),
+    ),
+    Case("a failure is an answer", http_answer(503, b""), ApiResponse(503, b"")),
     Case(
         "a redirect is followed by nobody",
         http_answer(307, b"", "Location: /elsewhere"),
         ApiResponse(307, b""),
     ),
-    Case("large", http_answer(200, b"x" * (3 << 20)), ApiResponse(200, b"x" * (3 << 20))),
     Case(
-        "in chunks",
+        "an answer may be large",
+        http_answer(200, b"x" * (3 << 20)),
+        ApiResponse(200, b"x" * (3 << 20)),
+    ),
+    Case(
+        "an answer may come in chunks",
         http_answer(200, b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", "Transfer-Encoding: chunked"),
         ApiResponse(200, b"abcde"),
     ),
@@ -147,7 +155,11 @@ BROKEN: list[Case[Answerer, str]] = [
     Case(
         "reset within the answer", half_answer, "the connection to https://127.0.0.1:{port} broke"
     ),
-    Case("no HTTP", garbage, "the connection to https://127.0.0.1:{port} broke"),
+    Case(
+        "an answer that is no HTTP breaks the connection",
+        garbage,
+        "the connection to https://127.0.0.1:{port} broke",
+    ),
 ]
 
 
@@ -301,7 +313,7 @@ TLS: list[Case[Callable[[RestConfig], RestConfig], str]] = [
         "certificate-authority: the certificate of {} is not trusted .*: set it to the current CA",
     ),
     Case(
-        "another address",
+        "a certificate for another address is refused",
         elsewhere,
         "tls-server-name: the certificate of {} is not trusted .*: set it to a name",
     ),

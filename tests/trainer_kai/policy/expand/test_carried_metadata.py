@@ -7,8 +7,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.documents import documents
 from tests.support.repository import ROOT
-from tests.trainer_kai.policy.expand.test_jobset import STEP, expanded
-from tests.trainer_kai.policy.specs import rjob
+from tests.trainer_kai.policy.specs import STEP, expanded, rjob
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.runtime import MLPolicy, MPIPolicy

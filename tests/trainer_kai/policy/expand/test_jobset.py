@@ -8,26 +8,17 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.documents import documents
 from tests.support.instruction_count import count_instructions
+from tests.trainer_kai.policy.specs import STEP, expanded
 from trainer_kai.api.container import Container
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.expand.jobset import Expansion, expand
+from trainer_kai.policy.expand.jobset import Expansion
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 RECORDED = sorted((FIXTURES / "jobsets").glob("*/*.yaml"))
 CORNERS = sorted((FIXTURES / "corners").glob("*.yaml"))
 Obj = dict[str, Any]
-STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-
-
-def expanded(trainjob: Obj, runtime: Obj) -> Expansion:
-    """Expand what was written as plain objects; a recording says which uid it left out."""
-    metadata = {"uid": "uid-of-the-trainjob", **trainjob.get("metadata", {"name": "job"})}
-    job = decode(TrainJob, encode({**trainjob, "metadata": metadata}))
-    return expand(job, decode(Runtime, encode({"metadata": {"name": "r"}, **runtime})))
 
 
 def replicated(name: str, *containers: Obj, step: str = "") -> Obj:

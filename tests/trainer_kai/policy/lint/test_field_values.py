@@ -31,7 +31,11 @@ def wrong(place: str, message: str) -> list[str]:
 
 
 AMOUNTS = [
-    Case("right", pod({GPU: 1, "cpu": "2"}, {GPU: "1", "cpu": "500m"}), []),
+    Case(
+        "limits above the requests are no fault",
+        pod({GPU: 1, "cpu": "2"}, {GPU: "1", "cpu": "500m"}),
+        [],
+    ),
     Case(
         "a part of a GPU",
         pod({GPU: "0.5"}),
@@ -62,7 +66,7 @@ AMOUNTS = [
     ),
     Case("less than nothing", pod({"cpu": "-1"}), wrong("limits[cpu]", "-1 must not be negative")),
     Case(
-        "no quantity",
+        "a text that is no quantity is named",
         pod({"cpu": "many"}),
         wrong(
             "limits[cpu]",
@@ -93,8 +97,12 @@ def sharing(
 
 
 SHARES = [
-    Case("right", sharing({"gpu-fraction": "5e-1", "gpu-fraction-num-devices": "2"}), []),
-    Case("right memory", sharing({"gpu-memory": "3072", "mps": "true"}), []),
+    Case(
+        "a fraction in any notation is right",
+        sharing({"gpu-fraction": "5e-1", "gpu-fraction-num-devices": "2"}),
+        [],
+    ),
+    Case("memory in MiB is right", sharing({"gpu-memory": "3072", "mps": "true"}), []),
     Case(
         "a whole GPU",
         sharing({"gpu-fraction": "1"}),
@@ -125,7 +133,7 @@ SHARES = [
         ],
     ),
     Case(
-        "beside MIG",
+        "a share beside MIG is named",
         sharing(
             {"gpu-fraction": "0.5"},
             initContainers=[{"name": "i", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}],
@@ -157,7 +165,7 @@ SHARES = [
             )
         ],
     ),
-    Case("other labels", sharing({}, {"app": "web", "runai-gpu-groups": "a"}), []),
+    Case("other labels are no fault", sharing({}, {"app": "web", "runai-gpu-groups": "a"}), []),
 ]
 
 
@@ -294,7 +302,7 @@ NAMES = [
         ],
     ),
     Case(
-        "no duration",
+        "a text that is no duration is named",
         named(annotations={"kai.scheduler/preemption-delay": "soon"}),
         [
             (
@@ -328,7 +336,7 @@ CHOSEN = [
     Case("one pod template has it", (SYSTEM, SYSTEM, ""), [REFUSED]),
     Case("all of them have it", (SYSTEM, SYSTEM, SYSTEM), []),
     Case("they have it, and there is no label", ("", SYSTEM, SYSTEM), []),
-    Case("another class", ("build", "", ""), []),
+    Case("another class is no fault", ("build", "", ""), []),
 ]
 
 
@@ -376,7 +384,7 @@ UNSUPPORTED = [
     Case("of the whole", named(annotations=DOMAINS), [required("metadata.annotations")]),
     Case("of one Job", jobset(rjob("node", annotations=DOMAINS)), [required(TEMPLATE)]),
     Case(
-        "preferred",
+        "a preferred level has no effect yet",
         named(annotations={TOPOLOGY: "racks", PREFERRED: "rack"}),
         [
             (
@@ -385,7 +393,7 @@ UNSUPPORTED = [
             )
         ],
     ),
-    Case("no level", named(annotations={TOPOLOGY: "racks"}), []),
+    Case("a topology without a level is no fault", named(annotations={TOPOLOGY: "racks"}), []),
     Case(
         "another program makes its PodGroups",
         named(annotations={**DOMAINS, "kai.scheduler/skip-podgrouper": "true"}),
@@ -423,7 +431,7 @@ STAGES = [
         ],
     ),
     Case(
-        "a circle",
+        "a circle of stages is unreachable",
         jobset(rjob("a", "b Ready"), rjob("b", "a Complete")),
         [
             "unreachable! spec.replicatedJobs[0].dependsOn[0].name: 'b' must be listed before 'a'",

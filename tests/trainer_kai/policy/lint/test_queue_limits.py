@@ -122,7 +122,11 @@ def test_what_queues_may_have(case: Case[tuple[JobSet, str], list[str]]) -> None
 
 # spec.resources.cpu of the queue -> the limit in the message, and the remedy
 CPU_LIMITS = [
-    Case("absent", {}, ("0 CPU (spec.resources.cpu is absent)", "Request no CPU")),
+    Case(
+        "a limit that is absent is 0 CPU",
+        {},
+        ("0 CPU (spec.resources.cpu is absent)", "Request no CPU"),
+    ),
     Case(
         "written as 0",
         {"cpu": {"limit": 0}},
@@ -133,7 +137,7 @@ CPU_LIMITS = [
         {"cpu": {"limit": 4}},
         ("4m CPU (spec.resources.cpu.limit: 4 is in millicores)", "Request at most 4m CPU"),
     ),
-    Case("millicores", {"cpu": {"limit": 1000}}, ("1 CPU", "Request at most 1 CPU")),
+    Case("a limit is in millicores", {"cpu": {"limit": 1000}}, ("1 CPU", "Request at most 1 CPU")),
 ]
 
 
@@ -253,15 +257,21 @@ def test_what_must_be_in_one_domain(case: Case[JobSet, list[str]]) -> None:
 MILLI = {"cpu": 1000, "memory": 10**12, "nvidia.com/gpu": 1000}  # of 1 CPU, 1 GB, 1 GPU
 # What pods request, the quota of cpu (millicores) or memory (megabytes), what is in use -> short of
 SHORTAGES: list[Case[tuple[str, int, dict[str, Any], dict[str, str]], str]] = [
-    Case("CPU fits", ("cpu", 4, {"cpu": {"quota": 4000}}, {}), ""),
+    Case("CPU within the quota is no shortage", ("cpu", 4, {"cpu": {"quota": 4000}}, {}), ""),
     Case("CPU in use", ("cpu", 4, {"cpu": {"quota": 4000}}, {"cpu": "1m"}), "4 CPU, 4 CPU, 1m CPU"),
-    Case("memory fits", ("memory", 2, {"memory": {"quota": 2000}}, {}), ""),
+    Case(
+        "memory within the quota is no shortage", ("memory", 2, {"memory": {"quota": 2000}}, {}), ""
+    ),
     Case(
         "memory in use",
         ("memory", 2, {"memory": {"quota": 2000}}, {"memory": "1Gi"}),
         "1953125Ki memory, 1953125Ki memory, 1Gi memory",
     ),
-    Case("another resource", ("cpu", 4, {"memory": {"quota": 0}, "cpu": {"quota": -1}}, {}), ""),
+    Case(
+        "a quota of another resource is no shortage",
+        ("cpu", 4, {"memory": {"quota": 0}, "cpu": {"quota": -1}}, {}),
+        "",
+    ),
     Case("a number beyond all", ("cpu", 4, {"cpu": {"quota": 1e300}}, {}), ""),
 ]
 

@@ -229,7 +229,11 @@ def test_it_is_read_as_it_was_written(of: JobSet) -> None:
 # replicas and count of each of `later`, replicas of `after` -> what is wrong with it
 UNREAD: list[Case[tuple[list[tuple[int, int]], int], str]] = [
     Case("as many as are expected", ([(100, 1000)], 3000), ""),
-    Case("in all", ([(100, 1000), (1, 1)], 0), "later: 100001 expected pods, and the maximum"),
+    Case(
+        "expected pods of all jobs are counted together",
+        ([(100, 1000), (1, 1)], 0),
+        "later: 100001 expected pods, and the maximum",
+    ),
     Case("what is below zero is nothing", ([(100, 1000), (-5, 7), (5, -7), (-2, -2)], 0), ""),
     Case("too many replicas", ([(3001, 0)], 0), "later: 3001 replicas, and the maximum is 3000"),
     Case("of an earlier stage", ([], 3001), "after: 3001 replicas, and the maximum is 3000"),
@@ -265,15 +269,23 @@ _SPREAD = {"maxSkew": 9, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSched
 
 # what pods say of others -> whether 5001 of them are too many
 RELATED: list[Case[dict[str, Any], bool]] = [
-    Case("nothing", {}, False),
-    Case("near", {"affinity": {"podAffinity": {_REQUIRED: [_TERM]}}}, True),
-    Case("apart", {"affinity": {"podAntiAffinity": {_REQUIRED: [_TERM]}}}, True),
+    Case("pods without constraints are not too many", {}, False),
+    Case(
+        "affinity makes many pods too many",
+        {"affinity": {"podAffinity": {_REQUIRED: [_TERM]}}},
+        True,
+    ),
+    Case(
+        "anti-affinity makes many pods too many",
+        {"affinity": {"podAntiAffinity": {_REQUIRED: [_TERM]}}},
+        True,
+    ),
     Case(
         "what would be nice",
         {"affinity": {"podAffinity": {_NICE: [{"weight": 1, "podAffinityTerm": _TERM}]}}},
         False,
     ),
-    Case("spread", {"topologySpreadConstraints": [_SPREAD]}, True),
+    Case("a spread makes many pods too many", {"topologySpreadConstraints": [_SPREAD]}, True),
     Case(
         "spread if it can be",
         {"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}]},

@@ -277,11 +277,11 @@ def test_priority_classes(case: Case[tuple[dict[str, str], str, str], str]) -> N
 
 # the label and the pods' classes -> the group's, where KAI schedules
 OF_SYSTEM = [
-    Case("the system's", ("system-node-critical", "", ""), "train"),
+    Case("the system's class becomes train", ("system-node-critical", "", ""), "train"),
     Case("over a class of pods", ("system-node-critical", "mid", ""), "mid"),
     Case("that all pods have", ("system-x", "system-x", "system-x"), "system-x"),
     Case("that some pods have", ("system-x", "system-x", "low"), "system-x"),
-    Case("another", ("high", "", ""), "high"),
+    Case("another class stays", ("high", "", ""), "high"),
 ]
 
 
@@ -353,7 +353,11 @@ QUEUE = [rjob("a", parallelism=3, completions=None, mode="NonIndexed", minimum="
 MINIMA: list[Case[tuple[list[ManifestFields], dict[str, JobPodCounts]], int]] = [
     Case("no pod yet", (GANG, {}), 5),
     Case("some are not made yet", (GANG, {"a_0": JobPodCounts(waiting=1)}), 5),
-    Case("all wait", (GANG, {"a_0": JobPodCounts(waiting=3), "b_0": JobPodCounts(waiting=2)}), 5),
+    Case(
+        "pods that wait all count",
+        (GANG, {"a_0": JobPodCounts(waiting=3), "b_0": JobPodCounts(waiting=2)}),
+        5,
+    ),
     Case(
         "no pod waits beside finished ones",
         (GANG, {"a_0": JobPodCounts(bound=1, succeeded=2), "b_0": JobPodCounts(succeeded=2)}),

@@ -63,7 +63,7 @@ ROOTS = [f"{DATA}: 1x1 {DATA}", f"{MODEL}: 1x1 {MODEL}"]
 
 # a JobSet -> its PodGroups for our scheduler, and for one that knows no later pods
 CASES: list[Case[JobSet, tuple[list[str], list[str]]]] = [
-    Case("torch", TORCH, (["Main: 1x4 node"], ["Main: 1x4 node"])),
+    Case("torch is one PodGroup", TORCH, (["Main: 1x4 node"], ["Main: 1x4 node"])),
     Case(
         "deepspeed and mlx",
         MPI,
@@ -72,7 +72,7 @@ CASES: list[Case[JobSet, tuple[list[str], list[str]]]] = [
             ["node: 1x3 node", "launcher: 1x1 launcher after node Ready"],
         ),
     ),
-    Case("torchtune", TUNE, (ROOTS + TUNED, ROOTS + TUNED)),
+    Case("torchtune has its initializers first", TUNE, (ROOTS + TUNED, ROOTS + TUNED)),
     Case(
         "torch with a cache",
         CACHE,
@@ -118,7 +118,7 @@ CASES: list[Case[JobSet, tuple[list[str], list[str]]]] = [
         * 2,
     ),
     Case(
-        "in order",
+        "an order makes each wait for the one before",
         jobset(rjob("a"), rjob("b"), rjob("c"), order="InOrder"),
         (
             ["Main: 1x1 a + 1x1 b later + 1x1 c later"],
@@ -222,8 +222,8 @@ def test_pods_of_another_scheduler_are_reported() -> None:
 # what stands on the template, with three pods at once -> the minimum, and the findings
 AT = "spec.replicatedJobs[0].template.metadata.annotations[kai.scheduler/batch-min-member]"
 MIN_MEMBERS = [
-    Case("nothing", {}, (3, [])),
-    Case("one", {"minimum": "1"}, (1, [])),
+    Case("without a minimum all pods are needed", {}, (3, [])),
+    Case("a minimum of one counts", {"minimum": "1"}, (1, [])),
     Case("as many as there are", {"minimum": "3"}, (3, [])),
     Case(
         "more than there can be",
@@ -279,7 +279,7 @@ def test_min_subgroups_of_podgroups(text: str, needed: list[int]) -> None:
 TOO_LARGE: list[Case[tuple[int, int, bool], str]] = [
     Case("as many as are expected", (100, MOST_EXPECTED // 100, False), ""),
     Case(
-        "one more",
+        "one pod above the most is a finding",
         (1, MOST_EXPECTED + 1, False),
         "b would have 100001 expected pods (they start after others",
     ),

@@ -66,7 +66,7 @@ ALL = [group(TREE)]
 NOW = [group(TREE, later=LATER)]
 # PodGroups and pods -> the pods that may be bound
 CASES: list[Case[tuple[list[Obj], list[Obj]], list[str]]] = [
-    Case("no pods", ([], []), []),
+    Case("without pods none is bound", ([], []), []),
     Case("a pod without its PodGroup waits", ([], [N0, N1]), []),
     Case(
         "a group of another namespace is another one", (NOW, [pod("n", "node", namespace="x")]), []
@@ -74,7 +74,7 @@ CASES: list[Case[tuple[list[Obj], list[Obj]], list[str]]] = [
     Case("not all of a sub-group", (NOW, [N0]), []),
     Case("all but those that come later", (NOW, [N0, N1]), ["n0", "n1"]),
     Case("without anticipated pods it waits for all", (ALL, [N0, N1]), []),
-    Case("all", (ALL, [N0, N1, L]), ["l", "n0", "n1"]),
+    Case("a gang that is whole is bound", (ALL, [N0, N1, L]), ["l", "n0", "n1"]),
     Case("later ones as they come", (NOW, [RUN0, RUN0, L]), ["l"]),
     Case("one that is made again", (NOW, [RUN0, N1, L]), ["l", "n1"]),
     Case(
@@ -164,8 +164,8 @@ def test_another_schedulers_pods_are_not_waited_for() -> None:
 
 # pods of a flat PodGroup of three -> the pods that may be bound
 FLAT = [
-    Case("too few", ["Pending", "Pending"], []),
-    Case("enough", ["Pending", "Pending", "Pending"], ["0", "1", "2"]),
+    Case("a gang that is not whole waits", ["Pending", "Pending"], []),
+    Case("a gang of the minimum is bound", ["Pending", "Pending", "Pending"], ["0", "1", "2"]),
     Case("beside those that run", ["Pending", "Running", "Running"], ["0"]),
     Case("not beside those that succeeded", ["Pending", "Running", "Succeeded"], []),
     Case("not beside those that failed", ["Pending", "Running", "Failed"], []),

@@ -50,9 +50,9 @@ def grace(current: str, wanted: str, mode: GroupingMode = "bundled") -> Change:
 
 NO, YES = "non-preemptible", "preemptible"
 CHANGES: list[Case[Change, bool]] = [
-    Case("another queue", Change({"queue": "a"}, {"queue": "b"}), False),
+    Case("another queue is not allowed", Change({"queue": "a"}, {"queue": "b"}), False),
     Case("a larger class", priority("train", "more"), False),
-    Case("across 100", priority("train", "inference"), False),
+    Case("a class across 100 is not allowed", priority("train", "inference"), False),
     Case("a smaller class", priority("train", "low"), True),
     Case("a class that there is not counts as the default", priority("train", "none"), True),
     Case("which is more than a small one", priority("low", "none"), False),
@@ -65,16 +65,16 @@ CHANGES: list[Case[Change, bool]] = [
     Case("a class is no proof that it was not", fixed("", NO, "system-node-critical"), False),
     Case("from now on", fixed(NO, YES), True),
     Case("as all others", fixed(NO, ""), True),
-    Case("as before", fixed(YES, ""), True),
+    Case("a stated default is no change", fixed(YES, ""), True),
     Case("as its class does not say", fixed("", YES, "inference"), True),
     Case("longer in part", grace("30s", "31s"), False),
-    Case("for ever", grace("30s", "-1s"), False),
+    Case("a longer grace period is not allowed", grace("30s", "-1s"), False),
     Case("longer than KAI has it", grace("", "61s"), False),
-    Case("shorter", grace("-1s", "1h"), True),
+    Case("a shorter grace period is allowed", grace("-1s", "1h"), True),
     Case("shorter than KAI has it", grace("", "59s"), True),
     Case("as the site has it", grace("30s", ""), True),
     Case("beside a KAI for ever, as all others", grace("30s", "-1s", "external"), True),
-    Case("the rest", Change({"minSubGroup": 1}, {"minSubGroup": 2}), True),
+    Case("any other field may change", Change({"minSubGroup": 1}, {"minSubGroup": 2}), True),
 ]
 
 

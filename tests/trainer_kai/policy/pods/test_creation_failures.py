@@ -33,7 +33,11 @@ def event(message: str, **fields: Any) -> Event:
 
 
 MESSAGES = [
-    Case("a quota", f'Error creating: pods "job-node-0-1-x7" is forbidden: {QUOTA}', QUOTA),
+    Case(
+        "the message of a quota loses the pod's name",
+        f'Error creating: pods "job-node-0-1-x7" is forbidden: {QUOTA}',
+        QUOTA,
+    ),
     Case(
         "for the tenth time",
         f'(combined from similar events): Error creating: pods "a" is forbidden: {QUOTA}',
@@ -44,9 +48,13 @@ MESSAGES = [
         'Error creating: pods "a" is forbidden: violates PodSecurity "restricted:latest":\n a (b)',
         'violates PodSecurity "restricted:latest": a (b)',
     ),
-    Case("a webhook", "Error creating: x denied the request: no", "x denied the request: no"),
-    Case("something else", "no such thing", "no such thing"),
-    Case("something long", "x" * 1000, "x" * 499 + "…"),
+    Case(
+        "the message of a webhook loses its beginning",
+        "Error creating: x denied the request: no",
+        "x denied the request: no",
+    ),
+    Case("any other message stays as it is", "no such thing", "no such thing"),
+    Case("a long message is cut", "x" * 1000, "x" * 499 + "…"),
 ]
 
 
@@ -86,10 +94,10 @@ def jobset(name: str = "job", *jobs: str, **fields: Any) -> JobSet:
 OWNERS = [
     Case("by its name", ("job-node-1", [jobset()]), "job node"),
     Case("there are not so many", ("job-node-2", [jobset()]), ""),
-    Case("another replicatedJob", ("job-launcher-0", [jobset()]), ""),
-    Case("no JobSet", ("other-node-0", [jobset()]), ""),
-    Case("a CronJob's", ("job-node-29000000", [jobset()]), ""),
-    Case("no number", ("job-node-x", [jobset()]), ""),
+    Case("a Job of another replicatedJob has no owner", ("job-launcher-0", [jobset()]), ""),
+    Case("a Job of no JobSet has no owner", ("other-node-0", [jobset()]), ""),
+    Case("a Job of a CronJob has no owner", ("job-node-29000000", [jobset()]), ""),
+    Case("a Job without a number has no owner", ("job-node-x", [jobset()]), ""),
     Case("names in which hyphens are", ("a-b-c-d-0", [jobset("a-b", "c-d")]), "a-b c-d"),
     Case("names that begin alike", ("a-b-c-0", [jobset("a", "x"), jobset("a-b", "c")]), "a-b c"),
 ]
@@ -135,7 +143,7 @@ STILL_APPLIES = [
     Case("one of another Job", Scene(pods=(CreatedPod("job-node-1", LATER, counts=True),)), True),
     Case("all it may have at once", Scene(pods=pods(3)), False),
     Case("all, but one is going", Scene(pods=pods(2) + pods(1, counts=False)), want=True),
-    Case("suspended", Scene(jobset(suspend=True)), False),
+    Case("a failure of a suspended JobSet is over", Scene(jobset(suspend=True)), False),
     Case("suspended and resumed since", Scene(resumed(f"{LATER}Z")), False),
     Case("suspended and resumed before", Scene(resumed(f"{AT}Z")), True),
     Case("a JobSet that was made since", Scene(jobset(made=f"{LATER}Z")), False),

@@ -23,10 +23,10 @@ PREFIXES: list[Case[str, bool]] = [
     Case("without a name", "-x1y2z3a-shared-gpu", False),
     Case("with an empty part", "a..b-x1y2z3a-shared-gpu", False),
     Case("as a path", "../a-x1y2z3a-shared-gpu", False),
-    Case("with more", "a-x1y2z3a-shared-gpu\n", False),
-    Case("in capitals", "A-x1y2z3a-shared-gpu", False),
-    Case("too long", f"{'a' * 45}-x1y2z3a-shared-gpu", False),
-    Case("empty", "", False),
+    Case("a prefix with more behind is none", "a-x1y2z3a-shared-gpu\n", False),
+    Case("a prefix in capitals is none", "A-x1y2z3a-shared-gpu", False),
+    Case("a prefix that is too long is none", f"{'a' * 45}-x1y2z3a-shared-gpu", False),
+    Case("an empty text is no prefix", "", False),
 ]
 
 

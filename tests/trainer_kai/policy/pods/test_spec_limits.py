@@ -91,13 +91,17 @@ def _pods(values: int) -> dict[str, Any]:
 # a pod with a given number of something → the limit, and the fault of one more
 BOUNDS: list[Case[Any, tuple[int, str]]] = [
     Case(
-        "resources",
+        "resources are counted",
         _resources,
         (MOST_RESOURCES, "spec.containers[*].resources: the pod requests {} resources"),
     ),
-    Case("ports", _ports, (MOST_PORTS, "spec.containers[*].ports: the pod uses {} host ports")),
     Case(
-        "terms",
+        "host ports are counted",
+        _ports,
+        (MOST_PORTS, "spec.containers[*].ports: the pod uses {} host ports"),
+    ),
+    Case(
+        "terms about other pods are counted",
         _terms,
         (
             MOST_TERMS,
@@ -105,12 +109,12 @@ BOUNDS: list[Case[Any, tuple[int, str]]] = [
         ),
     ),
     Case(
-        "expressions",
+        "selector expressions are counted",
         _nodes,
         (MOST_EXPRESSIONS, "spec.nodeSelector, spec.affinity: the pod has {} selector expressions"),
     ),
     Case(
-        "values",
+        "values of expressions are counted",
         lambda number: {
             **_nodes(2, number // 2),
             "nodeSelector": {f"k{n}": "v" for n in range(number % 2)},
@@ -121,12 +125,12 @@ BOUNDS: list[Case[Any, tuple[int, str]]] = [
         ),
     ),
     Case(
-        "tolerations",
+        "tolerations are counted",
         lambda number: {"tolerations": [{"key": "k"}] * number},
         (MOST_TOLERATIONS, "spec.tolerations: the pod has {} tolerations"),
     ),
     Case(
-        "volumes",
+        "volumes are counted",
         lambda number: {"volumes": [{"name": "v"}] * number},
         (MOST_VOLUMES, "spec.volumes: the pod has {} volumes"),
     ),

@@ -45,13 +45,29 @@ def _expression(operator: str, *values: str) -> tuple[str, str, list[str]]:
 
 # a quota → the classes above the default one that a label may choose
 QUOTAS = [
-    Case("none", _quota(), ["build", "highest", "train"]),
-    Case("In", _quota(_expression("In", "build")), ["highest", "train"]),
-    Case("NotIn", _quota(_expression("NotIn", "build")), ["build", "train"]),
-    Case("Exists", _quota(_expression("Exists")), ["train"]),
-    Case("DoesNotExist", _quota(_expression("DoesNotExist")), ["build", "highest", "train"]),
-    Case("a scope", _quota(scopes=("PriorityClass",)), ["train"]),
-    Case("another scope", _quota(scopes=("BestEffort",)), ["build", "highest", "train"]),
+    Case("a quota without scope bounds no class", _quota(), ["build", "highest", "train"]),
+    Case("In takes the class away", _quota(_expression("In", "build")), ["highest", "train"]),
+    Case(
+        "NotIn takes the other classes away",
+        _quota(_expression("NotIn", "build")),
+        ["build", "train"],
+    ),
+    Case("Exists takes all bound classes away", _quota(_expression("Exists")), ["train"]),
+    Case(
+        "DoesNotExist takes no class away",
+        _quota(_expression("DoesNotExist")),
+        ["build", "highest", "train"],
+    ),
+    Case(
+        "the scope PriorityClass takes all bound classes away",
+        _quota(scopes=("PriorityClass",)),
+        ["train"],
+    ),
+    Case(
+        "another scope takes no class away",
+        _quota(scopes=("BestEffort",)),
+        ["build", "highest", "train"],
+    ),
     Case(
         "an expression of another scope",
         _quota(("Terminating", "Exists", [])),

@@ -21,10 +21,14 @@ PARENTS = {"leaf": "team", "team": "top", "top": "", "round": "about", "about": 
 CASES: list[Case[tuple[str, dict[str, str]], EffectiveQueueAccess]] = [
     Case("no queue says anything", ("leaf", {}), EffectiveQueueAccess(None)),
     Case("the queue itself", ("leaf", {"leaf": "closed"}), EffectiveQueueAccess(CLOSED, "leaf")),
-    Case("its parent", ("leaf", {"team": "closed"}), EffectiveQueueAccess(CLOSED, "team")),
+    Case(
+        "a parent closes its children",
+        ("leaf", {"team": "closed"}),
+        EffectiveQueueAccess(CLOSED, "team"),
+    ),
     Case("the one above that", ("leaf", {"top": "open"}), EffectiveQueueAccess(OPEN, "top")),
     Case(
-        "the nearest",
+        "the nearest annotation counts",
         ("leaf", {"team": "open", "top": "closed"}),
         EffectiveQueueAccess(OPEN, "team"),
     ),
@@ -34,7 +38,7 @@ CASES: list[Case[tuple[str, dict[str, str]], EffectiveQueueAccess]] = [
         EffectiveQueueAccess(None),
     ),
     Case(
-        "another value",
+        "a misspelt annotation closes",
         ("leaf", {"leaf": "Open", "top": "open"}),
         EffectiveQueueAccess(CLOSED, "leaf"),
     ),
@@ -46,7 +50,7 @@ CASES: list[Case[tuple[str, dict[str, str]], EffectiveQueueAccess]] = [
         EffectiveQueueAccess(OPEN, "about"),
     ),
     Case("a queue that does not exist", ("else", {"top": "closed"}), EffectiveQueueAccess(None)),
-    Case("no queue", ("", {"": "closed"}), EffectiveQueueAccess(None)),
+    Case("no queue has no access", ("", {"": "closed"}), EffectiveQueueAccess(None)),
 ]
 
 

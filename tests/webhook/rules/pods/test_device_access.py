@@ -53,16 +53,24 @@ HIDDEN: Final[list[Case[Obj, list[Any]]]] = [
     Case("with a GPU", pod(container(**GPU)), [None]),
     Case("with a GPU of another vendor", pod(container(**{"amd.com/gpu": "1"})), [None]),
     Case("with a replica of a GPU", pod(container(**{"nvidia.com/gpu.shared": "1"})), [None]),
-    Case("no replica", pod(container(**{"nvidia.com/gpu.shared": "0"})), [[VOID]]),
+    Case(
+        "a request of no replica hides the devices",
+        pod(container(**{"nvidia.com/gpu.shared": "0"})),
+        [[VOID]],
+    ),
     Case("with a MIG profile", pod(container(**{"nvidia.com/mig-1g.5gb": "1"})), [None]),
     Case(
         "init containers as well",
         pod(container(**GPU), initContainers=[container({"name": "A"}), container(**GPU)]),
         [[{"name": "A"}, VOID], None, None],
     ),
-    Case("hidden already", pod(container("void")), [[VOID]]),
-    Case("none", pod(container("none", **GPU)), [[{"name": NAME, "value": "none"}]]),
-    Case("empty", pod(container({"name": NAME})), [[{"name": NAME}]]),
+    Case("devices that are hidden stay so", pod(container("void")), [[VOID]]),
+    Case(
+        "none stays for a container with GPUs",
+        pod(container("none", **GPU)),
+        [[{"name": NAME, "value": "none"}]],
+    ),
+    Case("an empty variable stays", pod(container({"name": NAME})), [[{"name": NAME}]]),
     Case("a claim may give GPUs", pod(container(), resourceClaims=[{"name": "gpu"}]), [None]),
 ]
 
@@ -85,17 +93,29 @@ FIELD: Final = {"name": NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.
 SECRET: Final = {"name": NAME, "value": "", "valueFrom": {}}
 # a pod -> the field, and what is wrong
 REFUSED: Final[list[Case[Obj, tuple[str, str]]]] = [
-    Case("all", pod(container("all")), ("containers[0]", "sets it to 'all'")),
+    Case("all devices are refused", pod(container("all")), ("containers[0]", "sets it to 'all'")),
     Case("with a GPU, too", pod(container("0", **GPU)), ("containers[0]", "sets it to '0'")),
     Case("void and more", pod(container("void,0")), ("containers[0]", "sets it to 'void,0'")),
-    Case("expanded", pod(container("$(X)")), ("containers[0]", "sets it to '$(X)'")),
+    Case(
+        "a variable that is expanded is refused",
+        pod(container("$(X)")),
+        ("containers[0]", "sets it to '$(X)'"),
+    ),
     Case(
         "a long one",
         pod(container("GPU-" * 99)),
         ("containers[0]", f"sets it to '{'GPU-' * 10}…'"),
     ),
-    Case("by reference", pod(container(FIELD)), ("containers[0]", "reads it from another object")),
-    Case("by none", pod(container(SECRET)), ("containers[0]", "reads it from another object")),
+    Case(
+        "a field as value is refused",
+        pod(container(FIELD)),
+        ("containers[0]", "reads it from another object"),
+    ),
+    Case(
+        "a Secret as value is refused",
+        pod(container(SECRET)),
+        ("containers[0]", "reads it from another object"),
+    ),
     Case(
         "an init container",
         pod(container(), initContainers=[container(), container("all")]),

@@ -144,7 +144,11 @@ CHOSEN: Final[list[Case[Obj, tuple[str, str, int]]]] = [
         new_pod("main", annotations={CONTAINER: "main"}, **INIT),
         ("i1", "initContainers", 1),
     ),
-    Case("for memory", new_pod(annotations={"gpu-memory": "9"}), ("0", "containers", 0)),
+    Case(
+        "a share by memory gets its ConfigMap",
+        new_pod(annotations={"gpu-memory": "9"}),
+        ("0", "containers", 0),
+    ),
 ]
 
 
@@ -287,10 +291,10 @@ LEFT_ALONE: Final[list[Case[tuple[Obj, ShareRules, Obj], None]]] = [
     Case("of another scheduler", ({"schedulerName": "other"}, SHARES, {}), None),
     Case("where KAI prepares them", ({}, ShareRules(is_enabled=False, is_by_kai=True), {}), None),
     Case("where shares are off", ({}, ShareRules(is_enabled=False), {}), None),
-    Case("an update", ({}, SHARES, {"operation": "UPDATE"}), None),
-    Case("a sub-resource", ({}, SHARES, {"subResource": "binding"}), None),
-    Case("another kind", ({}, SHARES, {"kind": {**POD, "kind": "Node"}}), None),
-    Case("without containers", ({"containers": None}, SHARES, {}), None),
+    Case("an update is left alone", ({}, SHARES, {"operation": "UPDATE"}), None),
+    Case("a sub-resource is left alone", ({}, SHARES, {"subResource": "binding"}), None),
+    Case("another kind is left alone", ({}, SHARES, {"kind": {**POD, "kind": "Node"}}), None),
+    Case("a pod without containers is left alone", ({"containers": None}, SHARES, {}), None),
 ]
 
 

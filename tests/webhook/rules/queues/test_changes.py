@@ -147,12 +147,12 @@ def test_a_misspelled_annotation_is_reported_at_creation() -> None:
 POD = {"group": "", "version": "v1", "kind": "Pod"}
 DELETING = {**queue(), "metadata": {"name": "team-a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 UNREAD: list[Case[tuple[Obj, Obj], None]] = [
-    Case("another kind", (queue(), {"kind": POD}), None),
-    Case("its status", (queue(), {"subResource": "status"}), None),
-    Case("another operation", (queue(), {"operation": "CONNECT"}), None),
+    Case("another kind is not read", (queue(), {"kind": POD}), None),
+    Case("a change of the status is not read", (queue(), {"subResource": "status"}), None),
+    Case("another operation is not read", (queue(), {"operation": "CONNECT"}), None),
     Case("it is being deleted", (DELETING, {}), None),
     Case("a spec that is a word", ({**queue(), "spec": "x"}, {}), None),
-    Case("no object", ({}, {"object": None}), None),
+    Case("a review without an object is not read", ({}, {"object": None}), None),
     Case("an update of what cannot be read", (queue(), {"operation": "UPDATE"}), None),
 ]
 

@@ -114,7 +114,7 @@ NON_PREEMPTIBLE = {PREEMPTIBILITY: "non-preemptible"}
 OF_KAI: list[Case[tuple[Obj, Obj], str]] = [
     Case("a Deployment without a label", (workload(4), DEPLOYMENT), NO_LABEL),
     Case("a Deployment without GPUs", (workload(4, gpus=0), DEPLOYMENT), ""),
-    Case("no replicas", (workload(0), DEPLOYMENT), ""),
+    Case("a workload without replicas is accepted", (workload(0), DEPLOYMENT), ""),
     Case(
         "parts of GPUs",
         (workload(4, gpus=0, notes={"gpu-fraction": "0.5"}), DEPLOYMENT),
@@ -139,7 +139,7 @@ OF_KAI: list[Case[tuple[Obj, Obj], str]] = [
         ),
     ),
     Case(
-        "made preemptible",
+        "a preemptible workload is accepted",
         (workload(4, labels={PREEMPTIBILITY: "preemptible"}), DEPLOYMENT),
         "",
     ),
@@ -178,7 +178,7 @@ OF_KAI: list[Case[tuple[Obj, Obj], str]] = [
         short(f"label {PREEMPTIBILITY}", "4 GPU", "default-queue", "0 GPU") + ways_out(),
     ),
     Case(
-        "a Notebook",
+        "a Notebook is one replica",
         (workload(labels={QUEUE: "default-queue"}), NOTEBOOK),
         short(BUILD, "1 GPU", "default-queue", "0 GPU") + ways_out(),
     ),
@@ -264,7 +264,11 @@ OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
         "",
     ),
     Case("nor does its queue", (workload(4, labels=A_LABEL), DEPLOYMENT), LOST),
-    Case("both", (workload(4, labels=A_LABEL, of_pods=A_LABEL), DEPLOYMENT), ""),
+    Case(
+        "a label on both is accepted",
+        (workload(4, labels=A_LABEL, of_pods=A_LABEL), DEPLOYMENT),
+        "",
+    ),
     Case(
         "labels of a Notebook count for its pod",
         (workload(labels={**NON_PREEMPTIBLE, QUEUE: "default-queue"}), NOTEBOOK),
@@ -347,7 +351,7 @@ OF_KUEUE = (
     f"Name their queue by the label {QUEUE} at spec.template.metadata.labels"
 )
 LABELS: list[Case[Obj, str]] = [
-    Case("another scheduler", workload(4, scheduler="volcano"), ""),
+    Case("a workload of another scheduler is accepted", workload(4, scheduler="volcano"), ""),
     Case(
         "another scheduler, with a queue",
         workload(4, scheduler="volcano", of_pods=A_LABEL),
@@ -365,7 +369,11 @@ LABELS: list[Case[Obj, str]] = [
         f"spec.template.metadata.labels[{QUEUE}]: queue 'top' has child queues and cannot hold "
         "workloads. Name one of the children: team-a, team-b",
     ),
-    Case("Kueue's label", workload(labels={KUEUE: "q"}), f"metadata.labels{OF_KUEUE}"),
+    Case(
+        "the label of Kueue is reported where no Kueue acts",
+        workload(labels={KUEUE: "q"}),
+        f"metadata.labels{OF_KUEUE}",
+    ),
     Case(
         "Kueue's label on the pods",
         workload(of_pods={KUEUE: "q"}),
@@ -473,14 +481,18 @@ CONTROLLED = {
     "ownerReferences": [{"kind": "Notebook", "name": "n", "uid": "u", "controller": True}]
 }
 STRANGE: list[Case[tuple[Any, Obj], str]] = [
-    Case("another kind", (workload(4), {**APPS, "kind": "ReplicaSet"}), ""),
-    Case("another group", (workload(4), {**DEPLOYMENT, "group": "apps.example.com"}), ""),
+    Case("another kind is left alone", (workload(4), {**APPS, "kind": "ReplicaSet"}), ""),
+    Case(
+        "a namesake of another group is left alone",
+        (workload(4), {**DEPLOYMENT, "group": "apps.example.com"}),
+        "",
+    ),
     Case("of another workload", (workload(4, metadata=CONTROLLED), DEPLOYMENT), ""),
-    Case("a word", ("word", DEPLOYMENT), ""),
-    Case("nothing", (None, DEPLOYMENT), ""),
-    Case("no spec", ({"metadata": {}}, DEPLOYMENT), ""),
+    Case("a word is left alone", ("word", DEPLOYMENT), ""),
+    Case("null is left alone", (None, DEPLOYMENT), ""),
+    Case("an object without spec is left alone", ({"metadata": {}}, DEPLOYMENT), ""),
     Case("replicas that are a word", (workload("x"), DEPLOYMENT), ""),  # type: ignore[arg-type]
-    Case("negative replicas", (workload(-4), DEPLOYMENT), ""),
+    Case("a negative number of replicas is left alone", (workload(-4), DEPLOYMENT), ""),
     Case("an amount that is none", (workload(4, gpus="many"), DEPLOYMENT), ""),  # type: ignore[arg-type]
 ]
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.fakes.fake_cluster import Fields
-from tests.support.state.objects import pod
+from tests.support.state.objects import make_object, pod
 
 GROUP: Final = "runai-gpu-group"
 DEVICE: Final = "run.ai/reserve_for_gpu_index"
@@ -93,3 +93,18 @@ class SharingHarness(SchedulerHarness):
 def sharing() -> SharingHarness:
     """Return a scheduler that has not begun."""
     return SharingHarness()
+
+
+def reservation_of_kai(name: str = "gpu-reservation-a-x7f2k", of: str = "g1") -> Fields:
+    """Return a reservation pod that KAI made."""
+    labels = {"app": "kai-resource-reservation", GROUP: of}
+    limits = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+    spec = {
+        "nodeName": "a",
+        "serviceAccountName": "kai-resource-reservation",
+        "schedulerName": "default-scheduler",
+        "containers": [{"name": "resource-reservation", "resources": limits}],
+    }
+    meta = {"uid": name, "labels": labels, "annotations": {DEVICE: "GPU-kai"}}
+    meta["namespace"] = "kai-resource-reservation"
+    return make_object("Pod", name, meta, spec=spec, status={"phase": "Running"})

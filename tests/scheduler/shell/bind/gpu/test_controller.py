@@ -2,27 +2,16 @@
 
 import json
 
-from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
-from tests.scheduler.shell.evict.test_evictor import trainjob
-from tests.support.fakes.fake_cluster import Fields
-from tests.support.state.objects import make_object, node
+from tests.scheduler.shell.bind.gpu.conftest import (
+    DEVICE,
+    GROUP,
+    SharingHarness,
+    reservation_of_kai,
+    share,
+)
+from tests.support.state.objects import make_object, node, trainjob
 
 _DEVICES = "trainer-kai.dev/gpu-devices"
-
-
-def reservation_of_kai(name: str = "gpu-reservation-a-x7f2k", of: str = "g1") -> Fields:
-    """Return a reservation pod that KAI made."""
-    labels = {"app": "kai-resource-reservation", GROUP: of}
-    limits = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
-    spec = {
-        "nodeName": "a",
-        "serviceAccountName": "kai-resource-reservation",
-        "schedulerName": "default-scheduler",
-        "containers": [{"name": "resource-reservation", "resources": limits}],
-    }
-    meta = {"uid": name, "labels": labels, "annotations": {DEVICE: "GPU-kai"}}
-    meta["namespace"] = "kai-resource-reservation"
-    return make_object("Pod", name, meta, spec=spec, status={"phase": "Running"})
 
 
 async def test_a_lost_reservation_pod_comes_back(sharing: SharingHarness) -> None:

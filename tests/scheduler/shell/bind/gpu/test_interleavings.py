@@ -2,8 +2,13 @@
 
 from collections import Counter
 
-from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
-from tests.scheduler.shell.bind.gpu.test_controller import reservation_of_kai
+from tests.scheduler.shell.bind.gpu.conftest import (
+    DEVICE,
+    GROUP,
+    SharingHarness,
+    reservation_of_kai,
+    share,
+)
 from tests.support.state.objects import group, node
 from trainer_kai.api.meta import Key
 

@@ -21,7 +21,14 @@ from trainer_kai.cli.commands.doctor.checks.cluster.api_kinds import (
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
 )
-from trainer_kai.cli.commands.doctor.facts import DryRun, Installation, InstallationFacts, Obj
+from trainer_kai.cli.commands.doctor.facts import (
+    DryRun,
+    Installation,
+    InstallationFacts,
+    Obj,
+    name_of,
+)
+from trainer_kai.cli.commands.doctor.finding import require
 from trainer_kai.cli.commands.doctor.manifests.expected import expected_manifests
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 from trainer_kai.kube.rest.errors import ErrorDetails
@@ -32,7 +39,9 @@ __all__ = [
     "NOW",
     "RESERVATIONS",
     "accepted_trainjob",
+    "beside_a_kai",
     "broken_installation",
+    "by_policy",
     "certificate_files",
     "check_results",
     "crd",
@@ -295,3 +304,42 @@ def _plain(value: Any) -> Any:
 
 def _established() -> Obj:
     return {"conditions": [{"type": "Established", "status": "True"}]}
+
+
+def beside_a_kai(facts: InstallationFacts) -> InstallationFacts:
+    """Take our scheduler away, and have a KAI that binds."""
+    left_out = [it.name for it in facts.manifests.policies if not it.beside_kai]
+    assert len(left_out) == 5
+    return facts._replace(
+        jobset=DryRun(
+            dry_run_objects.jobset("default"), injected_jobset(**{MODE_EXTERNAL: "true"})
+        ),
+        validating_policies=[
+            it for it in require(facts.validating_policies) if name_of(it) not in left_out
+        ],
+        accounts={**facts.accounts, "trainer-kai-scheduler": False},
+        deployments=[
+            it for it in require(facts.deployments) if not name_of(it).endswith("scheduler")
+        ],
+        leases=[lease("trainer-kai-podgrouper")],
+        other_scheduler_leases=[lease("kai-scheduler", namespace="kai-scheduler")],
+    )
+
+
+def by_policy(facts: InstallationFacts) -> InstallationFacts:
+    """Have nothing but a policy of the API server, and a KAI."""
+    got: Any = injected_jobset()
+    got["metadata"] = {"name": "x"}
+    del got["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]
+    policy = {"metadata": {"name": "kai-trainer"}, "spec": {"matchConstraints": {}}}
+    return facts._replace(
+        configurations=[],
+        policies=[policy],
+        secret=None,
+        jobset=DryRun(dry_run_objects.jobset("default"), got),
+        gang_pod=DryRun(dry_run_objects.gang_pod("default"), dry_run_objects.gang_pod("default")),
+        accounts=dict.fromkeys(facts.accounts, False),
+        deployments=[],
+        leases=[],
+        other_scheduler_leases=[lease("kai-scheduler", namespace="kai-scheduler")],
+    )

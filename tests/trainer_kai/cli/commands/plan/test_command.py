@@ -288,10 +288,10 @@ def test_standard_input_and_lists_are_read(
 
 # the text of a file -> what is said of it
 MISTAKES: list[Case[str, str]] = [
-    Case("no YAML", "a: [", "is not valid YAML: line "),
-    Case("no object", "- a\n- b\n", "document 1 is a list, not an object"),
-    Case("a word", "hello\n", "document 1 is 'hello', not an object"),
-    Case("a number", "3\n", "document 1 is 3, not an object"),
+    Case("a text that is no YAML is refused", "a: [", "is not valid YAML: line "),
+    Case("a list is refused", "- a\n- b\n", "document 1 is a list, not an object"),
+    Case("a word is refused", "hello\n", "document 1 is 'hello', not an object"),
+    Case("a number is refused", "3\n", "document 1 is 3, not an object"),
     Case(
         "a label that is a number",
         yaml.safe_dump(trainjob("x", labels={"kai.scheduler/queue": "a", "build": 7})),
@@ -301,7 +301,7 @@ MISTAKES: list[Case[str, str]] = [
         "nothing to plan", "kind: ConfigMap\nmetadata: {name: x}\n", "no TrainJob or JobSet found"
     ),
     Case(
-        "no name",
+        "a TrainJob without a name is refused",
         "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {}\n",
         "metadata.name: is missing",
     ),
@@ -321,12 +321,16 @@ MISTAKES: list[Case[str, str]] = [
         "spec.trainer.numNodes: -3 must be between 0 and 2147483647",
     ),
     Case("what is not valid JSON", "a: {b: [.nan]}\n", "document 1: a.b[0] must be a JSON value"),
-    Case("bytes", "a: {b: !!binary AAAA}\n", "document 1: a.b must be a JSON value"),
+    Case(
+        "bytes in a field are refused",
+        "a: {b: !!binary AAAA}\n",
+        "document 1: a.b must be a JSON value",
+    ),
     Case(
         "a name that is no text", "a: {1: b}\n", "document 1: a has a key that is not a string: 1"
     ),
     Case(
-        "another version",
+        "another version is refused",
         yaml.safe_dump({**trainjob("x"), "apiVersion": "trainer.kubeflow.org/v2"}),
         "apiVersion: 'trainer.kubeflow.org/v2' must be 'trainer.kubeflow.org/v1alpha1'",
     ),
@@ -336,7 +340,7 @@ MISTAKES: list[Case[str, str]] = [
         "metadata.name: 'Under_score' must be",
     ),
     Case(
-        "no runtime",
+        "a TrainJob without a runtime is refused",
         yaml.safe_dump({**trainjob("x"), "spec": {}}),
         "spec.runtimeRef.name: is missing",
     ),

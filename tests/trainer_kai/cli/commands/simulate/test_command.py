@@ -115,13 +115,17 @@ def test_a_snapshot_of_kai_is_read(terminal: Terminal) -> None:
 
 
 REFUSED = [
-    Case("cycles", ("--cycles", "0"), "--cycles: 0 must be between 1 and 10000"),
-    Case("now", ("--now", "today"), "--now: 'today' must be a time such as"),
     Case(
-        "grace", ("--staleness-grace-period", "60"), "--staleness-grace-period: '60' is not a dur"
+        "no cycle at all is refused", ("--cycles", "0"), "--cycles: 0 must be between 1 and 10000"
+    ),
+    Case("a word as time is refused", ("--now", "today"), "--now: 'today' must be a time such as"),
+    Case(
+        "a grace period without a unit is refused",
+        ("--staleness-grace-period", "60"),
+        "--staleness-grace-period: '60' is not a dur",
     ),
     Case(
-        "threshold",
+        "a negative threshold is refused",
         ("--stuck-in-releasing-threshold", "-1s"),
         "--stuck-in-releasing-threshold: '-1s' must not be negative",
     ),
@@ -131,12 +135,18 @@ REFUSED = [
         "--max-termination-grace: '-1h' must not be negative",
     ),
     Case(
-        "unknown action",
+        "an unknown action is refused",
         ("--actions", "allocate,x"),
         "--actions: 'x' is unknown; valid names are all",
     ),
-    Case("no action", ("--actions", ""), "--actions: '' has an empty name"),
-    Case("empty action", ("--actions", "allocate,"), "--actions: 'allocate,' has an empty name"),
+    Case(
+        "an empty list of actions is refused", ("--actions", ""), "--actions: '' has an empty name"
+    ),
+    Case(
+        "an empty name of an action is refused",
+        ("--actions", "allocate,"),
+        "--actions: 'allocate,' has an empty name",
+    ),
 ]
 
 
@@ -187,24 +197,48 @@ def test_files_without_objects_are_refused(text: str, terminal: Terminal) -> Non
 
 BOMB = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(9))
 UNREADABLE = [
-    Case("not there", None, ": cannot be read: No such file or directory"),
-    Case("no text", b"\x7fELF\xd0", ": is not UTF-8 text: byte 5 is 0xd0"),
-    Case("items", b"{kind: List, items: [1, {}, 2]}", ": List: items[0]: must be an object"),
-    Case("no list", b"{kind: List, items: {}}", ": List: items: must be a list, not dict"),
+    Case("a missing file is named", None, ": cannot be read: No such file or directory"),
+    Case(
+        "a file that is no text is refused", b"\x7fELF\xd0", ": is not UTF-8 text: byte 5 is 0xd0"
+    ),
+    Case(
+        "a list of something else than objects is refused",
+        b"{kind: List, items: [1, {}, 2]}",
+        ": List: items[0]: must be an object",
+    ),
+    Case(
+        "items that are no list are refused",
+        b"{kind: List, items: {}}",
+        ": List: items: must be a list, not dict",
+    ),
     Case(
         "nothing in a list", b"{kind: PodList, apiVersion: v1, items: null}", "no object found in "
     ),
     Case(
-        "in itself",
+        "a value inside itself is refused",
         b"a: 1\nb: &b {c: *b}",
         ": line 2, column 11: *b is inside the value that it ref",
     ),
-    Case("many aliases", BOMB.encode(), ": its aliases, such as *a4, expand to too many values"),
     Case(
-        "deep JSON", b'{"a":' * 5000 + b"1" + b"}" * 5000, ": line 1, column 1001: it is nested d"
+        "aliases that expand without end are refused",
+        BOMB.encode(),
+        ": its aliases, such as *a4, expand to too many values",
     ),
-    Case("deep YAML", b"[" * 200_000, ": line 1, column 201: it is nested deeper than 200 levels"),
-    Case("deep blocks", b"- " * 200_000, ": line 1, column 401: it is nested deeper than 200 lev"),
+    Case(
+        "JSON nested too deep is refused",
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+        ": line 1, column 1001: it is nested d",
+    ),
+    Case(
+        "YAML nested too deep is refused",
+        b"[" * 200_000,
+        ": line 1, column 201: it is nested deeper than 200 levels",
+    ),
+    Case(
+        "blocks nested too deep are refused",
+        b"- " * 200_000,
+        ": line 1, column 401: it is nested deeper than 200 lev",
+    ),
 ]
 
 

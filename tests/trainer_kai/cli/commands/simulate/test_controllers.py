@@ -151,14 +151,22 @@ def test_a_trainjob_that_never_runs_is_reported() -> None:
 TORCH = {"runtimeRef": {"name": "torch-distributed"}}
 GOING = {**trainjob("job", "torch")["metadata"], "deletionTimestamp": "2026-01-05T09:00:00Z"}
 NOTHING = [
-    Case("held back", {"spec": {"suspend": True, **TORCH}}, "spec.suspend is true"),
     Case(
-        "over",
+        "a suspended TrainJob gets no pods",
+        {"spec": {"suspend": True, **TORCH}},
+        "spec.suspend is true",
+    ),
+    Case(
+        "a TrainJob that is over gets no pods",
         {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
         "it is Complete",
     ),
-    Case("going", {"metadata": GOING}, "it is being deleted"),
-    Case("no nodes", {"spec": {"trainer": {"numNodes": 0}, **TORCH}}, "its numbers of pods are 0"),
+    Case("a TrainJob that is deleted gets no pods", {"metadata": GOING}, "it is being deleted"),
+    Case(
+        "a TrainJob of no nodes gets no pods",
+        {"spec": {"trainer": {"numNodes": 0}, **TORCH}},
+        "its numbers of pods are 0",
+    ),
 ]
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.doctor.installation import (
-    MODE_EXTERNAL,
     NOW,
     RESERVATIONS,
+    beside_a_kai,
+    by_policy,
     certificate_files,
     deployment,
     healthy_installation,
-    injected_jobset,
     lease,
     secret,
     webhook_configurations,
@@ -23,15 +23,12 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
 from trainer_kai.cli.commands.doctor.facts import (
     NOT_ASKED,
-    DryRun,
     Installation,
     InstallationFacts,
     Obj,
-    name_of,
 )
 from trainer_kai.cli.commands.doctor.finding import CheckState, require
 from trainer_kai.cli.commands.doctor.manifests.expected import Permission, expected_manifests
-from trainer_kai.cli.commands.doctor.read import dry_run_objects
 
 
 def by_address(found: Any) -> None:
@@ -64,26 +61,6 @@ def strict(found: Any) -> None:
         if configuration["kind"].startswith("Validating"):
             for hook in configuration["webhooks"]:
                 hook["failurePolicy"] = "Fail"
-
-
-def beside_a_kai(facts: InstallationFacts) -> InstallationFacts:
-    """Take our scheduler away, and have a KAI that binds."""
-    left_out = [it.name for it in facts.manifests.policies if not it.beside_kai]
-    assert len(left_out) == 5
-    return facts._replace(
-        jobset=DryRun(
-            dry_run_objects.jobset("default"), injected_jobset(**{MODE_EXTERNAL: "true"})
-        ),
-        validating_policies=[
-            it for it in require(facts.validating_policies) if name_of(it) not in left_out
-        ],
-        accounts={**facts.accounts, "trainer-kai-scheduler": False},
-        deployments=[
-            it for it in require(facts.deployments) if not name_of(it).endswith("scheduler")
-        ],
-        leases=[lease("trainer-kai-podgrouper")],
-        other_scheduler_leases=[lease("kai-scheduler", namespace="kai-scheduler")],
-    )
 
 
 def by_cert_manager(facts: InstallationFacts) -> InstallationFacts:
@@ -124,25 +101,6 @@ def _without_writing(facts: InstallationFacts, *more: str) -> dict[str, list[Per
     return {**{name: [] for name in facts.denied_permissions}, webhook.name: lost}
 
 
-def by_policy(facts: InstallationFacts) -> InstallationFacts:
-    """Have nothing but a policy of the API server, and a KAI."""
-    got: Any = injected_jobset()
-    got["metadata"] = {"name": "x"}
-    del got["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]
-    policy = {"metadata": {"name": "kai-trainer"}, "spec": {"matchConstraints": {}}}
-    return facts._replace(
-        configurations=[],
-        policies=[policy],
-        secret=None,
-        jobset=DryRun(dry_run_objects.jobset("default"), got),
-        gang_pod=DryRun(dry_run_objects.gang_pod("default"), dry_run_objects.gang_pod("default")),
-        accounts=dict.fromkeys(facts.accounts, False),
-        deployments=[],
-        leases=[],
-        other_scheduler_leases=[lease("kai-scheduler", namespace="kai-scheduler")],
-    )
-
-
 def renamed(facts: InstallationFacts) -> InstallationFacts:
     """Put everything into another namespace."""
     leases = [lease(it.metadata.name, namespace="gangs") for it in require(facts.leases)]
@@ -158,7 +116,7 @@ labels = {"kubernetes.io/metadata.name": "default", "trainer-kai.dev/inject": "e
 # what is otherwise in a sound installation
 HEALTHY: list[Case[Callable[[InstallationFacts], InstallationFacts], None]] = [
     Case("as the manifests have it", lambda it: it, None),
-    Case("processes elsewhere", lambda it: it._replace(deployments=[]), None),
+    Case("processes may run elsewhere", lambda it: it._replace(deployments=[]), None),
     Case(
         "called by address",
         lambda it: it._replace(configurations=webhook_configurations(change=by_address)),
@@ -187,17 +145,17 @@ HEALTHY: list[Case[Callable[[InstallationFacts], InstallationFacts], None]] = [
         None,
     ),
     Case(
-        "refusals enforced",
+        "a webhook may fail closed",
         lambda it: it._replace(configurations=webhook_configurations(change=strict)),
         None,
     ),
     Case("a KAI that binds", beside_a_kai, None),
     Case("nothing but a policy", by_policy, None),
-    Case("cert-manager", by_cert_manager, None),
-    Case("files", by_files, None),
-    Case("another namespace", renamed, None),
+    Case("cert-manager may issue the certificate", by_cert_manager, None),
+    Case("files may hold the certificate", by_files, None),
+    Case("another namespace may hold it", renamed, None),
     Case(
-        "months later",
+        "months later nothing has expired",
         lambda it: it._replace(
             now=NOW + timedelta(days=200),
             leases=[

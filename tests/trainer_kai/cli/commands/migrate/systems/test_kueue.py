@@ -90,12 +90,12 @@ GPU_SHARES: list[Case[Obj, tuple[float, float, float]]] = [
     ),
     Case("parts of a GPU", cluster_queue(groups=gpus("2500m")), (2.5, 2.5, 1)),
     Case(
-        "a weight",
+        "a fair-sharing weight becomes the weight",
         cluster_queue(cohort="c", fairSharing={"weight": "500m"}),
         (8, -1, 0.5),
     ),
     Case(
-        "no GPUs",
+        "a queue without GPUs gets none",
         cluster_queue(groups=quotas({"cpu": {"nominalQuota": 4}})),
         (0, 0, 0),
     ),
@@ -289,8 +289,16 @@ FAULTS: list[Case[list[Obj], str]] = [
         [kueue("ClusterQueue", "q", [])],
         "in.yaml: ClusterQueue q: spec: ",
     ),
-    Case("no name", [kueue("ClusterQueue", "", {})], "metadata.name: is missing"),
-    Case("twice", [cluster_queue(), cluster_queue()], "exists twice, first in in.yaml"),
+    Case(
+        "a queue without a name is reported",
+        [kueue("ClusterQueue", "", {})],
+        "metadata.name: is missing",
+    ),
+    Case(
+        "a queue that exists twice is reported",
+        [cluster_queue(), cluster_queue()],
+        "exists twice, first in in.yaml",
+    ),
     Case(
         "an unknown version",
         [{**cluster_queue(), "apiVersion": "kueue.x-k8s.io/v9"}],

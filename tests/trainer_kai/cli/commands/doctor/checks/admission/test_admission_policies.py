@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.commands.doctor.checks.test_all_checks import by_policy
 from tests.trainer_kai.cli.commands.doctor.installation import (
+    by_policy,
     check_results,
     deployment,
     healthy_installation,
@@ -89,13 +89,17 @@ def fill(policy: Any, binding: Any) -> None:
 
 # a change of the policy of JobSets, or its binding -> what is reported
 CHANGED: list[Case[Change, tuple[str, str]]] = [
-    Case("fewer namespaces", narrow, ("warning", f"{_JOBSETS}: matchConstraints differs")),
     Case(
-        "an exception",
+        "fewer namespaces are a difference",
+        narrow,
+        ("warning", f"{_JOBSETS}: matchConstraints differs"),
+    ),
+    Case(
+        "an exception is a difference",
         excuse,
         ("warning", f"{_JOBSETS}: excludeResourceRules is not in the manifests"),
     ),
-    Case("another rule", allow, ("warning", f"{_JOBSETS}: validations differs")),
+    Case("another rule is a difference", allow, ("warning", f"{_JOBSETS}: validations differs")),
     Case("one more condition", add, ("warning", f"{_JOBSETS}: matchConditions differs")),
     Case("another failure policy", ignore, ("warning", f"{_JOBSETS}: failurePolicy differs")),
     Case(
@@ -108,7 +112,11 @@ CHANGED: list[Case[Change, tuple[str, str]]] = [
         audit,
         ("fault", f"{_JOBSETS} is bound without the action Deny: {_OPEN}"),
     ),
-    Case("defaults", fill, ("ok", f"{_ALL} are bound, as in the manifests")),
+    Case(
+        "defaults of the API server are none",
+        fill,
+        ("ok", f"{_ALL} are bound, as in the manifests"),
+    ),
 ]
 
 

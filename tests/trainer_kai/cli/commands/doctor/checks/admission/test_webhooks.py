@@ -163,7 +163,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         ),
     ),
     Case(
-        "another time-out",
+        "another time-out is a warning",
         change(1, timeoutSeconds=30),
         ("warning", f"kai-trainer, {UPDATE}: timeoutSeconds differs"),
     ),
@@ -249,10 +249,22 @@ def other(name: str, group: str, plural: str) -> dict[str, Any]:
 # a configuration beside ours -> what is reported of the order
 ORDER: list[Case[dict[str, Any], str]] = [
     Case("KAI's own name", other("mutating-kai-admission", "", "pods"), "ok"),
-    Case("KAI's, renamed", other("a-kai-admission", "", "pods"), "warning"),
-    Case("JobSet's, renamed", other("my-jobset", "jobset.x-k8s.io", "jobsets"), "warning"),
-    Case("Kueue's", other("kueue-mutating", "jobset.x-k8s.io", "jobsets"), "ok"),
-    Case("somebody's", other("a", "", "pods"), "ok"),
+    Case(
+        "a renamed webhook of KAI is told by its rules",
+        other("a-kai-admission", "", "pods"),
+        "warning",
+    ),
+    Case(
+        "a renamed webhook of JobSet is told by its rules",
+        other("my-jobset", "jobset.x-k8s.io", "jobsets"),
+        "warning",
+    ),
+    Case(
+        "the webhook of Kueue may come after",
+        other("kueue-mutating", "jobset.x-k8s.io", "jobsets"),
+        "ok",
+    ),
+    Case("any other webhook may come after", other("a", "", "pods"), "ok"),
 ]
 
 

@@ -57,14 +57,14 @@ def with_cpu_limit(name: str) -> dict[str, Any]:
 DEFAULT = queue("default-queue", -1)
 
 CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
-    Case("none", ("queues", with_queues()), ("fault", "no queues exist")),
+    Case("no queue at all is a fault", ("queues", with_queues()), ("fault", "no queues exist")),
     Case(
-        "a circle",
+        "a circle of queues is a fault",
         ("queues", with_queues(queue("a", parent="b"), queue("b", parent="a"))),
         ("fault", "Queue a is its own ancestor: a → b → a, Queue a is its own ancestor: a → b → a"),
     ),
     Case(
-        "no parent",
+        "a missing parent is a fault",
         ("queues", with_queues(queue("a", parent="b"))),
         ("fault", "Queue a has the parent queue b, which does not exist"),
     ),
@@ -268,7 +268,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         ),
     ),
     Case(
-        "no classes",
+        "missing priority classes are a fault",
         (
             "priority classes",
             healthy_installation()._replace(priority_classes=["build", "inference", "other"]),
@@ -292,7 +292,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         ("ok", "train, build-preemptible, build, inference exist"),
     ),
     Case(
-        "no GPUs",
+        "nodes without GPUs are a warning",
         ("nodes", healthy_installation()._replace(gpu_nodes=(0, 3))),
         ("warning", "none of 3 has GPUs"),
     ),

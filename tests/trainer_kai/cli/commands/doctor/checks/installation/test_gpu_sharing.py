@@ -3,9 +3,9 @@
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.commands.doctor.checks.test_all_checks import beside_a_kai
 from tests.trainer_kai.cli.commands.doctor.installation import (
     RESERVATIONS,
+    beside_a_kai,
     check_results,
     deployment,
     healthy_installation,
@@ -59,7 +59,7 @@ NEEDED: list[Case[InstallationFacts, tuple[str, str]]] = [
         ("ok", "namespace kai-resource-reservation exists; RuntimeClass nvidia exists"),
     ),
     Case(
-        "no namespace",
+        "a missing namespace is told",
         healthy_installation()._replace(namespaces=[Meta(name="default")]),
         (
             "fault",
@@ -67,7 +67,7 @@ NEEDED: list[Case[InstallationFacts, tuple[str, str]]] = [
         ),
     ),
     Case(
-        "no RuntimeClass",
+        "a missing RuntimeClass is told",
         healthy_installation()._replace(runtime_classes=["kata"]),
         ("warning", _DENIED.format("nvidia")),
     ),
@@ -77,7 +77,7 @@ NEEDED: list[Case[InstallationFacts, tuple[str, str]]] = [
         ("warning", _DENIED.format("nvidia")),
     ),
     Case(
-        "another RuntimeClass",
+        "another RuntimeClass is told",
         with_settings(GPU_SHARING_RUNTIME_CLASS="gpu"),
         ("warning", _DENIED.format("gpu")),
     ),
@@ -86,7 +86,7 @@ NEEDED: list[Case[InstallationFacts, tuple[str, str]]] = [
         with_settings(GPU_SHARING_RUNTIME_CLASS="")._replace(runtime_classes=[]),
         ("ok", "namespace kai-resource-reservation exists; without a RuntimeClass"),
     ),
-    Case("off", without_sharing(), ("ok", _OFF)),
+    Case("sharing may be off", without_sharing(), ("ok", _OFF)),
     Case(
         "a KAI that binds",
         beside_a_kai(healthy_installation())._replace(namespaces=[], runtime_classes=[]),
@@ -130,7 +130,7 @@ def test_the_account_of_the_agent_is_in_the_namespace_of_its_pods() -> None:
 
 # reservation pods -> what is wrong with them
 PODS: list[Case[list[Obj], tuple[str, str]]] = [
-    Case("none", [], ("ok", "0 reserve shared GPUs")),
+    Case("without reservation pods all is well", [], ("ok", "0 reserve shared GPUs")),
     Case("one that starts", [reservation_pod("a", 40)], ("ok", "1 reserve shared GPUs")),
     Case(
         "one without a GPU",

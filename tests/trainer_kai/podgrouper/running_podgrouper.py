@@ -1,0 +1,174 @@
+"""A podgrouper that runs on an API server in memory, which has a JobSet, its Jobs and pods."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+
+from tests.support.fakes.scripted_transport import error_answer
+from tests.support.workloads.jobsets import admitted, recorded
+from tests.trainer_kai.podgrouper.stores import BUNDLED, job_for
+from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
+from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.process.context import event_recorder
+from trainer_kai.kube.process.runner import Runner
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.podgrouper.reconcile import Podgrouper
+from trainer_kai.service.clock import SystemClock
+from trainer_kai.service.health import Health
+from trainer_kai.service.metrics import Metrics
+
+__all__ = ["PATIENCE_S", "FakeApiServer", "grouping", "jobset", "straggler", "trainjob"]
+
+PATIENCE_S = 5.0
+
+
+def trainjob(uid: str = "trainjob-1") -> dict[str, Any]:
+    """Return the metadata of a TrainJob."""
+    name = {"namespace": "default", "name": "job"}
+    return {"metadata": {**name, "uid": uid, "resourceVersion": "4"}}
+
+
+class FakeApiServer:
+    """An API server that has some objects, and records the writes."""
+
+    def __init__(self, *refusals: ApiResponse) -> None:
+        kinds = ("jobsets", "jobs", "pods", "podgroups", "priorityclasses")
+        self.lists: dict[str, list[Any]] = {"trainjobs": [trainjob()], **{it: [] for it in kinds}}
+        self.writes: list[tuple[Request, Any]] = []
+        self.written = asyncio.Event()
+        self.failing: dict[str, list[int]] = {}  # which writes of a kind are refused, from 1 on
+        self.hold_lists: asyncio.Event | None = None  # until then no PodGroup is listed
+        self.hold_answers: asyncio.Event | None = None  # until then no write of a group is answered
+        self.lines: dict[str, asyncio.Queue[bytes]] = {kind: asyncio.Queue() for kind in self.lists}
+        self._refusals = list(refusals)
+
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
+        """Show what there is, take what is written."""
+        assert timeout_s > 0
+        if request.method == "GET":
+            if self.hold_lists and request.path.endswith("/podgroups"):
+                await self.hold_lists.wait()
+            items = self.lists[request.path.rpartition("/")[2]]
+            body = {"metadata": {"resourceVersion": "10"}, "items": items}
+            return ApiResponse(200, json.dumps(body).encode())
+        assert request.body is not None
+        self.writes.append((request, json.loads(request.body)))
+        self.written.set()
+        if len(self.writes_of("podgroups")) in self.failing.get("/podgroups/", ()):
+            self.failing = {}
+            return error_answer(422, "no", "Invalid")
+        if self.hold_answers and "/podgroups/" in request.path:
+            await self.hold_answers.wait()
+        if "/pods/" in request.path and self._refusals:
+            return self._refusals.pop(0)
+        return ApiResponse(200, request.body)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Follow one kind."""
+        assert silence_s > 0
+        yield self._follow(self.lines[request.path.rpartition("/")[2]])
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+    def send_event(self, kind: str, what: str, obj: Any) -> None:
+        """Send a watch event."""
+        self.lines[kind].put_nowait(json.dumps({"type": what, "object": obj}).encode() + b"\n")
+
+    def writes_of(self, kind: str) -> list[tuple[Request, Any]]:
+        """Return the writes of one kind of object."""
+        return [it for it in self.writes if f"/{kind}" in it[0].path]
+
+    async def until(self, kind: str, count: int) -> None:
+        """Wait until so many of a kind were written."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.writes_of(kind)) < count:
+                self.written.clear()
+                await self.written.wait()
+
+    async def _follow(self, lines: "asyncio.Queue[bytes]") -> AsyncIterator[bytes]:
+        while True:
+            yield await lines.get()
+
+
+@asynccontextmanager
+async def grouping(cluster: FakeApiServer, *, leads: bool = True) -> AsyncIterator[Health]:
+    """Run a podgrouper on a cluster."""
+    clock, metrics, log, health = SystemClock(), Metrics(), structlog.get_logger(), Health()
+    client = Client(
+        RestConfig("https://nowhere", StaticToken("")), cluster, clock, NoRequestObserver()
+    )
+    events = event_recorder(client, "test", metrics, log)
+    grouper = Podgrouper(BUNDLED, events, metrics, log)
+    run = Runner(clock, log)
+
+    async def program(run: Runner) -> None:
+        grouper.start_watches(run, client, ClientObserver(metrics), health)
+        run.start("events", events.run)
+        if leads:
+            run.start("lead", lambda: grouper.lead(client))
+        health.started()
+
+    task = asyncio.create_task(run.run(program))
+    try:
+        yield health
+    finally:
+        run.stop()
+        await task
+
+
+def jobset(runtime: str = "torch-distributed") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return an admitted JobSet and its first Job, as the API server has them."""
+    obj = recorded(runtime)
+    known = admitted(obj)
+    owner = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "name": "job",
+        "uid": "trainjob-1",
+        "controller": True,
+    }
+    obj["metadata"] |= {"resourceVersion": "5", "ownerReferences": [owner]}
+    key, job = job_for(known, "node")
+    own = job.metadata.owner_references[0]
+    reference = {"apiVersion": own.api_version, "kind": own.kind, "name": own.name, "uid": own.uid}
+    metadata = {
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": job.metadata.uid,
+        "resourceVersion": "5",
+        "ownerReferences": [{**reference, "controller": True}],
+    }
+    return obj, {"metadata": metadata}
+
+
+def straggler(name: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod that admission has not seen."""
+    labels = {
+        "trainer-kai.dev/gang": "Main",
+        "jobset.sigs.k8s.io/jobset-name": "job",
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "jobset.sigs.k8s.io/job-index": "0",
+    }
+    meta = job["metadata"]
+    labels["batch.kubernetes.io/controller-uid"] = meta["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
+    metadata = {
+        "namespace": "default",
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "6",
+        "labels": labels,
+        "ownerReferences": [{**owner, "controller": True}],
+        "finalizers": ["batch.kubernetes.io/job-tracking"],
+    }
+    return {"metadata": metadata, "spec": {}, "status": {"phase": "Pending"}}
