@@ -62,7 +62,6 @@ async def running_cluster(options: Options | None = None) -> AsyncIterator[Clust
             try:
                 start = _Start(cluster, note, lambda word: options.say(_timed(word, began)))
                 await start.run(catalog, credentials, scheduler=options.kube_scheduler)
-                cluster.ready_after_s = time.monotonic() - began
                 yield cluster
             finally:
                 await cluster.end()
