@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.large_cluster import JOBS, NODES, PODS, PODS_EACH, large_cluster, pod_bytes
-from benchmarks.machine_speed import MachineSpeed
 from benchmarks.rounds import rounds
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
@@ -26,6 +25,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
+from tests.support.machine_speed import MachineSpeed
 from trainer_kai.api import resources
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine_speed import MachineSpeed
 from benchmarks.rounds import rounds
 from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
 from scheduler.core.model.resources import UNBOUND
@@ -31,6 +30,7 @@ from scheduler.core.plan import plan
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, QueueOrder, keys_by_queue
 from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.machine_speed import MachineSpeed
 from tests.support.snapshot.builder import (
     Builder,
     SnapshotNode,

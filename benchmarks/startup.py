@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine_speed import MachineSpeed
 from benchmarks.rounds import rounds
 from e2e.cluster.bringup import Options, running_cluster
+from tests.support.machine_speed import MachineSpeed
 from tests.support.repository import ROOT
 
 __all__ = ["main"]

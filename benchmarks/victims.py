@@ -17,13 +17,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine_speed import MachineSpeed
 from benchmarks.rounds import rounds
 from scheduler.core.model.podgroup import AffinityTerm
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import PodRelations, PodState, Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.machine_speed import MachineSpeed
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
 

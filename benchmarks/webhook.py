@@ -27,7 +27,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine_speed import MachineSpeed
+from tests.support.machine_speed import MachineSpeed
 from tests.support.repository import ROOT
 from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
 from trainer_kai.api.meta import Key, Meta
