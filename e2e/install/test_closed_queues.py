@@ -19,7 +19,7 @@ import pytest_asyncio
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
-from e2e.cluster.patience import patience
+from e2e.cluster.patience import patience, until
 from e2e.cluster.resources import CLUSTER_RUNTIMES, EVENTS, VALIDATING_WEBHOOKS, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
@@ -109,6 +109,11 @@ async def test_the_guides_run_unmodified_with_one_warning_each(
                     answer = await _submit(guide_installation, ann, namespace, name, queue)
                     assert (answer.status, answer.warnings) == (201, [])
                     await guide_installation.until_on_node(namespace, name)
+
+        async def all_are_warned() -> bool:
+            return all([await guide_installation.warned(it) for it in _GUIDES.values()])
+
+        await until(all_are_warned, "each namespace has a Warning")
         await asyncio.sleep(_LONG_ENOUGH_S)
         for queue, namespace in _GUIDES.items():
             [warning] = await guide_installation.warned(namespace)
