@@ -6,12 +6,15 @@ PYTHON ?= python3
 PY := .venv/bin/python
 DOCKER ?= docker
 PYTEST := $(PY) -m pytest --durations=20
+# What a run may take where the probe has its reference; a slower machine gets as much more as it is slower.
+BUDGET = -p tests.support.time_budget --budget $(1) --budget-of "make $(2)"
 # For two cores: unit tests use both, tests on the control plane mostly wait. These options are not in
 # pyproject.toml, so that a single test runs in one process.
 UNIT := tests -m "not soak" -n 2 --dist worksteal --junitxml=.reports/unit.xml
 E2E := e2e -m "not soak and not serial" -n 3 --dist loadgroup --no-loadscope-reorder \
   --junitxml=.reports/e2e.xml
-SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml
+# The last run of `make test` has the budget of all: TESTS_BEGAN_AT is the beginning of the first one.
+SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml $(if $(TESTS_BEGAN_AT),$(call BUDGET,1200,test))
 
 .DEFAULT_GOAL := help
 .PHONY: setup demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
@@ -31,18 +34,19 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: chain ## run TrainJobs on a real control plane on this machine; HOLD=1 keeps it
+demo: setup ## run TrainJobs on a real control plane on this machine; HOLD=1 keeps it
 	$(PY) -m e2e.demo $(if $(HOLD),--hold)
 
-recording: chain ## run the demo and write docs/demo.svg from it
+recording: setup ## run the demo and write docs/demo.svg from it
 	$(PY) -m e2e.demo --recording docs/demo.svg
 
-test: unit e2e ## all tests; the first run builds the real control plane, which takes minutes
+test: chain ## all tests; the first run builds the real control plane before, which takes minutes
+	@TESTS_BEGAN_AT=$$(date +%s) $(MAKE) --no-print-directory unit e2e
 
 unit: setup ## the tests that need no cluster
-	$(PYTEST) $(UNIT)
+	$(PYTEST) $(UNIT) $(call BUDGET,150,unit)
 
-chain: setup ## build the programs of the real control plane; five minutes or more, once
+chain: setup ## build all programs that the tests run: the control plane, kube-scheduler, helm; once
 	$(PY) -m e2e.cluster build
 
 e2e: chain ## the tests on the real control plane

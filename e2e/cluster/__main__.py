@@ -1,6 +1,7 @@
 """The chain from the command line: `python -m e2e.cluster up|down|status|kubeconfig|logs|build`."""
 
 import argparse
+import asyncio
 import os
 import re
 import sys
@@ -10,6 +11,7 @@ from aiohttp import ClientError
 from e2e.cluster import commands
 from e2e.cluster.api import ApiError
 from e2e.cluster.binaries import ensure_built
+from e2e.cluster.bringup import ensure_template
 from e2e.cluster.helm_program import ensure_helm
 from e2e.cluster.toolchain import BuildError
 
@@ -46,6 +48,7 @@ def _run(asked: argparse.Namespace) -> None:
         case "build":
             folder = ensure_built().folder
             ensure_helm()
+            asyncio.run(ensure_template())
             print(folder)
 
 

@@ -13,7 +13,7 @@ from e2e.cluster.kubeconfig import Credentials, tokens_csv, write_kubeconfig
 from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.resources import PVCS, SERVICE_ACCOUNTS, Obj, namespace
 
-__all__ = ["CACHE_INITIALIZER", "bootstrap", "install_crds", "namespaces", "write_files"]
+__all__ = ["CACHE_INITIALIZER", "bootstrap", "crds_are_served", "namespaces", "write_files"]
 
 # The data cache runtime names this ServiceAccount; its overlay makes one in `default`.
 CACHE_INITIALIZER: Final = "kubeflow-trainer-cache-initializer"
@@ -51,9 +51,8 @@ def write_files(layout: ClusterLayout, catalog: Catalog, credentials: Credential
         (certificates / file.name).symlink_to(file)
 
 
-async def install_crds(api: Api, catalog: Catalog) -> None:
-    """Create the CRDs and wait until the API serves them."""
-    await api.create_all(catalog.crds)
+async def crds_are_served(api: Api, catalog: Catalog) -> None:
+    """Wait until the API serves the CRDs."""
     wanted = {(crd["spec"]["group"], crd["spec"]["names"]["plural"]) for crd in catalog.crds}
     # Programs look kinds up when they start, and Trainer gives up when its own are not there yet.
     while not wanted <= await api.discover():

@@ -10,6 +10,8 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from tests.support.machine_speed import slowdown_now
+
 __all__ = ["patience", "patience_s", "slowdown", "until"]
 
 _GENEROUS: Final = 2.5
@@ -21,8 +23,6 @@ _AGAIN_S: Final = 0.05
 def slowdown() -> float:
     """Return how many times slower this machine is than usual, with the load on it."""
     if _MEASURED not in os.environ:
-        from tests.support.machine_speed import slowdown_now  # noqa: PLC0415 - slow to import
-
         os.environ[_MEASURED] = f"{min(slowdown_now(), _MOST):.2f}"
     return float(os.environ[_MEASURED])
 

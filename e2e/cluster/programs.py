@@ -28,6 +28,11 @@ class ClusterLayout(NamedTuple):
     serving: KeyPair
     service_accounts: KeyPair
 
+    @property
+    def etcd_data(self) -> Path:
+        """Return the folder of etcd's data."""
+        return self.run / "etcd"
+
     def url(self, port: str, scheme: str = "http") -> str:
         """Return the loopback address of one of the ports."""
         return f"{scheme}://127.0.0.1:{self.ports[port]}"
@@ -58,7 +63,7 @@ def _etcd(layout: ClusterLayout) -> Program:
         "etcd",
         [
             str(layout.programs / "etcd"),
-            f"--data-dir={layout.run / 'etcd'}",
+            f"--data-dir={layout.etcd_data}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",

@@ -1,0 +1,58 @@
+"""A plugin of pytest (`-p tests.support.time_budget`): a run that exceeds its `--budget` fails.
+
+The budget holds on the machine on which the probe had its reference. On another one it is
+multiplied by the slowdown that the probe measures at the beginning and at the end of the run.
+TESTS_BEGAN_AT, in seconds since the epoch, is the beginning of several runs with one budget: the
+Makefile gives it to the last one of them.
+"""
+
+import os
+import time
+from typing import Final
+
+import pytest
+
+from tests.support.machine_speed import slowdown_now
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the budget, and what to call the run."""
+    group = parser.getgroup("time budget")
+    group.addoption("--budget", type=float, default=0.0, metavar="SECONDS", help="0: no budget")
+    group.addoption("--budget-of", default="the run", metavar="NAME", help="what has the budget")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to count, in the process that the workers report to."""
+    if config.getoption("budget") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_TimeBudget(config), "time-budget")
+
+
+class _TimeBudget:
+    """Counts from the beginning of the run, or from that of the first one of several."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._name: Final = config.getoption("budget_of")
+        self._usual_s: Final = config.getoption("budget")
+        self._began_at: Final = float(os.environ.get("TESTS_BEGAN_AT") or time.time())
+        self._slowdown = slowdown_now()
+        self._report = ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Compare; a run that failed already keeps its exit status."""
+        took_s = time.time() - self._began_at
+        self._slowdown = max(self._slowdown, slowdown_now())
+        budget_s = self._usual_s * self._slowdown
+        self._report = (
+            f"{self._name} took {took_s:.0f} s of at most {budget_s:.0f} s "
+            f"({self._usual_s:g} s, and this machine is {self._slowdown:.2f} times slower)"
+        )
+        if took_s > budget_s:
+            self._report += ": move breadth that rarely fails to the soak, or replace other tests"
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print it before the last line of pytest."""
+        terminalreporter.section("time")
+        terminalreporter.write_line(self._report)
