@@ -14,6 +14,7 @@ from e2e.cluster import resources
 from e2e.cluster.bootstrap import CACHE_INITIALIZER
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience_s, slowdown
 from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
 
 _NUMBERS = itertools.count(1)
@@ -46,11 +47,24 @@ _SHARED_CLUSTERS: Final = (
 _OWN_CLUSTERS: Final = frozenset({"own_cluster", "own_webhook_installation", "own_installation"})
 
 
+def pytest_configure() -> None:
+    """Measure the machine before the tests and their workers are a load on it."""
+    slowdown()
+
+
+def pytest_report_header() -> str:
+    """Say how long waits are."""
+    return f"waits on the chain: for a machine {slowdown():.1f} times slower than usual"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run all tests here in one event loop, and those of one chain on one worker: they share it."""
     ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in ours:
         item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+        own = item.get_closest_marker("timeout")
+        seconds = float(own.args[0] if own else config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(patience_s(seconds)), append=False)
     if config.getoption("loadgroup", default=False):
         _longest_cluster_first(ours)
         for item in ours:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import MUTATING_WEBHOOKS, PODS, Obj
 
 __all__ = ["LABEL", "SIDECAR", "second_webhook"]
@@ -70,7 +71,7 @@ async def _until_called(cluster: Cluster, namespace: str, asked: Counter[str]) -
         "metadata": {"namespace": namespace, "name": "probe"},
         "spec": {"containers": [{"name": "node", "image": "none"}]},
     }
-    async with asyncio.timeout(20):
+    async with patience(20):
         while not asked:
             await cluster.api.create(pod, dryRun="All")
             await asyncio.sleep(0.05)

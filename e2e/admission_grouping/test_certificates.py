@@ -20,6 +20,7 @@ from e2e.admission_grouping.webhook_load import (
 from e2e.cluster.api import ApiError, retry_while_stale
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience, slowdown
 from e2e.cluster.resources import (
     JOBSETS,
     MUTATING_WEBHOOKS,
@@ -38,13 +39,16 @@ from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
 _CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 NAME = "trainer-kai-webhook-tls"
 DAY_S = 86_400
-# A life in a minute. The chain shares its machine: five seconds are long for it to take a change.
-QUICKLY = {
-    "TRAINER_KAI_TLS_CERTIFICATE_DAYS": f"{18 / DAY_S}",
-    "TRAINER_KAI_TLS_AUTHORITY_DAYS": f"{36 / DAY_S}",
-    "TRAINER_KAI_TLS_OVERLAP_S": "3",
-    "TRAINER_KAI_TLS_CHECK_S": "0.5",
-}
+
+
+def quickly() -> dict[str, str]:
+    """Return a life in a minute, and longer on a slow machine, which needs time for a change."""
+    return {
+        "TRAINER_KAI_TLS_CERTIFICATE_DAYS": f"{18 * slowdown() / DAY_S}",
+        "TRAINER_KAI_TLS_AUTHORITY_DAYS": f"{36 * slowdown() / DAY_S}",
+        "TRAINER_KAI_TLS_OVERLAP_S": f"{3 * slowdown()}",
+        "TRAINER_KAI_TLS_CHECK_S": "0.5",
+    }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -76,7 +80,7 @@ async def test_both_are_rotated_under_load(
     other = certificates_cluster.free_port()
     ports = [webhook_port(certificates_cluster), other]
     async with replicas(
-        certificates_cluster, tmp_path, QUICKLY, {"TRAINER_KAI_SERVER_PORT": f"{other}"}
+        certificates_cluster, tmp_path, quickly(), {"TRAINER_KAI_SERVER_PORT": f"{other}"}
     ):
         first = await certificate_shown_at(other)
         assert [await certificate_shown_at(port) for port in ports] == [first, first]
@@ -201,7 +205,7 @@ async def replicas(
 async def watched(certificates_cluster: Cluster, load: ReviewLoad) -> list[str]:
     """Return the certificates of the Secret, one after the other, until the authority is new."""
     seen: list[str] = []
-    async with asyncio.timeout(90):
+    async with patience(90):
         while len(load.bundles) < 3 or len(seen) < 3:
             found = await certificates_cluster.api.get(SECRETS, NAMESPACE, NAME)
             if found["data"]["tls.crt"] not in seen:
@@ -232,7 +236,7 @@ async def owner_in(certificates_cluster: Cluster, namespace: str) -> Obj:
 
 async def until_shown(certificates_cluster: Cluster, content: SecretContent) -> None:
     """Wait until a new connection gets this certificate."""
-    async with asyncio.timeout(20):
+    async with patience(20):
         while (
             await certificate_shown_at(webhook_port(certificates_cluster))
         ).encode() != content.certificate:

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.install import CommandResult, run_kubectl
 from e2e.fixtures.installation import WebhookInstallation
@@ -45,7 +46,7 @@ async def created(cluster: Cluster, namespace: str, gpus: int) -> CommandResult:
 
 async def until_warned(cluster: Cluster, namespace: str) -> CommandResult:
     """Ask until the webhook knows nodes and runtime."""
-    async with asyncio.timeout(30):
+    async with patience(30):
         while LARGE not in (output := await created(cluster, namespace, 99)).err:
             await asyncio.sleep(0.2)
     return output

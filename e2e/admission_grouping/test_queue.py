@@ -8,6 +8,7 @@ import yaml
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import CRDS, EVENTS, JOBS, JOBSETS, NAMESPACES, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import Timeline
 from e2e.cluster.trainjobs import Submission
@@ -144,7 +145,7 @@ async def _add_field(cluster: Cluster) -> None:
     for kind in KINDS:
         path = CRDS.path(None, f"{kind}.trainer.kubeflow.org")
         await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")
-    async with asyncio.timeout(20):
+    async with patience(20):
         while True:
             try:
                 return await make_runtime(cluster, "default", "of-a-test", **RUNTIME)

@@ -11,6 +11,7 @@ import pytest_asyncio
 from e2e.admission_grouping.test_trainjob_review import job, make_queues, until_known
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import NAMESPACES, VALIDATING_WEBHOOKS, Obj
 from e2e.conftest import make_namespace, next_name
 from e2e.fixtures.api_user import ApiUser, api_user, grant_namespace, grant_queue
@@ -73,13 +74,13 @@ async def test_a_binding_grants_a_queue_in_one_namespace(
         await until_known(eve, own_namespace)
         before = await ann.create(job(own_namespace, labels=MINE))
         await grant_queue(strict.cluster, "team-a", "ann", own_namespace)
-        async with asyncio.timeout(20):
+        async with patience(20):
             while (
                 "user 'ann'" in (half := await ann.create(job(own_namespace, labels=MINE))).message
             ):
                 await asyncio.sleep(0.2)
         await grant_namespace(strict.cluster, "team-a", own_namespace)
-        async with asyncio.timeout(20):
+        async with patience(20):
             while (await ann.create(job(own_namespace, labels=MINE))).status != 201:
                 await asyncio.sleep(0.2)
         output = [
@@ -182,7 +183,7 @@ async def test_while_we_are_away_only_what_could_name_a_queue_waits(
     await strict.webhook.stop()
     try:
         async with failing(strict.cluster):
-            async with asyncio.timeout(10):
+            async with patience(10):
                 while (await ann.create(job(own_namespace, "later"))).status == 201:
                     await asyncio.sleep(0.1)
             output = [
@@ -196,7 +197,7 @@ async def test_while_we_are_away_only_what_could_name_a_queue_waits(
 
 async def _until_let_in(cluster: Cluster, made: Obj, **query: str) -> None:
     """Make a TrainJob as the administrator, as soon as the grant of its namespace is heard of."""
-    async with asyncio.timeout(20):
+    async with patience(20):
         while True:
             with suppress(ApiError):
                 await cluster.api.create(made, **query)

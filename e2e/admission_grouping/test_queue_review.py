@@ -8,6 +8,7 @@ import pytest_asyncio
 import yaml
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.install import PODGROUPS, QUEUES, CommandResult, run_kubectl
@@ -46,7 +47,7 @@ async def test_a_queue_in_use_is_deleted_only_with_the_annotation(
     await grant_queue_use(cluster, "kept-team", own_namespace)
     job = Submission("job", "torch-distributed", own_namespace, labels={QUEUE: "kept-team"})
     await cluster.api.create(job.trainjob())
-    async with asyncio.timeout(20):
+    async with patience(20):
         while not (await cluster.api.list(PODGROUPS, own_namespace))[0]:
             await asyncio.sleep(0.05)
 
@@ -159,7 +160,7 @@ async def test_a_deployment_without_a_label_is_warned_about_beside_kai(
 ) -> None:
     """KAI makes it non-preemptible, and its queue has no quota; each way out ends the warning."""
     mine = deployment("server", own_namespace, 1, replicas=4)
-    async with asyncio.timeout(20):
+    async with patience(20):
         while not (found := await warnings(of_kai, mine)):
             await asyncio.sleep(0.1)  # until the webhook has listed the queues
     what, how = found
@@ -172,7 +173,7 @@ async def test_a_deployment_without_a_label_is_warned_about_beside_kai(
     assert "or name a queue with enough quota there (kai.scheduler/queue)" in how
     await warnings(of_kai, queue("enough", 4), dry_run="none")
     labels = {"kai.scheduler/preemptibility": "preemptible"}, {QUEUE: "enough"}
-    async with asyncio.timeout(20):
+    async with patience(20):
         for label in labels:
             mine["metadata"]["labels"] = label
             while await warnings(of_kai, mine):

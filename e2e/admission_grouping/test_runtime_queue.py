@@ -4,6 +4,7 @@ import asyncio
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, PODS, RUNTIMES, Obj, Resource
 from e2e.cluster.timeline import Timeline
 from e2e.cluster.trainjobs import Submission
@@ -56,7 +57,7 @@ async def _patch_definition(cluster: Cluster, resource: Resource) -> None:
 
 async def _create(cluster: Cluster, runtime: Obj) -> None:
     """Create a runtime, as soon as its definition is known everywhere."""
-    async with asyncio.timeout(20):
+    async with patience(20):
         while True:
             try:
                 await cluster.api.create(runtime, fieldValidation="Strict")

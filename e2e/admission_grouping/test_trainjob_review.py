@@ -1,6 +1,5 @@
 """Reviews of TrainJobs on the real cluster: the messages that their author reads."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple
@@ -8,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import pytest_asyncio
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import until
 from e2e.cluster.resources import JOBSETS, TRAINJOBS, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.api_user import ApiUser, api_user
@@ -50,12 +50,12 @@ async def make_queues(cluster: Cluster) -> None:
 
 async def until_known(somebody: ApiUser, namespace: str) -> None:
     """Wait until the person may write, and the webhook answers and knows the queues."""
-    async with asyncio.timeout(30):
-        while True:
-            answer = await somebody.create(job(namespace, labels={QUEUE: "private"}))
-            if answer.status == 403 and CLOSED in answer.message:
-                return
-            await asyncio.sleep(0.1)
+
+    async def is_refused() -> bool:
+        answer = await somebody.create(job(namespace, labels={QUEUE: "private"}))
+        return answer.status == 403 and CLOSED in answer.message
+
+    await until(is_refused, "a TrainJob of a closed queue is refused")
 
 
 def job(namespace: str, name: str = "job", **parts: Any) -> Obj:

@@ -12,6 +12,7 @@ import aiohttp
 
 from e2e.admission_grouping.record_reviews import REVIEWS
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience_s, slowdown
 from e2e.cluster.resources import MUTATING_WEBHOOKS
 
 __all__ = ["ReviewLoad", "certificate_shown_at", "review_load", "trusted_bundle"]
@@ -45,7 +46,7 @@ class ReviewLoad:
             await asyncio.sleep(_POLL_S)
 
     async def run(self, per_s: int) -> None:
-        """Ask so often, whatever becomes of it."""
+        """Ask so often, less on a slow machine, whatever becomes of it."""
         loop = asyncio.get_running_loop()
         while not self._sessions:
             await asyncio.sleep(_POLL_S)
@@ -54,7 +55,7 @@ class ReviewLoad:
             while True:
                 group.create_task(self._ask(number))
                 number += 1
-                await asyncio.sleep(began_s + number / per_s - loop.time())
+                await asyncio.sleep(began_s + number * slowdown() / per_s - loop.time())
 
     async def _ask(self, number: int) -> None:
         port = self._ports[number % len(self._ports)]
@@ -114,7 +115,7 @@ async def _session(stack: AsyncExitStack, bundle: str, *, is_fresh: bool) -> aio
     connector = aiohttp.TCPConnector(
         ssl=ssl.create_default_context(cadata=pem), force_close=is_fresh, limit=0
     )
-    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+    timeout = aiohttp.ClientTimeout(total=patience_s(_TIMEOUT_S))
     return await stack.enter_async_context(
         aiohttp.ClientSession(connector=connector, timeout=timeout)
     )

@@ -1,7 +1,6 @@
 """Every verb of the client, as the real API server understands it."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -10,6 +9,7 @@ import pytest_asyncio
 
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience, slowdown
 from e2e.fixtures.product_client import CONFIG_MAPS, client_of, config_map
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
@@ -20,7 +20,7 @@ from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, WriteOption
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)  # noqa: FBT003
 NODES: Final = Resource("", "v1", "nodes", "Node", False, PartialObject)  # noqa: FBT003
-_DELAY_S: Final = 0.5  # far more than a busy machine adds to a request
+_DELAY_S: Final = 0.5  # in which a client can begin many requests
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -181,7 +181,7 @@ async def test_authorizers_answer_with_the_namespace_in_mind(
         )
         return (await review_access(client, question)).allowed
 
-    async with asyncio.timeout(10):
+    async with patience(10):
         while not await may("team-a", namespace):  # the authorizer reads its rules by a watch
             await asyncio.sleep(0.05)
     assert not await may("team-b", namespace)
@@ -215,9 +215,7 @@ async def test_a_write_is_repeated_only_if_it_cannot_have_happened(
         proxy.burst(status, 1, applies=lambda method, _path: method == "POST")
         body = config_map(namespace, "a")
         if made:
-            began = time.monotonic()
             await through.create(CONFIG_MAPS, namespace, body)
-            assert time.monotonic() - began >= 1, "Retry-After says one second"
         else:
             with pytest.raises(Unavailable, match="refused by the fault proxy"):
                 await through.create(CONFIG_MAPS, namespace, body)
@@ -240,18 +238,17 @@ async def test_a_repeatable_write_survives_a_lost_answer(cluster: Cluster, names
 
 
 async def test_latency_is_not_added_up(cluster: Cluster, namespace: str) -> None:
-    """A hundred requests at once take about as long as one."""
+    """A hundred requests at once do not wait for each other."""
     async with (
         cluster.proxy() as proxy,
         client_of(cluster.proxied_kubeconfig(proxy)) as through,
     ):
-        proxy.delay(_DELAY_S)
-        began = time.monotonic()
+        proxy.delay(_DELAY_S * slowdown())
         async with asyncio.TaskGroup() as group:
             for number in range(100):
                 body = config_map(namespace, f"m-{number}")
                 group.create_task(through.create(CONFIG_MAPS, namespace, body))
-        assert time.monotonic() - began < 20 * _DELAY_S
+        assert proxy.most_under_way > 20
 
     found = await through_list(cluster, namespace)
     assert {f"m-{number}" for number in range(100)} <= found

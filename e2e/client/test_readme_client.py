@@ -10,11 +10,11 @@ from typing import Final
 
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import until
 from e2e.conftest import make_namespace, next_name
 from tests.support.repository import ROOT
 
 _README: Final = ROOT / "trainer_kai" / "kube" / "README.md"
-_PATIENCE_S: Final = 60.0
 
 
 async def test_the_example_prints_every_change_once(
@@ -80,9 +80,7 @@ async def _read(output: asyncio.StreamReader, printed: list[str]) -> None:
 
 
 async def _until(printed: list[str], line: str) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while line not in printed:
-            await asyncio.sleep(0.02)
+    await until(lambda: line in printed, f"it prints {line!r}", 60)
 
 
 async def _make(cluster: Cluster, namespace: str, *names: str) -> None:

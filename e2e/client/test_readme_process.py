@@ -10,6 +10,7 @@ from e2e.cluster.process import Process
 from e2e.cluster.programs import Program
 from e2e.cluster.resources import LEASES, PODS, Obj
 from e2e.cluster.timeline import Moment
+from e2e.fixtures.processes import as_slow_as_we_are
 from tests.support.repository import ROOT
 
 _README: Final = ROOT / "trainer_kai" / "README.md"
@@ -30,7 +31,11 @@ async def test_the_process_labels_every_pod(
     """It reads settings and logs, leads, follows pods and writes; then it ends in order."""
     file = tmp_path / "process.py"
     file.write_text(_example())
-    environment = {"PYTHONPATH": str(ROOT), "TRAINER_KAI_LEADER_NAMESPACE": namespace, **_SETTINGS}
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "TRAINER_KAI_LEADER_NAMESPACE": namespace,
+        **as_slow_as_we_are(_SETTINGS),
+    }
     argv = [sys.executable, str(file), "--kubeconfig", str(cluster.kubeconfig)]
     process = Process(Program("process", argv, environment), tmp_path / "process.log")
     async with cluster.timeline(PODS, namespace=namespace) as seen:
@@ -44,7 +49,7 @@ async def test_the_process_labels_every_pod(
             )
             process.check()
             held = await cluster.api.get(LEASES, namespace, _LEASE)
-            await process.stop(20)
+            await process.stop()
         finally:
             await process.kill()
 

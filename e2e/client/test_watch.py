@@ -8,6 +8,7 @@ import pytest
 
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience, slowdown
 from e2e.fixtures.product_client import (
     CONFIG_MAPS,
     QUICK,
@@ -217,7 +218,7 @@ async def test_latency_delays_and_loses_nothing(cluster: Cluster, namespace: str
         proxy.delay(0.05)
         await cluster.api.create_all([config_map(namespace, f"m-{n}") for n in range(200)])
         truth = await versions_on_server(cluster, namespace)
-        async with asyncio.timeout(5):
+        async with patience(5):
             await heard.until(lambda: _is(heard, truth), "all of them")
         assert heard.failures == []
 
@@ -244,7 +245,7 @@ async def test_a_burst_of_refusals_is_waited_out(
 
 async def test_a_frozen_api_server_is_taken_for_dead(damaged_cluster: Cluster) -> None:
     """A connection that stays open and silent is given up, and the next one goes on from there."""
-    pace = WatchTiming(first_wait_s=0.05, longest_wait_s=0.5, silence_s=_SILENCE_S)
+    pace = WatchTiming(first_wait_s=0.05, longest_wait_s=0.5, silence_s=_SILENCE_S * slowdown())
     async with (
         client_of(damaged_cluster.kubeconfig) as client,
         recorded_watch(client, _maps("default"), pace) as heard,
@@ -253,7 +254,7 @@ async def test_a_frozen_api_server_is_taken_for_dead(damaged_cluster: Cluster) -
         await damaged_cluster.api.create(config_map("default", "busy"))
         writing = group.create_task(_keep_busy(damaged_cluster, "busy"))
         first = len(heard.changes)
-        busy = first + int(_SILENCE_S * 15)  # for longer than it may be silent
+        busy = first + int(_SILENCE_S * slowdown() * 15)  # for longer than it may be silent
         await heard.until(lambda: len(heard.changes) > busy, "a watch that is never silent")
         assert heard.failures == []
 

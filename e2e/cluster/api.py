@@ -10,6 +10,7 @@ from typing import Any, Self
 import aiohttp
 
 from e2e.cluster.kubeconfig import ADMIN, Credentials
+from e2e.cluster.patience import patience_s, until
 from e2e.cluster.resources import BY_KIND, PODS, SERVICE_ACCOUNTS, Obj, Resource
 from e2e.cluster.together import together
 
@@ -48,7 +49,7 @@ async def retry_while_stale(
     attempt: Callable[[], Coroutine[object, object, Obj]], unheard: str
 ) -> Obj:
     """Try until it is not refused in these words: who refuses hears of what is there by a watch."""
-    until = asyncio.get_running_loop().time() + _STALE_S
+    until = asyncio.get_running_loop().time() + patience_s(_STALE_S)
     while True:
         try:
             return await attempt()
@@ -72,7 +73,7 @@ class Api:
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers={"Authorization": f"Bearer {token}", **headers},
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=patience_s(10)),
         )
 
     @classmethod
@@ -221,6 +222,14 @@ class Api:
         pods, _ = await self.list(PODS, namespace)
         await together((self._kill(namespace, pod["metadata"]["name"]) for pod in pods), _IN_FLIGHT)
         return len(pods)
+
+    async def until_no_pods(self, namespace: str) -> None:
+        """Take away the pods of a namespace, also those that are made meanwhile."""
+
+        async def none_was_left() -> bool:
+            return not await self.kill_pods(namespace)
+
+        await until(none_was_left, f"no pod is left in {namespace}")
 
     async def _kill(self, namespace: str, pod: str) -> None:
         try:

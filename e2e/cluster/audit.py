@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from e2e.cluster.api import Api
+from e2e.cluster.patience import patience
 
 __all__ = ["AuditLog", "Request", "Write", "read_requests", "read_writes"]
 
@@ -80,7 +81,7 @@ class AuditLog:
         start = self._file.stat().st_size if self._file.exists() else 0
         await self._api.request("POST", path, body, query={"dryRun": "All"})
         line = re.compile(name.encode() + rb".*\n")
-        async with asyncio.timeout(_PATIENCE_S):
+        async with patience(_PATIENCE_S):
             while (found := line.search(self._read_from(start))) is None:
                 await asyncio.sleep(0.01)
         return start + found.end()

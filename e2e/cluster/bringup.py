@@ -147,7 +147,6 @@ class _Start:
         if scheduler:
             await self._programs("kube-scheduler")
         self._write_note(ready=True)
-        cluster.ready_after_s = time.monotonic() - self._began_s
 
     async def _programs(self, *names: str) -> None:
         for name in names:

@@ -13,6 +13,7 @@ from e2e.cluster.api import Api, ApiError
 from e2e.cluster.audit import AuditLog
 from e2e.cluster.kubeconfig import ADMIN, Credentials, write_kubeconfig
 from e2e.cluster.nodes import NodeShape, make_nodes
+from e2e.cluster.patience import patience, patience_s
 from e2e.cluster.ports import PortBlock
 from e2e.cluster.process import Process
 from e2e.cluster.programs import ClusterLayout, all_programs
@@ -23,13 +24,11 @@ from e2e.cluster.timeline import Timeline
 
 __all__ = ["Cluster"]
 
-_READY_S: Final = 60.0  # a busy machine is slow; a broken chain says so by a program that died
+_READY_S: Final = 60.0  # a broken chain says so before, by a program that died
 
 
 class Cluster:
     """The programs of one chain, its nodes, its faults, its witnesses."""
-
-    ready_after_s: float  # how long it took to come up, its programs being built
 
     def __init__(
         self,
@@ -111,14 +110,14 @@ class Cluster:
     async def while_alive(self, work: Coroutine[object, object, None]) -> None:
         """Do what every program of the chain is needed for; fail as soon as one is gone."""
         task = asyncio.create_task(work)
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + patience_s(_READY_S)
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=0.2)
                 for process in self.processes:
                     process.check()
                 if time.monotonic() > deadline:
-                    message = f"the chain did not do its part within {_READY_S:g} s"
+                    message = f"the chain did not do its part within {patience_s(_READY_S):g} s"
                     raise TimeoutError(message)
         finally:
             task.cancel()  # does nothing to a task that is done
@@ -155,12 +154,12 @@ class Cluster:
         if process.program.ready_url is None:
             return
         try:
-            async with asyncio.timeout(_READY_S):
+            async with patience(_READY_S):
                 while not await self._is_answering(process.program.ready_url):
                     process.check()
                     await asyncio.sleep(0.03)
         except TimeoutError:
-            message = f"{name} did not get ready within {_READY_S:g} s; its log is {process.log}"
+            message = f"{name} did not get ready in {patience_s(_READY_S):g} s; log: {process.log}"
             raise TimeoutError(message) from None
 
     async def forget_history(self) -> None:
@@ -177,12 +176,15 @@ class Cluster:
     async def restart_api_server(self) -> None:
         """Kill it and start it again; return when whatever is defined can be read.
 
-        It is ready before that: for some seconds it may still answer 429 for our kinds.
+        It is ready before that: for some seconds it may still answer 429 for our kinds. KWOK is
+        paused meanwhile: an API server that starts answers 403 as well, and KWOK would give up.
         """
+        self.process("kwok").pause()
         await self.process("kube-apiserver").kill()
         self.process("kube-apiserver").start()
         await self.ready("kube-apiserver")
         await self.while_alive(self._until_served())
+        self.process("kwok").resume()
 
     async def _until_served(self) -> None:
         """Wait until what is defined can be read: an API server that starts answers 429.

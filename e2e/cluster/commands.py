@@ -14,6 +14,7 @@ from e2e.cluster import registry
 from e2e.cluster.api import Api
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.kubeconfig import ADMIN, Credentials, write_kubeconfig
+from e2e.cluster.patience import patience_s
 from e2e.cluster.registry import Note
 from e2e.cluster.supervise import READY
 
@@ -142,7 +143,7 @@ def _pick(name: str | None, notes: Mapping[str, Note]) -> Note:
 def _wait_gone(note: Note) -> None:
     """Wait until a cluster's processes are gone, and insist in the end."""
     everyone = [note.owner, *note.programs.values()]
-    deadline = time.monotonic() + (_DOWN_S if note.owner.alive else 0)
+    deadline = time.monotonic() + (patience_s(_DOWN_S) if note.owner.alive else 0)
     while any(who.alive for who in everyone):
         if time.monotonic() > deadline:
             for who in everyone:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from e2e.cluster.patience import patience_s, slowdown
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.programs import Program
 from e2e.cluster.tether import tethered
@@ -87,14 +88,14 @@ class Process:
         """End the program as an operator would: ask, wait, insist."""
         self._signal(signal.SIGTERM)
         try:
-            await self._ended(grace_s)
+            await self._ended(grace_s * slowdown())
         except subprocess.TimeoutExpired:
             await self.kill()
 
     async def kill(self) -> None:
         """End the program at once, as a crash would."""
         self.kill_nowait()
-        await self._ended(10)
+        await self._ended(patience_s(10))
 
     def kill_nowait(self) -> None:
         """Send the signal that ends the program at once, paused or not."""
@@ -103,7 +104,7 @@ class Process:
     def pause(self) -> None:
         """Freeze the program: it keeps its connections and answers nobody."""
         self._signal(signal.SIGSTOP)
-        end_s = time.monotonic() + _STOPPED_S
+        end_s = time.monotonic() + patience_s(_STOPPED_S)
         while (
             self._has_running_threads() and time.monotonic() < end_s
         ):  # its threads stop one after the other

@@ -60,6 +60,8 @@ class FaultProxy:
     def __init__(self, upstream: str, port: int, serving: KeyPair, authority: Path) -> None:
         self.url = f"https://127.0.0.1:{port}"
         self.answered: Counter[int] = Counter()  # by status, made-up answers included
+        self.under_way = 0  # requests that were not answered yet
+        self.most_under_way = 0
         self._upstream = upstream
         self._port = port
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -161,6 +163,14 @@ class FaultProxy:
                 connection.transport.abort()
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            return await self._answer(request)
+        finally:
+            self.under_way -= 1
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
         if (refusal := self._refusal(request)) is not None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from e2e.cluster.api import Api
+from e2e.cluster.patience import patience_s
 from e2e.cluster.resources import Obj, Resource
 from e2e.cluster.together import together
 
@@ -97,8 +98,11 @@ class Timeline:
     async def follow(
         self, true_of: Callable[[State], bool], timeout_s: float
     ) -> AsyncIterator[State]:
-        """Yield the state now and after every change, until something is true of it."""
-        deadline = time.monotonic() + timeout_s
+        """Yield the state now and after every change, until something is true of it.
+
+        The time-out is as long as on a usual machine: `patience_s` makes more of it.
+        """
+        deadline = time.monotonic() + patience_s(timeout_s)
         seen = -1
         while not true_of(self.state):
             self._check()
@@ -120,7 +124,7 @@ class Timeline:
             async for _ in self.follow(true_of, timeout_s):
                 pass
         except TimeoutError:
-            message = f"waited {timeout_s:g} s in vain for: {what}; {self.describe()}"
+            message = f"waited {patience_s(timeout_s):g} s in vain for: {what}; {self.describe()}"
             raise AssertionError(message) from None
 
     def describe(self) -> str:

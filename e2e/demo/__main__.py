@@ -26,6 +26,7 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.timeline import Gap, Timeline
@@ -168,7 +169,7 @@ async def _run_processes(cluster: Cluster) -> AsyncIterator[list[ProductProcess]
         processes = [
             await stack.enter_async_context(running(cluster, part, logs)) for part in parts
         ]
-        async with asyncio.timeout(_PATIENCE_S):
+        async with patience(_PATIENCE_S):
             while not _have_begun(processes):
                 _check(processes)
                 await asyncio.sleep(0.1)

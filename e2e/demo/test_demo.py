@@ -18,6 +18,7 @@ from e2e.cluster.api import Api
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.commands import credentials
 from e2e.cluster.kubeconfig import ADMIN
+from e2e.cluster.patience import patience
 from e2e.cluster.process_identity import Identity
 from e2e.cluster.registry import Note
 from e2e.cluster.resources import PODS, TRAINJOBS
@@ -232,7 +233,7 @@ async def _try_the_page(note: Note) -> None:
     )
     assert len(commands) >= 5
     for command in commands:
-        async with asyncio.timeout(20):  # `why` fails as long as the TrainJob waits
+        async with patience(20):  # `why` fails as long as the TrainJob waits
             while not await _succeeds(command, note):
                 await asyncio.sleep(0.5)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from e2e.cluster.api import ApiError
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import (
     CLUSTER_RUNTIMES,
     CRDS,
@@ -109,7 +110,7 @@ async def _until_known(doctor_installation: DoctorInstallation, *, is_known: boo
     }
     path, query = PODGROUPS.path("default"), {"dryRun": "All", "fieldValidation": "Strict"}
     output = None
-    async with asyncio.timeout(30):
+    async with patience(30):
         while output is not is_known:
             await asyncio.sleep(0.05)
             try:

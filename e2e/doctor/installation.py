@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from e2e.cluster.api import ApiError
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import until
 from e2e.cluster.resources import JOBSETS, LEASES, Obj, Resource
 from e2e.fixtures.install import install
 from e2e.fixtures.processes import (
@@ -33,7 +34,6 @@ __all__ = ["RUNTIME_CLASSES", "DoctorInstallation", "DoctorOutput", "run_doctor_
 RUNTIME_CLASSES: Final = Resource(
     "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False
 )
-_SOON_S: Final = 30.0
 
 
 class DoctorOutput(NamedTuple):
@@ -85,23 +85,28 @@ class DoctorInstallation(NamedTuple):
 
     async def until_refused(self, words: str) -> None:
         """Wait until a JobSet is refused like this: the API server follows what was changed."""
-        async with asyncio.timeout(_SOON_S):
-            while words not in str(await self._try_jobset()):
-                await asyncio.sleep(0.1)
+
+        async def is_so() -> bool:
+            return words in str(await self._try_jobset())
+
+        await until(is_so, f"a JobSet is refused with {words!r}")
 
     async def until_injected(self) -> None:
         """Wait until a JobSet is injected again."""
-        async with asyncio.timeout(_SOON_S):
-            while ADMITTED not in str(await self._try_jobset()):
-                await asyncio.sleep(0.1)
+
+        async def is_so() -> bool:
+            return ADMITTED in str(await self._try_jobset())
+
+        await until(is_so, "a JobSet is injected")
 
     async def until_reviewed(self) -> None:
         """Wait until a TrainJob that cannot work is refused again."""
-        async with asyncio.timeout(_SOON_S):
-            while True:
-                report = await self.run_doctor("-o", "json")
-                if "invalid TrainJob dry run" not in report.not_ok:
-                    return
+
+        async def is_so() -> bool:
+            report = await self.run_doctor("-o", "json")
+            return "invalid TrainJob dry run" not in report.not_ok
+
+        await until(is_so, "a TrainJob that cannot work is refused")
 
     async def _try_jobset(self) -> Obj | ApiError:
         body = dry_run_objects.jobset("default")
@@ -114,20 +119,20 @@ class DoctorInstallation(NamedTuple):
 
     async def until_stale(self, name: str) -> None:
         """Wait until a Lease is older than it may be."""
-        async with asyncio.timeout(_SOON_S):
-            while True:
-                if _is_expired(await self.cluster.api.get(LEASES, NAMESPACE, name)):
-                    return
-                await asyncio.sleep(0.1)
+
+        async def is_so() -> bool:
+            return _is_expired(await self.cluster.api.get(LEASES, NAMESPACE, name))
+
+        await until(is_so, f"Lease {name} is stale")
 
     async def until_leaders(self) -> None:
         """Wait until somebody who lives holds both Leases."""
-        async with asyncio.timeout(_SOON_S):
-            while True:
-                leases, _ = await self.cluster.api.list(LEASES, NAMESPACE)
-                if sum(map(_has_holder, leases)) == 2:
-                    return
-                await asyncio.sleep(0.1)
+
+        async def is_so() -> bool:
+            leases, _ = await self.cluster.api.list(LEASES, NAMESPACE)
+            return sum(map(_has_holder, leases)) == 2
+
+        await until(is_so, "both Leases have a holder")
 
     @asynccontextmanager
     async def without(

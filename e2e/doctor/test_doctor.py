@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import (
     JOBSETS,
     MUTATING_WEBHOOKS,
@@ -26,7 +27,7 @@ from e2e.doctor.broken_installations import BROKEN, WEBHOOK_CONFIGURATION, anoth
 from e2e.doctor.installation import DoctorInstallation, run_doctor_installation
 from tests.support.certificates import make_certificates
 
-_PATIENCE_S: Final = 90.0
+_SPOILED_S: Final = 90.0
 _UNTRUSTED: Final = "certificate signed by unknown authority"
 
 
@@ -96,7 +97,7 @@ async def test_a_wrong_authority_in_the_configuration(
     await spoil()
     await doctor_installation.until_injected()  # who runs puts it right
     report: dict[str, tuple[str, str]] = {}
-    async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
+    async with patience(_SPOILED_S), asyncio.TaskGroup() as group:
         spoiling = group.create_task(keep_spoiling())
         # it may be right just when the doctor looks
         while (

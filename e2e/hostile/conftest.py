@@ -1,7 +1,5 @@
 """One chain with all our processes and policies, two teams, and a tenant with the role `edit`."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,7 +23,6 @@ TENANT: Final = "tenant"
 VICTIMS: Final = ("red", "blue")
 _NODES: Final = 2
 _GPUS: Final = 8
-_EMPTY_S: Final = 30.0
 MAX_MIB: Final = 512
 MAX_GRACE_S: Final = 5  # that a pod may take to end
 _SETTINGS: Final = {"TRAINER_KAI_MAX_TERMINATION_GRACE_S": str(MAX_GRACE_S)}
@@ -127,7 +124,4 @@ async def hostile_tenant(hostile: Installation) -> AsyncIterator[HostileTenant]:
 async def _empty(api: Api, namespace: str) -> None:
     for resource in (TRAINJOBS, JOBSETS, JOBS):
         await api.request("DELETE", resource.path(namespace))
-    deadline = time.monotonic() + _EMPTY_S
-    while await api.kill_pods(namespace):
-        assert time.monotonic() < deadline, f"pods are left in {namespace}"
-        await asyncio.sleep(0.1)
+    await api.until_no_pods(namespace)

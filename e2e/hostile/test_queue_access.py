@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from e2e.cluster.api import ApiError
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
@@ -95,7 +96,7 @@ async def _until_refused(tenant: HostileTenant) -> None:
     """Wait until the webhook knows that the queue is closed: a label is refused then."""
     labelled = Submission("labelled", _RUNTIME, TENANT, 1, 1, labels={QUEUE: _RED}).trainjob()
     path, dry, output = TRAINJOBS.path(TENANT), {"dryRun": "All"}, ""
-    async with asyncio.timeout(_SOON_S):
+    async with patience(_SOON_S):
         while not output:
             try:
                 await tenant.api.request("POST", path, labelled, query=dry)

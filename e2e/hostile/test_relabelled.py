@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from e2e.cluster.api import ApiError
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.podgroups import QUEUE
@@ -73,7 +74,7 @@ async def _relabel(tenant: HostileTenant, resource: Resource, name: str, labels:
 
 async def _until_made(tenant: HostileTenant, jobset: Obj) -> None:
     """Make the JobSet as soon as the webhook knows its TrainJob."""
-    async with asyncio.timeout(30):
+    async with patience(30):
         while True:
             try:
                 await tenant.api.request("POST", JOBSETS.path(TENANT), jobset)

@@ -5,8 +5,8 @@ takes a right away sees what that breaks.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -14,6 +14,7 @@ import aiohttp
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import WAITING_CLASS
+from e2e.cluster.patience import until
 from e2e.cluster.resources import (
     CONFIG_MAPS,
     EVENTS,
@@ -58,7 +59,7 @@ class CheckContext(NamedTuple):
     cluster: Cluster
     timeline: Timeline
     round_name: str
-    patience_s: float
+    wait_s: float
     snapshot_url: str  # of the scheduler
 
     def namespace_of(self, scene: str) -> str:
@@ -76,28 +77,24 @@ class CheckContext(NamedTuple):
 
     async def until(self, is_so: Callable[[], bool], what: str) -> None:
         """Wait for something; fail with *what* did not come about."""
-        await self.timeline.until(lambda _: is_so(), what, self.patience_s)
+        await self.timeline.until(lambda _: is_so(), what, self.wait_s)
 
     async def until_dry_run(self, jobset: Obj, is_so: Callable[[Obj], bool], what: str) -> None:
         """Wait until a JobSet would become like this; for want of a right it may be refused."""
-        try:
-            async with asyncio.timeout(self.patience_s):
-                while not await self._dry_run_matches(jobset, is_so):
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise AssertionError(what) from None
+        await until(partial(self._dry_run_matches, jobset, is_so), what, self.wait_s)
 
     async def until_kept(self, queue: str) -> None:
         """Wait until a queue would not be deleted, because a PodGroup names it."""
-        deadline = time.monotonic() + self.patience_s
-        while True:
+
+        async def is_refused() -> bool:
             try:
                 await self.cluster.api.delete(QUEUES, None, queue, dryRun=["All"])
             except ApiError as error:
                 assert "is in use" in str(error)  # noqa: PT017 most attempts raise nothing
-                return
-            assert time.monotonic() < deadline, "a queue in use would be deleted"
-            await asyncio.sleep(0.05)
+                return True
+            return False
+
+        await until(is_refused, "a queue in use would not be deleted", self.wait_s)
 
     async def _dry_run_matches(self, jobset: Obj, is_so: Callable[[Obj], bool]) -> bool:
         try:
@@ -106,11 +103,11 @@ class CheckContext(NamedTuple):
             return False
 
 
-async def run_checks(cluster: Cluster, act: str, patience_s: float, snapshot_url: str) -> list[str]:
+async def run_checks(cluster: Cluster, act: str, wait_s: float, snapshot_url: str) -> list[str]:
     """Play all scenes; return what did not come about."""
     faults: list[str] = []
     async with cluster.timeline(*_FOLLOWED) as seen:
-        stage = CheckContext(cluster, seen, act, patience_s, snapshot_url)
+        stage = CheckContext(cluster, seen, act, wait_s, snapshot_url)
         scenes = (
             *(_named, _is_relocated, _assigned, _stored, _is_explained, _is_reclaimed, _shown),
             _is_shared,
@@ -124,9 +121,7 @@ async def remove_checks(cluster: Cluster, act: str) -> None:
     for scene in ("named", "moved", "assigned", "stored", "told", "taken", "shared"):
         namespace = f"{scene}-{act}"
         await cluster.api.request("DELETE", TRAINJOBS.path(namespace))
-        async with asyncio.timeout(60):
-            while await cluster.api.kill_pods(namespace):
-                await asyncio.sleep(0.1)
+        await cluster.api.until_no_pods(namespace)
 
 
 async def _run_check(
@@ -339,10 +334,11 @@ async def _shown(stage: CheckContext) -> None:
             {"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": metadata}
         )
     await apply(cluster, _reading(namespace))
-    deadline = time.monotonic() + stage.patience_s
-    while (output := await _status_for(stage, "reader")) != 200 and time.monotonic() < deadline:
-        await asyncio.sleep(0.5)
-    assert output == 200, f"the snapshot is answered with {output}"
+
+    async def is_given() -> bool:
+        return await _status_for(stage, "reader") == 200
+
+    await until(is_given, "the snapshot is given to the reader", stage.wait_s)
     assert await _status_for(stage, "stranger") == 403, "a stranger is given the snapshot"
 
 

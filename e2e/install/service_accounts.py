@@ -13,6 +13,7 @@ import aiohttp
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
+from e2e.cluster.patience import patience_s
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import LEASES, MUTATING_WEBHOOKS, SECRETS, Obj, Resource
 from e2e.fixtures.gpu_agents import install_runtime_class, running_gpu_agents
@@ -36,7 +37,7 @@ _PROCESSES: Final = (WEBHOOK, PODGROUPER, SCHEDULER)
 _SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
 _NOTHING: Final = {"data": {"tls.crt": "", "tls.key": ""}}
 _JSON: Final = "application/json-patch+json"
-_PATIENCE_S: Final = 20.0
+_WAIT_S: Final = 20.0
 # The scheduler finds the image of reservation pods as in a cluster: by the pod that it runs in.
 _OWN_POD: Final = {
     "apiVersion": "v1",
@@ -111,7 +112,7 @@ class ServiceAccounts:
         await self._clean(right)
         read = len(ours.lines())
         ours.process.start()
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + patience_s(_WAIT_S)
         while time.monotonic() < deadline:
             trouble = await _readiness(ours) or _warning(ours.lines()[read:])
             if ours.process.identity is None:

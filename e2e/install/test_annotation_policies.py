@@ -12,6 +12,7 @@ import pytest_asyncio
 from e2e.cluster.api import Api, ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubeconfig import ADMIN
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import JOBS, JOBSETS, SERVICE_ACCOUNTS, TRAINJOBS, Obj, Resource
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
@@ -255,7 +256,7 @@ async def test_no_expression_is_in_doubt(policy_users: PolicyUsers) -> None:
     ]
     assert len(policies) == 13
     for name in policies:
-        async with asyncio.timeout(30):
+        async with patience(30):
             while True:
                 found = await policy_users.cluster.api.get(RULES, None, name)
                 checked = found.get("status", {})
@@ -380,7 +381,7 @@ async def _until_in_force(policy_users: PolicyUsers) -> None:
         await _have(policy_users, resource, made, {})
         notes = {"metadata": {"annotations": {name: "v1"}}}
         path = resource.path(_NAMESPACE, made)
-        async with asyncio.timeout(30):
+        async with patience(30):
             while True:
                 try:
                     await policy_users.cluster.api.request(

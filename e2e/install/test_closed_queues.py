@@ -19,6 +19,7 @@ import pytest_asyncio
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
+from e2e.cluster.patience import patience, until
 from e2e.cluster.resources import CLUSTER_RUNTIMES, EVENTS, VALIDATING_WEBHOOKS, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
@@ -108,6 +109,11 @@ async def test_the_guides_run_unmodified_with_one_warning_each(
                     answer = await _submit(guide_installation, ann, namespace, name, queue)
                     assert (answer.status, answer.warnings) == (201, [])
                     await guide_installation.until_on_node(namespace, name)
+
+        async def all_are_warned() -> bool:
+            return all([await guide_installation.warned(it) for it in _GUIDES.values()])
+
+        await until(all_are_warned, "each namespace has a Warning")
         await asyncio.sleep(_LONG_ENOUGH_S)
         for queue, namespace in _GUIDES.items():
             [warning] = await guide_installation.warned(namespace)
@@ -174,7 +180,7 @@ async def test_for_tenants_the_guides_are_refused_until_the_command_is_run(
                 commands = set(_COMMAND.findall(refused.message))
                 assert commands == {f"queue allow {queue} -n {namespace} --user ann"}
                 await guide_installation.run(commands.pop())
-                async with asyncio.timeout(_SOON_S):
+                async with patience(_SOON_S):
                     while (
                         await _submit(guide_installation, ann, namespace, "third", queue)
                     ).status != 201:
@@ -223,7 +229,7 @@ async def _submit(
     installed = await guide_installation.cluster.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
     patches = finishing_pods(installed, "600s")
     given = Submission(name, _RUNTIME, namespace, 1, 1, patches, labels={QUEUE: queue})
-    async with asyncio.timeout(_SOON_S):
+    async with patience(_SOON_S):
         while True:
             answer = await who.create(given.trainjob(), dry=False)
             if not (answer.status == 403 and "cannot create resource" in answer.message):
@@ -235,7 +241,7 @@ async def _until_closed(
     guide_installation: GuideInstallation, who: ApiUser, namespace: str
 ) -> None:
     """Wait until the webhook has heard that a queue is closed; the refusal has the command."""
-    async with asyncio.timeout(_SOON_S):
+    async with patience(_SOON_S):
         while (
             answer := await _submit(guide_installation, who, namespace, "late", "shared")
         ).status == 201:

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import PODS, Obj
 from e2e.conftest import make_namespace
 from tests.support.case import Case, ids
@@ -82,7 +83,7 @@ async def api_users(installed_cluster: Cluster) -> AsyncIterator[ApiUsers]:
     connector = aiohttp.TCPConnector(ssl=api.tls)
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
         users = ApiUsers(api.url, session)
-        async with asyncio.timeout(30):
+        async with patience(30):
             while not await users.create(_ANN, _pod("tried", {"labels": {_GROUP: "a"}})):
                 await asyncio.sleep(0.1)
         yield users

@@ -18,6 +18,7 @@ from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import RUN_SECONDS
 from e2e.cluster.nodes import NodeShape
+from e2e.cluster.patience import until
 from e2e.cluster.resources import (
     CRDS,
     JOBSETS,
@@ -65,7 +66,6 @@ from e2e.scheduling.test_why import sentences_of
 from tests.support.repository import ROOT
 
 _NAMESPACE: Final = "vision"
-_SOON_S: Final = 30.0
 _CHECKED: Final = {"TRAINER_KAI_DEBUG_CHECK_S": "0.5"}  # a false memory ends the scheduler
 _ADMITTED: Final = "trainer-kai.dev/admitted"
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
@@ -175,9 +175,10 @@ def _is_of_kai(obj: Obj) -> bool:
 
 async def _take_over(kai: KaiStandIn, seen: Timeline, scheduler: ProductProcess) -> None:
     """Ours waits until KAI's scheduler is scaled down, and then places the gang that waits."""
-    async with asyncio.timeout(_SOON_S):
-        while not any("duplicate scheduler found" in it for it in scheduler.lines()):
-            await asyncio.sleep(0.1)
+    await until(
+        lambda: any("duplicate scheduler found" in it for it in scheduler.lines()),
+        "our scheduler finds KAI's",
+    )
     await asyncio.sleep(2)
     assert on_nodes("pending", 0)(seen.state)
     await kai.scale(0)
@@ -192,12 +193,13 @@ async def _check_quota(cluster: Cluster, seen: Timeline) -> None:
     await _submit(cluster, "late", "team-a", 1, 4)
     await seen.until(_waits_with("late", "uses 16 GPU; the PodGroup requests 4"), "it waits")
     rows: dict[str, list[str]] = {}
-    for _ in range(20):  # the status of a queue follows within seconds
+
+    async def are_counted() -> bool:
         listed = (await sentences_of("queue", "list", kubeconfig=cluster.kubeconfig)).out
-        rows = {line.split()[0]: line.split()[1:4] for line in listed.splitlines() if line}
-        if rows["team-a"][2] == "16" and rows["team-b"][2] == "8":
-            break
-        await asyncio.sleep(0.5)
+        rows.update({line.split()[0]: line.split()[1:4] for line in listed.splitlines() if line})
+        return (rows["team-a"][2], rows["team-b"][2]) == ("16", "8")
+
+    await until(are_counted, "the queues show what they use")
     assert rows["team-a"] == ["8", "16", "16"]  # quota, limit, used
     assert rows["team-b"] == ["16", "-", "8"]
 

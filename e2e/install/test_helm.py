@@ -19,6 +19,7 @@ import pytest_asyncio
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.helm_program import ensure_helm
+from e2e.cluster.patience import patience_s
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, LEASES, PODS, TRAINJOBS
 from e2e.cluster.timeline import Moment
 from e2e.cluster.trainjobs import Submission
@@ -173,8 +174,9 @@ async def _replace_certificate(cluster: Cluster) -> None:
     secret = ("secret", "trainer-kai-webhook-tls", "--namespace", NAMESPACE)
     await _kubectl(cluster, "delete", *secret)
     created = "--for=jsonpath={.type}=" + TLS_SECRET
-    await _kubectl(cluster, "wait", "--for=create", *secret, f"--timeout={_SETTLED_S:.0f}s")
-    await _kubectl(cluster, "wait", created, *secret, "--timeout=5s")
+    wait = f"--timeout={patience_s(_SETTLED_S):.0f}s"
+    await _kubectl(cluster, "wait", "--for=create", *secret, wait)
+    await _kubectl(cluster, "wait", created, *secret, wait)
 
 
 async def _failure_policy(cluster: Cluster) -> str:
@@ -184,7 +186,7 @@ async def _failure_policy(cluster: Cluster) -> str:
 
 async def _settled(cluster: Cluster) -> Versions:
     """Return the versions of the objects once no controller writes their status."""
-    deadline = time.monotonic() + _SETTLED_S
+    deadline = time.monotonic() + patience_s(_SETTLED_S)
     versions = await _release_versions(cluster)
     while True:
         await asyncio.sleep(0.5)
@@ -245,7 +247,7 @@ async def _foreign(cluster: Cluster, kinds: list[str]) -> Versions:
 
 async def _left(cluster: Cluster, before: set[str]) -> set[str]:
     """Return what was not there before, once the garbage collector is done."""
-    deadline = time.monotonic() + _SETTLED_S
+    deadline = time.monotonic() + patience_s(_SETTLED_S)
     while (left := await _everything(cluster) - before) != _LEFT and time.monotonic() < deadline:
         await asyncio.sleep(0.5)
     return left

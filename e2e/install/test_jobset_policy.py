@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import Obj, namespace
 from e2e.fixtures.install import install
 from e2e.install.test_webhook_rules import WEBHOOK_CONFIGURATION, jobset
@@ -162,7 +163,7 @@ _PLURALS: Final = {
 
 async def _until(cluster: Cluster, scheduler: str) -> None:
     """Wait until the API server fills in this scheduler; on the way it may refuse everything."""
-    async with asyncio.timeout(30):
+    async with patience(30):
         while True:
             with contextlib.suppress(ApiError):
                 if _conditions(await _try(cluster, of_trainjob(template())))[0][0] == scheduler:

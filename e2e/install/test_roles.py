@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience, until
 from e2e.cluster.resources import Obj
 from e2e.fixtures.install import apply
 from trainer_kai.api.names import RESERVATION_APP
@@ -145,7 +146,7 @@ async def test_who_edits_a_namespace_sees_its_groups_and_writes_none(
 ) -> None:
     """Whoever could write PodGroups or Queues could take GPUs from others."""
     await apply(installed_cluster, _binding("edit", "ann", namespace))
-    async with asyncio.timeout(20):  # the aggregated role is written by a controller
+    async with patience(20):  # the aggregated role is written by a controller
         while not await _may(
             installed_cluster, "ann", "watch", "scheduling.run.ai/podgroups", namespace
         ):
@@ -164,9 +165,10 @@ async def test_only_who_is_bound_to_it_writes_queues(
     assert not await _may(installed_cluster, "eve", "create", "scheduling.run.ai/queues", "")
     await apply(installed_cluster, _binding("trainer-kai-queue-admin", "eve"))
 
-    async with asyncio.timeout(20):
-        while not await _may(installed_cluster, "eve", "create", "scheduling.run.ai/queues", ""):
-            await asyncio.sleep(0.1)
+    await until(
+        lambda: _may(installed_cluster, "eve", "create", "scheduling.run.ai/queues", ""),
+        "eve may create queues",
+    )
     assert not await _may(
         installed_cluster, "eve", "create", "scheduling.run.ai/podgroups", namespace
     )

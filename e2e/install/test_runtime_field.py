@@ -8,6 +8,7 @@ from typing import Final
 
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import CLUSTER_RUNTIMES, CRDS, RUNTIMES, Obj, Resource
 from e2e.fixtures.install import MANIFESTS, CommandResult, build, run_kubectl
 
@@ -71,7 +72,7 @@ async def _is_added(cluster: Cluster, resource: Resource, before: Obj) -> None:
 
 
 async def _is_kept(cluster: Cluster, resource: Resource) -> None:
-    async with asyncio.timeout(20):  # until the API server serves the changed definition
+    async with patience(20):  # until the API server serves the changed definition
         while (ran := await _create(cluster, runtime(resource, "team-a"), "strict")).status:
             await asyncio.sleep(0.1)
     assert json.loads(ran.out)["spec"]["podGroupPolicy"] == {"kaiScheduler": {"queue": "team-a"}}

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from e2e.cluster.api import Api, ApiError
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
 from e2e.conftest import make_namespace
 from e2e.fixtures.processes import NAMESPACE, SCHEDULER
@@ -104,7 +105,7 @@ async def thieves(installed_cluster: Cluster) -> AsyncIterator[Thieves]:
         await binder.create(config_map(_NAME, [owner], GPU_PORTION="0.50"))
     token = await cluster.api.service_account_token(NAMESPACE, SCHEDULER.account)
     async with cluster.connect(token=token) as scheduler:
-        async with asyncio.timeout(30):
+        async with patience(30):
             while not await _refusal(scheduler, CONFIG_MAPS.path(_NAMESPACE, "settings")):
                 await asyncio.sleep(0.1)
         for name in ("gpu-reservation-1", "gpu-reservation-2"):
@@ -130,7 +131,7 @@ async def _without_a_level(cluster: Cluster, scheduler: Api) -> AsyncIterator[No
     await enforce("privileged")
     privileged = created_pod("gpu-reservation-3")
     privileged["spec"]["hostPID"] = True
-    async with asyncio.timeout(30):
+    async with patience(30):
         while True:
             try:
                 await _refusal(scheduler, PODS.path(RESERVATION_APP), privileged, _JSON)
@@ -218,7 +219,7 @@ async def test_configmaps_of_a_pod_end_with_it(
         return {it["name"]: "ownerReferences" in it for it in ours}
 
     wanted = dict.fromkeys((f"leaves-x1y2z3a-shared-gpu-{it}" for it in ("0", "0-evar")), False)
-    async with asyncio.timeout(30):
+    async with patience(30):
         while await left() != wanted:
             await asyncio.sleep(0.1)
 

@@ -7,7 +7,7 @@ from e2e.install.feature_checks import remove_checks, run_checks
 from e2e.install.rbac_permissions import RbacPermission, is_used_by_request
 from e2e.install.service_accounts import ServiceAccounts
 
-_PATIENCE_S = 40.0
+_WAIT_S = 40.0
 
 
 async def test_every_right_is_used(service_accounts: ServiceAccounts) -> None:
@@ -15,7 +15,7 @@ async def test_every_right_is_used(service_accounts: ServiceAccounts) -> None:
     try:
         assert (
             await run_checks(
-                service_accounts.cluster, "all", _PATIENCE_S, service_accounts.snapshot_url
+                service_accounts.cluster, "all", _WAIT_S, service_accounts.snapshot_url
             )
             == []
         )

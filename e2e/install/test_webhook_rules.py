@@ -11,6 +11,7 @@ import pytest_asyncio
 from e2e.cluster.api import ApiError
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import (
     JOBSETS,
     MUTATING_WEBHOOKS,
@@ -364,7 +365,7 @@ async def test_opting_in(recorded_reviews: RecordedReviews) -> None:
     await install(cluster, overlay="opt-in", port=port)
     try:
         await _until_reviewed(cluster, asked)
-        async with asyncio.timeout(20):
+        async with patience(20):
             while (found := await _reviews_from_namespaces(cluster, asked)) != {"in-with"}:
                 assert "in-with" in found
                 await asyncio.sleep(0.1)  # until the API server goes by the overlay
@@ -467,7 +468,7 @@ async def _try(cluster: Cluster, change: Obj) -> None:
 async def _until_reviewed(cluster: Cluster, asked: list[ReceivedReview]) -> None:
     """Wait until the API server knows the webhooks; what was asked until then is forgotten."""
     await trust(cluster)
-    async with asyncio.timeout(20):
+    async with patience(20):
         while ReceivedReview("/mutate/jobset", "CREATE", "probe") not in asked:
             try:
                 await cluster.api.create(
@@ -482,7 +483,7 @@ async def _until_reviewed(cluster: Cluster, asked: list[ReceivedReview]) -> None
 
 async def _until_broken_ones_reach_us(cluster: Cluster, asked: list[ReceivedReview]) -> None:
     """Wait until the API server has forgotten JobSet's webhook, which is asked before ours."""
-    async with asyncio.timeout(20):
+    async with patience(20):
         while ReceivedReview("/mutate/jobset", "CREATE", "a-word") not in asked:
             await _try_broken(cluster, "a-word")
             await asyncio.sleep(0.05)
@@ -496,7 +497,7 @@ async def _try_broken(cluster: Cluster, name: str) -> None:
 
 
 async def _until_refused(cluster: Cluster) -> None:
-    async with asyncio.timeout(20):
+    async with patience(20):
         while True:
             try:
                 await cluster.api.create(jobset("probe", WEBHOOK_CONFIGURATION), dryRun="All")
@@ -507,7 +508,7 @@ async def _until_refused(cluster: Cluster) -> None:
 
 
 async def _until_leaving(cluster: Cluster) -> None:
-    async with asyncio.timeout(20):
+    async with patience(20):
         while (
             "deletionTimestamp"
             not in ((await cluster.api.get(JOBSETS, "plain", "leaving"))["metadata"])

@@ -35,7 +35,7 @@ class GangCheck(NamedTuple):
 
     faults: list[str]
     partly: int  # changes at which some PodGroup was bound in part
-    longest_s: float  # for how long a pod waited in such a PodGroup
+    most_passed: int  # binds of other PodGroups while a pod waited in such a PodGroup
 
 
 def check_gangs(history: Sequence[Moment], unanswered: Mapping[str, str] = _NONE) -> GangCheck:
@@ -46,7 +46,7 @@ def check_gangs(history: Sequence[Moment], unanswered: Mapping[str, str] = _NONE
     witness = _GangObserver(_final_nodes(history), unanswered)
     for moment in history:
         witness.see(moment)
-    return GangCheck(witness.faults, witness.partly, witness.longest_s)
+    return GangCheck(witness.faults, witness.partly, witness.most_passed)
 
 
 def _final_nodes(history: Iterable[Moment]) -> dict[str, str]:
@@ -63,7 +63,7 @@ class _GangObserver:
         self.unanswered = unanswered
         self.faults: list[str] = []
         self.partly = 0
-        self.longest_s = 0.0
+        self.most_passed = 0
         self._jobsets: dict[str, Obj] = {}
         self._groups: dict[str, Obj] = {}
         self._capacity: dict[str, int] = {}
@@ -74,7 +74,8 @@ class _GangObserver:
         ] = {}  # by group and PodSet: the pods that it had
         self._requests: dict[str, int] = {}  # of a pod of a group
         self._partly: set[str] = set()
-        self._since_s: dict[str, float] = {}
+        self._binds: Counter[str] = Counter()  # by group
+        self._since: dict[str, int] = {}  # binds of others, when a pod began to wait
 
     def see(self, moment: Moment) -> None:
         """Take note of one change, and look at what is there after it."""
@@ -105,6 +106,7 @@ class _GangObserver:
         if not is_gone:
             self._assigned.update(_takes(pod))
             self._requests[group] = _gpus(pod)
+            self._binds[group] += bool(_node(pod)) and (before is None or not _node(before))
         if not is_gone and not _is_terminating(pod):
             self._count(group, pod)
         return group
@@ -124,9 +126,10 @@ class _GangObserver:
     def _check(self, at_s: float) -> None:
         waiting = {name for name in self._partly if self._waiting(name)}
         for name in waiting:
-            self._since_s.setdefault(name, at_s)
-        for name in [it for it in self._since_s if it not in waiting]:
-            self.longest_s = max(self.longest_s, at_s - self._since_s.pop(name))
+            self._since.setdefault(name, self._binds_of_others(name))
+        for name in [it for it in self._since if it not in waiting]:
+            passed = self._binds_of_others(name) - self._since.pop(name)
+            self.most_passed = max(self.most_passed, passed)
         if not self._partly:
             return
         self.partly += 1
@@ -139,6 +142,9 @@ class _GangObserver:
             for node, gpus in used.items()
             if gpus > self._capacity.get(node, 0)
         ]
+
+    def _binds_of_others(self, name: str) -> int:
+        return self._binds.total() - self._binds[name]
 
     def _is_partly(self, name: str) -> bool:
         """Say whether a group that is to run has pods with a node, and lacks some."""

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from e2e.cluster.kwok_stages import SELECTED_NODE, WAITING_CLASS
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import PODS, PVCS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import condition
@@ -90,7 +91,7 @@ async def test_waiting_pods_show_why(installation: Installation, own_namespace: 
     await api.create(claimed)
 
     expected = {"alone", "shared", "claimed", *(f"gang-{number}" for number in range(5))}
-    async with asyncio.timeout(30):
+    async with patience(30):
         while (events := await _pod_events(installation, own_namespace)).keys() != expected:
             await asyncio.sleep(0.2)
     for event in events.values():

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from e2e.cluster.patience import until
 from e2e.cluster.resources import NAMESPACES, NODES, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.fixtures.install import PODGROUPS
@@ -14,7 +15,6 @@ from e2e.scheduling.test_refused_pods import has_message, has_no_message, reason
 _DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 _KAI: Final = "kai-scheduler"
 _NAME: Final = "kai-scheduler-default"
-_SEEN_S: Final = 20.0
 
 
 def _kai_deployment(node: str) -> Obj:
@@ -52,7 +52,7 @@ async def test_ours_is_paused_while_a_kai_of_its_name_is_ready(
         is_explained = has_message(
             "SchedulerPaused: scheduler paused: another scheduler is ready as", _NAME
         )
-        await seen.until(is_explained, "it is told that we are paused", _SEEN_S)
+        await seen.until(is_explained, "it is told that we are paused")
         assert _waits(seen.state)
         asked = await reason(own_installation.cluster, own_namespace)
         versions = [it["metadata"]["resourceVersion"] for it in groups_in(seen.state)]
@@ -60,14 +60,15 @@ async def test_ours_is_paused_while_a_kai_of_its_name_is_ready(
         assert versions == [it["metadata"]["resourceVersion"] for it in groups_in(seen.state)]
 
         await api.merge(_DEPLOYMENTS, _KAI, _NAME, {"spec": {"replicas": 0}})
-        await seen.until(on_nodes("job", 2), "it starts", _SEEN_S)
-        await seen.until(has_no_message, "that is told no more", _SEEN_S)
+        await seen.until(on_nodes("job", 2), "it starts")
+        await seen.until(has_no_message, "that is told no more")
 
     assert "SchedulerPaused" in asked
     assert f"another scheduler is ready as Deployment {_KAI}/{_NAME}" in asked
 
 
 async def _until_paused(installation: Installation) -> None:
-    async with asyncio.timeout(_SEEN_S):
-        while not any("duplicate scheduler found" in it for it in installation.scheduler.lines()):
-            await asyncio.sleep(0.1)
+    await until(
+        lambda: any("duplicate scheduler found" in it for it in installation.scheduler.lines()),
+        "our scheduler finds the other",
+    )

@@ -7,8 +7,9 @@ from typing import Any
 
 from e2e.cluster.kwok_stages import FAIL_SECONDS, READY_SECONDS
 from e2e.cluster.nodes import NodeShape
+from e2e.cluster.patience import slowdown
 from e2e.cluster.resources import CLUSTER_RUNTIMES, NODES, PODS, TRAINJOBS, Obj
-from e2e.cluster.timeline import State, Timeline, replay
+from e2e.cluster.timeline import State, replay
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 from e2e.fixtures.install import PODGROUPS, QUEUES
 from e2e.fixtures.installation import Installation
@@ -18,7 +19,6 @@ from e2e.fixtures.runtimes import make_runtime
 from e2e.fixtures.trainjobs import let_finish
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
-_WHOLE_S = 5.0  # so long a PodGroup may be bound in part, and be seen so
 _OF_JOB = "jobset.sigs.k8s.io/jobset-name"
 
 
@@ -64,9 +64,7 @@ async def test_a_gang_waits_whole_and_starts_whole(
     one_node_installation: Installation, one_node_namespace: str
 ) -> None:
     """A node is added: what waited, with its reason, runs, and the reason goes."""
-    async with one_node_installation.cluster.timeline(
-        *_WATCHED, namespace=one_node_namespace
-    ) as seen:
+    async with one_node_installation.cluster.timeline(*_WATCHED, NODES) as seen:
         await submit(one_node_installation, one_node_namespace, nodes=8)
         await seen.until(lambda state: reasons(state) == {"NoCapacity"}, "it says why it waits")
         assert bound(seen.state) == 0
@@ -76,7 +74,9 @@ async def test_a_gang_waits_whole_and_starts_whole(
         await one_node_installation.cluster.api.delete(NODES, None, "more-0")
 
     assert reasons(seen.state) == set()
-    assert longest_s(seen, lambda state: 0 < bound(state) < 8) < _WHOLE_S
+    more = next(it.version for it in seen.history() if it.key.name == "more-0")
+    first = next(it.version for it, state in replay(seen.history()) if bound(state))
+    assert first > more  # not one pod is bound before there is room for all
 
 
 async def _shown_by_kubectl(installation: Installation, namespace: str) -> list[str]:
@@ -85,18 +85,6 @@ async def _shown_by_kubectl(installation: Installation, namespace: str) -> list[
     table = await installation.cluster.api.request("GET", PODGROUPS.path(namespace), accept=accept)
     cells: list[str] = table["rows"][0]["cells"]
     return cells
-
-
-def longest_s(seen: Timeline, true_of: Callable[[State], bool]) -> float:
-    """Return for how long something was true at most, without a break."""
-    longest_s, since_s = 0.0, None
-    for moment, state in replay(seen.history()):
-        if true_of(state):
-            since_s = moment.at_s if since_s is None else since_s
-            longest_s = max(longest_s, moment.at_s - since_s)
-        elif since_s is not None:
-            longest_s, since_s = max(longest_s, moment.at_s - since_s), None
-    return longest_s
 
 
 async def test_two_staged_jobs_and_a_greedy_pod(
@@ -241,8 +229,9 @@ async def test_every_start_of_many_is_whole(
     """Its pods fail and all begin anew, twice; in the end nothing is left of it."""
     await make_queue(one_node_installation, "failing", -1, one_node_namespace)
     await make_runtime(one_node_installation.cluster, one_node_namespace, "failing", restarts=2)
-    # Long enough for all four to be seen bound before the first of them fails.
-    patches, labels = pod_annotations({"node": {FAIL_SECONDS: "3s"}}), {QUEUE: "failing"}
+    # Long enough for all four to be bound before the first of them fails.
+    fails = {FAIL_SECONDS: f"{3 * slowdown():.0f}s"}
+    patches, labels = pod_annotations({"node": fails}), {QUEUE: "failing"}
     job = Submission(
         "job", "failing", one_node_namespace, 4, 1, patches, labels=labels, kind="TrainingRuntime"
     )

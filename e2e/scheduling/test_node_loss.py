@@ -1,12 +1,12 @@
 """Nodes under running gangs and shared GPUs are deleted, tainted or drained."""
 
-import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
 from e2e.cluster.gpu_devices import RESERVATIONS
 from e2e.cluster.nodes import NodeShape
+from e2e.cluster.patience import until
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, NODES, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission, condition
@@ -77,12 +77,12 @@ def _sharing_on(state: State) -> list[str]:
 
 async def _until_reserved_on(installation: Installation, nodes: set[str]) -> None:
     """Wait until only these nodes have reservation pods."""
-    async with asyncio.timeout(_REPAIRED_S):
-        while True:
-            pods, _ = await installation.cluster.api.list(PODS, RESERVATIONS)
-            if {_node(it) for it in pods} == nodes:
-                return
-            await asyncio.sleep(0.2)
+
+    async def is_so() -> bool:
+        pods, _ = await installation.cluster.api.list(PODS, RESERVATIONS)
+        return {_node(it) for it in pods} == nodes
+
+    await until(is_so, f"only {nodes} have reservation pods", _REPAIRED_S)
 
 
 async def _start(installation: Installation, name: str) -> None:

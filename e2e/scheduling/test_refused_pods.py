@@ -7,6 +7,7 @@ from typing import Final
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import NAMESPACES, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.fixtures.install import PODGROUPS
@@ -94,7 +95,7 @@ async def test_a_pod_quota_is_reported_until_the_pods_exist(
 async def _until_refused(cluster: Cluster, namespace: str) -> None:
     """Wait until the policy holds: whoever refuses pods hears of labels by a watch."""
     pod = bare_pod(namespace, "asked-for", "default-queue", 1)
-    async with asyncio.timeout(_QUOTA_SEEN_S):
+    async with patience(_QUOTA_SEEN_S):
         while True:
             try:
                 await cluster.api.create(pod, dryRun="All")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from e2e.cluster.patience import slowdown
 from e2e.cluster.resources import CLUSTER_RUNTIMES, NODES, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, condition
@@ -12,9 +13,8 @@ from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import QUEUE, finishing_pods, pods_in
 from e2e.fixtures.trainjobs import end_stage_now, was_suspended
 
-_SOON = pytest.mark.parametrize(
-    "own_installation", [{"TRAINER_KAI_REPAIR_GRACE_S": "3"}], indirect=True, ids=["grace 3 s"]
-)
+_GRACE = {"TRAINER_KAI_REPAIR_GRACE_S": f"{3 * slowdown():g}"}
+_SOON = pytest.mark.parametrize("own_installation", [_GRACE], indirect=True, ids=["a short grace"])
 
 
 async def start(installation: Installation) -> None:

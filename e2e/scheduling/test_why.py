@@ -5,7 +5,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,6 +13,7 @@ import pytest_asyncio
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import READY_SECONDS
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, pod_annotations
@@ -27,7 +27,6 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
 _BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
 _LABELS: Final = {QUEUE: "default-queue"}
-_ANSWER_S: Final = 30.0  # with the start of the process, on a machine that does much else
 _USER: Final = "user"
 
 
@@ -61,7 +60,6 @@ class User(NamedTuple):
 async def sentences_of(*arguments: str, kubeconfig: Path) -> WhyOutput:
     """Run a command as a user does."""
     pipe = asyncio.subprocess.PIPE
-    began = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "trainer_kai.cli", *arguments),
         stdout=pipe,
@@ -69,7 +67,6 @@ async def sentences_of(*arguments: str, kubeconfig: Path) -> WhyOutput:
         env={**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(kubeconfig)},
     )
     out, err = await process.communicate()
-    assert time.monotonic() - began < _ANSWER_S
     return WhyOutput(process.returncode or 0, out.decode(), err.decode())
 
 
@@ -141,7 +138,7 @@ async def test_a_trainjob_that_waits_for_free_resources(
         output = await user.why("second")
         document = await user.why("trainjob/second", "-o", "json")
         of_pod = await user.why("pod/first-node-0-0" + _rest(seen.state, "first-node-0-0"))
-        async with asyncio.timeout(_ANSWER_S):  # what queues have is written now and then
+        async with patience(30):  # what queues have is written now and then
             while (queues := await _listed(installation.cluster))[:2] != [40, 56]:
                 await asyncio.sleep(0.2)
         await api.delete(TRAINJOBS, own_namespace, "first")

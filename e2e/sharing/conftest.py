@@ -6,13 +6,13 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from e2e.cluster.patience import slowdown
 from e2e.conftest import failed
 from e2e.fixtures.gpu_agents import running_gpu_agents
 from e2e.fixtures.installation import Installation, namespace_in, run_installation
 from e2e.sharing.room import WATCHED, GpuRoom
 
-ALLOCATION_S: Final = 3.0
-_SETTINGS: Final = {"TRAINER_KAI_RESERVATION_PODS_ALLOCATION_S": f"{ALLOCATION_S}"}
+_ALLOCATION_S: Final = 3.0
 _DELAY_S: Final = 0.1  # of the agents, so that there is a time between the steps of a bind
 
 
@@ -22,8 +22,9 @@ async def sharing_installation(
 ) -> AsyncIterator[Installation]:
     """Return a chain with one node, which has no GPU: each test adds nodes of its own."""
     folder = tmp_path_factory.mktemp("sharing")
+    settings = {"TRAINER_KAI_RESERVATION_PODS_ALLOCATION_S": f"{_ALLOCATION_S * slowdown():g}"}
     async with (
-        run_installation("test-sharing", folder, 1, 0, _SETTINGS) as shared,
+        run_installation("test-sharing", folder, 1, 0, settings) as shared,
         running_gpu_agents(shared.cluster, folder, _DELAY_S),
     ):
         yield shared

@@ -1,12 +1,12 @@
 """A test's own namespace and nodes on the chain of GPU sharing, and a record of what happens."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.gpu_devices import RESERVATIONS, RESERVED_DEVICE, is_reservation, refusals_in
 from e2e.cluster.nodes import GPU, NodeShape
+from e2e.cluster.patience import until
 from e2e.cluster.resources import CONFIG_MAPS, LEASES, NODES, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import Key, State, Timeline
 from e2e.fixtures.install import DEPLOYMENTS
@@ -128,12 +128,12 @@ class GpuRoom:
     async def until_event(self, name: str, reason: str) -> None:
         """Wait until a pod of the namespace has an Event: a recorder sends it after the deed."""
         path = f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=reason={reason}"
-        async with asyncio.timeout(10):
-            while True:
-                answer = await self.api.request("GET", path)
-                if name in {it["involvedObject"].get("name") for it in answer["items"]}:
-                    return
-                await asyncio.sleep(0.05)
+
+        async def has_it() -> bool:
+            answer = await self.api.request("GET", path)
+            return name in {it["involvedObject"].get("name") for it in answer["items"]}
+
+        await until(has_it, f"{name} has an Event {reason}")
 
     async def lose_reservation(self, node: str, other: str) -> None:
         """Delete the one reservation pod, and give its device to another pod of this name."""
@@ -171,9 +171,7 @@ class GpuRoom:
     async def _empty(self, namespace: str) -> None:
         for kind in (DEPLOYMENTS, _REPLICA_SETS, TRAINJOBS):
             await self.api.request("DELETE", kind.path(namespace))
-        async with asyncio.timeout(30):
-            while await self.api.kill_pods(namespace):
-                await asyncio.sleep(0.05)
+        await self.api.until_no_pods(namespace)
 
     async def _delete_node(self, name: str) -> None:
         try:

@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 import pytest
 
 from e2e.cluster.gpu_devices import RESERVATIONS
+from e2e.cluster.patience import slowdown, until
 from e2e.sharing.room import GpuRoom, reservations
 from e2e.sharing.sharing_check import NUMBER
 from e2e.size import size
 
-_SOON_S: Final = 30.0
 _ANSWERED_S: Final = 0.5
 _MOST: Final = 30  # writes of one bind
 
@@ -65,11 +65,14 @@ async def _bind_with_kill(room: GpuRoom, number: int, name: str, case: BindCase)
         403, case.refusals, applies=lambda _, path: path.endswith("/binding"), retry_after_s=None
     )
     await room.share(name, annotations={NUMBER: f"{case.gpus}"})
-    async with asyncio.timeout(_SOON_S):
-        while not room.proxy.has_struck and name not in room.running(room.seen.state):
-            await asyncio.sleep(0.02)
+    await until(
+        lambda: room.proxy.has_struck or name in room.running(room.seen.state),
+        f"the scheduler is killed at write {number}, or {name} runs",
+    )
     if not room.proxy.has_struck:
-        await asyncio.sleep(_ANSWERED_S)  # a watch may be quicker than the answer to the last write
+        await asyncio.sleep(
+            _ANSWERED_S * slowdown()
+        )  # a watch may be quicker than the answer to the last write
     has_struck = room.proxy.has_struck
     room.proxy.withdraw_strike()
     room.proxy.burst(403, 0)
@@ -108,9 +111,7 @@ async def test_killed_when_a_gpu_is_released(room: GpuRoom) -> None:
     kill = room.scheduler.process.kill_nowait
     room.proxy.strike(1, lambda method, path, _: _is_release(method, path), kill)
     await room.delete("after")
-    async with asyncio.timeout(_SOON_S):
-        while not room.proxy.has_struck:
-            await asyncio.sleep(0.02)
+    await until(lambda: room.proxy.has_struck, "the scheduler is killed at its release")
     await room.start_scheduler()
     await room.until_nothing_is_left()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from e2e.cluster.patience import patience
 from e2e.sharing.room import GpuRoom, share_pod, whole_pod
 from e2e.size import SEED, size
 
@@ -62,7 +63,7 @@ async def _compete(room: GpuRoom, lot: random.Random, number: int) -> None:
     whole = [whole_pod(room.namespace, f"whole-{number}-{it}") for it in range(_EACH)]
     pods = [*shares, *whole]
     lot.shuffle(pods)
-    async with asyncio.timeout(_ALL_S), asyncio.TaskGroup() as users:
+    async with patience(_ALL_S), asyncio.TaskGroup() as users:
         for pod in pods:
             await room.create(pod)
             users.create_task(_use(room, pod["metadata"]["name"], lot.uniform(0, 0.5)))

@@ -34,7 +34,6 @@ pytestmark = pytest.mark.serial  # latencies of others are measured
 _NAMESPACE: Final = "train"
 _OTHERS: Final = "others"
 _EVERY_S: Final = 0.3
-_TIMEOUT_S: Final = 2.5  # whoever waited for one of our webhooks in vain waited longer
 _LONG_RUNNING: Final = ("foreground", "background", "orphaned", "held")
 
 
@@ -113,10 +112,11 @@ async def test_other_workloads_are_not_affected_by_an_outage(
         took["we are back"] = await create_other_workloads(cluster, others, _OTHERS, "back")
 
     latency_table += [(phase, *it.histogram()) for phase, it in took.items()]
-    usual_ms = max(took[phase].at(0.5) for phase in ("we are there", "we are back"))
-    for phase, it in took.items():
-        assert it.ms[-1] < _TIMEOUT_S * 1000, (phase, it.ms[-5:])
-        assert it.at(0.5) < 2 * usual_ms + 20, (phase, it.at(0.5), usual_ms)
+    for part in (0.5, 0.9):
+        usual_ms = max(took[phase].at(part) for phase in ("we are there", "we are back"))
+        for phase, it in took.items():
+            # A pod that waited for one of our webhooks in vain would have waited for seconds.
+            assert it.at(part) < 4 * usual_ms, (phase, it.at(part), usual_ms)
     assert waiting, "no TrainJob had to wait for us"
     assert not any(PODGROUP in it["metadata"].get("annotations", {}) for it in others.objects(PODS))
     # Whoever was made without us is told his group later.

@@ -13,6 +13,7 @@ from typing import Final
 
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import patience
 from e2e.cluster.resources import NAMESPACES, PODS, Obj
 from e2e.cluster.trainjobs import Submission
 
@@ -36,7 +37,7 @@ async def record_pods(cluster: Cluster) -> Mapping[Path, str]:
     (node,) = await cluster.add_nodes(1, prefix="recorded")
     job = Submission("job", "torch-distributed", _NAMESPACE, num_nodes=2, gpus=1)
     await cluster.api.create(job.trainjob())
-    async with asyncio.timeout(_PATIENCE_S):
+    async with patience(_PATIENCE_S):
         first, second = sorted(await _pods(cluster), key=lambda pod: pod["metadata"]["name"])
         await cluster.api.bind(_NAMESPACE, first["metadata"]["name"], node)
         while not _is_ready(await _pod(cluster, first)):

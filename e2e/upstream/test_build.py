@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.paths import cache_root
+from e2e.cluster.patience import patience_s, until
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.tether import tethered
 
-_PATIENCE_S = 240.0  # on a cold machine the first linker starts only after minutes of compiling
+_STARTED_S = 240.0  # on a cold machine the first linker starts only after minutes of compiling
 _CUTS = [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)]
 _TOOLS = {"compile", "link", "asm"}
 
@@ -30,10 +31,7 @@ async def test_an_interrupted_build_leaves_nothing(tmp_path: Path, number: signa
         _signal_as_terminal(build.pid, number)
         await build.communicate()
 
-        deadline = time.monotonic() + 10
-        while any(process.alive for process in family):
-            assert time.monotonic() < deadline, f"still there: {[p for p in family if p.alive]}"
-            await asyncio.sleep(0.02)
+        await until(lambda: not any(process.alive for process in family), "all of them are gone")
     finally:
         for process in family:
             process.send(signal.SIGKILL)
@@ -70,7 +68,7 @@ async def _freeze_tools(pid: int) -> list[Identity]:
 
     Return everybody below the process.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s(_STARTED_S)
     while time.monotonic() < deadline:
         below = list(_descendants(pid))
         tools = [descendant for descendant in below if _name(descendant) in _TOOLS]
@@ -81,7 +79,7 @@ async def _freeze_tools(pid: int) -> list[Identity]:
         if any(_is_stopped(tool) for tool in tools):
             found = (identify(descendant) for descendant in [pid, *below])
             return [process for process in found if process is not None]
-    message = f"no compiler was started within {_PATIENCE_S:g} s"
+    message = f"no compiler was started within {patience_s(_STARTED_S):g} s"
     raise AssertionError(message)
 
 

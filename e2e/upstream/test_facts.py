@@ -3,6 +3,7 @@
 import asyncio
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import until
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission, condition
@@ -72,9 +73,11 @@ async def test_volume_claims_keep_a_trainjob_from_being_suspended(
         await seen.until(lambda _: bool(seen.objects(PODS)), "a pod exists")
         mark = await cluster.audit.mark()
         await _suspend(cluster, namespace, suspended=True)
-        async with asyncio.timeout(20):
-            while 422 not in await _answers(cluster, mark, namespace):
-                await asyncio.sleep(0.1)
+
+        async def is_refused() -> bool:
+            return 422 in await _answers(cluster, mark, namespace)
+
+        await until(is_refused, "Trainer's write is refused")
 
     jobsets, _ = await cluster.api.list(JOBSETS, namespace)
     assert [it["spec"].get("suspend", False) for it in jobsets] == [False]

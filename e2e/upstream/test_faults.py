@@ -1,16 +1,17 @@
 """What can be done to the chain to see who can live with it."""
 
 import asyncio
-import time
+import signal
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from e2e.cluster.api import Api, ApiError
+from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import RUN_SECONDS
 from e2e.cluster.nodes import GPU, GPU_MEMORY_LABEL, RACK_LABEL, NodeShape
+from e2e.cluster.patience import until
 from e2e.cluster.ports import BLOCK_SIZE
 from e2e.cluster.resources import CONFIG_MAPS, LEASES, NODES, PODS, PVCS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State
@@ -41,12 +42,10 @@ async def test_stop_asks_before_it_insists(damaged_cluster: Cluster) -> None:
     """A program that is stopped may end well; a frozen one is ended all the same."""
     kwok = damaged_cluster.process("kwok")
     kwok.pause()
-    began = time.monotonic()
 
     await kwok.stop(grace_s=0.5)
 
-    assert kwok.identity is None
-    assert 0.5 <= time.monotonic() - began < 5
+    assert kwok.exit_status == -signal.SIGKILL
     await _release_nodes(damaged_cluster)  # for the next one
 
 
@@ -69,14 +68,18 @@ async def test_the_proxy_delays_and_cuts(cluster: Cluster, namespace: str) -> No
     async with cluster.proxy() as proxy, cluster.connect(proxy.url) as through:
         await through.list(NODES)
         proxy.delay(0.5)
-        assert await _takes_s(through) >= 0.5
+        asked = asyncio.create_task(through.list(NODES))
+        await asyncio.wait([asked], timeout=0.4)
+        assert not asked.done()
+        await asked
+        await until(lambda: proxy.under_way == 0, "it is answered")
 
-        proxy.delay(60)
-        asked = asyncio.create_task(through.create(_config_map(namespace)))
-        await asyncio.sleep(0.1)
+        proxy.delay(3600)
+        made = asyncio.create_task(through.create(_config_map(namespace)))
+        await until(lambda: proxy.under_way == 1, "the request is on its way")
         proxy.reset()
         with pytest.raises(aiohttp.ClientError):
-            await asked
+            await made
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -245,12 +248,6 @@ async def _release_nodes(cluster: Cluster) -> None:
     leases, _ = await cluster.api.list(LEASES, "kube-node-lease")
     for lease in leases:
         await cluster.api.delete(LEASES, "kube-node-lease", lease["metadata"]["name"])
-
-
-async def _takes_s(api: Api) -> float:
-    began = time.monotonic()
-    await api.list(NODES)
-    return time.monotonic() - began
 
 
 def _config_map(namespace: str, name: str = "one") -> Obj:

@@ -17,6 +17,7 @@ from e2e.cluster.gpu_devices import (
     refusals_in,
 )
 from e2e.cluster.nodes import GPU, NodeShape
+from e2e.cluster.patience import patience, until
 from e2e.cluster.resources import NODES, PODS, SERVICE_ACCOUNTS, Obj, namespace
 from e2e.cluster.timeline import Key, State, Timeline
 from e2e.fixtures.gpu_agents import running_gpu_agents
@@ -94,9 +95,7 @@ async def test_reservation_pods_get_devices(
         agents.process.start()
         await _until(seen, d=("Running", f"GPU-{_NODE}-0"))
         await api.create(_pod("whole", where=namespace))
-        async with asyncio.timeout(10):
-            while len(agents.refusals()) < 2:
-                await asyncio.sleep(0.05)
+        await until(lambda: len(agents.refusals()) >= 2, "both refusals are logged")
     refused = [Refusal(f"{it}", _NODE, 1, 0) for it in (f"{RESERVATIONS}/c", f"{namespace}/whole")]
     assert agents.refusals() == refused
     assert refusals_in(seen.moments) == refused
@@ -111,7 +110,7 @@ async def test_many_reservation_pods(cluster: Cluster, tmp_path: Path) -> None:
     await _make_namespace(cluster)
     names = await cluster.add_nodes(size(5, 125), prefix="many")
     pods = [_pod(f"{node}-{number}", node) for node in names for number in range(8)]
-    async with running_gpu_agents(cluster, tmp_path) as agents, asyncio.timeout(60):
+    async with running_gpu_agents(cluster, tmp_path) as agents, patience(60):
         await cluster.api.create_all(pods)
         while not all(devices := await _devices(cluster)):
             await asyncio.sleep(0.2)  # a record of so many changes at once would have gaps

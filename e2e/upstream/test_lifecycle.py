@@ -7,16 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e.cluster import registry
 from e2e.cluster.binaries import ensure_built
-from e2e.cluster.bringup import Options, running_cluster
-from e2e.cluster.cluster import Cluster
+from e2e.cluster.patience import until
 from e2e.cluster.ports import BLOCK_SIZE, FIRST_PORT
 from e2e.cluster.process_identity import Identity
 from e2e.cluster.registry import Note
@@ -26,8 +24,6 @@ _HOLD = """
 import asyncio
 import signal
 from e2e.cluster.bringup import Options, running_cluster
-from e2e.cluster.bringup import Options, running_cluster
-from e2e.cluster.cluster import Cluster
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may be run by nohup
 
@@ -39,9 +35,6 @@ async def main():
 
 asyncio.run(main())
 """
-_PATIENCE_S = 20.0
-_READY_S = 15.0
-_TRIES = 3
 _ENDINGS = [
     signal.SIGKILL,
     *(
@@ -92,16 +85,6 @@ def held_cluster() -> Iterator[HeldCluster]:
             registry.sweep()
 
 
-@pytest.mark.serial
-async def test_the_chain_is_ready_soon(cluster: Cluster) -> None:
-    """Once its programs are built, a chain is ready in 15 seconds at most."""
-    after_s = [cluster.ready_after_s]
-    while min(after_s) > _READY_S and len(after_s) < _TRIES:  # the machine may have been busy
-        async with running_cluster(Options(name="test-another-try")) as again:
-            after_s.append(again.ready_after_s)
-    assert min(after_s) <= _READY_S, after_s
-
-
 @pytest.mark.parametrize("number", _ENDINGS, ids=lambda number: number.name)
 async def test_no_process_outlives_its_holder(
     held_cluster: HeldCluster, number: signal.Signals
@@ -114,7 +97,7 @@ async def test_no_process_outlives_its_holder(
     held_cluster.holder.send_signal(number)
     await asyncio.to_thread(held_cluster.holder.wait)
 
-    await _until(
+    await until(
         lambda: not any(process.alive for process in held_cluster.processes), "all are gone"
     )
     assert held_cluster.open_ports == []
@@ -156,7 +139,7 @@ async def test_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
 
         note.owner.send(signal.SIGKILL)
 
-        await _until(lambda: not any(w.alive for w in note.programs.values()), "all are gone")
+        await until(lambda: not any(w.alive for w in note.programs.values()), "all are gone")
         assert await _run("status") == "no cluster is up\n"
 
 
@@ -165,14 +148,14 @@ async def test_an_interrupted_up_leaves_nothing(tmp_path: Path, number: signal.S
     """Ctrl-C or kill -9 while the programs are starting ends those that run already."""
     with _own_cache(tmp_path):
         starting = await _start("up", "hand", own_session=True)
-        await _until(lambda: _has_programs("hand"), "some programs run")
+        await until(lambda: _has_programs("hand"), "some programs run")
         note = registry.known()["hand"]
 
         _signal_as_terminal(starting, number)
         await starting.wait()
 
-        await _until(lambda: not any(w.alive for w in _everyone(note)), "all are gone")
-        await _until(lambda: _swept("hand"), "its folder is gone")
+        await until(lambda: not any(w.alive for w in _everyone(note)), "all are gone")
+        await until(lambda: _swept("hand"), "its folder is gone")
 
 
 def _has_programs(name: str) -> bool:
@@ -200,13 +183,6 @@ def _signal_as_terminal(process: asyncio.subprocess.Process, number: signal.Sign
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-async def _until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, f"waited {_PATIENCE_S:g} s in vain until {what}"
-        await asyncio.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from e2e.cluster.catalog import Catalog
 from e2e.cluster.chains import CHAIN, all_chains
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.older_trainer import trainjob_fields
+from e2e.cluster.patience import patience_s
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import Obj
 from e2e.cluster.toolchain import BuildError
@@ -60,10 +61,10 @@ def _demo_failure() -> str:
     """Run the demo; return why it failed, or nothing."""
     try:
         done = subprocess.run(
-            _DEMO, stderr=subprocess.PIPE, text=True, check=False, timeout=_DEMO_S
+            _DEMO, stderr=subprocess.PIPE, text=True, check=False, timeout=patience_s(_DEMO_S)
         )
     except subprocess.TimeoutExpired:
-        return f"the demo did not end within {_DEMO_S:.0f} s"
+        return f"the demo did not end within {patience_s(_DEMO_S):.0f} s"
     print(done.stderr, file=sys.stderr, end="")
     return failure_of(done.returncode, done.stderr)
 

@@ -38,10 +38,10 @@ def group(members: int, reserved: str = "{}") -> Change:
     }
 
 
-def pod(name: str, at: str = "", *, going: bool = False) -> Change:
-    """Return a pod of this group, which asks for one GPU."""
+def pod(name: str, at: str = "", *, going: bool = False, of: str = "pg") -> Change:
+    """Return a pod of this group, or of another, which asks for one GPU."""
     metadata: Obj = {"name": name, "uid": name}
-    metadata |= {"annotations": {PODGROUP: "pg"}, "labels": {SUBGROUP: "leaf"}}
+    metadata |= {"annotations": {PODGROUP: of}, "labels": {SUBGROUP: "leaf"}}
     metadata |= {"deletionTimestamp": "now"} if going else {}
     spec: Obj = {"containers": [{"resources": {"limits": {GPU: "1"}}}]}
     spec |= {"nodeName": at} if at else {}
@@ -121,11 +121,13 @@ def test_a_bind_without_an_answer() -> None:
     assert check_gangs(history, {"b": "other"}).faults == []
 
 
-def test_how_long_a_pod_waited() -> None:
-    """From the first pod that is bound to the last."""
-    changes = (node(2), jobset(), group(2), pod("a"), pod("b"), pod("a", "node"), pod("b", "node"))
+def test_binds_that_pass_a_pod_are_counted() -> None:
+    """Those of other PodGroups, from the first pod that is bound to the last."""
+    begun = (node(4), jobset(), group(2), pod("a"), pod("b"), pod("x", "node", of="other"))
+    passed = (pod("a", "node"), pod("y", "node", of="other"), pod("y", "node", of="other"))
+    changes = (*begun, *passed, pod("b", "node"), pod("z", "node", of="other"))
     seen = check_gangs([_moment(at, it) for at, it in enumerate(changes, 1)])
-    assert (seen.partly, seen.longest_s) == (1, 1.0)
+    assert (seen.partly, seen.most_passed) == (3, 1)
 
 
 def _moment(at: int, change: Change) -> Moment:
