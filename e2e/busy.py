@@ -12,9 +12,8 @@ import time
 from contextlib import ExitStack
 from typing import Final
 
-from tests.support.machine_speed import slowdown_now
-
 from e2e.cluster.tether import tethered
+from tests.support.machine_speed import slowdown_now
 
 __all__ = ["main"]
 
