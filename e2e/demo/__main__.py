@@ -26,24 +26,26 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.nodes import GPU
 from e2e.cluster.patience import patience
 from e2e.cluster.process import ProgramDied
-from e2e.cluster.resources import PODS, TRAINJOBS
+from e2e.cluster.resources import NODES, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import Gap, Timeline
 from e2e.cluster.toolchain import BuildError
-from e2e.demo.recording import picture
+from e2e.demo.intervals import intervals
 from e2e.demo.restarts import while_restarting
 from e2e.demo.scenario import (
     ACTS,
     LATE,
     NAMESPACE,
-    NODES,
+    NODE_BATCHES,
     TEAMS,
     TENANTS,
     DemoTrainJob,
 )
-from e2e.demo.screen import Frame, Screen, show_ended
+from e2e.demo.screen import Screen, show_ended
 from e2e.demo.status_rows import Ended, ended, is_over, nodes_of, rows_of
+from e2e.demo.timeline_svg import timeline_svg
 from e2e.fixtures.gpu_agents import install_runtime_class, running_gpu_agents
 from e2e.fixtures.install import PODGROUPS, apply, install
 from e2e.fixtures.processes import (
@@ -90,14 +92,14 @@ within a minute ends the demo:
 
   kill -9 {scheduler}
 """
-_TITLE: Final = "make demo: nine TrainJobs of four queues on 4 nodes with 8 GPUs and one with 1 GPU"
+_PICTURE: Final = Path(".reports/demo.svg")  # git ignores it
 
 
 class Wishes(NamedTuple):
     """What the caller of the demo wants besides."""
 
     hold: bool = False
-    recording: Path | None = None
+    recording: Path = _PICTURE
 
 
 async def show(console: Console, wishes: Wishes) -> bool:
@@ -106,7 +108,7 @@ async def show(console: Console, wishes: Wishes) -> bool:
     console.print("[bold]A real Kubeflow Trainer control plane on this machine[/]")
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
     async with running_cluster(options) as cluster:
-        for prefix, count, shape in NODES:
+        for prefix, count, shape in NODE_BATCHES:
             await cluster.add_nodes(count, shape, prefix=prefix)
         async with _run_processes(cluster) as processes:
             names = ", ".join(f"{it.process.name} (process {it.pid})" for it in processes)
@@ -133,13 +135,14 @@ async def _perform(
         await grant_queue_use(cluster, name, NAMESPACE)
     console.print(_SCENE, highlight=False)
     async with cluster.timeline(TRAINJOBS, PODS, PODGROUPS) as seen:
-        frames = await _play(cluster, seen, console)
-    result = ended(seen.history())
-    is_well = _conclude(console, result, frames[-1].after_s)
-    if not is_well:
+        took_s = await _play(cluster, seen, console)
+    is_well = _conclude(console, ended(seen.history()), took_s)
+    if is_well:
+        nodes, _ = await cluster.api.list(NODES)
+        _write_picture(seen, nodes, wishes.recording)
+        console.print(f"The run as a picture: {wishes.recording}", soft_wrap=True)
+    else:
         cluster.keep_logs()
-    elif wishes.recording:
-        wishes.recording.write_text(picture(frames, result, _TITLE))
     if wishes.hold:
         await _hold(cluster, console, processes[-1])
     return is_well
@@ -187,8 +190,8 @@ def _check(processes: Iterable[ProductProcess]) -> None:
         process.process.check()
 
 
-async def _play(cluster: Cluster, seen: Timeline, console: Console) -> list[Frame]:
-    """Submit one act after the other and show it, until all is over; return what was shown."""
+async def _play(cluster: Cluster, seen: Timeline, console: Console) -> float:
+    """Submit one act after the other and show it, until all is over; return after how long."""
     acts = [*ACTS]
     count = sum(len(act.tasks) for act in acts)
     with Screen(console, time.monotonic()) as screen:
@@ -198,7 +201,7 @@ async def _play(cluster: Cluster, seen: Timeline, console: Console) -> list[Fram
                     await _submit(cluster, console, acts.pop(0).tasks)
                 screen.show(rows_of(state))
         screen.show(rows_of(seen.state))
-    return screen.frames
+    return screen.after_s
 
 
 async def _submit(cluster: Cluster, console: Console, tasks: Sequence[DemoTrainJob]) -> None:
@@ -221,6 +224,12 @@ def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
         highlight=False,
     )
     return True
+
+
+def _write_picture(seen: Timeline, nodes: Iterable[Obj], target: Path) -> None:
+    gpus = {it["metadata"]["name"]: float(it["status"]["capacity"][GPU]) for it in nodes}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(timeline_svg(intervals(seen.history()), gpus, TEAMS))
 
 
 async def _hold(cluster: Cluster, console: Console, scheduler: ProductProcess) -> NoReturn:
@@ -246,7 +255,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run the demo; Ctrl-C ends it and everything it started."""
     parser = argparse.ArgumentParser(prog="python -m e2e.demo", description=__doc__)
     parser.add_argument("--hold", action="store_true", help="stay up until Ctrl-C or SIGTERM")
-    parser.add_argument("--recording", type=Path, help="write the run to this SVG file")
+    parser.add_argument(
+        "--recording",
+        type=Path,
+        default=_PICTURE,
+        help="write the picture of the run to this SVG file (default: %(default)s)",
+    )
     wishes = Wishes(**vars(parser.parse_args(arguments)))
     try:
         ensure_built()  # outside the event loop, which would keep Ctrl-C from it

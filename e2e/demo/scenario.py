@@ -12,7 +12,7 @@ __all__ = [
     "ACTS",
     "LATE",
     "NAMESPACE",
-    "NODES",
+    "NODE_BATCHES",
     "TEAMS",
     "TENANTS",
     "DemoStep",
@@ -45,7 +45,7 @@ TEAMS: Final = (
     queue("team-b", 16, -1, "research"),
     queue(_SERVING, 1),
 )
-NODES: Final = (  # of each batch the prefix of the names, how many, and what they are like
+NODE_BATCHES: Final = (  # of each batch the prefix of the names, how many, and what they are like
     ("node", 4, NodeShape(gpus=8)),
     ("small", 1, NodeShape(gpus=1, labels={_POOL: _SERVING})),  # no other TrainJob fits on it
 )

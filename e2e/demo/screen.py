@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from rich import box
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from e2e.demo.status_rows import Ended, Row
 
-__all__ = ["Frame", "Screen", "ended_table", "live_table", "show_ended"]
+__all__ = ["Screen", "show_ended"]
 
 _STYLES = {
     "waits": "yellow",
@@ -25,23 +25,16 @@ _NODES_WIDTH = 15  # two names a line
 _LONG = ("message", "nodes")
 
 
-class Frame(NamedTuple):
-    """All rows at a moment, so many seconds after the first submission."""
-
-    after_s: float
-    rows: tuple[Row, ...]
-
-
 class Screen:
-    """Shows rows, and remembers them; `with` begins and ends it."""
+    """Shows rows; `with` begins and ends it."""
 
     def __init__(self, console: Console, began_s: float) -> None:
         self.console = console
-        self.frames: list[Frame] = []
+        self.after_s = 0.0  # the last rows were shown
         self._began_s = began_s
         self._shown: dict[str, Row] = {}
         self._live = (
-            Live(live_table(()), console=console, refresh_per_second=10, transient=True)
+            Live(_live_table(()), console=console, refresh_per_second=10, transient=True)
             if console.is_terminal
             else None
         )
@@ -62,9 +55,9 @@ class Screen:
 
     def show(self, rows: Sequence[Row]) -> None:
         """Show the rows of now."""
-        self.frames.append(Frame(time.monotonic() - self._began_s, tuple(rows)))
+        self.after_s = time.monotonic() - self._began_s
         if self._live:
-            self._live.update(live_table(rows))
+            self._live.update(_live_table(rows))
             return
         for row in rows:
             if self._shown.get(row.job) != row:
@@ -73,20 +66,19 @@ class Screen:
 
     def _say(self, row: Row) -> None:
         pods = f"stage {row.stage}, {row.pods} pods" if row.is_under_way else ""
-        after_s = self.frames[-1].after_s
-        line = f"{after_s:5.1f} s  {row.job:<5}  {row.state:<8}  {pods:<21}  {row.message}"
+        line = f"{self.after_s:5.1f} s  {row.job:<5}  {row.state:<8}  {pods:<21}  {row.message}"
         self.console.print(line.rstrip(), highlight=False, soft_wrap=True)
 
 
 def show_ended(console: Console, rows: Sequence[Ended]) -> None:
     """Show what became of TrainJobs."""
-    table = ended_table(rows)
+    table = _ended_table(rows)
     table.box = box.ROUNDED if console.is_terminal else None
     console.print()
     console.print(table)
 
 
-def ended_table(rows: Sequence[Ended]) -> Table:
+def _ended_table(rows: Sequence[Ended]) -> Table:
     """Return a table of what became of TrainJobs."""
     table = _headed("TrainJob", "queue", "waited", "evicted", "message", "nodes", "state")
     for row in rows:
@@ -94,7 +86,7 @@ def ended_table(rows: Sequence[Ended]) -> Table:
     return table
 
 
-def live_table(rows: Sequence[Row]) -> Table:
+def _live_table(rows: Sequence[Row]) -> Table:
     """Return a table of TrainJobs at one moment."""
     table = _headed("TrainJob", "queue", "stage", "pods", "state", "message")
     table.expand = True  # else its width changes with every row

@@ -14,16 +14,27 @@ from e2e.cluster.trainjobs import condition
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import PODGROUP, QUEUE
 
-__all__ = ["Ended", "Row", "ended", "is_over", "nodes_of", "rows_of"]
+__all__ = [
+    "EVICTED",
+    "FRACTION",
+    "RESERVED",
+    "WAITING",
+    "Ended",
+    "Row",
+    "ended",
+    "is_over",
+    "nodes_of",
+    "rows_of",
+]
 
 _ENDS = ("Complete", "Failed")
-_RESERVED = "trainer-kai.dev/reserved"
+RESERVED = "trainer-kai.dev/reserved"
 _STAGE = "trainer-kai.dev/stage"
 _RECORD = "trainer-kai.dev/evicted-by"
-_FRACTION = "gpu-fraction"
+FRACTION = "gpu-fraction"
 _DEVICES = "trainer-kai.dev/gpu-devices"
-_EVICTED = "evicted"
-_WAITING = ("accepted", "waits", _EVICTED)
+EVICTED = "evicted"
+WAITING = ("accepted", "waits", EVICTED)
 
 
 class Row(NamedTuple):
@@ -68,13 +79,13 @@ class _JobHistory:
     def see(self, at_s: float, row: Row, nodes: Sequence[str]) -> None:
         """Take note of the TrainJob at a moment."""
         self._row = row
-        is_evicted_now = row.state == _EVICTED and self._state != _EVICTED
+        is_evicted_now = row.state == EVICTED and self._state != EVICTED
         self._evictions += is_evicted_now
         if is_evicted_now or not self._message:
             self._message = row.message
         self._state = row.state
         self._nodes.update(nodes)
-        self._count_wait(at_s, is_waiting=row.state in _WAITING)
+        self._count_wait(at_s, is_waiting=row.state in WAITING)
 
     def _count_wait(self, at_s: float, *, is_waiting: bool) -> None:
         if self._waits_since_s is not None:
@@ -130,12 +141,12 @@ class _PodGroupStatus(NamedTuple):
         """Return which parts of which GPUs its pods on nodes have, or ""."""
         placed = [pod for pod in self.pods if "nodeName" in pod["spec"]]
         notes = [pod["metadata"].get("annotations", {}) for pod in placed]
-        return "; ".join(f"{it[_FRACTION]} of {it[_DEVICES]}" for it in notes if _DEVICES in it)
+        return "; ".join(f"{it[FRACTION]} of {it[_DEVICES]}" for it in notes if _DEVICES in it)
 
     @property
     def reserved(self) -> str:
         """Return which nodes have places that are reserved for expected pods."""
-        reserved_places = json.loads(self.group["metadata"]["annotations"].get(_RESERVED) or "{}")
+        reserved_places = json.loads(self.group["metadata"]["annotations"].get(RESERVED) or "{}")
         return "; ".join(
             f"a place on {' and '.join(it['nodes'])} is reserved for its "
             f"{podset.rpartition('-replica-')[0]}"
@@ -183,7 +194,7 @@ def _row(state: State, job: Obj) -> Row:
         return Row(name, queue, "-", "-", _end(job) or "accepted", "")
     last = parts[0].stage[1]
     if record and not _end(job):
-        return Row(name, queue, "-", "-", _EVICTED, json.loads(record)["why"])
+        return Row(name, queue, "-", "-", EVICTED, json.loads(record)["why"])
     if _end(job):
         return Row(name, queue, f"{last}/{last}", "-", _end(job), "")
     level = min((part.stage[0] for part in parts if not part.is_over), default=last)

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.cluster.kwok_stages import READY_SECONDS, RUN_SECONDS
 from e2e.cluster.nodes import make_nodes
-from e2e.demo.scenario import ACTS, NAMESPACE, NODES, TEAMS
+from e2e.demo.scenario import ACTS, NAMESPACE, NODE_BATCHES, TEAMS
 from tests.support.repository import ROOT
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 from trainer_kai.cli.input.documents import read_files
@@ -106,7 +106,9 @@ def _of_kind(kind: str, *names: str) -> dict[str, dict[str, Any]]:
 def test_its_nodes_are_those_of_the_demo() -> None:
     """By name, size and pool; and the two that it adds are as large."""
     demo = [
-        node for prefix, count, shape in NODES for node in make_nodes(count, shape, prefix=prefix)
+        node
+        for prefix, count, shape in NODE_BATCHES
+        for node in make_nodes(count, shape, prefix=prefix)
     ]
     more = _of_kind("Node", "more-nodes.yaml")
 
