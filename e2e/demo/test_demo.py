@@ -55,7 +55,8 @@ async def test_the_demo_ends_with_everything_complete(
     """Piped, it is plain text; a process that is killed is started again; no process is left."""
     (tmp_path / "chain").symlink_to(ensure_built().folder.parent)
     monkeypatch.setenv("TRAINER_KAI_CACHE", str(tmp_path))
-    run = await _run(tmp_path / "clusters" / "demo")
+    picture = tmp_path / "pictures" / "demo.svg"
+    run = await _run(tmp_path / "clusters" / "demo", picture)
 
     assert run.status == 0, run.text
     assert "\x1b" not in run.text
@@ -69,6 +70,8 @@ async def test_the_demo_ends_with_everything_complete(
     assert "NoCapacity" in _messages(run.moments, "eval")
     _check_the_launcher(run.moments)
     _check_the_shared_gpu(run.text)
+    assert f"The run as a picture: {picture}" in run.text
+    _check_the_picture(picture.read_text())
     assert len(run.processes) == 7
     _check_waits(run)
     assert run.text.count("signal SIGKILL; it is started again") == 1 + len(_KILLED), run.text
@@ -117,6 +120,14 @@ def _check_the_shared_gpu(text: str) -> None:
     for job, part in (("chat", "0.7"), ("embed", "0.2"), ("draft", "0.2")):
         assert re.search(rf" {job} +runs +.*  {part} of GPU-small-0-0$", text, re.MULTILINE), text
     assert re.search(r" draft +waits +.*NoCapacity: .*0\.1 of a GPU free on small-0", text), text
+
+
+def _check_the_picture(text: str) -> None:
+    """See that it has every TrainJob, the eviction, the reserved place, and reasons."""
+    for job in _JOBS:
+        assert f">{job}<" in text
+    for told in ("evicted for moe", "moe's launcher", "ExceedsLimit", "NoCapacity"):
+        assert told in text
 
 
 def _messages(moments: Iterable[Moment], job: str) -> set[str]:
@@ -175,10 +186,10 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-async def _run(folder: Path) -> _Run:
+async def _run(folder: Path, picture: Path) -> _Run:
     """Run the demo to its end, kill its processes, and watch its chain as an administrator."""
     process = await asyncio.create_subprocess_exec(
-        *tethered([sys.executable, "-m", "e2e.demo", "--hold"]),
+        *tethered([sys.executable, "-m", "e2e.demo", "--hold", "--recording", str(picture)]),
         stdout=asyncio.subprocess.PIPE,
     )
     demo = _Demo(process)

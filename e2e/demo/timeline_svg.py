@@ -200,6 +200,19 @@ def _draw_bar(bar: Bar, y: float, height: float, scale: _Scale) -> Iterator[str]
     yield _rect(x, y, right - x, height, style)
     room = right - x - 12 - (_MARK_PX if bar.evicted_for else 0)
     name = bar.job if bar.role == _USUAL_ROLE else f"{bar.job} {bar.role}"
+    if _width(name, _TEXT) > room and bar.role != _USUAL_ROLE:
+        name = bar.role
+    if _width(name, _TEXT) <= room:
+        lines = _words_in(bar, name, room, height)
+        yield from _lines(x + 7, y + height / 2, lines, "on")
+    else:
+        yield _text(_beside(x, right, name), y + height / 2 + 4, name, "b halo")
+    if bar.evicted_for:
+        yield _cross(right - 13, y + height / 2)
+
+
+def _words_in(bar: Bar, name: str, room: float, height: float) -> list[str]:
+    """Return the lines of text that a bar has room for."""
     amount = f"{bar.gpus:g} GPU"
     lines = [f'<tspan class="b">{name}</tspan>']
     if _width(f"{name} {amount}", _TEXT) <= room:
@@ -209,12 +222,7 @@ def _draw_bar(bar: Bar, y: float, height: float, scale: _Scale) -> Iterator[str]
     if bar.evicted_for and height >= (len(lines) + 1.4) * _TEXT:
         words = f"evicted for {bar.evicted_for}"
         lines += [words] if _width(words, _TEXT) <= room else []
-    if _width(name, _TEXT) <= room:
-        yield from _lines(x + 7, y + height / 2, lines, "on")
-    else:  # right of the bar
-        yield _text(right + 4, y + height / 2 + 4, lines[0], "halo")
-    if bar.evicted_for:
-        yield _cross(right - 13, y + height / 2)
+    return lines
 
 
 def _draw_place(place: Place, y: float, height: float, scale: _Scale) -> Iterator[str]:
@@ -241,10 +249,11 @@ def _draw_lanes(lanes: Sequence[str], run: Intervals, scale: _Scale, top: float)
         without = [it for it in run.bars if it.job == job and not it.gpus]
         if without:
             yield _draw_work(without, y, scale)
-            roles = " and ".join(dict.fromkeys(it.role for it in without))
-            words = f"{roles} run, without GPUs"
-            after_s = max([it.end_s for it in waits] + [it.end_s for it in without])
-            yield _text(_beside(scale.x(after_s), words), y + 4, words, "halo")
+            pods = "1 pod runs" if len(without) == 1 else f"{len(without)} pods run"
+            words = f"{pods} without GPUs"
+            right = scale.x(max([it.end_s for it in waits] + [it.end_s for it in without]))
+            x = _beside(scale.x(waits[0].begin_s), right, words)
+            yield _text(x, y + 4, words, "halo")
 
 
 def _draw_wait(wait: Wait, y: float, scale: _Scale) -> Iterator[str]:
@@ -265,12 +274,13 @@ def _draw_wait(wait: Wait, y: float, scale: _Scale) -> Iterator[str]:
     if told:
         took = f"{wait.end_s - wait.begin_s:.1f} s"
         label = f'{told} <tspan class="pale">{took}</tspan>'
-        yield _text(_beside(right, f"{told} {took}"), y + 4, label, "halo")
+        yield _text(_beside(x, right, f"{told} {took}"), y + 4, label, "halo")
 
 
-def _beside(x: float, words: str) -> float:
-    """Return where a text begins that is right of something, and not cut off."""
-    return min(x + 8, _RIGHT - _width(words, _TEXT))
+def _beside(x: float, right: float, words: str) -> float:
+    """Return where a text begins that is right of something, or left of it if cut off there."""
+    width = _width(words, _TEXT)
+    return right + 8 if right + 8 + width <= _RIGHT else max(_LEFT, x - 10 - width)
 
 
 def _draw_work(bars: Sequence[Bar], y: float, scale: _Scale) -> str:
