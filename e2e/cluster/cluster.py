@@ -176,15 +176,12 @@ class Cluster:
     async def restart_api_server(self) -> None:
         """Kill it and start it again; return when whatever is defined can be read.
 
-        It is ready before that: for some seconds it may still answer 429 for our kinds. KWOK is
-        paused meanwhile: an API server that starts answers 403 as well, and KWOK would give up.
+        It is ready before that: for some seconds it may still answer 429 for our kinds.
         """
-        self.process("kwok").pause()
         await self.process("kube-apiserver").kill()
         self.process("kube-apiserver").start()
         await self.ready("kube-apiserver")
         await self.while_alive(self._until_served())
-        self.process("kwok").resume()
 
     async def _until_served(self) -> None:
         """Wait until what is defined can be read: an API server that starts answers 429.

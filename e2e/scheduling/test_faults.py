@@ -11,6 +11,7 @@ from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import is_complete, pods_in
 from e2e.fixtures.processes import NAMESPACE, SCHEDULER, running
+from e2e.fixtures.trainjobs import end_stage_now
 from e2e.scheduling.test_gangs import bound, submit
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
@@ -115,6 +116,8 @@ async def test_the_api_server_is_started_again(
     async with damaged_installation.cluster.timeline(
         *_WATCHED, namespace=damaged_namespace
     ) as seen:
+        # KWOK gives up what an API server that ends or starts does not do, until a pod changes.
+        await end_stage_now(damaged_installation.cluster, pods_in(seen.state))
         for i in range(4, 6):
             await submit(damaged_installation, damaged_namespace, f"job-{i}", nodes=4)
         await seen.until(is_complete, "all are Complete", 90)
