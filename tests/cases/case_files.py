@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.repository import ROOT
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions
-from trainer_kai.cli.input.documents import read_files
+from trainer_kai.cli.input.documents import Document, read_files
+from trainer_kai.cli.input.kinds import with_identity
 
 __all__ = [
     "EXPECTED",
@@ -70,7 +71,7 @@ class SchedulerCase:
 @cache
 def all_cases() -> tuple[SchedulerCase, ...]:
     """Read the cases of every file, once in a process; the objects are not to be changed."""
-    return tuple(map(read_case, sorted(FOLDER.glob("*.yaml"))))
+    return tuple(map(read_case, sorted(FOLDER.rglob("*.yaml"))))
 
 
 def check_all(faults_of: Callable[[SchedulerCase], Iterable[str]]) -> None:
@@ -297,8 +298,8 @@ def _bound_by_group(case: SchedulerCase, binds: Sequence[Obj]) -> Counter[str]:
 
 
 def _group_of(pod: Obj) -> str:
-    """Return a pod's PodGroup; a pod that names none has one of its own."""
-    meta = pod["metadata"]
+    """Return a pod's PodGroup; a pod that names none has one of its own, named after its uid."""
+    meta = with_identity(Document("case", dict(pod))).fields["metadata"]
     annotations = meta.get("annotations") or {}
     return _key(meta, annotations.get("pod-group-name") or f"pg-{meta['name']}-{meta['uid']}")
 
