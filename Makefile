@@ -101,8 +101,8 @@ tables: setup ## write the generated parts of docs and of the Helm charts, and t
 	$(PY) -m tests.architecture.readme_tables
 	$(PY) -m tests.support.expected_installation
 
-durations: setup ## write the table of durations from the reports of the last `make test`
-	$(PY) -m tests.architecture.durations
+durations: setup ## write e2e/chain_seconds.csv from the report of the last `make e2e`
+	$(PY) -m e2e.chain_seconds
 
 image-test: setup ## build the image and run it, with docker, podman or buildah; DOCKER=buildah names one
 	@$(if $(filter command environment,$(origin DOCKER)),DOCKER=$(DOCKER)) BASE_IMAGE="$(BASE_IMAGE)" \
