@@ -10,6 +10,7 @@ import pytest_asyncio
 from _pytest.nodeid import coerce_node_id
 
 from e2e.cluster import resources
+from e2e.cluster.binaries import OTHERS, ensure_built
 from e2e.cluster.bootstrap import CACHE_INITIALIZER
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
@@ -44,6 +45,15 @@ _SHARED_CLUSTERS: Final = (
 )
 # Chains of one test: it may run on any worker.
 _OWN_CLUSTERS: Final = frozenset({"own_cluster", "own_webhook_installation", "own_installation"})
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Build what is missing before any test's time-out begins, and before there are workers."""
+    if session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():  # it takes minutes, and says what it does
+        ensure_built(*OTHERS)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,8 +9,7 @@ from aiohttp import ClientError
 
 from e2e.cluster import commands
 from e2e.cluster.api import ApiError
-from e2e.cluster.binaries import ensure_built
-from e2e.cluster.helm_program import ensure_helm
+from e2e.cluster.binaries import OTHERS, ensure_built
 from e2e.cluster.toolchain import BuildError
 
 
@@ -44,9 +43,8 @@ def _run(asked: argparse.Namespace) -> None:
         case "logs":
             commands.logs(asked.name, asked.program, asked.lines)
         case "build":
-            folder = ensure_built().folder
-            ensure_helm()
-            print(folder)
+            for program in ensure_built(*OTHERS).programs.values():
+                print(program)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     logs.add_argument("name", nargs="?")
     logs.add_argument("program", nargs="?")
     logs.add_argument("-n", "--lines", type=_count, default=20, metavar="N")
-    verbs.add_parser("build", help="build the programs now and print where they are")
+    verbs.add_parser("build", help="build all programs now and print where they are")
     return commands_parser
 
 

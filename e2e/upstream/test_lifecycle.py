@@ -17,6 +17,7 @@ from e2e.cluster import registry
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.paths import programs_root
 from e2e.cluster.ports import BLOCK_SIZE, FIRST_PORT
 from e2e.cluster.process_identity import Identity
 from e2e.cluster.registry import Note
@@ -212,9 +213,7 @@ async def _until(true: Callable[[], bool], what: str) -> None:
 @contextlib.contextmanager
 def _own_cache(folder: Path) -> Iterator[None]:
     """Count only this test's clusters, but use the programs that are built already."""
-    chain = ensure_built().folder
-    (folder / "chain").mkdir()
-    (folder / "chain" / chain.name).symlink_to(chain)
+    (folder / "programs").symlink_to(programs_root())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINER_KAI_CACHE", str(folder))
         try:
