@@ -20,7 +20,8 @@ __all__ = ["GoModule", "Recipe", "all_recipes"]
 _KUBERNETES: Final = "k8s.io/kubernetes"
 _STRIPPED: Final = "-s -w"
 _VERSION_FLAG: Final = "-X k8s.io/component-base/version.gitVersion="
-_FLAGS: Final = ("-trimpath", f"-ldflags={_STRIPPED}")
+# Without data for debuggers, which the linker drops anyway.
+_FLAGS: Final = ("-trimpath", f"-ldflags={_STRIPPED}", "-gcflags=all=-dwarf=false")
 _MODULES: Final = "modules"  # the list beside a built program
 
 
