@@ -74,7 +74,8 @@ if __name__ == "__main__":
                 sys.exit(f"failed: {', '.join(failed)}")
         else:
             if not _WITHOUT_CHAIN.issuperset(names):
-                ensure_built()  # outside the event loop, which would keep Ctrl-C from it
+                # Outside the event loop, which would keep Ctrl-C from it.
+                ensure_built("kube-scheduler")
             loop.run(known[names[0]].main())
     except KeyboardInterrupt:
         sys.exit(130)

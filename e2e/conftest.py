@@ -11,6 +11,7 @@ from _pytest.nodeid import coerce_node_id
 
 from e2e.chain_seconds import read_chain_seconds
 from e2e.cluster import resources
+from e2e.cluster.binaries import OTHERS, ensure_built
 from e2e.cluster.bootstrap import CACHE_INITIALIZER
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
@@ -55,6 +56,15 @@ def pytest_configure() -> None:
 def pytest_report_header() -> str:
     """Say how long waits are."""
     return f"waits on the chain: for a machine {slowdown():.1f} times slower than usual"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Build what is missing before any test's time-out begins, and before there are workers."""
+    if session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():  # it takes minutes, and says what it does
+        ensure_built(*OTHERS)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -88,7 +88,7 @@ async def test_a_namespace_that_is_gone_costs_one_try(cluster: Cluster) -> None:
 
 async def kubectl(cluster: Cluster, *words: str) -> str:
     """Ask as a user does."""
-    command = [str(cluster.layout.programs / "kubectl"), "--kubeconfig", str(cluster.kubeconfig)]
+    command = [str(cluster.layout.programs["kubectl"]), "--kubeconfig", str(cluster.kubeconfig)]
     done = await asyncio.to_thread(
         subprocess.run, [*command, *words], capture_output=True, text=True, check=True
     )

@@ -54,7 +54,7 @@ def _with_exec_plugin(kubeconfig: Path, folder: Path) -> Path:
 async def _kubectl(*arguments: str) -> str:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        str(ensure_built().folder / "bin" / "kubectl"),
+        str(ensure_built().program("kubectl")),
         *arguments,
         env={**os.environ, "PATH": f"{_PROGRAMS}{os.pathsep}{os.environ['PATH']}"},
         stdout=pipe,

@@ -10,9 +10,8 @@ from aiohttp import ClientError
 
 from e2e.cluster import commands
 from e2e.cluster.api import ApiError
-from e2e.cluster.binaries import ensure_built
+from e2e.cluster.binaries import OTHERS, ensure_built
 from e2e.cluster.bringup import ensure_template
-from e2e.cluster.helm_program import ensure_helm
 from e2e.cluster.toolchain import BuildError
 
 
@@ -46,10 +45,10 @@ def _run(asked: argparse.Namespace) -> None:
         case "logs":
             commands.logs(asked.name, asked.program, asked.lines)
         case "build":
-            folder = ensure_built().folder
-            ensure_helm()
+            built = ensure_built(*OTHERS)
             asyncio.run(ensure_template())
-            print(folder)
+            for program in built.programs.values():
+                print(program)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     logs.add_argument("name", nargs="?")
     logs.add_argument("program", nargs="?")
     logs.add_argument("-n", "--lines", type=_count, default=20, metavar="N")
-    verbs.add_parser("build", help="build the programs now and print where they are")
+    verbs.add_parser("build", help="build all programs now and print where they are")
     return commands_parser
 
 

@@ -1,138 +1,95 @@
-"""Every program of a chain, built once from its Go modules and cached by their content."""
+"""The programs of a chain, and Helm: each is built once from its Go module and kept by its key."""
 
 import hashlib
-import platform
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from e2e.cluster.build_folder import build_lock, built_beside
-from e2e.cluster.catalog import Catalog, ModuleSource
-from e2e.cluster.chains import chain_modules, chosen_chain
-from e2e.cluster.paths import cache_root
-from e2e.cluster.progress import Progress
-from e2e.cluster.tether import tethered
-from e2e.cluster.toolchain import BuildError, find_go, go_environment, run
+from e2e.cluster import catalog
+from e2e.cluster.build_folder import build_lock, partial_folder
+from e2e.cluster.catalog import COMPONENTS, Catalog
+from e2e.cluster.go_build import build, module_folders
+from e2e.cluster.paths import programs_root
+from e2e.cluster.recipe import Recipe, all_recipes
+from e2e.cluster.toolchain import BuildError
 
-__all__ = ["BuildError", "BuiltPrograms", "build_key", "ensure_built"]
+__all__ = ["OTHERS", "BuildError", "BuiltPrograms", "ensure_built"]
 
-_KUBERNETES = "k8s.io/kubernetes"
-_VERSION_FLAG = " -X k8s.io/component-base/version.gitVersion="  # else the API server has none
-_FLAGS = ("-trimpath", "-ldflags", "-s -w")
-_OURS = "cmd/etcd"  # its own module has no command that other modules can build
-_PACKAGE = "{{with .Module}}{{.Path}} {{.Version}} {{.Dir}}{{else}}std{{end}}"
+# What each cluster starts, and kubectl, which renders manifests.
+_CLUSTER: Final = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "jobset",
+    "trainer-controller-manager",
+    "kwok",
+    "kubectl",
+)
+OTHERS: Final = ("kube-scheduler", "helm")  # what some tests and benchmarks need besides
 
 
 class BuiltPrograms(NamedTuple):
-    """The built programs and what they are furnished with."""
+    """Programs that are built, and what clusters are furnished with."""
 
-    folder: Path
+    programs: Mapping[str, Path]
+    catalog_file: Path
 
     def program(self, name: str) -> Path:
-        """Return the path of one program."""
-        return self.folder / "bin" / name
+        """Return the path of one program, which lies alone in its folder but for a list."""
+        return self.programs[name]
 
     def catalog(self) -> Catalog:
         """Read the upstream objects kept beside the programs."""
-        return Catalog.read(self.folder / "catalog.json")
+        return Catalog.read(self.catalog_file)
 
 
-def build_key(modules: Sequence[Path]) -> str:
-    """Return a name that changes with the sources of the binaries and the catalog."""
-    digest = hashlib.sha256(platform.machine().encode())
-    digest.update(repr((_FLAGS, _VERSION_FLAG, _OURS)).encode())
-    for module in modules:
-        parts = [module / "go.mod", module / "go.sum", *sorted(module.glob("cmd/*/*.go"))]
-        for part in parts:
-            digest.update(part.name.encode() + b"\0" + part.read_bytes())
-    digest.update(Path(__file__).with_name("catalog.py").read_bytes())
-    return digest.hexdigest()[:16]
+def ensure_built(*others: str) -> BuiltPrograms:
+    """Return the programs of a cluster, and others; build what is missing, and say so."""
+    recipes = all_recipes()
+    wanted = [recipes[name] for name in (*_CLUSTER, *others)]
+    built = _find(wanted, recipes)
+    if built is None:
+        with build_lock():
+            _build(wanted, recipes)
+        built = _find(wanted, recipes)
+        assert built is not None
+    return built
 
 
-def ensure_built() -> BuiltPrograms:
-    """Return the chain's programs, building what the cache does not hold; say what takes time."""
-    root = cache_root() / "chain"
-    modules = chain_modules(chosen_chain())
-    finished = root / build_key(modules)
-    if finished.is_dir():
-        return BuiltPrograms(finished)
-    with build_lock():
-        if not finished.is_dir():
-            _build_into(finished, modules)
-    return BuiltPrograms(finished)
+def _find(wanted: Sequence[Recipe], recipes: Mapping[str, Recipe]) -> BuiltPrograms | None:
+    programs = {it.name: found for it in wanted if (found := it.find()) is not None}
+    if len(programs) < len(wanted):
+        return None
+    file = _catalog_file(_versions(recipes), programs["kubectl"])
+    return BuiltPrograms(programs, file) if file.exists() else None
 
 
-def _build_into(finished: Path, modules: Sequence[Path]) -> None:
-    with built_beside(finished) as partial:
-        go = find_go()
-        environment = go_environment(go)
-        builds = [_Build(go, environment, module, partial / "bin") for module in modules]
-        with Progress("building the chain") as progress:
-            _build_all(builds, partial, progress)
+def _build(wanted: Sequence[Recipe], recipes: Mapping[str, Recipe]) -> None:
+    """Build the programs that are not there, then the catalogue if it is not there."""
+    if missing := [recipe for recipe in wanted if recipe.find() is None]:
+        build(missing)
+    kubectl = recipes["kubectl"].find()
+    assert kubectl is not None
+    versions = _versions(recipes)
+    file = _catalog_file(versions, kubectl)
+    if file.exists():
+        return
+    print("reading the manifests of the chain's Go modules", flush=True)
+    modules = {it.module: recipes[it.program].module for it in COMPONENTS.values()}
+    collected = Catalog.collect(module_folders(modules), versions, kubectl)
+    file.parent.mkdir(exist_ok=True)
+    with partial_folder() as partial:
+        collected.write(partial / file.name)
+        (partial / file.name).rename(file)
 
 
-def _build_all(builds: Sequence["_Build"], target: Path, progress: Progress) -> None:
-    """Build the modules in their order, then read the manifests of the modules that were built."""
-    (target / "bin").mkdir()
-    provided: dict[str, ModuleSource] = {}
-    for build in builds:
-        provided |= build.run(progress)
-    progress.say("reading manifests")
-    Catalog.collect(provided, target / "bin" / "kubectl").write(target / "catalog.json")
+def _versions(recipes: Mapping[str, Recipe]) -> dict[str, str]:
+    """Return the version of each component of the chain."""
+    return {name: recipes[it.program].module.versions[it.module] for name, it in COMPONENTS.items()}
 
 
-class _Build(NamedTuple):
-    go: Path
-    environment: dict[str, str]
-    module: Path
-    binaries: Path
-
-    def run(self, progress: Progress) -> dict[str, ModuleSource]:
-        """Build one module; return the modules that its programs are made of."""
-        targets = ["tool", f"./{_OURS}"] if (self.module / _OURS).is_dir() else ["tool"]
-        progress.say("downloading modules")
-        self._go("mod", "download")
-        progress.say("counting packages")
-        packages = self._go("list", "-deps", "-f", _PACKAGE, *targets).splitlines()
-        found = [package.split(" ", 2) for package in packages if package != "std"]
-        provided = {path: ModuleSource(version, folder) for path, version, folder in found}
-        kubernetes = provided.get(_KUBERNETES)
-        stamp = _VERSION_FLAG + kubernetes.version if kubernetes else ""
-        flags = ["-v", *_FLAGS[:-1], _FLAGS[-1] + stamp, "-o", f"{self.binaries}/"]
-        self._compile(["build", *flags, *targets], progress, len(packages))
-        return provided
-
-    def _go(self, *arguments: str) -> str:
-        return run(self._tethered(*arguments), self.module, self.environment)
-
-    def _compile(self, arguments: list[str], progress: Progress, total: int) -> None:
-        """Run `go build -v`, which names each package it compiles on its standard error."""
-        with subprocess.Popen(
-            self._tethered(*arguments),
-            cwd=self.module,
-            env=self.environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as running:
-            assert running.stderr is not None
-            try:
-                output = list(_counted(running.stderr, progress, total))
-                code = running.wait()
-            except BaseException:
-                running.terminate()  # the tether ends Go and the compilers it started
-                raise
-        if code != 0:
-            print("".join(output[-20:]), file=sys.stderr)
-            message = f"go build failed with exit status {code}; its last lines are above"
-            raise BuildError(message)
-
-    def _tethered(self, *arguments: str) -> list[str]:
-        return tethered([str(self.go), *arguments], group=True)
-
-
-def _counted(lines: Iterator[str], progress: Progress, total: int) -> Iterator[str]:
-    for count, line in enumerate(lines, start=1):
-        progress.say(f"compiled {count} of at most {total} packages")
-        yield line
+def _catalog_file(versions: Mapping[str, str], kubectl: Path) -> Path:
+    """Return the place of the catalogue: another one for other versions and for other code."""
+    code = Path(catalog.__file__).read_bytes()
+    digest = hashlib.sha256(code + repr((versions, kubectl.parent.name)).encode())
+    return programs_root() / "catalog" / f"{digest.hexdigest()[:16]}.json"

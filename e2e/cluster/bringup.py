@@ -50,7 +50,7 @@ async def running_cluster(options: Options | None = None) -> AsyncIterator[Clust
     When it is left by an error, or was told `keep_logs`, its logs go to the kept-logs folder.
     """
     options = options or Options()
-    chain = ensure_built()
+    chain = ensure_built(*(["kube-scheduler"] if options.kube_scheduler else []))
     async with _started(options, chain) as start:
         await start.api_server()
         await start.others(scheduler=options.kube_scheduler)
@@ -95,7 +95,7 @@ def _make_layout(
     authority = Authority.create(run / "pki")
     layout = ClusterLayout(
         run=run,
-        programs=chain.folder / "bin",
+        programs=chain.programs,
         ports={name: ports.next_port() for name in _PORTS},
         authority=authority.path,
         serving=authority.serve_loopback(run / "pki" / "serving"),

@@ -1,7 +1,7 @@
 """What the upstream modules ship besides programs: CRDs, webhooks, runtimes and KWOK stages.
 
-Read once, when the binaries are built, with the kustomizations their authors wrote; kept as JSON
-beside the binaries. Nothing of theirs is copied into this repository.
+Read with the kustomizations their authors wrote when this file or a version has changed, and kept
+as JSON beside the programs. Nothing of theirs is copied into this repository.
 """
 
 import json
@@ -15,18 +15,11 @@ from e2e.cluster.resources import Obj
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import run
 
-__all__ = ["Catalog", "ModuleSource"]
+__all__ = ["COMPONENTS", "Catalog", "Component"]
 
 _JOBSET: Final = "sigs.k8s.io/jobset"
 _TRAINER: Final = "github.com/kubeflow/trainer/v2"
 _KWOK: Final = "sigs.k8s.io/kwok"
-_COMPONENTS: Final = {
-    "Kubernetes": "k8s.io/kubernetes",
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "JobSet": _JOBSET,
-    "Trainer": _TRAINER,
-    "KWOK": _KWOK,
-}
 _KWOK_STAGES = (
     "node/fast/node-initialize",
     "node/heartbeat-with-lease/node-heartbeat-with-lease",
@@ -42,11 +35,20 @@ _KWOK_STAGES = (
 )
 
 
-class ModuleSource(NamedTuple):
-    """The version of a Go module, and the folder of its files."""
+class Component(NamedTuple):
+    """A part of the chain: one of its programs, and the Go module that has its version."""
 
-    version: str
-    folder: str
+    program: str
+    module: str
+
+
+COMPONENTS: Final = {
+    "Kubernetes": Component("kube-apiserver", "k8s.io/kubernetes"),
+    "etcd": Component("etcd", "go.etcd.io/etcd/server/v3"),
+    "JobSet": Component("jobset", _JOBSET),
+    "Trainer": Component("trainer-controller-manager", _TRAINER),
+    "KWOK": Component("kwok", _KWOK),
+}
 
 
 class Catalog(NamedTuple):
@@ -60,11 +62,11 @@ class Catalog(NamedTuple):
     versions: dict[str, str]  # of the modules that the programs are built from, by component
 
     @classmethod
-    def collect(cls, modules: Mapping[str, ModuleSource], kubectl: Path) -> Self:
-        """Read the objects out of the downloaded modules."""
-        jobset = Path(modules[_JOBSET].folder) / "config" / "components"
-        trainer = Path(modules[_TRAINER].folder) / "manifests" / "base"
-        stages = Path(modules[_KWOK].folder) / "kustomize" / "stage"
+    def collect(cls, modules: Mapping[str, Path], versions: dict[str, str], kubectl: Path) -> Self:
+        """Read the objects out of the folders of the modules."""
+        jobset = modules[_JOBSET] / "config" / "components"
+        trainer = modules[_TRAINER] / "manifests" / "base"
+        stages = modules[_KWOK] / "kustomize" / "stage"
 
         def built(folder: Path) -> list[Obj]:
             return _documents(run(tethered([str(kubectl), "kustomize", str(folder)])))
@@ -78,7 +80,7 @@ class Catalog(NamedTuple):
             trainer_webhooks=_webhooks(built(trainer / "webhook")),
             runtimes=built(trainer / "runtimes") + built(trainer / "runtimes" / "data-cache"),
             kwok={obj["metadata"]["name"]: obj for obj in kwok},
-            versions={name: modules[path].version for name, path in _COMPONENTS.items()},
+            versions=versions,
         )
 
     @classmethod

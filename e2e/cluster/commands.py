@@ -31,7 +31,7 @@ class CommandError(Exception):
 def up(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -> None:
     """Start a cluster that stays, and say how to reach it."""
     registry.sweep()
-    chain = ensure_built()
+    chain = ensure_built(*(["kube-scheduler"] if kube_scheduler else []))
     scheduler = "kube-scheduler" if kube_scheduler else "none"
     arguments = [str(os.getpid()), name, str(nodes), str(gpus), scheduler]
     with tempfile.TemporaryFile("w+") as errors:

@@ -9,9 +9,9 @@ import json
 import shutil
 from pathlib import Path
 
-from e2e.cluster.build_folder import build_lock, built_beside
+from e2e.cluster.build_folder import build_lock, partial_folder
 from e2e.cluster.catalog import Catalog
-from e2e.cluster.paths import cache_root
+from e2e.cluster.paths import programs_root
 
 _SCHEME = 1  # counts up when what `bringup` writes into a template changes
 
@@ -19,7 +19,7 @@ _SCHEME = 1  # counts up when what `bringup` writes into a template changes
 def template_of(catalog: Catalog) -> Path:
     """Return where the template is, if it was made."""
     content = json.dumps([_SCHEME, catalog.crds, catalog.versions]).encode()
-    return cache_root() / "etcd" / hashlib.sha256(content).hexdigest()[:16]
+    return programs_root() / "etcd-data" / hashlib.sha256(content).hexdigest()[:16]
 
 
 def copy_template(catalog: Catalog, data: Path) -> bool:
@@ -34,6 +34,9 @@ def copy_template(catalog: Catalog, data: Path) -> bool:
 def keep_as_template(catalog: Catalog, data: Path) -> None:
     """Keep the data of an etcd that has stopped."""
     with build_lock():
-        if not (template := template_of(catalog)).is_dir():
-            with built_beside(template) as partial:
-                shutil.copytree(data, partial, dirs_exist_ok=True)
+        if (template := template_of(catalog)).is_dir():
+            return
+        template.parent.mkdir(exist_ok=True)
+        with partial_folder() as partial:
+            shutil.copytree(data, partial / "data")
+            (partial / "data").rename(template)

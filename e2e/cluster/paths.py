@@ -3,7 +3,14 @@
 import os
 from pathlib import Path
 
-__all__ = ["cache_root", "chain_source", "clusters_root", "kept_logs_root"]
+__all__ = [
+    "cache_root",
+    "chain_source",
+    "clusters_root",
+    "helm_source",
+    "kept_logs_root",
+    "programs_root",
+]
 
 
 def cache_root() -> Path:
@@ -17,6 +24,16 @@ def cache_root() -> Path:
 def chain_source() -> Path:
     """Return the folder of the Go module that names every program of the chain."""
     return Path(__file__).parent / "chain"
+
+
+def helm_source() -> Path:
+    """Return the folder of Helm's own Go module: it requires newer libraries than the chain."""
+    return Path(__file__).parent / "helm"
+
+
+def programs_root() -> Path:
+    """Return the folder of the built programs, which clusters of all checkouts share."""
+    return cache_root() / "programs"
 
 
 def clusters_root() -> Path:

@@ -22,7 +22,7 @@ class ClusterLayout(NamedTuple):
     """Where one cluster stands: its run folder, the programs, its ports and certificates."""
 
     run: Path
-    programs: Path
+    programs: Mapping[str, Path]  # those that are built, by name
     ports: Mapping[str, int]
     authority: Path
     serving: KeyPair
@@ -43,16 +43,10 @@ class ClusterLayout(NamedTuple):
 
 
 def all_programs(layout: ClusterLayout) -> dict[str, Program]:
-    """Return every program of the chain by its name."""
-    makers = (
-        _etcd,
-        _kube_apiserver,
-        _kube_controller_manager,
-        _kube_scheduler,
-        _jobset,
-        _trainer,
-        _kwok,
-    )
+    """Return every program of the chain by its name; kube-scheduler only if it is built."""
+    makers = [_etcd, _kube_apiserver, _kube_controller_manager, _jobset, _trainer, _kwok]
+    if "kube-scheduler" in layout.programs:
+        makers.append(_kube_scheduler)
     programs = [maker(layout) for maker in makers]
     return {program.name: program for program in programs}
 
@@ -62,7 +56,7 @@ def _etcd(layout: ClusterLayout) -> Program:
     return Program(
         "etcd",
         [
-            str(layout.programs / "etcd"),
+            str(layout.programs["etcd"]),
             f"--data-dir={layout.etcd_data}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
@@ -81,7 +75,7 @@ def _kube_apiserver(layout: ClusterLayout) -> Program:
     return Program(
         "kube-apiserver",
         [
-            str(layout.programs / "kube-apiserver"),
+            str(layout.programs["kube-apiserver"]),
             f"--etcd-servers={layout.url('etcd')}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
@@ -109,7 +103,7 @@ def _kube_controller_manager(layout: ClusterLayout) -> Program:
     return Program(
         "kube-controller-manager",
         [
-            str(layout.programs / "kube-controller-manager"),
+            str(layout.programs["kube-controller-manager"]),
             f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
             f"--service-account-private-key-file={layout.service_accounts.key}",
             f"--root-ca-file={layout.authority}",
@@ -126,7 +120,7 @@ def _kube_scheduler(layout: ClusterLayout) -> Program:
     return Program(
         "kube-scheduler",
         [
-            str(layout.programs / "kube-scheduler"),
+            str(layout.programs["kube-scheduler"]),
             f"--kubeconfig={layout.kubeconfig('kube-scheduler')}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
@@ -141,7 +135,7 @@ def _jobset(layout: ClusterLayout) -> Program:
     return Program(
         "jobset",
         [
-            str(layout.programs / "jobset"),
+            str(layout.programs["jobset"]),
             f"--config={layout.run / 'jobset.yaml'}",
             f"--kubeconfig={layout.kubeconfig('jobset')}",
         ],
@@ -153,7 +147,7 @@ def _trainer(layout: ClusterLayout) -> Program:
     return Program(
         "trainer",
         [
-            str(layout.programs / "trainer-controller-manager"),
+            str(layout.programs["trainer-controller-manager"]),
             f"--config={layout.run / 'trainer.yaml'}",
             f"--kubeconfig={layout.kubeconfig('trainer')}",
         ],
@@ -167,7 +161,7 @@ def _kwok(layout: ClusterLayout) -> Program:
     return Program(
         "kwok",
         [
-            str(layout.programs / "kwok"),
+            str(layout.programs["kwok"]),
             f"--kubeconfig={layout.kubeconfig('kwok')}",
             f"--config={layout.run / 'stages.yaml'}",
             "--manage-all-nodes=true",

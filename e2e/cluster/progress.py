@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,7 +18,7 @@ class Progress:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._word = ""
+        self._word: Callable[[], str] = str
         self._started = time.monotonic()
         self._logged = -_LOG_EVERY_S
         self._done = threading.Event()
@@ -39,6 +40,10 @@ class Progress:
 
     def say(self, word: str) -> None:
         """Replace the latest word."""
+        self._word = lambda: word
+
+    def follow(self, word: Callable[[], str]) -> None:
+        """Ask for the latest word whenever it is shown."""
         self._word = word
 
     def _keep_moving(self) -> None:
@@ -46,10 +51,10 @@ class Progress:
         while not self._done.wait(_TICK_S):
             elapsed = time.monotonic() - self._started
             if terminal:
-                self._print(self._word, end="")
+                self._print(self._word(), end="")
             elif elapsed - self._logged >= _LOG_EVERY_S:
                 self._logged = elapsed
-                self._print(self._word, end="\n")
+                self._print(self._word(), end="\n")
 
     def _print(self, word: str, end: str) -> None:
         seconds = int(time.monotonic() - self._started)

@@ -52,6 +52,7 @@ def go_environment(go: Path) -> dict[str, str]:
     return os.environ | {
         "CGO_ENABLED": "0",
         "GOFLAGS": "-mod=readonly -buildvcs=false",
+        "GOGC": os.environ.get("GOGC", "400"),  # compilers that collect garbage less often
         "GOROOT": _read_goroot(go),
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",

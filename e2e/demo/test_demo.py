@@ -18,6 +18,7 @@ from e2e.cluster.api import Api
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.commands import credentials
 from e2e.cluster.kubeconfig import ADMIN
+from e2e.cluster.paths import programs_root
 from e2e.cluster.patience import patience
 from e2e.cluster.process_identity import Identity
 from e2e.cluster.registry import Note
@@ -54,7 +55,7 @@ async def test_the_demo_ends_with_everything_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Piped, it is plain text; a process that is killed is started again; no process is left."""
-    (tmp_path / "chain").symlink_to(ensure_built().folder.parent)
+    (tmp_path / "programs").symlink_to(programs_root())
     monkeypatch.setenv("TRAINER_KAI_CACHE", str(tmp_path))
     picture = tmp_path / "pictures" / "demo.svg"
     run = await _run(tmp_path / "clusters" / "demo", picture)
@@ -250,7 +251,7 @@ async def _try_the_page(note: Note) -> None:
 
 
 async def _succeeds(command: str, note: Note) -> bool:
-    path = f"{ensure_built().folder / 'bin'}:{os.environ['PATH']}"
+    path = f"{ensure_built().program('kubectl').parent}:{os.environ['PATH']}"
     kubeconfig = str(note.folder / "kubeconfigs" / f"{ADMIN}.yaml")
     process = await asyncio.create_subprocess_shell(
         command, cwd=ROOT, env=os.environ | {"PATH": path, "KUBECONFIG": kubeconfig}

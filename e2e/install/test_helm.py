@@ -18,13 +18,12 @@ import pytest_asyncio
 
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.helm_program import ensure_helm
 from e2e.cluster.patience import patience_s
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, LEASES, PODS, TRAINJOBS
 from e2e.cluster.timeline import Moment
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
-from e2e.fixtures.helm import CHART, helm, run_helm, sets
+from e2e.fixtures.helm import CHART, helm, helm_program, run_helm, sets
 from e2e.fixtures.install import MANIFESTS, PODGROUPS, QUEUES, documents, kubectl
 from e2e.fixtures.page_commands import command_blocks, run_script
 from e2e.fixtures.podgroups import finishing_pods
@@ -145,7 +144,7 @@ async def test_the_commands_of_the_page_succeed(helm_cluster: Cluster) -> None:
     """A user can copy them in their order; nothing is left then."""
     script = "\n".join(command_blocks(ROOT / "docs" / "install.md"))
 
-    await run_script(helm_cluster, script, ensure_helm().parent)
+    await run_script(helm_cluster, script, helm_program().parent)
 
 
 async def _install(cluster: Cluster, *values: str) -> None:

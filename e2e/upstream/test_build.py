@@ -5,28 +5,26 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e.cluster.paths import cache_root
-from e2e.cluster.patience import patience_s, until
+from e2e.cluster.patience import until
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.tether import tethered
 
-_STARTED_S = 240.0  # on a cold machine the first linker starts only after minutes of compiling
 _CUTS = [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)]
 _TOOLS = {"compile", "link", "asm"}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)  # where Go has compiled nothing yet, a linker starts late
 @pytest.mark.parametrize("number", _CUTS, ids=lambda number: number.name)
 async def test_an_interrupted_build_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C or kill -9 while compilers run ends Go and every tool it started."""
     build = await _start_build(tmp_path)
-    family = await _freeze_tools(build.pid)
+    family = await _freeze_tools(build)
     try:
         _signal_as_terminal(build.pid, number)
         await build.communicate()
@@ -35,7 +33,7 @@ async def test_an_interrupted_build_leaves_nothing(tmp_path: Path, number: signa
     finally:
         for process in family:
             process.send(signal.SIGKILL)
-    finished = [path.name for path in (tmp_path / "chain").iterdir() if path.name[0] != "."]
+    finished = [path.name for path in (tmp_path / "programs").iterdir() if path.name[0] != "."]
     assert finished == ["build.lock"]
 
 
@@ -48,7 +46,7 @@ async def test_a_build_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     assert build.returncode == 2
     assert b"module lookup disabled by GOPROXY=off" in output
     assert b"e2e.cluster: the build failed with exit status 1 of " in output
-    assert [path.name for path in (tmp_path / "chain").iterdir()] == ["build.lock"]
+    assert [path.name for path in (tmp_path / "programs").iterdir()] == ["build.lock"]
 
 
 async def _start_build(cache: Path, **environment: str) -> asyncio.subprocess.Process:
@@ -63,24 +61,22 @@ async def _start_build(cache: Path, **environment: str) -> asyncio.subprocess.Pr
     )
 
 
-async def _freeze_tools(pid: int) -> list[Identity]:
-    """Wait for compilers and linkers below a process and stop them, so that none ends by itself.
+async def _freeze_tools(build: asyncio.subprocess.Process) -> list[Identity]:
+    """Wait for compilers and linkers below a build and stop them, so that none ends by itself.
 
-    Return everybody below the process.
+    Return every process of the build.
     """
-    deadline = time.monotonic() + patience_s(_STARTED_S)
-    while time.monotonic() < deadline:
-        below = list(_descendants(pid))
+    while build.returncode is None:
+        below = list(_descendants(build.pid))
         tools = [descendant for descendant in below if _name(descendant) in _TOOLS]
         for tool in tools:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(tool, signal.SIGSTOP)
         await asyncio.sleep(0.02)
         if any(_is_stopped(tool) for tool in tools):
-            found = (identify(descendant) for descendant in [pid, *below])
+            found = (identify(descendant) for descendant in [build.pid, *below])
             return [process for process in found if process is not None]
-    message = f"no compiler was started within {patience_s(_STARTED_S):g} s"
-    raise AssertionError(message)
+    raise AssertionError("the build ended, and no compiler was seen")
 
 
 def _descendants(pid: int) -> Iterator[int]:

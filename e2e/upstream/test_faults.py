@@ -228,7 +228,7 @@ async def test_nodes_are_as_they_were_ordered(cluster: Cluster) -> None:
 
 
 async def _kubectl(cluster: Cluster, kubeconfig: Path, *arguments: str) -> str:
-    kubectl = cluster.layout.programs / "kubectl"
+    kubectl = cluster.layout.programs["kubectl"]
     process = await asyncio.create_subprocess_exec(
         kubectl,
         f"--kubeconfig={kubeconfig}",

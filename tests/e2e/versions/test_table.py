@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from e2e.cluster.catalog import _COMPONENTS
+from e2e.cluster.catalog import COMPONENTS
 from e2e.cluster.chains import all_chains, chain_modules
 from e2e.versions.table import ChainRun, page
 from tests.support.repository import ROOT
@@ -35,7 +35,7 @@ def test_the_page_is_of_the_modules_of_this_checkout() -> None:
 def _required(chain: str) -> Iterator[str]:
     """Yield the versions that the go.mod files of a chain require, the last one counts."""
     texts = [(module / "go.mod").read_text() for module in chain_modules(chain)]
-    for component, path in _COMPONENTS.items():
+    for component, (_, path) in COMPONENTS.items():
         pattern = rf"^\s*(?:require )?{re.escape(path)} v(\S+)"
         found = [it for text in texts for it in re.findall(pattern, text, re.MULTILINE)]
         if component != "KWOK":
