@@ -8,7 +8,13 @@ import yaml
 
 from tests.reference import CycleResult, run_cycle
 
-__all__ = ["Simulate", "difference", "difference_report", "smallest_difference"]
+__all__ = [
+    "Simulate",
+    "difference",
+    "difference_from",
+    "difference_report",
+    "smallest_difference",
+]
 
 Obj: TypeAlias = dict[str, Any]
 Simulate: TypeAlias = Callable[[Sequence[Obj]], Mapping[str, Any]]
@@ -24,6 +30,11 @@ def difference(
 ) -> str:
     """Return what the reference and the simulation decide differently; nothing if they agree."""
     outcome = run_cycle(objects, then=then, victims=victims, keeps_budgets=keeps_budgets)
+    return difference_from(outcome, objects, simulate)
+
+
+def difference_from(outcome: CycleResult, objects: Sequence[Obj], simulate: Simulate) -> str:
+    """Return what a simulation decides differently from what the reference has decided."""
     want = as_text(outcome)
     got = as_text(read_document(simulate(objects), want["fairShare"], _gpu_ids(objects)))
     lines = []

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.reference import TooManyCandidates, nominated_cluster, run_cycle
-from tests.reference.comparison import difference, difference_report
+from tests.reference.comparison import difference, difference_from, difference_report
 from tests.reference.nominations import lost_nominations
 from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
@@ -32,7 +32,7 @@ def test_reference_and_product_keep_promises_alike(block: range) -> None:
             continue
         looked_at += 1
         kept += bool(decided.binds)
-        if difference(objects, play, _THEN):
+        if difference_from(decided, objects, play):
             pytest.fail(difference_report(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.5 * len(block)
     assert block.start or kept >= 0.3 * len(block)

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.plan import plan
 from tests.reference import TooManyCandidates, run_cycle, terminating_cluster
-from tests.reference.comparison import difference, difference_report
+from tests.reference.comparison import difference, difference_from, difference_report
 from tests.support.size import blocks, by_first_seed
 from tests.support.snapshot.plan_violations import plan_violations
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
@@ -44,7 +44,7 @@ def test_reference_and_product_let_the_same_podgroups_wait(block: range) -> None
             continue
         looked_at += 1
         waiting += "ExceedsLimit" in decided.unschedulable.values()
-        if difference(objects, play, _THEN):
+        if difference_from(decided, objects, play):
             pytest.fail(difference_report(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.5 * len(block)
     assert block.start or waiting >= 0.2 * len(block)

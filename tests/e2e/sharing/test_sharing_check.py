@@ -112,7 +112,7 @@ CASES: list[Case[tuple[Change, ...], list[str]]] = [
         ["g has 0 reservation pods", "its reservation pods []"],
     ),
     Case(
-        "a reservation pod without a device is a fault",
+        "no device is a fault",
         (reservation(device=""), *maps(), pod()),
         ["its reservation pods ['']"],
     ),
