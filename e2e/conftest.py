@@ -11,7 +11,7 @@ from _pytest.nodeid import coerce_node_id
 
 from e2e.chain_seconds import read_chain_seconds
 from e2e.cluster import resources
-from e2e.cluster.binaries import OTHERS, ensure_built
+from e2e.cluster.binaries import OTHERS, BuildError, ensure_built
 from e2e.cluster.bootstrap import CACHE_INITIALIZER
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
@@ -64,7 +64,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():  # it takes minutes, and says what it does
-        ensure_built(*OTHERS)
+        try:
+            ensure_built(*OTHERS)
+        except BuildError as error:
+            raise pytest.UsageError(str(error)) from error
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
