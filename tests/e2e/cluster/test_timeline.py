@@ -177,7 +177,7 @@ async def test_settle_waits_for_a_late_event(case: Case[WatchEnding, list[str]])
         await pass_the_turn()
         assert not settling.done()
         api.send(*case.given.lines)
-        await asyncio.wait_for(settling, timeout=2)
+        await asyncio.wait_for(settling, timeout=60)
 
         assert [moment.type for moment in seen.moments] == case.want
 
@@ -190,7 +190,7 @@ async def test_settle_is_content_with_being_ahead() -> None:
         api.send(event("ADDED", flag(5)))
         await seen.until(lambda _: len(seen.moments) == 1, "it arrived", 2)
         api.relisted, api.version = [event("ADDED", flag(5))], 4
-        await asyncio.wait_for(seen.settle(), timeout=2)
+        await asyncio.wait_for(seen.settle(), timeout=60)
 
 
 async def test_settle_waits_for_nothing_that_came_after_it_began() -> None:
@@ -199,7 +199,7 @@ async def test_settle_waits_for_nothing_that_came_after_it_began() -> None:
 
     async with timeline(api) as seen:
         api.relisted, api.version = [event("ADDED", flag(5))], 4
-        await asyncio.wait_for(seen.settle(), timeout=2)
+        await asyncio.wait_for(seen.settle(), timeout=60)
 
 
 async def test_an_end_that_cannot_be_checked_is_a_gap() -> None:
@@ -261,7 +261,7 @@ async def test_follow_shows_the_state_now_and_every_change() -> None:
 async def test_constant_change_does_not_stretch_the_time() -> None:
     """Time runs out also for a consumer that is slower than the changes."""
     api = ScriptedApi(flag(1))
-    too_late = time.monotonic() + 2
+    too_late = time.monotonic() + 60
 
     async def change_something_every_time(seen: Timeline) -> None:
         async for _ in seen.follow(lambda _: False, 0.05):

@@ -13,7 +13,7 @@ __all__ = ["WatchRecorder"]
 
 T = TypeVar("T", bound=Object)
 
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 60.0
 
 
 class WatchRecorder(Generic[T]):
