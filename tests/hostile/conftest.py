@@ -13,9 +13,10 @@ from tests.support.repository import ROOT
 
 __all__ = ["Measured", "SimulateFixture"]
 
-MAX_CPU_S: Final = 1.0  # of CPU, from a cluster to its plan
+MAX_PLAIN_PLANS: Final = 100  # so much CPU time as these, from a cluster to its plan
 MAX_MIB: Final = 512
-_TIMEOUT_S: Final = 60.0
+_TIMEOUT_S: Final = 240.0  # an answer ends the wait
+_TRIES: Final = 3  # what else the machine does makes a plan longer, and none shorter
 
 
 class Measured(NamedTuple):
@@ -23,8 +24,7 @@ class Measured(NamedTuple):
 
     document: Mapping[str, Any]
     warnings: tuple[str, ...]
-    prepare_s: float
-    plan_s: float
+    plain_plans: float  # of the same CPU time, per cycle
     peak_mib: int
 
     @property
@@ -89,12 +89,18 @@ def simulator() -> Iterator[_Simulator]:
 
 @pytest.fixture
 def simulate(request: pytest.FixtureRequest, simulator: _Simulator) -> SimulateFixture:
-    """Return what simulates objects: a plan takes < 1 s of CPU, and the process < 512 MiB."""
+    """Return what simulates objects, with a bound on CPU time and memory."""
 
     def simulated(objects: Sequence[Mapping[str, Any]], **options: object) -> Measured:
-        measured = Measured(**pickle.loads(simulator.ask(pickle.dumps((list(objects), options)))))
+        question = pickle.dumps((list(objects), options))
+        measured = Measured(**pickle.loads(simulator.ask(question)))
+        for _ in range(_TRIES - 1):
+            if measured.plain_plans >= MAX_PLAIN_PLANS:
+                measured = Measured(**pickle.loads(simulator.ask(question)))
         request.node.user_properties.append(("hostile", measured[2:]))
-        assert measured.plan_s < MAX_CPU_S, f"a plan took {measured.plan_s:.2f} s of CPU"
+        assert measured.plain_plans < MAX_PLAIN_PLANS, (
+            f"a plan took the CPU time of {measured.plain_plans:.0f} plain plans"
+        )
         assert measured.peak_mib < MAX_MIB, f"the process took {measured.peak_mib} MiB"
         return measured
 
@@ -105,10 +111,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the longest plan and the largest process of the suite."""
     rows = list(_rows(terminalreporter))
     if rows:
-        plan_s, peak_mib = (max(row[at] for row in rows) for at in (1, 2))
+        plain_plans, peak_mib = (max(row[at] for row in rows) for at in (0, 1))
         terminalreporter.section("hostile tenants")
         terminalreporter.write_line(
-            f"{len(rows)} simulations: longest plan {plan_s:.2f} s of CPU (< {MAX_CPU_S:g} s), "
+            f"{len(rows)} simulations: longest plan {plain_plans:.0f} plain plans "
+            f"(< {MAX_PLAIN_PLANS}), "
             f"largest process {peak_mib:g} MiB (< {MAX_MIB} MiB)"
         )
 

@@ -5,7 +5,6 @@ it keeps its room and is charged. Below them many pods together cost no more tha
 """
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +15,7 @@ from scheduler.state.inputs import StateOptions
 from tests.hostile.conftest import Measured, SimulateFixture
 from tests.hostile.objects import GPU, TENANT, TENANT_QUEUE, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
+from tests.support.cpu_time import assert_cpu_ratio, cpu_s
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.node import Node
@@ -23,14 +23,11 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import NODES, QUEUES
-from trainer_kai.service.garbage_collection import without_collection
 
 Obj: TypeAlias = dict[str, Any]
 PodFields: TypeAlias = Callable[[Obj, int], None]  # writes into a pod, by its number
 
 _NODES: Final = 400
-_MAX_S: Final = 0.1  # that the event loop may be held
-_IDLE_S: Final = 0.02  # where nothing of the tenant has changed
 _MANY_PODS: Final = 10_000  # pods
 _HOST: Final = "kubernetes.io/hostname"
 _MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -356,36 +353,38 @@ EXPECTED: list[Case[tuple[int, PodFields], None]] = [
 def test_a_snapshot_holds_the_event_loop_shortly(case: Case[tuple[int, PodFields], None]) -> None:
     """What comes, one more of it and that all of it goes: 3,200 pods of others run meanwhile."""
     number, say = case.given
-    pods = _decoded(_tenant(number, say))
+    pods, plain_pods = (_decoded(_tenant(number, it)) for it in (say, lambda *_: None))
+    assert_cpu_ratio(50, lambda: _longest_change(pods), lambda: _longest_change(plain_pods))
 
-    def measure() -> float:
-        live = _running()
-        with (
-            without_collection()
-        ):  # the scheduler does not go through what the tests here have made
-            return max(
-                _apply_change(live, pods[:-1]),
-                _apply_change(live, pods[-1:]),
-                _apply_change(live, pods, is_there=False),
-            )
 
-    assert _within(measure, _MAX_S)
+def _longest_change(pods: list[Pod]) -> float:
+    """Return the longest time of what comes, one more of it and that all of it goes."""
+    live = _running()
+    return max(
+        _apply_change(live, pods[:-1]),
+        _apply_change(live, pods[-1:]),
+        _apply_change(live, pods, is_there=False),
+    )
 
 
 def test_what_waits_beyond_the_bound_costs_no_snapshot() -> None:
     """Neither one more of many thousands, nor one of the others."""
     pods = _decoded(_tenant(_MANY_PODS, _terms(1, everywhere=False)))
-    newest = _decoded(_tenant(_MANY_PODS + 4, _newest)[_MANY_PODS:])
-    others = _decoded([pod("red", f"more{n}", 1) for n in range(4)])
+    newest = _decoded(_tenant(_MANY_PODS + 5, _newest)[_MANY_PODS:])
+    others = _decoded([pod("red", f"more{n}", 1) for n in range(5)])
     live = _running()
     _apply_change(live, pods)
     more, other = iter(newest), iter(others)
+    alone, plain = _running(), iter(_decoded([pod("red", f"more{n}", 1) for n in range(10)]))
 
-    with without_collection():
-        _apply_change(live, [next(more)])
-        assert _within(lambda: _apply_change(live, [next(more)]), _MAX_S)
-        _apply_change(live, [next(other)])
-        assert _within(lambda: _apply_change(live, [next(other)]), _IDLE_S)
+    def change_plain() -> float:
+        return _apply_change(alone, [next(plain)])
+
+    change_plain()
+    _apply_change(live, [next(more)])
+    assert_cpu_ratio(50, lambda: _apply_change(live, [next(more)]), change_plain)
+    _apply_change(live, [next(other)])
+    assert_cpu_ratio(20, lambda: _apply_change(live, [next(other)]), change_plain)
 
 
 def _newest(it: Obj, of: int) -> None:
@@ -399,16 +398,13 @@ def _decoded(some: list[Obj]) -> list[Pod]:
 
 def _apply_change(live: ClusterCache, some: list[Pod], *, is_there: bool = True) -> float:
     """Return how long it takes to take note of pods and make a snapshot."""
-    began = time.process_time()
-    for it in some:
-        live.update_pod(it.metadata.key, it if is_there else None)
-    live.snapshot()
-    return time.process_time() - began
 
+    def apply() -> None:
+        for it in some:
+            live.update_pod(it.metadata.key, it if is_there else None)
+        live.snapshot()
 
-def _within(measure: Callable[[], float], most_s: float) -> bool:
-    """Say whether the best of three measurements is good: a machine may be busy with others."""
-    return any(measure() < most_s for _ in range(3))
+    return cpu_s(apply)
 
 
 def _running() -> ClusterCache:

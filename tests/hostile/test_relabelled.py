@@ -4,7 +4,6 @@ Labels of a JobSet and of a TrainJob may be written by any user with the role `e
 which the scheduler goes by, is the podgrouper's; the label of Kueue is the TrainJob's own.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -110,16 +109,16 @@ async def relabelled(
         pods = [bound(name, job, group["metadata"]["name"]) for name in ("a", "b")]
         for it in pods:
             known.send_event("pods", "ADDED", it)
-        await asyncio.sleep(0.1)
+        await known.until_seen()
         meta = obj["metadata"]
         for field, wishes in changes.items():
             meta[field] = {**meta[field], **wishes}
         meta["resourceVersion"] = "11"
         known.send_event("jobsets", "MODIFIED", obj)
-        await asyncio.sleep(0.2)
+        await known.until_seen()
         for it in pods if is_gone else ():
             known.send_event("pods", "DELETED", it)
-        await asyncio.sleep(0.1)
+        await known.until_seen()
     events = [body for _, body in known.writes_of("events")]
     report = [it["message"] for it in events if it["reason"] == "NotWhileRunning"]
     return [body for _, body in known.writes_of("podgroups")], report

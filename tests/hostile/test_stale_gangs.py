@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from typing import Any, Final, cast
 from unittest.mock import patch
 
@@ -11,26 +10,38 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.missing_pods import Shortage
 from tests.hostile.objects import TENANT, pod, pod_group
+from tests.support.clock import VirtualClock
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import STALE_SINCE
 from trainer_kai.api.resources import PODGROUPS, PODS
-from trainer_kai.service.clock import SystemClock
-from trainer_kai.service.garbage_collection import without_collection
 
 _GROUPS: Final = 20
-_SUBGROUPS: Final = 3_000  # the most that a PodGroup may have
-_MAX_S: Final = 0.15  # of CPU in which others get no turn; it was 0.4 s
+_SUBGROUPS: Final = 30
+_COST_S: Final = 0.02  # of one with 3,000 subgroups, the most that a PodGroup may have
+
+
+class _Clock(VirtualClock):
+    """It runs also while a PodGroup is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worked_s = 0.0
+
+    def monotonic_s(self) -> float:
+        """Return the time that passed asleep and at work."""
+        return super().monotonic_s() + self.worked_s
 
 
 class _Client:
     """All that is asked of it here is the time."""
 
-    clock = SystemClock()
+    def __init__(self) -> None:
+        self.clock = _Clock()
 
 
 def _live() -> ClusterCache:
-    """Return groups of which one of 3,000 pods runs, each with the note that it is short."""
+    """Return groups of which one of their pods runs, each with the note that it is short."""
     live = ClusterCache(lambda: StateOptions(now=0))
     live.start_leading()
     subgroups = [{"name": f"s-replica-{number}", "minMember": 1} for number in range(_SUBGROUPS)]
@@ -50,25 +61,25 @@ def _live() -> ClusterCache:
 
 async def test_others_get_their_turn() -> None:
     """They are looked at in turns, a few at a time."""
-    live, unused = _live(), cast("Any", None)
-    controller = StaleGangController(cast("Any", _Client()), live, lambda _: None, unused, unused)
-    seen: set[Key] = set()
+    live, unused, client = _live(), cast("Any", None), _Client()
+    controller = StaleGangController(cast("Any", client), live, lambda _: None, unused, unused)
+    seen: list[Key] = []
     shortage = live.incomplete.shortage
 
     def noted(group: Key) -> Shortage | None:
-        seen.add(group)
+        seen.append(group)
+        client.clock.worked_s += _COST_S
         return shortage(group)
 
     task = asyncio.create_task(controller.run())
-    longest_s, until_s = 0.0, time.monotonic() + 2.5
-    # The scheduler does not go through what the tests here have made.
-    with without_collection(), patch.object(live.incomplete, "shortage", noted):
-        while time.monotonic() < until_s:
-            began_s = time.thread_time()
-            await asyncio.sleep(0.001)
-            longest_s = max(longest_s, time.thread_time() - began_s)
+    with patch.object(live.incomplete, "shortage", noted):
+        most = 0
+        while len(set(seen)) < _GROUPS:
+            before = len(seen)
+            await client.clock.advance(1)
+            most = max(most, len(seen) - before)
     task.cancel()
     await asyncio.wait([task])
 
-    assert longest_s < _MAX_S
-    assert len(seen) > 1
+    assert most == 3  # until 0.05 s are over
+    assert len(seen) == _GROUPS

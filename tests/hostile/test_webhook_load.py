@@ -4,7 +4,6 @@ import asyncio
 import json
 import ssl
 import sys
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
@@ -109,7 +108,7 @@ async def test_what_a_tenant_stores_fills_no_cache(plural: str) -> None:
 
 _API_SERVER: Final = "127.0.0.1"
 _PODS: Final = ("127.0.0.2", "127.0.0.3")  # of the tenant
-_ANSWER_S: Final = 1.0
+_CLOSED_S: Final = 60.0  # shorter than what ends an idle connection
 _MIB: Final = 1 << 20
 
 
@@ -133,24 +132,22 @@ class _Served:
         self._stack.enter_context(closing(writer))
         return reader, writer
 
-    async def review(self, path: str, body: bytes) -> float:
-        """Send a review on a new connection, as the API server; return how long that took."""
-        began_s = time.monotonic()
+    async def review(self, path: str, body: bytes) -> None:
+        """Send a review on a new connection, as the API server, and see it answered."""
         reader, writer = await self.connect(_API_SERVER)
         writer.write(_head(path, len(body)) + body)
         status = await reader.readline()
         assert b" 200 " in status, status
         writer.close()
-        return time.monotonic() - began_s
 
     async def is_answered(self) -> None:
-        """See that reviews of the API server are answered in time, a large one too."""
+        """See that reviews of the API server are answered, a large one too."""
         large = review(pod(annotations={"x": "y" * 3 * _MIB}), POD)
         for path, body in (
             ("/mutate/jobset", review(jobset(), JOBSET)),
             ("/mutate/pod", large),
         ):
-            assert await self.review(path, body) < _ANSWER_S
+            await self.review(path, body)
 
 
 def _head(path: str, length: int) -> bytes:
@@ -158,9 +155,12 @@ def _head(path: str, length: int) -> bytes:
 
 
 @asynccontextmanager
-async def _served() -> AsyncIterator[_Served]:
-    """Run a webhook; at the end it has never had more than 512 MiB."""
-    async with _child("serve") as child, AsyncExitStack() as stack:
+async def _served(read_s: float = 600) -> AsyncIterator[_Served]:
+    """Run a webhook; at the end it has never had more than 512 MiB.
+
+    It waits for a request so long that a review would not be answered before.
+    """
+    async with _child("serve", f"{read_s}") as child, AsyncExitStack() as stack:
         assert child.stdin is not None
         assert child.stdout is not None
         yield _Served(int(await child.stdout.readline()), stack)
@@ -177,7 +177,7 @@ async def test_idle_connections_keep_no_review_out() -> None:
         for number in range(1_000):
             await served.connect(_PODS[0], is_silent=number % 4 > 0)
         await served.is_answered()
-        assert await asyncio.wait_for(first.read(), _ANSWER_S) == b""
+        assert await asyncio.wait_for(first.read(), _CLOSED_S) == b""
 
 
 async def test_unfinished_bodies_keep_no_review_out() -> None:
@@ -240,7 +240,7 @@ def test_a_trainjob_of_a_million_parts_is_not_read() -> None:
 
 async def test_slow_headers_keep_no_connection() -> None:
     """A request that does not go on is not waited for."""
-    async with _served() as served:
+    async with _served(read_s=0.5) as served:
         reader, writer = await served.connect(_PODS[0])
         writer.write(b"POST /mutate/pod HTTP/1.1\r\n")
-        assert await asyncio.wait_for(reader.read(), 7) == b""
+        assert await asyncio.wait_for(reader.read(), _CLOSED_S) == b""

@@ -1,7 +1,8 @@
 """A webhook in a process of its own, to measure its time and memory.
 
 `follow URL` lists and follows what an API server has, reads the runtimes anew once, and says what
-that took. `serve` answers reviews until standard input ends; it knows one TrainJob.
+that took. `serve SECONDS` answers reviews until standard input ends, and waits so long for each to
+be read; it knows one TrainJob.
 """
 
 import asyncio
@@ -58,8 +59,8 @@ async def _follow(url: str) -> None:
     await client.close()
 
 
-async def _serve() -> None:
-    async with serving() as asked:
+async def _serve(read_s: float) -> None:
+    async with serving(read_s=read_s) as asked:
         asked.cache.put_trainjob(trainjob())
         print(asked.server.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -69,4 +70,4 @@ async def _serve() -> None:
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     configure(SystemClock(), layout="console", level="error")
-    loop.run(_follow(sys.argv[2]) if sys.argv[1] == "follow" else _serve())
+    loop.run(_follow(sys.argv[2]) if sys.argv[1] == "follow" else _serve(float(sys.argv[2])))

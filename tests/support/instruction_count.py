@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer_kai.service.garbage_collection import without_collection
 
-__all__ = ["count_instructions"]
+__all__ = ["count_instructions", "instruction_growth"]
 
 
 def count_instructions(call: Callable[[], object]) -> int:
@@ -28,3 +28,9 @@ def count_instructions(call: Callable[[], object]) -> int:
         finally:
             sys.settrace(before)
     return count
+
+
+def instruction_growth(work: Callable[[int], Callable[[], object]], size: int) -> float:
+    """Return how many times the instructions double the size takes: 2 if linear, 4 if quadratic."""
+    once, twice = (count_instructions(work(times * size)) for times in (1, 2))
+    return twice / once

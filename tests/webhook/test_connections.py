@@ -39,7 +39,7 @@ async def opening(served: ServedWebhook) -> AsyncIterator[Open]:
         yield connect
 
 
-async def is_closed(reader: asyncio.StreamReader, within_s: float = 2.0) -> bool:
+async def is_closed(reader: asyncio.StreamReader, within_s: float = 60.0) -> bool:
     """Say whether a connection ends."""
     try:
         async with asyncio.timeout(within_s):
@@ -63,9 +63,9 @@ async def test_half_a_request_is_not_waited_for(text: bytes) -> None:
 async def test_a_connection_may_be_opened_before_it_is_used() -> None:
     """As an API server does, which would not ask again where such a one is closed."""
     body = review(pod(), POD)
-    async with serving(read_s=0.2) as served, opening(served) as connect:
+    async with serving(read_s=1.0) as served, opening(served) as connect:
         reader, writer = await connect()
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(1.5)
         writer.write((HEAD % len(body)).encode() + body)
 
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
@@ -81,17 +81,21 @@ async def test_a_handshake_that_does_not_come_is_not_waited_for() -> None:
 
 async def test_idle_is_another_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was answered once may rest, for so long, and what begins then has its time again."""
-    monkeypatch.setattr(connections, "_IDLE_S", 1.0)
     body = review(pod(), POD)
-    async with serving(read_s=0.3) as served, opening(served) as connect:
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((HEAD % len(body)).encode() + body)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+        await reader.readexactly(length)
+
+    async with serving(read_s=1.0) as served, opening(served) as connect:
         clients = [await connect() for _ in range(2)]
-        for _ in range(2):
-            for reader, writer in clients:
-                writer.write((HEAD % len(body)).encode() + body)
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
-                await reader.readexactly(length)
-            await asyncio.sleep(0.7)
+        for client in clients:
+            await ask(*client)
+        await asyncio.sleep(1.5)
+        monkeypatch.setattr(connections, "_IDLE_S", 0.5)
+        await ask(*clients[1])
         clients[0][1].write(b"POST")
 
         assert await is_closed(clients[0][0])
@@ -134,7 +138,7 @@ async def waits(
     memory: BodyMemory, client: ClientConnection, length: int | None = MAX_BODY_BYTES
 ) -> asyncio.Task[None]:
     """Ask for room; return what is done when it was given."""
-    task = asyncio.create_task(memory.acquire(client, length, 5))
+    task = asyncio.create_task(memory.acquire(client, length, 60))
     for _ in range(5):
         await asyncio.sleep(0)
     return task
@@ -195,9 +199,9 @@ async def test_the_next_turn_has_the_address_that_holds_least() -> None:
     cancelled.cancel()
     await asyncio.wait([cancelled])
     memory.release(held[-1])
-    await asyncio.wait([second], timeout=1)
+    await asyncio.wait([second], timeout=60)
     before = first.done()
     memory.release(full)
-    await asyncio.wait([first], timeout=1)
+    await asyncio.wait([first], timeout=60)
 
     assert (before, first.done(), second.done()) == (False, True, True)

@@ -5,10 +5,9 @@ from tests.webhook.fuzz import fuzz
 
 async def test_whatever_is_sent_is_answered() -> None:
     """Without a 5xx, in time, and all the same afterwards."""
-    result = await fuzz(2.5, seed=1)
+    result = await fuzz(0, seed=1, least=800)
 
     result.check()
-    assert result.answers.total() > 100
     assert {
         "400",
         "denied with 400",

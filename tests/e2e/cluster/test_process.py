@@ -39,7 +39,7 @@ def running(process: Process) -> Identity:
 
 async def has_begun(process: Process) -> None:
     """Wait for the program's first words."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not process.tail(1):
             await asyncio.sleep(0.002)
 

@@ -26,7 +26,7 @@ running.wait()
 """
 SLEEP = ["/bin/sleep", "60"]
 FAMILY = ["/bin/sh", "-c", "/bin/sleep 60 & echo family $$ $!; wait"]
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class HeldProcesses(NamedTuple):

@@ -41,7 +41,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.01)
 

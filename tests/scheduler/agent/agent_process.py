@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -68,12 +67,10 @@ class AgentProcess:
             pass
         return await self._process.wait()
 
-    async def stop(self) -> tuple[int, float]:
-        """Ask it to end, and return its exit code and how many seconds it took."""
-        began_s = time.monotonic()
+    async def stop(self) -> int:
+        """Ask it to end, and return its exit code."""
         self._process.send_signal(signal.SIGTERM)
-        code = await self.end()
-        return code, time.monotonic() - began_s
+        return await self.end()
 
     async def _next_line(self) -> dict[str, Any] | None:
         assert self._process.stderr is not None

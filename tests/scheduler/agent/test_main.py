@@ -17,7 +17,6 @@ from tests.support.repository import ROOT
 DEVICE: Final = "MIG-1c5e62a4-51ad-5b1e-9a3c-fb3c4f7d3f60"
 DEVICES: Final = f"GPU-0a7dc3e1-7a5c-9f0b-6f53-19d1c2a3b4c5/,{DEVICE},,,,,"
 POD: Final = f"{KEY[0]}/{KEY[1]}"
-STOPPED_S: Final = 1.0
 SLOW: Final = {"aiohttp", "kubernetes", "numpy", "prometheus_client", "pydantic", "uvloop"}
 
 
@@ -94,9 +93,8 @@ def test_it_imports_little() -> None:
 
 async def _assert_it_stops(agent: AgentProcess) -> None:
     """Stop an agent; that it runs until then is seen by its last line, which only a stop causes."""
-    code, took_s = await agent.stop()
+    code = await agent.stop()
     assert (agent.lines[-1]["event"], code) == ("process ends", 0)
-    assert took_s < STOPPED_S
 
 
 async def _end(environ: dict[str, str]) -> tuple[int, str]:

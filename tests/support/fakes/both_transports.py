@@ -40,7 +40,7 @@ __all__ = [
 
 TransportFactory: TypeAlias = Callable[[RestConfig], Transport]
 
-LONG_S: Final = 10.0
+LONG_S: Final = 60.0
 GET: Final = Request("GET", "/api/v1/pods", (("limit", "5"),), repeatable=True)
 POST: Final = Request("POST", "/api/v1/pods", body=b"{}")
 DELETE: Final = Request("DELETE", "/api/v1/namespaces/a/pods/b", body=b"{}")

@@ -17,7 +17,7 @@ __all__ = [
     "http_answer",
 ]
 
-_PATIENCE_S: Final = 10.0
+_PATIENCE_S: Final = 60.0
 
 
 class ReceivedRequest(NamedTuple):

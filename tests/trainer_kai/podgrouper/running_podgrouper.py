@@ -25,7 +25,7 @@ from trainer_kai.service.metrics import Metrics
 
 __all__ = ["PATIENCE_S", "FakeApiServer", "grouping", "jobset", "straggler", "trainjob"]
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 def trainjob(uid: str = "trainjob-1") -> dict[str, Any]:
@@ -95,9 +95,26 @@ class FakeApiServer:
                 self.written.clear()
                 await self.written.wait()
 
+    async def until_seen(self) -> None:
+        """Wait until all events were taken, and what they cause has been done."""
+        while any(not it.empty() for it in self.lines.values()):
+            await asyncio.sleep(0.01)
+        for _ in range(
+            2
+        ):  # what waits for a moment has its turns after that, however long it takes
+            await pass_turns()
+            await asyncio.sleep(0.1)
+        await pass_turns()
+
     async def _follow(self, lines: "asyncio.Queue[bytes]") -> AsyncIterator[bytes]:
         while True:
             yield await lines.get()
+
+
+async def pass_turns() -> None:
+    """Let every other task do all it can."""
+    for _ in range(100):
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager

