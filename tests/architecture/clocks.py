@@ -24,8 +24,11 @@ _CLOCKS: Final = frozenset(
     for name in ("monotonic", "perf_counter", "process_time", "thread_time", "time")
     for unit in ("", "_ns")
 )
-_MAY_MEASURE: Final = re.compile(
-    r"monotonic|perf_counter|process_time|thread_time|time\(|cpu_s|slowdown|timeout|wait|select\("
+_READS_CLOCK: Final = re.compile(
+    r"monotonic\b|perf_counter|process_time|thread_time|\btime(?:_ns)?\(|cpu_s|slowdown"
+)
+_MAY_WAIT: Final = re.compile(
+    r"timeout\b|\bwait(?:_for)?\(|select\("
     r"|^.*assert.*(?:_s|_ms|_ns|seconds|elapsed|duration)\b",
     re.MULTILINE,
 )
@@ -75,6 +78,7 @@ class _Module(NamedTuple):
 
     tree: ast.Module
     nodes: list[_Placed]  # that say something about names
+    catches: list[ast.With | ast.AsyncWith | ast.Try]
     kinds: dict[str, _Kind]
     numbers: dict[str, float]
     parameters: dict[str, list[str]]  # by function
@@ -87,11 +91,13 @@ def clock_faults(modules: Mapping[str, str]) -> list[str]:
 
     *modules* are texts by path. What one imports from another is followed.
     """
-    measuring = {path for path, text in modules.items() if _MAY_MEASURE.search(text)}
     imported = {path: _sources(text) for path, text in modules.items()}
-    using = {path for path, sources in imported.items() if sources & measuring}
-    sources = {it for path in measuring for it in imported[path]} & modules.keys()
-    known = {path: _parsed(modules[path]) for path in sorted(measuring | using | sources)}
+    reading = {path for path, text in modules.items() if _READS_CLOCK.search(text)}
+    using = {path for path, sources in imported.items() if sources & reading}
+    waiting = {path for path, text in modules.items() if _MAY_WAIT.search(text)}
+    checked = reading | using | waiting
+    sources = {it for path in checked for it in imported[path]} & modules.keys()
+    known = {path: _parsed(modules[path]) for path in sorted(checked | sources)}
     for _ in range(2):  # what is imported, and what is made of it
         for module in known.values():
             _import_names(module, known)
@@ -101,6 +107,7 @@ def clock_faults(modules: Mapping[str, str]) -> list[str]:
     return [
         f"{path}:{line}: {fault}"
         for path, module in known.items()
+        if path in checked
         for line, fault in sorted({*_comparisons(module), *_impatient_waits(module)})
     ]
 
@@ -128,7 +135,8 @@ def _parsed(text: str) -> _Module:
     known = {it for it, count in targets.items() if count > 1}
     learned = [it for it in nodes if isinstance(it[1], _LEARNED)]
     is_virtual = "VirtualClock" in text or "clock.advance(" in text
-    return _Module(tree, learned, {}, {}, parameters, known, is_virtual)
+    catches = [it for _, it in nodes if isinstance(it, ast.With | ast.AsyncWith | ast.Try)]
+    return _Module(tree, learned, catches, {}, {}, parameters, known, is_virtual)
 
 
 def _nodes(node: ast.AST, scope: tuple[str, ...]) -> Iterator[_Placed]:
@@ -365,9 +373,8 @@ def _is_named_like_a_time(node: ast.expr) -> bool:
 def _impatient_waits(module: _Module) -> Iterator[tuple[int, str]]:
     expected = {
         id(inner)
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.With | ast.AsyncWith | ast.Try)
-        and any("TimeoutError" in ast.unparse(it) for it in _expectations(node))
+        for node in module.catches
+        if any("TimeoutError" in ast.unparse(it) for it in _expectations(node))
         for inner in ast.walk(node)
     }
     for scope, node in module.nodes:
