@@ -11,7 +11,7 @@ BUDGET = -p tests.support.time_budget --budget $(1) --budget-of "make $(2)"
 # For two cores: unit tests use both, tests on the control plane mostly wait. These options are not in
 # pyproject.toml, so that a single test runs in one process.
 UNIT := tests -m "not soak" -n 2 --dist worksteal --junitxml=.reports/unit.xml
-E2E := e2e -m "not soak and not serial" -n 3 --dist loadgroup --no-loadscope-reorder \
+E2E := e2e -m "not soak and not serial" -n 4 --dist loadgroup --no-loadscope-reorder \
   --junitxml=.reports/e2e.xml
 # The last run of `make test` has the budget of all: TESTS_BEGAN_AT is the beginning of the first one.
 SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml $(if $(TESTS_BEGAN_AT),$(call BUDGET,1200,test))

@@ -72,7 +72,6 @@ async def own_namespace(certificates_cluster: Cluster) -> str:
     return name
 
 
-@pytest.mark.serial
 async def test_both_are_rotated_under_load(
     certificates_cluster: Cluster, own_namespace: str, tmp_path: Path
 ) -> None:
