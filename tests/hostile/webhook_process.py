@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import structlog
 
@@ -27,6 +28,7 @@ from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.health import Health
 from trainer_kai.service.log import configure
 from trainer_kai.service.metrics import Metrics
+from webhook import connections
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.watch import relist_runtimes, start_watches
 
@@ -60,11 +62,13 @@ async def _follow(url: str) -> None:
 
 
 async def _serve(read_s: float) -> None:
-    async with serving(read_s=read_s) as asked:
-        asked.cache.put_trainjob(trainjob())
-        print(asked.server.port, flush=True)
-        await asyncio.to_thread(sys.stdin.read)
-        print(_peak_mib(), flush=True)
+    limit = patch.object(connections, "_REQUEST_S", max(read_s, connections._REQUEST_S))
+    with limit:
+        async with serving(read_s=read_s) as asked:
+            asked.cache.put_trainjob(trainjob())
+            print(asked.server.port, flush=True)
+            await asyncio.to_thread(sys.stdin.read)
+            print(_peak_mib(), flush=True)
 
 
 if __name__ == "__main__":
