@@ -50,6 +50,15 @@ def slowdown_now() -> float:
     return max(1.0, took_s / copied / _REFERENCE_S)
 
 
+def processor_slowdown() -> float:
+    """Return the factor of this moment, by the time of the processor: load counts little."""
+    pods = _recorded_pods()
+    began = time.thread_time()
+    for _ in range(_TIMES):
+        _copy(pods)
+    return (time.thread_time() - began) / _TIMES / _PODS / _REFERENCE_S
+
+
 def _recorded_pods() -> list[object]:
     """Return pods that share no object, as a watch delivers them."""
     texts = (recorded_pods.similar_pod(recorded_pods.PENDING, 0, i) for i in range(_PODS))
