@@ -16,8 +16,8 @@ from e2e.cluster.toolchain import BuildError, find_go, go_environment, run
 
 __all__ = ["build", "module_folders"]
 
-# Measured with empty caches of Go.
-_CLUSTER_TAKES: Final = "5 to 11 minutes"
+# Seen on two cores with empty caches of Go.
+_CLUSTER_TAKES: Final = "5 to 15 minutes"
 _HELM_TAKES: Final = "2 to 4 minutes"
 _CACHES_GB: Final = 4
 
