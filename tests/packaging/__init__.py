@@ -1,1 +1,1 @@
-"""What is released: the Python package and the image."""
+"""What is released and tried first: the Python package, the image and `make try`."""

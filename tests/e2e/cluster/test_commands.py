@@ -1,9 +1,7 @@
 """Which clusters the command `down` ends, and which it leaves to the tests that run them."""
 
 import os
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,67 +10,43 @@ from e2e.cluster.commands import CommandError
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.registry import Note
 
+if TYPE_CHECKING:
+    import subprocess
+
 NOBODY = Identity(os.getpid(), born_ticks=1)  # our number, but somebody before us
+pytestmark = pytest.mark.usefixtures("cache")  # keep away from the clusters of this machine
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(cache: Path) -> None:
-    """Keep away from the clusters of this machine."""
-    assert registry.clusters_root() == cache / "clusters"
+def _make_cluster(owner: Identity, program: Identity = NOBODY, *, by_hand: bool) -> None:
+    (registry.clusters_root() / "one").mkdir(parents=True)
+    note = Note.of_us("one", "https://127.0.0.1:1", by_hand=by_hand)
+    note._replace(owner=owner, ready=True, programs={"etcd": program}).write()
 
 
-def make_cluster(
-    name: str,
-    *,
-    by_hand: bool = True,
-    owner: Identity | None = None,
-    program: Identity = NOBODY,
-) -> Path:
-    """Make the run folder of a cluster that we hold, or somebody else."""
-    (registry.clusters_root() / name).mkdir(parents=True)
-    note = Note.of_us(name, "https://127.0.0.1:1", by_hand=by_hand)
-    note = note._replace(owner=owner or note.owner, ready=True, programs={"etcd": program})
-    note.write()
-    return note.folder
-
-
-@pytest.fixture
-def sleeper() -> Iterator[Identity]:
-    """Return a process that does nothing but run."""
-    with subprocess.Popen(["/bin/sleep", "60"]) as process:
-        identity = identify(process.pid)
-        assert identity is not None
-        yield identity
-        process.kill()
-
-
-def test_a_test_s_cluster_is_not_taken_down(sleeper: Identity) -> None:
+def test_a_test_s_cluster_is_not_taken_down(sleeper: "subprocess.Popen[bytes]") -> None:
     """Who runs the test ends it; to end its cluster below it would only puzzle."""
-    make_cluster("one", by_hand=False, owner=sleeper)
+    holder = identify(sleeper.pid)
+    assert holder is not None
+    _make_cluster(holder, by_hand=False)
 
     message = rf"one belongs to a running test \(process {sleeper.pid}\): end that"
     with pytest.raises(CommandError, match=message):
         commands.down("one", every=False)
-
-    assert sleeper.alive
-
-
-def test_down_all_leaves_tests_alone(sleeper: Identity) -> None:
-    """Only what was started by hand is ended at once."""
-    make_cluster("one", by_hand=False, owner=sleeper)
-
     commands.down(None, every=True)
 
-    assert list(registry.known()) == ["one"]
-    assert sleeper.alive
+    assert (list(registry.known()), sleeper.poll()) == (["one"], None)
 
 
 @pytest.mark.parametrize("by_hand", [True, False], ids=["by hand", "by a test"])
-def test_what_outlived_its_holder_is_ended(sleeper: Identity, by_hand: bool) -> None:
+def test_what_outlived_its_holder_is_ended(
+    sleeper: "subprocess.Popen[bytes]", by_hand: bool
+) -> None:
     """A program that is left although nobody holds its cluster ends by `down`, whosever it was."""
-    make_cluster("one", by_hand=by_hand, owner=NOBODY, program=sleeper)
+    program = identify(sleeper.pid)
+    assert program is not None
+    _make_cluster(NOBODY, program, by_hand=by_hand)
 
     commands.down("one", every=False)
 
-    assert not sleeper.alive
+    assert not program.alive
     assert registry.known() == {}

@@ -4,19 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-
-import pytest
 
 from e2e.cluster.process_identity import Identity, identify
-
-
-@pytest.fixture
-def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
-    """Return a process that does nothing for long enough."""
-    with subprocess.Popen(["/bin/sleep", "60"]) as process:
-        yield process
-        process.kill()
 
 
 def identify_child(pid: int) -> Identity:

@@ -5,7 +5,6 @@ import contextlib
 import os
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -13,27 +12,17 @@ from e2e.cluster import registry
 from e2e.cluster.paths import kept_logs_root
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.registry import Note, RunFolder
-from tests.support.case import Case, ids
 
 US = identify(os.getpid())
 NOBODY = Identity(os.getpid(), born_ticks=1)  # our number, but somebody before us
+pytestmark = pytest.mark.usefixtures("cache")  # keep away from the clusters of this machine
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(cache: Path) -> None:
-    """Keep away from the clusters of this machine."""
-    assert registry.clusters_root() == cache / "clusters"
-
-
-def make_note(name: str, owner: Identity | None = US, **programs: Identity | None) -> Note:
+def make_note(name: str, owner: Identity | None, program: Identity | None) -> None:
     """Make a run folder with a note of who runs in it."""
-    folder = registry.clusters_root() / name
-    folder.mkdir(parents=True)
+    (registry.clusters_root() / name).mkdir(parents=True)
     note = Note.of_us(name, "https://127.0.0.1:1", by_hand=True)
-    living = {program: who for program, who in programs.items() if who is not None}
-    note = note._replace(owner=owner or NOBODY, programs=living)
-    note.write()
-    return note
+    note._replace(owner=owner or NOBODY, programs={"etcd": program or NOBODY}).write()
 
 
 def folders() -> list[str]:
@@ -53,26 +42,15 @@ def test_names_are_numbered() -> None:
     assert folders() == []
 
 
-# who holds the cluster, who runs in it -> whether its folder stays
-SWEEPS = [
-    Case("held and running", (US, US), ["one"]),
-    Case("held, but a program died", (US, NOBODY), ["one"]),
-    Case("held by nobody, but something runs yet", (NOBODY, US), ["one"]),
-    Case("held by nobody, and nothing runs", (NOBODY, NOBODY), []),
-]
-
-
-@pytest.mark.parametrize("case", SWEEPS, ids=ids)
-def test_sweep_removes_only_what_is_dead(
-    case: Case[tuple[Identity, Identity], list[str]],
-) -> None:
+@pytest.mark.parametrize("program", [US, NOBODY], ids=["it runs", "nothing runs"])
+@pytest.mark.parametrize("owner", [US, NOBODY], ids=["held", "held by nobody"])
+def test_sweep_removes_only_what_is_dead(owner: Identity, program: Identity) -> None:
     """A folder goes when nobody holds the cluster and nothing of it runs."""
-    owner, program = case.given
-    make_note("one", owner, etcd=program)
+    make_note("one", owner, program)
 
     registry.sweep()
 
-    assert folders() == case.want
+    assert folders() == ([] if owner == program == NOBODY else ["one"])
 
 
 def test_sweep_gives_a_new_cluster_time() -> None:
@@ -93,7 +71,7 @@ def test_clusters_may_go_while_they_are_looked_at() -> None:
 
     def come_and_go() -> None:
         while not over.is_set():
-            make_note("brief")
+            make_note("brief", US, US)
             registry.remove(registry.clusters_root() / "brief")
 
     clusters = threading.Thread(target=come_and_go)
@@ -118,25 +96,22 @@ def run_until(ending: type[BaseException] | None, *, keep_logs: bool = False) ->
     return [log.read_text() for log in sorted(kept_logs_root().glob("*/etcd.log"))]
 
 
-# how a cluster ends, whether it was told to keep its logs -> whether they are kept
-ENDINGS = [
-    Case("well", (None, False), []),
-    Case("well, but its test failed", (None, True), ["None"]),
-    Case("by an error", (ValueError, False), ["<class 'ValueError'>"]),
-    Case("by Ctrl-C", (KeyboardInterrupt, False), []),
-    Case("because it was told to", (asyncio.CancelledError, False), []),
-    Case("because nobody wants it any more", (GeneratorExit, False), []),
-]
-
-
-@pytest.mark.parametrize("case", ENDINGS, ids=ids)
+@pytest.mark.parametrize("keep", [False, True], ids=["", "it was told to keep its logs"])
+@pytest.mark.parametrize(
+    ("ending", "failed"),
+    [
+        (None, False),
+        (ValueError, True),
+        (KeyboardInterrupt, False),
+        (asyncio.CancelledError, False),
+        (GeneratorExit, False),
+    ],
+)
 def test_logs_of_failures_are_kept(
-    case: Case[tuple[type[BaseException] | None, bool], list[str]],
+    ending: type[BaseException] | None, *, failed: bool, keep: bool
 ) -> None:
     """The folder is gone whatever happened; its logs survive a failure and nothing else."""
-    ending, keep_logs = case.given
-
-    assert run_until(ending, keep_logs=keep_logs) == case.want
+    assert run_until(ending, keep_logs=keep) == ([str(ending)] if failed or keep else [])
     assert folders() == []
 
 

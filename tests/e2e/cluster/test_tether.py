@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+import pytest
 
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.tether import tethered
@@ -29,42 +30,34 @@ FAMILY = ["/bin/sh", "-c", "/bin/sleep 60 & echo family $$ $!; wait"]
 PATIENCE_S = 60.0
 
 
-class HeldProcesses(NamedTuple):
-    """A program that holds others, and who they are."""
-
-    holder: "subprocess.Popen[str]"
-    tethered: Identity
-    family: list[Identity]
-
-    @property
-    def pids(self) -> list[Identity]:
-        """Return everybody below the holder."""
-        return [self.tethered, *self.family]
-
-
 @contextlib.contextmanager
-def hold_processes(mode: str, command: list[str]) -> Iterator[HeldProcesses]:
-    """Have a program hold a tethered one that runs already; leave nobody behind."""
+def hold_processes(
+    mode: str, command: list[str]
+) -> Iterator[tuple["subprocess.Popen[str]", list[Identity]]]:
+    """Have a program hold a tethered one that runs already; yield both and leave nobody."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, mode, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as holder:
-        held = HeldProcesses(holder, *read_numbers(holder, expect_family=command is FAMILY))
+        assert holder.stdout is not None
+        lines = sorted(holder.stdout.readline() for _ in range(2 if command is FAMILY else 1))
+        pids = [int(pid) for line in reversed(lines) for pid in line.split()[1:]]
+        held = [process for pid in pids if (process := identify(pid)) is not None]
         try:
-            yield held
+            yield holder, held
         finally:
-            for process in (identify(holder.pid), *held.pids):
+            for process in (identify(holder.pid), *held):
                 if process is not None:
                     process.send(signal.SIGKILL)
 
 
 def test_it_ends_with_a_killed_parent() -> None:
     """The parent has no time to clean up after kill -9, and still nothing is left."""
-    with hold_processes("exec", SLEEP) as held:
-        until(lambda: is_running(held.tethered, SLEEP), "sleep runs")
+    with hold_processes("exec", SLEEP) as (holder, [sleep]):
+        until(lambda: is_running(sleep, SLEEP), "sleep runs")
 
-        held.holder.kill()
+        holder.kill()
 
-        until(lambda: not held.tethered.alive, "it is gone")
+        until(lambda: not sleep.alive, "it is gone")
 
 
 def test_a_parent_that_is_gone_already_is_noticed() -> None:
@@ -77,34 +70,17 @@ def test_a_parent_that_is_gone_already_is_noticed() -> None:
     assert (done.returncode, done.stdout) == (1, b"")
 
 
-def test_a_group_ends_when_it_is_told_to() -> None:
-    """The children of the program end with it, even if it was asked politely."""
-    with hold_processes("group", FAMILY) as held:
-        assert held.tethered.send(signal.SIGTERM)
+@pytest.mark.parametrize("end", ["its end is asked for", "its parent is killed"])
+def test_a_group_ends_with_all_in_it(end: str) -> None:
+    """Even the children of the program, asked politely or after kill -9 of the parent."""
+    with hold_processes("group", FAMILY) as (holder, held):
+        if asked := end == "its end is asked for":
+            assert held[0].send(signal.SIGTERM)
+        else:
+            holder.kill()
 
-        until(lambda: not any(process.alive for process in held.pids), "all are gone")
-        assert held.holder.wait(PATIENCE_S) == 0
-
-
-def test_a_group_ends_with_a_killed_parent() -> None:
-    """After kill -9 of the parent even the children of its child are gone."""
-    with hold_processes("group", FAMILY) as held:
-        held.holder.kill()
-
-        until(lambda: not any(process.alive for process in held.pids), "all are gone")
-
-
-def read_numbers(
-    holder: "subprocess.Popen[str]", *, expect_family: bool
-) -> tuple[Identity, list[Identity]]:
-    """Read who was started from what holder and program say."""
-    assert holder.stdout is not None
-    output: dict[str, list[Identity]] = {}
-    for _ in range(2 if expect_family else 1):
-        word, *numbers = holder.stdout.readline().split()
-        output[word] = [process for n in numbers if (process := identify(int(n))) is not None]
-    (program,) = output["tethered"]
-    return program, output.get("family", [])
+        until(lambda: not any(process.alive for process in held), "all are gone")
+        assert holder.wait(PATIENCE_S) == (0 if asked else -signal.SIGKILL)
 
 
 def is_running(process: Identity, command: list[str]) -> bool:

@@ -1,100 +1,53 @@
 """The rows of the demo: the wait of a TrainJob is the sum of all its waits."""
 
-from e2e.cluster.resources import PODS, TRAINJOBS, Obj, Resource
-from e2e.cluster.timeline import Key, Moment
+import pytest
+
+from e2e.cluster.timeline import Moment
 from e2e.demo.status_rows import Ended, ended
-from e2e.fixtures.install import PODGROUPS
-from e2e.fixtures.podgroups import PODGROUP, QUEUE
+from tests.e2e.demo.moments import pod, podgroup, trainjob, whole_run
+from tests.support.case import Case, ids
 
-_EVICTED_BY = '{"why": "default/other gets its resources"}'
+_EVICTED = "default/moe gets its resources: queue guests was over its fair share"
+_PLACE = "a place on n0 is reserved for its launcher"
+_SHARED = {"gpu-fraction": "0.7", "trainer-kai.dev/gpu-devices": "GPU-a"}
+_STAGES = [podgroup(11, "moe", stage="1/2"), podgroup(11, "moe", stage="2/2")]
 
-
-def _moment(at_s: float, resource: Resource, name: str, **fields: Obj) -> Moment:
-    obj: Obj = {"spec": {}, "status": {}} | fields
-    obj["metadata"] = {"name": name} | obj.get("metadata", {})
-    key = Key(resource, "default", name)
-    return Moment(at_s, int(at_s * 10), "MODIFIED", key, obj)
-
-
-def _trainjob(at_s: float, *, evicted: bool = False, end: str = "") -> Moment:
-    annotations = {"trainer-kai.dev/evicted-by": _EVICTED_BY} if evicted else {}
-    metadata = {"labels": {QUEUE: "team-a"}, "annotations": annotations}
-    conditions = [{"type": end, "status": "True"}] if end else []
-    return _moment(at_s, TRAINJOBS, "job", metadata=metadata, status={"conditions": conditions})
-
-
-def _podgroup(at_s: float, stage: int = 1) -> Moment:
-    metadata = {
-        "annotations": {"trainer-kai.dev/stage": f"{stage}/2"},
-        "ownerReferences": [{"name": "job"}],
-    }
-    return _moment(at_s, PODGROUPS, f"pg-{stage}", metadata=metadata, spec={"minMember": 1})
-
-
-def _pod(at_s: float, node: str = "", phase: str = "Pending", stage: int = 1) -> Moment:
-    metadata = {"annotations": {PODGROUP: f"pg-{stage}"}}
-    spec = {"nodeName": node} if node else {}
-    return _moment(
-        at_s, PODS, f"pod-{stage}", metadata=metadata, spec=spec, status={"phase": phase}
-    )
-
-
-def _deleted(moment: Moment) -> Moment:
-    return moment._replace(type="DELETED")
-
-
-def test_a_wait_ends_when_a_pod_is_on_a_node() -> None:
-    """It begins with the submission, before there are PodGroups and pods."""
-    history = [
-        _trainjob(10),
-        _podgroup(11),
-        _pod(12),
-        _pod(14.5, "n1"),
-        _trainjob(20, end="Complete"),
-    ]
-
-    assert ended(history) == [Ended("job", "team-a", "4.5 s", "-", "-", "n1", "Complete")]
+RUNS = [
+    Case(
+        "from the submission, and from the eviction on, until pods are on nodes",
+        whole_run(),
+        [
+            Ended("night", "guests", "18.0 s", "1", _EVICTED, "n0", "Complete"),
+            Ended("moe", "team-b", "5.0 s", "-", _PLACE, "n0", "Complete"),
+        ],
+    ),
+    Case(
+        "also from the end of a stage on; all nodes are named",
+        [
+            *(trainjob(10, "moe"), *_STAGES, pod(11, "moe-1-node", "Pending", "")),
+            *(pod(12, "moe-1-node", node="n1"), pod(20, "moe-1-node", "Succeeded", "n1")),
+            *(pod(20.5, "moe-2-node", "Pending", ""), pod(23.5, "moe-2-node")),
+            trainjob(30, "moe", end="Complete"),
+        ],
+        [Ended("moe", "team-b", "5.5 s", "-", "-", "n0, n1", "Complete")],
+    ),
+    Case(
+        "the part of a GPU is shown once its pod is on a node",
+        [trainjob(10, "moe"), podgroup(11, "moe"), pod(14, "moe-1-node", notes=_SHARED)],
+        [Ended("moe", "team-b", "4.0 s", "-", "0.7 of GPU-a", "n0", "runs")],
+    ),
+    Case(
+        "it is not shown before, and who never runs waits for all its life",
+        [
+            *(trainjob(10, "moe"), podgroup(11, "moe")),
+            *(pod(12, "moe-1-node", "Pending", "", _SHARED), trainjob(17, "moe", end="Failed")),
+        ],
+        [Ended("moe", "team-b", "7.0 s", "-", "-", "-", "Failed")],
+    ),
+]
 
 
-def test_the_wait_after_an_eviction_counts() -> None:
-    """From the eviction on, while its pods terminate and until new pods are on a node."""
-    history = [
-        *(_trainjob(10), _podgroup(11), _pod(11.5), _pod(12, "n1")),
-        *(_trainjob(15, evicted=True), _deleted(_pod(16, "n1")), _trainjob(17)),
-        *(_pod(18), _pod(25, "n2"), _trainjob(30, end="Complete")),
-    ]
-
-    [row] = ended(history)
-
-    assert (row.waited, row.evicted, row.nodes) == ("12.0 s", "1", "n1, n2")
-    assert row.message == "default/other gets its resources"
-
-
-def test_the_wait_of_a_later_stage_counts() -> None:
-    """From the end of the stage before until a pod of the later stage is on a node."""
-    history = [
-        *(_trainjob(10), _podgroup(10), _podgroup(10, stage=2), _pod(10), _pod(11, "n1")),
-        *(_pod(20, "n1", "Succeeded"), _pod(20.5, stage=2), _pod(23, "n1", stage=2)),
-        _trainjob(30, end="Complete"),
-    ]
-
-    assert [row.waited for row in ended(history)] == ["4.0 s"]
-
-
-def test_the_part_of_a_gpu_is_shown() -> None:
-    """Once the pod is on a node: the part, and the device."""
-    shared = {"gpu-fraction": "0.7", "trainer-kai.dev/gpu-devices": "GPU-a"}
-    early, late = _pod(12), _pod(14, "n1", "Running")
-    for pod in (early, late):
-        pod.obj["metadata"]["annotations"] |= shared
-    history = [_trainjob(10), _podgroup(11), early]
-
-    assert [it.message for it in ended(history)] == ["-"]
-    assert [it.message for it in ended([*history, late])] == ["0.7 of GPU-a"]
-
-
-def test_a_trainjob_that_never_runs_waits_to_its_end() -> None:
-    """Its wait is its whole life."""
-    history = [_trainjob(10), _podgroup(11), _trainjob(17, end="Failed")]
-
-    assert [(row.waited, row.state) for row in ended(history)] == [("7.0 s", "Failed")]
+@pytest.mark.parametrize("case", RUNS, ids=ids)
+def test_what_became_of_trainjobs(case: Case[list[Moment], list[Ended]]) -> None:
+    """A wait begins before there are PodGroups and pods."""
+    assert ended(case.given) == case.want
