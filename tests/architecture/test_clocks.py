@@ -14,6 +14,7 @@ MODULES = {
 }
 # What the library of the chain does by the clock, which no test compares.
 EXEMPT = {
+    "tests/support/time_budget.py": "takes a sample from time to time",
     "e2e/cluster/cluster.py": "polls until it was interrupted",
     "e2e/cluster/progress.py": "prints a line from time to time",
     "e2e/cluster/registry.py": "removes folders that are old",
