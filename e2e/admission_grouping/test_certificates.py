@@ -44,8 +44,8 @@ DAY_S = 86_400
 def quickly() -> dict[str, str]:
     """Return a life in a minute, and longer on a slow machine, which needs time for a change."""
     return {
-        "TRAINER_KAI_TLS_CERTIFICATE_DAYS": f"{18 * slowdown() / DAY_S}",
-        "TRAINER_KAI_TLS_AUTHORITY_DAYS": f"{36 * slowdown() / DAY_S}",
+        "TRAINER_KAI_TLS_CERTIFICATE_DAYS": f"{20 * slowdown() / DAY_S}",
+        "TRAINER_KAI_TLS_AUTHORITY_DAYS": f"{44 * slowdown() / DAY_S}",
         "TRAINER_KAI_TLS_OVERLAP_S": f"{3 * slowdown()}",
         "TRAINER_KAI_TLS_CHECK_S": "0.5",
     }
