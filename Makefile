@@ -14,7 +14,8 @@ UNIT := tests -m "not soak" -n 2 --dist worksteal --junitxml=.reports/unit.xml
 E2E := e2e -m "not soak and not serial" -n 4 --dist loadgroup --no-loadscope-reorder \
   --junitxml=.reports/e2e.xml $(call BUDGET,1200,e2e)
 # The last run of `make test` has the budget of all: TESTS_BEGAN_AT is the beginning of the first one.
-SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml $(if $(TESTS_BEGAN_AT),$(call BUDGET,1200,test))
+SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml $(if $(TESTS_BEGAN_AT),\
+  $(call BUDGET,1200,test) --budget-since $(TESTS_BEGAN_AT))
 
 .DEFAULT_GOAL := help
 .PHONY: setup try demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
@@ -52,7 +53,7 @@ test: chain ## all tests; the first run builds the real control plane before, wh
 unit: setup ## the tests that need no cluster
 	$(PYTEST) $(UNIT) $(call BUDGET,150,unit)
 
-unit-slow: setup ## the same with Python made several times slower, to see that no test fails by that
+unit-slow: setup ## the same with Python made two to three times slower: no test may fail by that
 	$(PYTEST) $(UNIT) -p tests.support.slow_machine
 
 chain: setup ## build all programs that the tests run: the control plane, kube-scheduler, helm; once

@@ -7,11 +7,13 @@ python=$1
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   { echo "Python 3.11 or later is required; name one: make try PYTHON=python3.12" >&2; exit 1; }
+[[ ! -L .try ]] || { echo ".try is a symbolic link: remove it first, rm .try" >&2; exit 1; }
 echo "installing five locked packages into .try"
 "$python" -m venv --clear --without-pip .try
 awk '/^[a-z]/ { keep = /^(jsonpatch|jsonpointer|msgspec|numpy|pyyaml)==/ } keep' \
   requirements-image.lock > .try/requirements.lock
-if "$python" -c 'import pip' 2> /dev/null; then # to install another pip would take longer than the packages
+# To install another pip would take longer than the packages; one older than 22.3 has no --python.
+if "$python" -m pip --python .try/bin/python --version > /dev/null 2>&1; then
   pip=("$python" -m pip --python .try/bin/python)
 else
   .try/bin/python -m ensurepip > /dev/null ||

@@ -16,7 +16,7 @@ from e2e.fixtures.installation import WebhookInstallation
 from e2e.fixtures.podgroups import PODGROUP, SUBGROUP, groups_in, podgroup_summary, pods_in
 from e2e.size import SEED, size
 
-_JOBS: Final = size(40, 200)
+_JOBS: Final = size(24, 200)
 _CRASHES: Final = 4  # at least
 _OWNER: Final = "jobset.sigs.k8s.io/jobset-name"
 

@@ -55,10 +55,10 @@ async def _annotate(cluster: Cluster, access: str | None) -> None:
 @pytest_asyncio.fixture(loop_scope="session")
 async def ann(strict: WebhookInstallation, own_namespace: str) -> AsyncIterator[ApiUser]:
     """Return a user who may write TrainJobs here, and use no closed queue."""
-    async with api_user(strict.cluster, "ann", own_namespace) as somebody:
+    async with api_user(strict.cluster, "ann", own_namespace) as user:
         await make_queues(strict.cluster)
-        await until_known(somebody, own_namespace)
-        yield somebody
+        await until_known(user, own_namespace)
+        yield user
 
 
 async def test_a_binding_grants_a_queue_in_one_namespace(

@@ -18,7 +18,7 @@ from e2e.fixtures.podgroups import PODGROUP, QUEUE, pods_in
 from e2e.fixtures.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
 from e2e.size import size
 
-_JOBS: Final = size(40, 200)
+_JOBS: Final = size(24, 200)
 _OTHER: Final = WEBHOOK._replace(name="webhook-2")
 
 

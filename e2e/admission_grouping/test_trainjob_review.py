@@ -30,10 +30,10 @@ async def ann(
     webhook_installation: WebhookInstallation, own_namespace: str
 ) -> AsyncIterator[ApiUser]:
     """Return a user who may write TrainJobs here, and use no closed queue."""
-    async with api_user(webhook_installation.cluster, "ann", own_namespace) as somebody:
+    async with api_user(webhook_installation.cluster, "ann", own_namespace) as user:
         await make_queues(webhook_installation.cluster)
-        await until_known(somebody, own_namespace)
-        yield somebody
+        await until_known(user, own_namespace)
+        yield user
 
 
 async def make_queues(cluster: Cluster) -> None:
@@ -48,11 +48,11 @@ async def make_queues(cluster: Cluster) -> None:
         await apply(cluster, {**kind, "metadata": metadata, "spec": spec})
 
 
-async def until_known(somebody: ApiUser, namespace: str) -> None:
-    """Wait until the person may write, and the webhook answers and knows the queues."""
+async def until_known(user: ApiUser, namespace: str) -> None:
+    """Wait until the user may write, and the webhook answers and knows the queues."""
 
     async def is_refused() -> bool:
-        answer = await somebody.create(job(namespace, labels={QUEUE: "private"}))
+        answer = await user.create(job(namespace, labels={QUEUE: "private"}))
         return answer.status == 403 and CLOSED in answer.message
 
     await until(is_refused, "a TrainJob of a closed queue is refused")

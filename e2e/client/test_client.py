@@ -1,6 +1,7 @@
 """Every verb of the client, as the real API server understands it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -215,7 +216,9 @@ async def test_a_write_is_repeated_only_if_it_cannot_have_happened(
         proxy.burst(status, 1, applies=lambda method, _path: method == "POST")
         body = config_map(namespace, "a")
         if made:
+            began = time.monotonic()
             await through.create(CONFIG_MAPS, namespace, body)
+            assert time.monotonic() - began >= 1, "Retry-After says one second"
         else:
             with pytest.raises(Unavailable, match="refused by the fault proxy"):
                 await through.create(CONFIG_MAPS, namespace, body)

@@ -224,7 +224,7 @@ class Api:
         return len(pods)
 
     async def until_no_pods(self, namespace: str) -> None:
-        """Take away the pods of a namespace, also those that are made meanwhile."""
+        """Delete the pods of a namespace, also pods that are created meanwhile."""
 
         async def none_was_left() -> bool:
             return not await self.kill_pods(namespace)

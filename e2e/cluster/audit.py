@@ -27,6 +27,7 @@ class Request(NamedTuple):
     namespace: str
     name: str
     status: int
+    failed_open: bool = False
 
 
 class Write(NamedTuple):
@@ -38,6 +39,7 @@ class Write(NamedTuple):
     namespace: str
     name: str
     status: int
+    failed_open: bool = False  # a webhook did not answer, and its failurePolicy is Ignore
 
 
 class AuditLog:
@@ -96,8 +98,9 @@ def read_writes(lines: Sequence[bytes]) -> Iterator[Write]:
     """Read the writes among audit lines; leases are none, for they are written all the time."""
     for asked in read_requests(lines):
         if asked.verb not in _READS and asked.resource != "leases":
-            _, verb, _, resource, namespace, name, status = asked
-            yield Write(asked.user, verb, resource, namespace, name, status)
+            at = asked._asdict()
+            del at["group"]
+            yield Write(**at)
 
 
 def read_requests(lines: Sequence[bytes]) -> Iterator[Request]:
@@ -122,6 +125,7 @@ def read_requests(lines: Sequence[bytes]) -> Iterator[Request]:
             namespace=target.get("namespace", ""),
             name=name,
             status=event.get("responseStatus", {}).get("code", 0),
+            failed_open=any(it.startswith("failed-open.") for it in event.get("annotations", ())),
         )
 
 

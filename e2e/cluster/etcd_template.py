@@ -1,7 +1,8 @@
 """The data of an etcd with all CRDs: a chain that starts from a copy is ready sooner.
 
 A fresh API server writes its own roles and compiles the schema of one CRD after the other: more
-than half of the work of a start. The CRDs and the versions of the programs decide the content.
+than half of the work of a start. Its content follows from the CRDs, the versions of the programs
+and the namespaces of every chain.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import json
 import shutil
 from pathlib import Path
 
+from e2e.cluster.bootstrap import namespaces
 from e2e.cluster.build_folder import build_lock, partial_folder
 from e2e.cluster.catalog import Catalog
 from e2e.cluster.paths import programs_root
@@ -18,7 +20,7 @@ _SCHEME = 1  # counts up when what `bringup` writes into a template changes
 
 def template_of(catalog: Catalog) -> Path:
     """Return where the template is, if it was made."""
-    content = json.dumps([_SCHEME, catalog.crds, catalog.versions]).encode()
+    content = json.dumps([_SCHEME, [*namespaces()], catalog.crds, catalog.versions]).encode()
     return programs_root() / "etcd-data" / hashlib.sha256(content).hexdigest()[:16]
 
 

@@ -51,7 +51,7 @@ def module_folders(modules: Mapping[str, GoModule]) -> dict[str, Path]:
 
 def _announce(missing: Sequence[Recipe], go: Path, environment: dict[str, str]) -> None:
     """Say what will be built, and what it takes where Go has nothing of it in its caches."""
-    listed = run([str(go), "env", "GOCACHE", "GOMODCACHE"], None, environment).split()
+    listed = run([str(go), "env", "GOCACHE", "GOMODCACHE"], None, environment).splitlines()
     exists = next(it for it in (Path(listed[0]), *Path(listed[0]).parents) if it.is_dir())
     free_gb = shutil.disk_usage(exists).free / 1e9
     print(

@@ -21,7 +21,7 @@ _AGAIN_S: Final = 0.05
 
 
 def slowdown() -> float:
-    """Return how many times slower this machine is than usual, with the load on it."""
+    """Return how many times slower this machine is than usual, as the run begins."""
     if _MEASURED not in os.environ:
         os.environ[_MEASURED] = f"{min(slowdown_now(), _MOST):.2f}"
     return float(os.environ[_MEASURED])

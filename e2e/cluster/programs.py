@@ -22,7 +22,7 @@ class ClusterLayout(NamedTuple):
     """Where one cluster stands: its run folder, the programs, its ports and certificates."""
 
     run: Path
-    programs: Mapping[str, Path]  # those that are built, by name
+    programs: Mapping[str, Path]  # the programs built, by name
     ports: Mapping[str, int]
     authority: Path
     serving: KeyPair

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import Moment, replay
-from e2e.demo.status_rows import EVICTED, FRACTION, RESERVED, WAITING, rows_of
+from e2e.demo.status_rows import EVICTED, WAITING, rows_of
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import QUEUE
-from trainer_kai.api.names import JOBSET_NAME, REPLICATED_JOB
+from trainer_kai.api.names import GPU_FRACTION, JOBSET_NAME, REPLICATED_JOB, RESERVED
 
 __all__ = ["Bar", "Intervals", "Place", "Wait", "intervals"]
 
@@ -116,7 +116,7 @@ def _bars(history: Sequence[Moment], waits: Sequence[Wait], end_s: float) -> Ite
 
 
 def _gpus(pod: Obj) -> float:
-    if fraction := pod["metadata"].get("annotations", {}).get(FRACTION):
+    if fraction := pod["metadata"].get("annotations", {}).get(GPU_FRACTION):
         return float(fraction)
     containers = pod["spec"].get("containers", ())
     return sum(float(it.get("resources", {}).get("limits", {}).get(GPU, 0)) for it in containers)

@@ -13,11 +13,10 @@ from e2e.cluster.timeline import Moment, State, replay
 from e2e.cluster.trainjobs import condition
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import PODGROUP, QUEUE
+from trainer_kai.api.names import EVICTED_BY, GPU_DEVICES, GPU_FRACTION, RESERVED, STAGE
 
 __all__ = [
     "EVICTED",
-    "FRACTION",
-    "RESERVED",
     "WAITING",
     "Ended",
     "Row",
@@ -28,11 +27,6 @@ __all__ = [
 ]
 
 _ENDS = ("Complete", "Failed")
-RESERVED = "trainer-kai.dev/reserved"
-_STAGE = "trainer-kai.dev/stage"
-_RECORD = "trainer-kai.dev/evicted-by"
-FRACTION = "gpu-fraction"
-_DEVICES = "trainer-kai.dev/gpu-devices"
 EVICTED = "evicted"
 WAITING = ("accepted", "waits", EVICTED)
 
@@ -109,7 +103,7 @@ class _PodGroupStatus(NamedTuple):
     @property
     def stage(self) -> tuple[int, int]:
         """Return which stage it belongs to, and how many there are."""
-        this, _, rest = self.group["metadata"]["annotations"][_STAGE].partition("/")
+        this, _, rest = self.group["metadata"]["annotations"][STAGE].partition("/")
         return int(this), int(rest.split()[0])
 
     @property
@@ -141,7 +135,9 @@ class _PodGroupStatus(NamedTuple):
         """Return which parts of which GPUs its pods on nodes have, or ""."""
         placed = [pod for pod in self.pods if "nodeName" in pod["spec"]]
         notes = [pod["metadata"].get("annotations", {}) for pod in placed]
-        return "; ".join(f"{it[FRACTION]} of {it[_DEVICES]}" for it in notes if _DEVICES in it)
+        return "; ".join(
+            f"{it[GPU_FRACTION]} of {it[GPU_DEVICES]}" for it in notes if GPU_DEVICES in it
+        )
 
     @property
     def reserved(self) -> str:
@@ -188,7 +184,7 @@ def ended(history: Sequence[Moment]) -> list[Ended]:
 
 def _row(state: State, job: Obj) -> Row:
     name, labels = job["metadata"]["name"], job["metadata"].get("labels", {})
-    record = job["metadata"].get("annotations", {}).get(_RECORD)
+    record = job["metadata"].get("annotations", {}).get(EVICTED_BY)
     queue, parts = labels.get(QUEUE, "-"), _podgroup_statuses(state, name)
     if not parts:
         return Row(name, queue, "-", "-", _end(job) or "accepted", "")

@@ -19,7 +19,7 @@ from e2e.cluster.binaries import ensure_built
 from e2e.cluster.commands import credentials
 from e2e.cluster.kubeconfig import ADMIN
 from e2e.cluster.paths import programs_root
-from e2e.cluster.patience import patience
+from e2e.cluster.patience import patience, slowdown
 from e2e.cluster.process_identity import Identity
 from e2e.cluster.registry import Note
 from e2e.cluster.resources import PODS, TRAINJOBS
@@ -28,11 +28,9 @@ from e2e.cluster.timeline import Gap, Moment, Timeline, replay
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import PODGROUP
 from tests.support.repository import ROOT
-from trainer_kai.api.names import JOBSET_NAME
+from trainer_kai.api.names import EVICTED_BY, JOBSET_NAME, RESERVED
 
 _JOBS = ("night", "chat", "embed", "llm", "draft", "moe", "tune", "sft", "eval")
-_RESERVED = "trainer-kai.dev/reserved"
-_EVICTED_BY = "trainer-kai.dev/evicted-by"
 _KILLED = ("webhook", "podgrouper", "scheduler")  # while the demo is held
 _MIDDLE = (  # of the play: night was evicted, and both wait with a reason
     "moe    starts",
@@ -92,7 +90,7 @@ def _was_nominated(moments: Iterable[Moment], job: str, *, at_the_cost_of: str) 
             if key.resource == PODS and obj["metadata"]["labels"].get(JOBSET_NAME) == job
         ]
         podsets = [
-            _EVICTED_BY in obj["metadata"].get("annotations", {})
+            EVICTED_BY in obj["metadata"].get("annotations", {})
             for key, obj in state.items()
             if key.resource == TRAINJOBS and key.name == at_the_cost_of
         ]
@@ -107,7 +105,7 @@ def _check_the_launcher(moments: Iterable[Moment]) -> None:
     reserved, ran_on = "", ""
     for moment, state in replay(sorted(moments, key=lambda it: it.version)):
         if moment.key.resource == PODGROUPS and moment.key.name.startswith("pg-moe-"):
-            reserved_places = moment.obj["metadata"]["annotations"].get(_RESERVED, "")
+            reserved_places = moment.obj["metadata"]["annotations"].get(RESERVED, "")
             launchers = [key for key in state if key.name.startswith("moe-launcher-")]
             reserved = reserved_places if reserved_places and not launchers else reserved
         if moment.key.name.startswith("moe-launcher-"):
@@ -152,7 +150,8 @@ def _check_waits(run: _Run) -> None:
         [shown_s] = re.findall(rf"^ {job} +\S+ +([0-9.]+) s ", run.text, re.MULTILINE)
         waits_s = _waits_s(run.moments, job)
         assert len(waits_s) == (2 if job == "night" else 1)
-        bound_s = 1.5 * len(waits_s)  # times on objects are whole seconds
+        # Times on objects are whole seconds, and what is shown is late on a slow machine.
+        bound_s = (1.0 + slowdown()) * len(waits_s)
         assert float(shown_s) == pytest.approx(sum(waits_s), abs=bound_s), (job, waits_s)
     [night_s] = re.findall(r"^ night +guests +([0-9.]+) s +1 ", run.text, re.MULTILINE)
     assert float(night_s) > 5  # both its waits: the first one is short

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from e2e.cluster.api import ApiError
-from e2e.cluster.patience import patience
+from e2e.cluster.patience import patience, slowdown
 from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.podgroups import QUEUE
@@ -17,7 +17,7 @@ _OTHER_MANAGER: Final = "kueue.x-k8s.io/multikueue"
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _GANG: Final = "trainer-kai.dev/gang"
 _STAYS: Final = r'labels\[trainer-kai.dev/gang\]: must stay "Main" while the pod is on node'
-_FOLLOWED_S: Final = 2.0  # until every process has seen a label
+_FOLLOWED_S: Final = 2.0  # on a usual machine, until every process has seen a label
 
 
 async def test_a_relabelled_jobset_gives_back(hostile_tenant: HostileTenant) -> None:
@@ -30,7 +30,7 @@ async def test_a_relabelled_jobset_gives_back(hostile_tenant: HostileTenant) -> 
         await _hide(hostile_tenant)
     await _relabel(hostile_tenant, JOBSETS, "keeper", harder)
     await _relabel(hostile_tenant, TRAINJOBS, "keeper", {**harder, _KUEUE: "mine"})
-    await asyncio.sleep(_FOLLOWED_S)
+    await asyncio.sleep(_FOLLOWED_S * slowdown())
 
     await hostile_tenant.claim_quota(*VICTIMS)
     await hostile_tenant.check_unharmed(*VICTIMS)

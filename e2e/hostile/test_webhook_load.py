@@ -4,17 +4,21 @@ import asyncio
 from contextlib import AsyncExitStack, closing
 from typing import Final
 
+import pytest
+
 from e2e.cluster.resources import CLUSTER_RUNTIMES, RUNTIMES, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.processes import webhook_port
 from e2e.hostile.conftest import MAX_MIB, TENANT, VICTIMS, HostileTenant, peak_mib
+from e2e.size import size
 
-_MANY: Final = 300
+_MANY: Final = size(60, 300)  # 300 are more than the webhook keeps the texts of
 _LONG: Final = "x" * 240_000
 _CONNECTIONS: Final = 600
 _ADDRESS: Final = "127.0.0.2"  # of a pod of the tenant
 
 
+@pytest.mark.sized
 async def test_what_a_tenant_stores_and_holds_open_keeps_no_team_out(
     hostile_tenant: HostileTenant,
 ) -> None:

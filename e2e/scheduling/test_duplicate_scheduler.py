@@ -52,7 +52,7 @@ async def test_ours_is_paused_while_a_kai_of_its_name_is_ready(
         is_explained = has_message(
             "SchedulerPaused: scheduler paused: another scheduler is ready as", _NAME
         )
-        await seen.until(is_explained, "it is told that we are paused")
+        await seen.until(is_explained, "the reason of the PodGroup is SchedulerPaused")
         assert _waits(seen.state)
         asked = await reason(own_installation.cluster, own_namespace)
         versions = [it["metadata"]["resourceVersion"] for it in groups_in(seen.state)]
@@ -61,7 +61,7 @@ async def test_ours_is_paused_while_a_kai_of_its_name_is_ready(
 
         await api.merge(_DEPLOYMENTS, _KAI, _NAME, {"spec": {"replicas": 0}})
         await seen.until(on_nodes("job", 2), "it starts")
-        await seen.until(has_no_message, "that is told no more")
+        await seen.until(has_no_message, "the PodGroup has no reason any more")
 
     assert "SchedulerPaused" in asked
     assert f"another scheduler is ready as Deployment {_KAI}/{_NAME}" in asked

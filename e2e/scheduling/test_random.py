@@ -20,7 +20,7 @@ from e2e.scheduling.gang_check import check_gangs
 from e2e.scheduling.test_gangs import make_queue, until_unused
 from e2e.size import SEED, size
 
-_JOBS: Final = size(30, 300)
+_JOBS: Final = size(20, 300)
 _PASSED: Final = 60  # binds of others that may come between the first and the last of a gang
 _IN_FLIGHT: Final = 24  # that are not over: they ask for more than there is
 _SHARE: Final = 0.15  # of them are suspended for a while, and as many are deleted

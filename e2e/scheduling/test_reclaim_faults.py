@@ -29,7 +29,7 @@ from e2e.fixtures.trainjobs import (
 )
 from e2e.size import size
 
-_TIMES: Final = size(3, 20)
+_TIMES: Final = size(2, 20)
 _LONG_ENOUGH_S = 6.0  # for several plans, also without news
 
 

@@ -112,7 +112,7 @@ async def test_every_shipped_runtime_is_complete(
     assert len(events) <= len(jobs)
     assert sum(counted.values()) + len(events) == len(made)
     assert {it.resource for it in repeated} <= {PODGROUPS.plural}
-    assert len(repeated) * 10 < len(history)
+    assert len(repeated) <= sum(groups.values())
     assert {it["metadata"]["generation"] for run in runs for it in run.of(PODGROUPS)} == {1}
 
 

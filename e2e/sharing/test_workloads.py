@@ -72,11 +72,6 @@ def _members(state: State) -> list[Obj]:
     return [it for it in pods_in(state) if _JOBSET in it["metadata"].get("labels", {})]
 
 
-def _number(state: State) -> int:
-    """Return how many pods of the TrainJob are bound."""
-    return sum(map(is_bound, _members(state)))
-
-
 async def test_a_trainjob_loses_its_gpu(room: GpuRoom) -> None:
     """Another pod got it: the TrainJob is suspended, not its pods deleted, and runs again later."""
     await room.add_nodes(1, 1)

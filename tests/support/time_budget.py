@@ -2,11 +2,10 @@
 
 The budget holds on the machine on which the probe had its reference. On another one it is
 multiplied by the slowdown that the probe sees during the run, in seconds of the processor, so that
-the load of the tests themselves does not count. TESTS_BEGAN_AT, in seconds since the epoch, is the
-beginning of several runs with one budget: the Makefile gives it to the last one of them.
+the load of the tests themselves does not count. `--budget-since`, in seconds since the epoch, is
+the beginning of several runs with one budget: the Makefile gives it to the last one of them.
 """
 
-import os
 import statistics
 import threading
 import time
@@ -27,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("time budget")
     group.addoption("--budget", type=float, default=0.0, metavar="SECONDS", help="0: no budget")
     group.addoption("--budget-of", default="the run", metavar="NAME", help="what has the budget")
+    group.addoption("--budget-since", type=float, default=0.0, metavar="TIME", help="0: now")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,7 +41,7 @@ class _TimeBudget:
     def __init__(self, config: pytest.Config) -> None:
         self._name: Final = config.getoption("budget_of")
         self._usual_s: Final = config.getoption("budget")
-        self._began_at: Final = float(os.environ.get("TESTS_BEGAN_AT") or time.time())
+        self._began_at: Final = config.getoption("budget_since") or time.time()
         self._ended: Final = threading.Event()
         self._sampler: Final = threading.Thread(target=self._sample, daemon=True)
         self._report = ""
@@ -79,5 +79,5 @@ class _TimeBudget:
 def _mean_since(began_at: float, file: Path) -> float:
     """Return the mean of the samples from a moment on, never below one."""
     samples = (line.split() for line in file.read_text().splitlines())
-    slowdowns = [float(slowdown) for at, slowdown in samples if int(at) >= int(began_at)]
-    return max(1.0, statistics.fmean(slowdowns))
+    slowdowns = [float(it[1]) for it in samples if len(it) == 2 and int(it[0]) >= int(began_at)]
+    return max(1.0, statistics.fmean(slowdowns or [1.0]))

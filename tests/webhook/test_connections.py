@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.support.machine_speed import slowdown_now
 from tests.webhook.objects import POD, pod, review
 from tests.webhook.served_webhook import ServedWebhook, client_tls, serving
 from webhook import connections
@@ -63,9 +64,10 @@ async def test_half_a_request_is_not_waited_for(text: bytes) -> None:
 async def test_a_connection_may_be_opened_before_it_is_used() -> None:
     """As an API server does, which would not ask again where such a one is closed."""
     body = review(pod(), POD)
-    async with serving(read_s=1.0) as served, opening(served) as connect:
+    read_s = max(1.0, slowdown_now())  # on a slow machine a handshake takes longer too
+    async with serving(read_s=read_s) as served, opening(served) as connect:
         reader, writer = await connect()
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.5 * read_s)
         writer.write((HEAD % len(body)).encode() + body)
 
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
@@ -89,11 +91,12 @@ async def test_idle_is_another_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
         await reader.readexactly(length)
 
-    async with serving(read_s=1.0) as served, opening(served) as connect:
+    read_s = max(1.0, slowdown_now())
+    async with serving(read_s=read_s) as served, opening(served) as connect:
         clients = [await connect() for _ in range(2)]
         for client in clients:
             await ask(*client)
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.5 * read_s)
         monkeypatch.setattr(connections, "_IDLE_S", 0.5)
         await ask(*clients[1])
         clients[0][1].write(b"POST")

@@ -303,7 +303,7 @@ async def test_every_review_is_answered_when_it_stops() -> None:
         await goes_on.wait()
         return None
 
-    async with serving(slow, drain_s=1.5) as served:
+    async with serving(slow, drain_s=4.0) as served:
         under_way = asyncio.create_task(served.review(JOBSETS, review(jobset(), JOBSET)))
         await waits.wait()
         stopping = asyncio.create_task(served.server.__aexit__())

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -20,6 +21,7 @@ def line(
     uri: str = "/apis",
     status: int = 201,
     verb: str = "create",
+    annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
     """Return one line as the API server writes it."""
     event = {
@@ -28,6 +30,7 @@ def line(
         "user": {"username": user},
         "objectRef": target,
         "responseStatus": {"metadata": {}, "code": status},
+        "annotations": {**annotations},
     }
     return json.dumps(event).encode()
 
@@ -37,6 +40,11 @@ MADE = Write("trainer", "create", "pods", "ns", "pod", 201)
 
 READINGS = [
     Case("a write is who, what, where and how it ended", [line(POD)], [MADE]),
+    Case(
+        "it failed open where a webhook did not answer",
+        [line(POD, annotations={"failed-open.validating.webhook.admission.k8s.io/round_0": "it"})],
+        [MADE._replace(failed_open=True)],
+    ),
     Case(
         "a subresource is told from its object",
         [line(POD | {"subresource": "binding"})],

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,10 @@ def test_one_builds_and_the_others_say_that_they_wait(capsys: pytest.CaptureFixt
     second = threading.Thread(target=ensure_built)
     with build_lock():
         second.start()
-        while not (said := capsys.readouterr().out):
-            pass
+        said = ""
+        while not said.endswith("\n"):
+            time.sleep(0.01)
+            said += capsys.readouterr().out
         assert said == "another process is building programs: waiting for it\n"
         assert [file.name for file in programs_root().iterdir()] == [LOCK]
     second.join()

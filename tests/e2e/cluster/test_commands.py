@@ -13,11 +13,11 @@ from e2e.cluster.registry import Note
 if TYPE_CHECKING:
     import subprocess
 
-NOBODY = Identity(os.getpid(), born_ticks=1)  # our number, but somebody before us
+ENDED = Identity(os.getpid(), born_ticks=1)  # our number, of a process that ended before us
 pytestmark = pytest.mark.usefixtures("cache")  # keep away from the clusters of this machine
 
 
-def _make_cluster(owner: Identity, program: Identity = NOBODY, *, by_hand: bool) -> None:
+def _make_cluster(owner: Identity, program: Identity = ENDED, *, by_hand: bool) -> None:
     (registry.clusters_root() / "one").mkdir(parents=True)
     note = Note.of_us("one", "https://127.0.0.1:1", by_hand=by_hand)
     note._replace(owner=owner, ready=True, programs={"etcd": program}).write()
@@ -41,10 +41,10 @@ def test_a_test_s_cluster_is_not_taken_down(sleeper: "subprocess.Popen[bytes]") 
 def test_what_outlived_its_holder_is_ended(
     sleeper: "subprocess.Popen[bytes]", by_hand: bool
 ) -> None:
-    """A program that is left although nobody holds its cluster ends by `down`, whosever it was."""
+    """A program that is left although no process holds its cluster ends by `down`."""
     program = identify(sleeper.pid)
     assert program is not None
-    _make_cluster(NOBODY, program, by_hand=by_hand)
+    _make_cluster(ENDED, program, by_hand=by_hand)
 
     commands.down("one", every=False)
 

@@ -68,7 +68,7 @@ async def test_frozen_it_is_ended_all_the_same(process: Process) -> None:
 
 
 async def test_a_dead_program_is_reported_with_the_end_of_its_log(process: Process) -> None:
-    """Nobody asked it to end, so whoever checks hears what it said."""
+    """It was not asked to end, so a check fails with the end of its log."""
     process.start()
     await has_begun(process)
     process.check()

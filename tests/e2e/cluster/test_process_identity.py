@@ -15,7 +15,7 @@ def identify_child(pid: int) -> Identity:
     return identity
 
 
-def test_a_zombie_is_nobody(sleeper: "subprocess.Popen[bytes]") -> None:
+def test_a_zombie_has_no_identity(sleeper: "subprocess.Popen[bytes]") -> None:
     """A process that ended and was not collected yet is no longer alive."""
     identity = identify_child(sleeper.pid)
 
@@ -26,7 +26,7 @@ def test_a_zombie_is_nobody(sleeper: "subprocess.Popen[bytes]") -> None:
     assert not identity.alive
 
 
-def test_a_process_that_is_gone_is_nobody(sleeper: "subprocess.Popen[bytes]") -> None:
+def test_a_process_that_is_gone_has_no_identity(sleeper: "subprocess.Popen[bytes]") -> None:
     """Nothing is left of a process that was collected, and no signal reaches it."""
     identity = identify_child(sleeper.pid)
 

@@ -14,7 +14,7 @@ from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.registry import Note, RunFolder
 
 US = identify(os.getpid())
-NOBODY = Identity(os.getpid(), born_ticks=1)  # our number, but somebody before us
+ENDED = Identity(os.getpid(), born_ticks=1)  # our number, of a process that ended before us
 pytestmark = pytest.mark.usefixtures("cache")  # keep away from the clusters of this machine
 
 
@@ -22,7 +22,7 @@ def make_note(name: str, owner: Identity | None, program: Identity | None) -> No
     """Make a run folder with a note of who runs in it."""
     (registry.clusters_root() / name).mkdir(parents=True)
     note = Note.of_us(name, "https://127.0.0.1:1", by_hand=True)
-    note._replace(owner=owner or NOBODY, programs={"etcd": program or NOBODY}).write()
+    note._replace(owner=owner or ENDED, programs={"etcd": program or ENDED}).write()
 
 
 def folders() -> list[str]:
@@ -42,15 +42,15 @@ def test_names_are_numbered() -> None:
     assert folders() == []
 
 
-@pytest.mark.parametrize("program", [US, NOBODY], ids=["it runs", "nothing runs"])
-@pytest.mark.parametrize("owner", [US, NOBODY], ids=["held", "held by nobody"])
+@pytest.mark.parametrize("program", [US, ENDED], ids=["it runs", "nothing runs"])
+@pytest.mark.parametrize("owner", [US, ENDED], ids=["held", "held by an ended process"])
 def test_sweep_removes_only_what_is_dead(owner: Identity, program: Identity) -> None:
-    """A folder goes when nobody holds the cluster and nothing of it runs."""
+    """A folder goes when no process holds the cluster and nothing of it runs."""
     make_note("one", owner, program)
 
     registry.sweep()
 
-    assert folders() == ([] if owner == program == NOBODY else ["one"])
+    assert folders() == ([] if owner == program == ENDED else ["one"])
 
 
 def test_sweep_gives_a_new_cluster_time() -> None:

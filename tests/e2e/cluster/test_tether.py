@@ -34,7 +34,7 @@ PATIENCE_S = 60.0
 def hold_processes(
     mode: str, command: list[str]
 ) -> Iterator[tuple["subprocess.Popen[str]", list[Identity]]]:
-    """Have a program hold a tethered one that runs already; yield both and leave nobody."""
+    """Have a program hold a tethered one that runs already; yield both, and end both."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, mode, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as holder:

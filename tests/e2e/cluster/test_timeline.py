@@ -40,8 +40,8 @@ GONE = event("DELETED", flag(4))
 # what a server lists, and what comes on its watch afterwards
 Watched: TypeAlias = tuple[list[Obj], list[WatchLine]]
 GAPS: list[Case[Watched, str]] = [
-    Case("a change of what nobody saw", ([], [CHANGED]), f"MODIFIED of {SENSELESS}"),
-    Case("an end of what nobody saw", ([], [GONE]), f"DELETED of {SENSELESS}"),
+    Case("a change of an object never seen", ([], [CHANGED]), f"MODIFIED of {SENSELESS}"),
+    Case("an end of an object never seen", ([], [GONE]), f"DELETED of {SENSELESS}"),
     Case("a beginning of what is there", ([flag(2)], [ADDED]), f"ADDED of {SENSELESS}"),
     Case("a version that goes back", ([flag(5)], [CHANGED]), f"{BACK} 3"),
     Case("a version that stands still", ([flag(3)], [CHANGED]), f"{BACK} 3"),
@@ -54,7 +54,7 @@ GAPS: list[Case[Watched, str]] = [
 
 
 @pytest.mark.parametrize("case", GAPS, ids=ids)
-async def test_a_gap_fails_whoever_waits_or_asks(case: Case[Watched, str]) -> None:
+async def test_a_gap_fails_a_wait_and_a_question(case: Case[Watched, str]) -> None:
     """Waiting ends at once and says what was wrong; what was not seen may have been."""
     listed, lines = case.given
     api = ScriptedApi(*listed)
@@ -121,7 +121,7 @@ async def test_settle_waits_for_nothing_that_came_after_it_began() -> None:
 
 
 async def test_an_end_that_cannot_be_checked_is_a_gap() -> None:
-    """When the server holds the last events no more, nobody knows whether the record is whole."""
+    """When the server holds the last events no more, the record may not be whole."""
     api = ScriptedApi()
 
     with pytest.raises(Gap, match=r"configmaps: the end cannot be checked: .*too old"):

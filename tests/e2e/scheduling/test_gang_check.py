@@ -54,7 +54,7 @@ _ONE_RESERVED = '{"leaf": {"nodes": {"node": 1}}}'
 
 CASES: list[Case[tuple[Change, ...], list[str]]] = [
     Case(
-        "whoever waits has room",
+        "a pod that waits has room",
         (node(2), jobset(), group(2), pod("a"), pod("b"), pod("a", "node"), pod("b", "node")),
         [],
     ),
@@ -89,7 +89,7 @@ CASES: list[Case[tuple[Change, ...], list[str]]] = [
         [f"5.000 {_FULL}"],
     ),
     Case(
-        "whoever is suspended lacks nothing",
+        "a suspended TrainJob lacks nothing",
         (node(2), jobset(suspend=True), group(2), pod("a"), pod("a", "node")),
         [],
     ),

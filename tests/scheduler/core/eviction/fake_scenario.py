@@ -35,7 +35,7 @@ class FakeScenario:
         self.evicted_amounts = [0] * len(self.surplus)
 
     def may_evict(self, candidate: int) -> bool:
-        """Say whether his queue still has too much."""
+        """Say whether the queue of the victim still has too much."""
         may = self.surplus[self.candidates[candidate].queue] > 0
         self.refused += not may
         return may
