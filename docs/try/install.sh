@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=$1
 
+command -v "$python" > /dev/null ||
+  { echo "there is no program $python: name a Python from 3.11 on, make try PYTHON=python3.12" >&2; exit 1; }
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   { echo "Python 3.11 or later is required; name one: make try PYTHON=python3.12" >&2; exit 1; }
 [[ ! -L .try ]] || { echo ".try is a symbolic link: remove it first, rm .try" >&2; exit 1; }

@@ -14,7 +14,9 @@ run() {
 
 say "What would the scheduler do? simulate plans the objects of files, with the scheduler's code and no cluster.
 docs/try/cluster.yaml has four nodes with 8 GPUs, one with 1 GPU, and the queues of two teams, of small models
-and of guests. A PodGroup is the pods that start together: pg-night is that of TrainJob night."
+and of guests. A PodGroup is the pods that start together: pg-night is that of TrainJob night.
+Tables and nodes are as after the last cycle; the decisions of each cycle follow.
+bound: a pod has its node. nominated: it waits for evicted pods that terminate there."
 
 say "ACT 1. Four TrainJobs, and idle nodes: all start. night is of guests, a queue that owns no GPU."
 run "$program simulate -f docs/try/cluster.yaml -f docs/try/first.yaml \\
@@ -31,9 +33,12 @@ second="$program simulate --cycles 2 -f docs/try/cluster.yaml -f docs/try/runnin
     -f $runtimes/torchtune-llama3.2-1b.yaml"
 run "$second"
 
-say "WHAT WOULD HELP? The same with two nodes more: eval starts. sft waits beside an idle node, for its limit."
+say "WHAT WOULD HELP? The same with two nodes more: eval starts, too, and night is evicted for it. One node
+is idle then: sft waits for its limit, and night needs two such nodes at once."
 run "$second \\
     -f docs/try/more-nodes.yaml"
 
-say "Next: change a file in docs/try and repeat a command. \`make demo\` runs these nine TrainJobs on a real control
-plane. docs/cli.md has all of simulate, docs/reasons.md each reason, docs/install.md the way into a cluster."
+say "Next: in docs/try/second.yaml, let draft ask for gpu-fraction 0.1 and repeat \`make try\`: it starts.
+(running.yaml is act 1 as it runs, and does not follow first.yaml.) \`make demo\` runs these nine TrainJobs
+on a real control plane. docs/glossary.md has the words, docs/cli.md all of simulate, docs/reasons.md each
+reason, docs/install.md the way into a cluster."

@@ -168,6 +168,9 @@ def _draw_row(row: _Row, run: Intervals, scale: _Scale) -> Iterator[str]:
             if place.taken_by == slot.bar:
                 begin_s = max([place.begin_s, *_ends_of_others(slot, slots)])
                 yield from _draw_place(place._replace(begin_s=begin_s), y, height, scale)
+    for slot in slots:  # names last: that of a short bar stands above what is drawn beside it
+        y, height = row.y + row.height - slot.top * px, slot.bar.gpus * px
+        yield from _name_bar(slot.bar, y, height, scale)
 
 
 def _stacked(bars: Sequence[Bar]) -> list[_Slot]:
@@ -198,6 +201,13 @@ def _draw_bar(bar: Bar, y: float, height: float, scale: _Scale) -> Iterator[str]
     x, right = scale.x(bar.begin_s), scale.x(bar.end_s)
     style = f'class="cut" rx="3" fill="{scale.colours[bar.queue]}"'
     yield _rect(x, y, right - x, height, style)
+    if bar.evicted_for:
+        yield _cross(right - 13, y + height / 2)
+
+
+def _name_bar(bar: Bar, y: float, height: float, scale: _Scale) -> Iterator[str]:
+    """Write along a bar if there is room, else upwards in it, else beside it."""
+    x, right = scale.x(bar.begin_s), scale.x(bar.end_s)
     room = right - x - 12 - (_MARK_PX if bar.evicted_for else 0)
     name = bar.job if bar.role == _USUAL_ROLE else f"{bar.job} {bar.role}"
     if _width(name, _TEXT) > room and bar.role != _USUAL_ROLE:
@@ -205,10 +215,11 @@ def _draw_bar(bar: Bar, y: float, height: float, scale: _Scale) -> Iterator[str]
     if _width(name, _TEXT) <= room:
         lines = _words_in(bar, name, room, height)
         yield from _lines(x + 7, y + height / 2, lines, "on")
+    elif _width(name, _TEXT) <= height - 8 and right - x >= _TEXT + 3:
+        turn = f'transform="rotate(-90 {x + _TEXT:.1f} {y + height - 4:.1f})"'
+        yield f"<g {turn}>{_text(x + _TEXT, y + height - 4, name, 'on b')}</g>"
     else:
         yield _text(_beside(x, right, name), y + height / 2 + 4, name, "b halo")
-    if bar.evicted_for:
-        yield _cross(right - 13, y + height / 2)
 
 
 def _words_in(bar: Bar, name: str, room: float, height: float) -> list[str]:

@@ -69,11 +69,17 @@ class _Box(NamedTuple):
 
 def _texts(picture: ET.Element) -> Iterator[_Box]:
     """Yield each text with where it is; no font is wider on average."""
+    upwards = picture.findall(".//{*}g[@transform]/{*}text")
     for it in picture.findall(".//{*}text"):
         words, x, y = "".join(it.itertext()), float(it.attrib["x"]), float(it.attrib["y"])
         width = len(words) * 7
         x -= width / 2 if it.attrib.get("text-anchor") else 0
-        yield _Box(words, x, y - 10, x + width, y + 3)
+        is_upwards = it in upwards
+        yield (
+            _Box(words, x - 10, y - width, x + 3, y)
+            if is_upwards
+            else (_Box(words, x, y - 10, x + width, y + 3))
+        )
 
 
 def _bars(picture: ET.Element) -> Iterator[_Box]:

@@ -205,14 +205,14 @@ async def _fetch_missing(
     args: argparse.Namespace, plan_input: _PlanInput, missing: list[TrainJob]
 ) -> None:
     """Read what no file has from the cluster; raise for all runtimes that are missing."""
-    from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
-
     async with AsyncExitStack() as stack:
         try:
+            from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
+
             connection = command_client(kubeconfig=args.kubeconfig, context=args.context)
             client = await stack.enter_async_context(connection)
             faults = await _fetch_runtimes(client, plan_input, missing)
-        except (ApiError, ConfigError) as error:
+        except (ApiError, ConfigError, ModuleNotFoundError) as error:
             if not missing:
                 raise
             names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_runtime_key, missing)}))

@@ -1,5 +1,6 @@
 """`trainer-kai plan` with a cluster: what no file has is read from it, as far as allowed."""
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -130,3 +131,14 @@ def test_a_missing_runtime_is_reported_first(terminal: Terminal, server: ReadOnl
     assert code == 2
     assert "is neither in the files nor in the cluster" in err
     assert len(server.requests) == 1
+
+
+def test_without_the_packages_for_a_cluster_the_file_is_asked_for(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `.try`, which has only what files need."""
+    monkeypatch.setitem(sys.modules, "trainer_kai.kube.client", None)
+    code, _, err = terminal.run("-f", terminal.write("job.yaml", trainjob()))
+
+    assert code == 2
+    assert f"-f: add the file of ClusterTrainingRuntime {NAME} with another -f" in err
