@@ -14,7 +14,14 @@ from e2e.cluster.timeline import Moment, State, replay
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.installation import Installation
-from e2e.fixtures.podgroups import PODGROUP, QUEUE, SUBGROUP, finishing_pods, podgroup_summary
+from e2e.fixtures.podgroups import (
+    PODGROUP,
+    QUEUE,
+    SUBGROUP,
+    finishing_pods,
+    groups_in,
+    podgroup_summary,
+)
 
 _MPI: Final = [["node"], ["launcher"]]  # the launcher is a node as well
 _INITIALIZERS: Final = ("dataset-initializer", "model-initializer")
@@ -92,6 +99,9 @@ async def test_every_shipped_runtime_is_complete(
             job = Submission(name, runtime, own_namespace, nodes, 1, patches, labels=_LABELS)
             await api.create(job.trainjob())
         await seen.until(lambda state: _completed(state) == jobs.keys(), "all are", _COMPLETE_S)
+        await seen.until(
+            lambda state: not any(map(_reserved, groups_in(state))), "no place is held"
+        )
     history = seen.history()
     runs = [_Run(*jobs[name], [it for it in history if _is_of(it, name)]) for name in jobs]
     stage_table += map(_row, runs)
@@ -179,7 +189,7 @@ def _too_early(run: _Run) -> list[str]:
 
 
 def _outside_reservation(run: _Run) -> list[str]:
-    """Return the launchers whose node was not held for them, or is held on when they have it."""
+    """Return the launchers whose node was not held for them."""
     held = [
         json.loads(reserved).get("launcher-replica-0", {})
         for moment in run.history
@@ -191,7 +201,6 @@ def _outside_reservation(run: _Run) -> list[str]:
         f"{pod['metadata']['name']} is on {pod['spec']['nodeName']}, held was {held}"
         for pod in launchers
         if {"nodes": {pod["spec"]["nodeName"]: 1}, "cause": "anticipated"} not in held
-        or any(_reserved(group) for group in run.of(PODGROUPS))
     ]
 
 
