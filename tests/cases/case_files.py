@@ -75,9 +75,10 @@ def all_cases() -> tuple[SchedulerCase, ...]:
 
     CASE=name reads only those whose names contain it, while one writes a case.
     """
-    paths = sorted(FOLDER.rglob(f"*{os.environ.get('CASE', '')}*.yaml"))
+    wanted = os.environ.get("CASE", "")
+    paths = [it for it in sorted(FOLDER.rglob("*.yaml")) if wanted in it.stem]
     if not paths:
-        raise ValueError(f"no case has a name with {os.environ['CASE']!r}")
+        raise ValueError(f"no case has a name with {wanted!r}")
     return tuple(map(read_case, paths))
 
 
