@@ -64,7 +64,7 @@ async def test_half_a_request_is_not_waited_for(text: bytes) -> None:
 async def test_a_connection_may_be_opened_before_it_is_used() -> None:
     """As an API server does, which would not ask again where such a one is closed."""
     body = review(pod(), POD)
-    read_s = max(1.0, slowdown_now())  # on a slow machine a handshake takes longer too
+    read_s = 0.3 * max(1.0, slowdown_now())  # on a slow machine a handshake takes longer too
     async with serving(read_s=read_s) as served, opening(served) as connect:
         reader, writer = await connect()
         await asyncio.sleep(1.5 * read_s)
@@ -91,7 +91,7 @@ async def test_idle_is_another_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
         await reader.readexactly(length)
 
-    read_s = max(1.0, slowdown_now())
+    read_s = 0.3 * max(1.0, slowdown_now())
     async with serving(read_s=read_s) as served, opening(served) as connect:
         clients = [await connect() for _ in range(2)]
         for client in clients:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from tests.support.fakes.recording_transport import RecordingTransport, json_answer
+from tests.support.machine_speed import slowdown_now
 from tests.webhook.objects import JOBSET, POD, QUEUE, jobset, pod, recorded, review
 from tests.webhook.served_webhook import KEY, ServedWebhook, client_tls, serving, trainjob
 from trainer_kai.api.meta import Key
@@ -303,7 +304,7 @@ async def test_every_review_is_answered_when_it_stops() -> None:
         await goes_on.wait()
         return None
 
-    async with serving(slow, drain_s=4.0) as served:
+    async with serving(slow, drain_s=min(4.0, 0.5 * max(1.0, slowdown_now()))) as served:
         under_way = asyncio.create_task(served.review(JOBSETS, review(jobset(), JOBSET)))
         await waits.wait()
         stopping = asyncio.create_task(served.server.__aexit__())
