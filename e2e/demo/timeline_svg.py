@@ -201,7 +201,9 @@ def _draw_bar(bar: Bar, y: float, height: float, scale: _Scale) -> Iterator[str]
     x, right = scale.x(bar.begin_s), scale.x(bar.end_s)
     style = f'class="cut" rx="3" fill="{scale.colours[bar.queue]}"'
     yield _rect(x, y, right - x, height, style)
-    if bar.evicted_for:
+    if bar.evicted_for and right - x < 2 * _MARK_PX:  # above a name that is written upwards
+        yield _cross((x + right) / 2, y + 12)
+    elif bar.evicted_for:
         yield _cross(right - 13, y + height / 2)
 
 
@@ -215,9 +217,9 @@ def _name_bar(bar: Bar, y: float, height: float, scale: _Scale) -> Iterator[str]
     if _width(name, _TEXT) <= room:
         lines = _words_in(bar, name, room, height)
         yield from _lines(x + 7, y + height / 2, lines, "on")
-    elif _width(name, _TEXT) <= height - 8 and right - x >= _TEXT + 3:
-        turn = f'transform="rotate(-90 {x + _TEXT:.1f} {y + height - 4:.1f})"'
-        yield f"<g {turn}>{_text(x + _TEXT, y + height - 4, name, 'on b')}</g>"
+    elif _width(name, _TEXT) <= height - 24 and right - x >= _TEXT - 3:
+        x, y = (x + right) / 2 + 4, y + height - 4
+        yield f'<g transform="rotate(-90 {x:.1f} {y:.1f})">{_text(x, y, name, "on b")}</g>'
     else:
         yield _text(_beside(x, right, name), y + height / 2 + 4, name, "b halo")
 
