@@ -161,15 +161,14 @@ def _ground(rows: Sequence[_Row], scale: _Scale, axis_y: float) -> Iterator[str]
 def _draw_row(row: _Row, run: Intervals, scale: _Scale) -> Iterator[str]:
     slots = _stacked([it for it in run.bars if it.node == row.name and it.gpus])
     px = row.height / row.gpus
-    for slot in slots:
-        y, height = row.y + row.height - slot.top * px, slot.bar.gpus * px
+    heights = {slot: (row.y + row.height - slot.top * px, slot.bar.gpus * px) for slot in slots}
+    for slot, (y, height) in heights.items():
         yield from _draw_bar(slot.bar, y, height, scale)
         for place in run.places:
             if place.taken_by == slot.bar:
                 begin_s = max([place.begin_s, *_ends_of_others(slot, slots)])
                 yield from _draw_place(place._replace(begin_s=begin_s), y, height, scale)
-    for slot in slots:  # names last: that of a short bar stands above what is drawn beside it
-        y, height = row.y + row.height - slot.top * px, slot.bar.gpus * px
+    for slot, (y, height) in heights.items():  # last: the name of a short bar covers its neighbours
         yield from _name_bar(slot.bar, y, height, scale)
 
 

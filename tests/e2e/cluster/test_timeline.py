@@ -49,7 +49,11 @@ GAPS: list[Case[Watched, str]] = [
     Case("the end of the watch", ([], [CLOSED]), "configmaps: the API server closed the watch"),
     Case("a broken connection", ([], [OSError("cut")]), "configmaps: the watch broke: OSError('cu"),
     Case("a torn line", ([], [b'{"type": "ADD']), "configmaps: the watch broke: JSONDecode"),
-    Case("of several the first is told", ([], [CHANGED, CLOSED]), f"MODIFIED of {SENSELESS}"),
+    Case(
+        "of several gaps the message names the first",
+        ([], [CHANGED, CLOSED]),
+        f"MODIFIED of {SENSELESS}",
+    ),
 ]
 
 

@@ -74,12 +74,10 @@ def _texts(picture: ET.Element) -> Iterator[_Box]:
         words, x, y = "".join(it.itertext()), float(it.attrib["x"]), float(it.attrib["y"])
         width = len(words) * 7
         x -= width / 2 if it.attrib.get("text-anchor") else 0
-        is_upwards = it in upwards
-        yield (
-            _Box(words, x - 10, y - width, x + 3, y)
-            if is_upwards
-            else (_Box(words, x, y - 10, x + width, y + 3))
-        )
+        if it in upwards:
+            yield _Box(words, x - 10, y - width, x + 3, y)
+        else:
+            yield _Box(words, x, y - 10, x + width, y + 3)
 
 
 def _bars(picture: ET.Element) -> Iterator[_Box]:
@@ -92,7 +90,7 @@ def _bars(picture: ET.Element) -> Iterator[_Box]:
 
 @pytest.mark.parametrize("later_s", [None, 0, 20], ids=["committed", "of a run", "of a slow run"])
 def test_a_picture_is_legible(later_s: float | None) -> None:
-    """Nothing is cut off or covered; evictions, reserved places and reasons are told."""
+    """No text is cut off or covered; the picture names evictions, reserved places and reasons."""
     picture = ET.fromstring(_COMMITTED if later_s is None else _drawn(later_s))
     width, height = (float(picture.attrib[name]) for name in ("width", "height"))
     texts, bars = [*_texts(picture)], [*_bars(picture)]
