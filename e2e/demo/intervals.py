@@ -5,7 +5,9 @@ All times are seconds since the first TrainJob was submitted.
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from e2e.cluster.nodes import GPU
@@ -47,7 +49,7 @@ class Wait(NamedTuple):
 
     job: str
     queue: str
-    reason: str  # the last one that the scheduler gave, or ""
+    reason: str  # the one that held longest of those that the scheduler gave, or ""
     begin_s: float
     end_s: float
     evicted_for: str = ""
@@ -74,20 +76,31 @@ def intervals(history: Sequence[Moment]) -> Intervals:
 
 def _waits(history: Sequence[Moment], end_s: float) -> Iterator[Wait]:
     begun: dict[str, Wait] = {}
+    given: dict[str, list[tuple[float, str]]] = {}  # by job: from when on each reason held
     for moment, state in replay(history):
         for row in rows_of(state):
             if row.state not in WAITING:
                 if row.job in begun:
-                    yield begun.pop(row.job)._replace(end_s=moment.at_s)
+                    yield _ended(begun.pop(row.job), given.pop(row.job), moment.at_s)
                 continue
-            wait = begun.setdefault(row.job, Wait(row.job, row.queue, "", moment.at_s, end_s))
+            begun.setdefault(row.job, Wait(row.job, row.queue, "", moment.at_s, end_s))
+            reasons = given.setdefault(row.job, [])
             reason, victim_of = _REASON.match(row.message), _EVICTED_FOR.match(row.message)
             if row.state == EVICTED and victim_of:
-                wait = wait._replace(evicted_for=victim_of[1])
-            elif reason:
-                wait = wait._replace(reason=reason[1])
-            begun[row.job] = wait
-    yield from begun.values()
+                begun[row.job] = begun[row.job]._replace(evicted_for=victim_of[1])
+            elif reason and (not reasons or reasons[-1][1] != reason[1]):
+                reasons.append((moment.at_s, reason[1]))
+    for job, wait in begun.items():
+        yield _ended(wait, given[job], end_s)
+
+
+def _ended(wait: Wait, reasons: Sequence[tuple[float, str]], end_s: float) -> Wait:
+    """Return the wait with its end, and with the reason that held longest."""
+    seconds: dict[str, float] = defaultdict(float)
+    for (begin_s, reason), (until_s, _) in pairwise([*reasons, (end_s, "")]):
+        seconds[reason] += until_s - begin_s
+    longest = max(seconds, key=seconds.__getitem__, default="")
+    return wait._replace(reason=longest, end_s=end_s)
 
 
 def _bars(history: Sequence[Moment], waits: Sequence[Wait], end_s: float) -> Iterator[Bar]:

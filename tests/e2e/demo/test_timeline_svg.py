@@ -11,7 +11,7 @@ import pytest
 from e2e.demo.intervals import Bar, Place, Wait, intervals
 from e2e.demo.timeline_svg import timeline_svg
 from e2e.fixtures.queues import queue
-from tests.e2e.demo.moments import pod, trainjob, whole_run
+from tests.e2e.demo.moments import pod, podgroup, trainjob, whole_run
 from tests.support.repository import ROOT
 from trainer_kai.api.names import JOBSET_NAME
 
@@ -37,6 +37,16 @@ def test_a_run_is_bars_and_a_reserved_place_and_waits() -> None:
         Wait("night", "guests", "NoCapacity", 4, 21, evicted_for="moe"),
     )
     assert run.end_s == 30
+
+
+def test_a_wait_has_the_reason_that_held_longest() -> None:
+    """However briefly another one was given after it."""
+    waits = [(3, "NoCapacity"), (4, "ExceedsLimit"), (9, "WaitingForVictims")]
+    given = [podgroup(at_s, "moe", reason) for at_s, reason in waits]
+
+    run = intervals([trainjob(1, "moe"), *given, pod(11, "moe-1-node-0")])
+
+    assert [it.reason for it in run.waits] == ["ExceedsLimit"]
 
 
 def test_a_pod_has_its_part_of_a_gpu_and_a_pod_of_no_trainjob_has_no_bar() -> None:
