@@ -37,7 +37,7 @@ def _encoded(
 @pytest.mark.parametrize("trusts_gpu_labels", [False, True])
 @pytest.mark.parametrize("fraction", ["0.001", "0.6"])
 def test_pods_with_labels_of_many_gpus(fraction: str, *, trusts_gpu_labels: bool) -> None:
-    """Thousands of pods of one node name 64 GPUs each: other nodes are as they were."""
+    """A thousand pods of one node name 64 GPUs each: other nodes are as they were."""
     cluster, plain = (_sharing(fraction, gpus) for gpus in (64, 1))
 
     found = _encoded(cluster, plain, trusts_gpu_labels=trusts_gpu_labels).snapshot
@@ -48,10 +48,10 @@ def test_pods_with_labels_of_many_gpus(fraction: str, *, trusts_gpu_labels: bool
 
 
 def _sharing(fraction: str, gpus: int) -> Cluster:
-    """Return 2,500 pods of a node with a share of so many GPUs each, all of their own."""
+    """Return 1,000 pods of a node with a share of so many GPUs each, all of their own."""
     notes = {"gpu-fraction": fraction, "gpu-fraction-num-devices": str(gpus)}
     cluster = cluster_cache(*_NODES)
-    for number in range(2_500):
+    for number in range(1_000):
         labels = {f"runai-gpu-group/{n}": f"{number}-{n}" for n in range(gpus)}
         one = pod(f"p{number}", node="a", asks={"cpu": "1m"}, annotations=notes, labels=labels)
         cluster.pods.update(cluster_cache(one).pods)

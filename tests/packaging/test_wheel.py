@@ -134,7 +134,6 @@ def test_the_manifests_name_the_image_by_the_version() -> None:
 PROGRAMS: Final[list[Case[list[str], str]]] = [
     Case("the command line", ["trainer-kai", "--version"], VERSION_LINE),
     Case("the plugin of kubectl", ["kubectl-trainer_kai", "--version"], VERSION_LINE),
-    Case("a command has its help", ["trainer-kai", "why", "-h"], "usage: trainer-kai why [-h]"),
     Case(
         "a command of the plugin",
         ["kubectl-trainer_kai", "why", "-h"],
@@ -149,7 +148,6 @@ PROGRAMS: Final[list[Case[list[str], str]]] = [
     Case(
         "the scheduler tells its version", ["python", "-m", "scheduler", "--version"], VERSION_LINE
     ),
-    Case("a process by its name", ["trainer-kai", "run", "all", "--version"], VERSION_LINE),
 ]
 
 

@@ -29,12 +29,12 @@ def test_no_object_is_invalid() -> None:
 def test_every_outcome_is_frequent() -> None:
     """Every reason and every kind of decision is frequent, or the comparison would be idle."""
     seen: Counter[str] = Counter()
-    for seed in range(500):
+    for seed in range(300):
         outcome = run_cycle(random_cluster(Random(seed)))
         seen.update(outcome.unschedulable.values())
         seen.update(bind=len(outcome.binds), nominate=len(outcome.nominations))
         seen.update(reserve=len(outcome.reservations))
-    assert {name for name, count in seen.items() if count >= 10} == {
+    assert {name for name, count in seen.items() if count >= 6} == {
         *("Misconfigured", "QueueMissing", "PodsMissing", "ExceedsLimit"),
         *("NonPreemptibleOverQuota", "NoNodeMatches", "Fragmented", "NoCapacity"),
         *("bind", "nominate", "reserve"),

@@ -20,7 +20,7 @@ async def test_of_two_installations_one_gives_way(clock: VirtualClock) -> None:
     writes = len(first.writes()) + len(other.writes())
     await clock.advance(2400)
     later = len(first.writes()) + len(other.writes())
-    await clock.advance(3 * 3600)
+    await clock.advance(2 * 3600)
 
     assert later == writes < 20
     assert len(first.writes()) + len(other.writes()) < 4 * writes  # it is tried once an hour
