@@ -6,6 +6,8 @@ PYTHON ?= python3
 PY := .venv/bin/python
 DOCKER ?= docker
 PYTEST := $(PY) -m pytest --durations=20
+# Bytecode is kept, whatever the caller's environment says: hundreds of processes import the same modules.
+export PYTHONDONTWRITEBYTECODE :=
 # What a run may take where the probe has its reference; a slower machine gets as much more as it is slower.
 BUDGET = -p tests.support.time_budget --budget $(1) --budget-of "make $(2)"
 # For two cores: unit tests use both, tests on the control plane mostly wait. These options are not in

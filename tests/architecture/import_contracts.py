@@ -96,10 +96,7 @@ class Linter:
 
     def check(self, plants: PlantedImports = ()) -> LintResult:
         """Check every contract with the planted imports; without any, on the whole graph."""
-        graph = deepcopy(self._graph)
-        importers = _plant(graph, plants)
-        if importers:
-            _keep_imports(graph, importers)
+        graph = self._planted(plants)
         broken, forbidden = set[str](), set[tuple[str, str]]()
         for name, contract in self._contracts.items():
             found = contract.check(deepcopy(graph), verbose=False)
@@ -109,6 +106,17 @@ class Linter:
                 if isinstance(contract, ForbiddenContract):
                     forbidden |= {(it["downstream_module"], it["upstream_module"]) for it in chains}
         return LintResult(frozenset(broken), frozenset(forbidden))
+
+    def breaks(self, name: str, plants: PlantedImports) -> bool:
+        """Say whether planted imports break a contract."""
+        return not self._contracts[name].check(self._planted(plants), verbose=False).kept
+
+    def _planted(self, plants: PlantedImports) -> grimp.ImportGraph:
+        graph = deepcopy(self._graph)
+        importers = _plant(graph, plants)
+        if importers:
+            _keep_imports(graph, importers)
+        return graph
 
 
 def _plant(graph: grimp.ImportGraph, plants: PlantedImports) -> set[str]:
