@@ -27,8 +27,8 @@ from trainer_kai.api.resources import NODES, QUEUES
 Obj: TypeAlias = dict[str, Any]
 PodFields: TypeAlias = Callable[[Obj, int], None]  # writes into a pod, by its number
 
-_NODES: Final = 400
-_MANY: Final = 400  # pods that say much
+_NODES: Final = 250
+_MANY: Final = 250  # pods that say much
 _MANY_WAITING: Final = 4_000  # pods
 _HOST: Final = "kubernetes.io/hostname"
 _MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -352,7 +352,7 @@ EXPECTED: list[Case[tuple[int, PodFields], None]] = [
 
 @pytest.mark.parametrize("case", EXPECTED, ids=ids)
 def test_a_snapshot_holds_the_event_loop_shortly(case: Case[tuple[int, PodFields], None]) -> None:
-    """What comes, one more of it and that all of it goes: 3,200 pods of others run meanwhile."""
+    """What comes, one more of it and that all of it goes: 2,000 pods of others run meanwhile."""
     number, say = case.given
     pods = _decoded(_tenant(number, say))
     assert_cpu_ratio(50, lambda: _longest_change(pods), lambda: _plain_change(number))
