@@ -49,7 +49,7 @@ class Wait(NamedTuple):
 
     job: str
     queue: str
-    reason: str  # the one that held longest of those that the scheduler gave, or ""
+    reason: str  # that the scheduler gave for the longest time, or ""
     begin_s: float
     end_s: float
     evicted_for: str = ""
@@ -76,7 +76,7 @@ def intervals(history: Sequence[Moment]) -> Intervals:
 
 def _waits(history: Sequence[Moment], end_s: float) -> Iterator[Wait]:
     begun: dict[str, Wait] = {}
-    given: dict[str, list[tuple[float, str]]] = {}  # by job: from when on each reason held
+    given: dict[str, list[tuple[float, str]]] = {}  # by TrainJob: its reasons, and their times
     for moment, state in replay(history):
         for row in rows_of(state):
             if row.state not in WAITING:
