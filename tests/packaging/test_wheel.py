@@ -139,15 +139,22 @@ PROGRAMS: Final[list[Case[list[str], str]]] = [
         ["kubectl-trainer_kai", "why", "-h"],
         "usage: kubectl trainer-kai why [-h]",
     ),
+    Case("the webhook tells its version", ["python", "-m", "webhook", "--version"], VERSION_LINE),
+    Case(
+        "the podgrouper tells its version",
+        ["python", "-m", "trainer_kai.podgrouper", "--version"],
+        VERSION_LINE,
+    ),
     Case(
         "the scheduler tells its version", ["python", "-m", "scheduler", "--version"], VERSION_LINE
     ),
+    Case("a process by its name", ["trainer-kai", "run", "all", "--version"], VERSION_LINE),
 ]
 
 
 @pytest.mark.parametrize("case", PROGRAMS, ids=ids)
 def test_what_the_wheel_installs_runs(case: Case[list[str], str], installed: Installed) -> None:
-    """The programs and a process, outside of the checkout."""
+    """Two programs and three processes, outside of the checkout."""
     completed = installed.run(*case.given)
 
     assert (completed.returncode, completed.stderr) == (0, "")

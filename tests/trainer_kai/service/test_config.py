@@ -31,8 +31,10 @@ IN_FILE = "log: {level: debug}"
 
 HEALTH = [f"health.{name}" for name in ("address", "port", "snapshot", "metrics")]
 MODELS: Mapping[str, type[Settings]] = {**PROCESSES, "all": AllSettings}
-EVERY_SETTING = {  # once, where several processes have it
-    setting.name: pytest.param(model, setting, id=f"{process} {setting.name}")
+EVERY_SETTING = {  # once, where several processes have the same
+    (setting.name, str(setting.default), setting.doc): pytest.param(
+        model, setting, id=f"{process} {setting.name}"
+    )
     for process, model in MODELS.items()
     for setting in settings_of(model).values()
 }.values()
