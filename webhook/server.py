@@ -12,12 +12,26 @@ from aiohttp import web
 
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.service.clock import Clock
+from trainer_kai.service.connections import (
+    ClientConnection,
+    ConnectionLimits,
+    Connections,
+    ConnectionState,
+)
 from trainer_kai.service.settings import WebhookServerSettings
 from webhook.admission.review import SERVICE_UNAVAILABLE
-from webhook.connections import MAX_BODY_BYTES, ClientConnection, Connections, ConnectionState
+from webhook.body_memory import MAX_BODY_BYTES, BodyMemory, make_request
 from webhook.reviews.router import HttpReply, ReviewRouter
 
 __all__ = ["WebhookServer"]
+
+_LIMITS: Final = ConnectionLimits(
+    connections=512,  # twice the number of concurrent reviews
+    read_s=0.0,  # a setting
+    request_s=30.0,
+    idle_s=100.0,  # longer than the 90 s after which an API server closes it
+    grace_s=3.0,
+)
 
 
 class WebhookServer:
@@ -38,7 +52,12 @@ class WebhookServer:
         self._clock = clock
         self._on_stop = on_stop
         self._is_draining = False
-        self._connections: Final = Connections(self._handle, tls, settings.read_s)
+        self._body_memory: Final = BodyMemory()
+        self._connections: Final = Connections(
+            web.Server(self._handle, request_factory=make_request),
+            _LIMITS._replace(read_s=settings.read_s),
+            tls,
+        )
 
     async def __aenter__(self) -> Self:
         address, port = self._settings.address, self._settings.port
@@ -67,7 +86,7 @@ class WebhookServer:
         try:
             reply = await self._reply(request, client)
         finally:
-            self._connections.body_memory.release(client)
+            self._body_memory.release(client)
             self._connections.went_idle(client)
         response = web.Response(
             body=reply.body, status=reply.status, content_type=reply.content_type
@@ -88,8 +107,8 @@ class WebhookServer:
         if (request.content_length or 0) > MAX_BODY_BYTES:
             return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
         try:
-            body_memory, length = self._connections.body_memory, request.content_length
-            await body_memory.acquire(client, length, self._settings.read_s)
+            length, read_s = request.content_length, self._settings.read_s
+            await self._body_memory.acquire(client, length, read_s)
         except TimeoutError:
             return _text_reply(SERVICE_UNAVAILABLE, "too many reviews at the same time; try again")
         try:

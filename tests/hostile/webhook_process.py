@@ -28,7 +28,7 @@ from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.health import Health
 from trainer_kai.service.log import configure
 from trainer_kai.service.metrics import Metrics
-from webhook import connections
+from webhook import server
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.watch import relist_runtimes, start_watches
 
@@ -62,8 +62,8 @@ async def _follow(url: str) -> None:
 
 
 async def _serve(read_s: float) -> None:
-    limit = patch.object(connections, "_REQUEST_S", max(read_s, connections._REQUEST_S))
-    with limit:
+    request_s = max(read_s, server._LIMITS.request_s)
+    with patch.object(server, "_LIMITS", server._LIMITS._replace(request_s=request_s)):
         async with serving(read_s=read_s) as asked:
             asked.cache.put_trainjob(trainjob())
             print(asked.server.port, flush=True)

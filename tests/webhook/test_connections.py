@@ -12,8 +12,9 @@ from aiohttp import web
 from tests.support.machine_speed import slowdown_now
 from tests.webhook.objects import POD, pod, review
 from tests.webhook.served_webhook import ServedWebhook, client_tls, serving
-from webhook import connections
-from webhook.connections import MAX_BODY_BYTES, BodyMemory, ClientConnection, ConnectionState
+from trainer_kai.service.connections import ClientConnection, ConnectionState
+from webhook import server
+from webhook.body_memory import MAX_BODY_BYTES, BodyMemory
 
 PODS = "/mutate/pod"
 HEAD = f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -92,12 +93,12 @@ async def test_idle_is_another_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         await reader.readexactly(length)
 
     read_s = 0.3 * max(1.0, slowdown_now())
+    monkeypatch.setattr(server, "_LIMITS", server._LIMITS._replace(idle_s=3 * read_s))
     async with serving(read_s=read_s) as served, opening(served) as connect:
         clients = [await connect() for _ in range(2)]
         for client in clients:
             await ask(*client)
         await asyncio.sleep(1.5 * read_s)
-        monkeypatch.setattr(connections, "_IDLE_S", 0.5)
         await ask(*clients[1])
         clients[0][1].write(b"POST")
 
@@ -109,7 +110,7 @@ async def test_the_oldest_of_the_address_with_most_goes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What others have open stays."""
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(server, "_LIMITS", server._LIMITS._replace(connections=4))
     body = review(pod(), POD)
     async with serving() as served, opening(served) as connect:
         other, writer = await connect("127.0.0.2")
@@ -128,7 +129,7 @@ class _FakeConnection(ClientConnection):
         async def handle(_: web.BaseRequest) -> web.StreamResponse:
             raise AssertionError("no request comes without a socket")
 
-        super().__init__(web.Server(handle), peer, 1.0)
+        super().__init__(web.Server(handle), peer, server._LIMITS)
         self.state = step
         self.was_aborted = False
 

@@ -21,8 +21,8 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
+from webhook.body_memory import MAX_BODY_BYTES
 from webhook.cache.trainjobs import TrainJobSummary, summarize_trainjob
-from webhook.connections import MAX_BODY_BYTES
 from webhook.reviews.live_lookups import trainjob_reader
 
 JOBSETS = "/mutate/jobset"

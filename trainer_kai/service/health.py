@@ -7,6 +7,8 @@ address of the caller does not matter. `/healthz` fails if a check fails, and th
 restarts the process. So a check is for problems that only a restart solves, and never for an API
 server that does not answer. `/readyz` fails as long as a condition does not hold.
 
+Every pod of the cluster may reach the port, so `Connections` limits what one address may hold open.
+
 A check is called on the event loop and must not wait. A blocked event loop fails the probe as well,
 because the check is not called then.
 """
@@ -16,16 +18,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from aiohttp import hdrs, web
-from prometheus_client.exposition import choose_encoder
 
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.service.clock import Clock
+from trainer_kai.service.connections import ClientConnection, ConnectionLimits, Connections
+from trainer_kai.service.exposition import Exposition
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import HealthSettings
 
 __all__ = ["CallerGuard", "Denial", "Health", "HealthCheck", "HealthServer", "SnapshotSource"]
 
 HealthCheck: TypeAlias = Callable[[], str | None]  # returns why it fails, or None
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SnapshotSource: TypeAlias = Callable[[], AsyncIterator[bytes]]
 
 
@@ -41,7 +45,13 @@ CallerGuard: TypeAlias = Callable[[str, str], Awaitable[Denial | None]]
 
 _STARTED: Final = "started"
 _TICK_S: Final = 0.1  # between two measurements of the event loop's lag
-_GRACE_S: Final = 2.0  # for responses in progress when the server stops
+_LIMITS: Final = ConnectionLimits(
+    connections=128,  # a kubelet and some scrapers need few; each costs a file descriptor
+    read_s=5.0,
+    request_s=60.0,  # the snapshot of a large cluster over a slow connection
+    idle_s=30.0,
+    grace_s=2.0,
+)
 
 
 class Health:
@@ -145,7 +155,7 @@ class _HealthPart(Health):
 
 
 _HEALTH: Final = web.AppKey("health", Health)
-_METRICS: Final = web.AppKey("metrics", Metrics)
+_EXPOSITION: Final = web.AppKey("exposition", Exposition)
 _SETTINGS: Final = web.AppKey("settings", HealthSettings)
 
 
@@ -163,9 +173,9 @@ class HealthServer:
         self._settings = settings
         self._clock = clock
         self._lag = metrics.loop_lag_seconds
-        self._runner = web.AppRunner(
-            _application(health, metrics, settings), access_log=None, shutdown_timeout=_GRACE_S
-        )
+        self._exposition: Final = Exposition(metrics.registry, clock)
+        self._runner: Final = web.AppRunner(_application(health, self._exposition, settings))
+        self._connections: Connections | None = None
         self._lag_task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -185,13 +195,14 @@ class HealthServer:
         if not (address or port):  # IPv4 and IPv6 would get different ports
             raise ConfigError([FieldError("health.port", "0 needs health.address to be set")])
         await self._runner.setup()
+        assert self._runner.server is not None
+        self._connections = Connections(self._runner.server, _LIMITS)
         try:
-            await web.TCPSite(self._runner, address or None, port).start()
+            self.port = self._connections.listen(address, port)
         except OSError as error:
             where = f"{address or 'all interfaces'}, port {port}"
             fault = FieldError("health", f"cannot listen on {where}: {error.strerror or error}")
             raise ConfigError([fault]) from error
-        self.port = self._runner.addresses[0][1]
         self._lag_task = asyncio.create_task(self._measure_lag(), name="loop lag")
 
     async def stop(self) -> None:
@@ -199,7 +210,10 @@ class HealthServer:
         if self._lag_task is not None:
             self._lag_task.cancel()
             await asyncio.wait([self._lag_task])
+        if self._connections is not None:
+            await self._connections.close()
         await self._runner.cleanup()
+        self._exposition.close()
 
     async def _measure_lag(self) -> None:
         while True:
@@ -208,16 +222,30 @@ class HealthServer:
             self._lag.observe(max(0.0, self._clock.monotonic_s() - slept_from_s - _TICK_S))
 
 
-def _application(health: Health, metrics: Metrics, settings: HealthSettings) -> web.Application:
-    app = web.Application()
+def _application(
+    health: Health, exposition: Exposition, settings: HealthSettings
+) -> web.Application:
+    app = web.Application(middlewares=[_with_deadline])
     app[_HEALTH] = health
-    app[_METRICS] = metrics
+    app[_EXPOSITION] = exposition
     app[_SETTINGS] = settings
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz)
     app.router.add_get("/metrics", _exposition)
     app.router.add_get("/snapshot", _snapshot)
     return app
+
+
+@web.middleware
+async def _with_deadline(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tell the connection when a request begins and ends: each step has its deadline."""
+    client = request.protocol
+    assert isinstance(client, ClientConnection)
+    client.headers_received()
+    try:
+        return await handler(request)
+    finally:
+        client.went_idle()
 
 
 async def _healthz(request: web.Request) -> web.Response:
@@ -245,12 +273,12 @@ async def _exposition(request: web.Request) -> web.Response:
     denied = await _denied(request) if request.app[_SETTINGS].metrics == "authorized" else None
     if denied is not None:
         return denied
-    encode, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
-    # In a thread: encoding thousands of series would block the event loop.
-    body = await asyncio.to_thread(encode, request.app[_METRICS].registry)
-    response = web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
-    response.enable_compression()  # aiohttp compresses in a thread, too
-    return response
+    text = await request.app[_EXPOSITION].text(request.headers.get(hdrs.ACCEPT, ""))
+    headers = {hdrs.CONTENT_TYPE: text.content_type, hdrs.VARY: hdrs.ACCEPT_ENCODING}
+    if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, ""):
+        headers[hdrs.CONTENT_ENCODING] = "gzip"
+        return web.Response(body=text.compressed, headers=headers)
+    return web.Response(body=text.plain, headers=headers)
 
 
 async def _snapshot(request: web.Request) -> web.StreamResponse:

@@ -290,3 +290,15 @@ annotations:
 - port: {{ . }}
 {{- end }}
 {{- end }}
+
+{{- /* Which pods may read metrics; probes of the kubelet come from the node. */}}
+{{- define "trainer-kai.healthSources" -}}
+{{- if .Values.networkPolicy.healthFrom }}
+from:
+{{- toYaml .Values.networkPolicy.healthFrom | nindent 0 }}
+{{- else if eq .Values.queueAccess "closed" }}
+from:
+- namespaceSelector:
+    matchLabels: {trainer-kai.dev/monitoring: "true"}
+{{- end }}
+{{- end }}

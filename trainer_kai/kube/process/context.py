@@ -4,6 +4,7 @@ Nothing here has a state of its own; a process with other needs uses the classes
 """
 
 import os
+import resource
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -55,6 +56,7 @@ def run_process(
     settings = read_or_exit(model, sys.argv[1:] if argv is None else argv, os.environ)
     clock = SystemClock()
     configure(clock, layout=settings.log.format, level=settings.log.level)
+    _raise_descriptor_limit()
 
     async def begin(run: Runner) -> None:
         metrics, health = Metrics(), Health()
@@ -70,6 +72,15 @@ def run_process(
         health.started()
 
     return main(begin)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow this process as many open files as it may allow itself.
+
+    Container runtimes often begin at 1,024, for programs that use select(); nothing here does.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def leader_elector(

@@ -86,10 +86,13 @@ def _podgroup_response(
     podgroup = podgroup_name(labels[JOBSET_NAME], labels[JOBSET_UID], labels[GANG])
     patch = PatchBuilder({"metadata": {"labels": meta.labels, "annotations": meta.annotations}})
     current = (meta.annotations or {}).get(POD_GROUP)
-    if current not in {None, podgroup}:
-        return UNCHANGED  # the user chose another PodGroup, without our PodSets
+    is_replaced = current not in {None, podgroup}
     patch.set(("metadata", "annotations", POD_GROUP), podgroup)
-    if mode == "bundled" and SUBGROUP not in labels:
+    if mode == "bundled" and (is_replaced or SUBGROUP not in labels):
         podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX])
         patch.set(("metadata", "labels", SUBGROUP), podset)
-    return AdmissionResponse(patch.operations)
+    if not is_replaced:
+        return AdmissionResponse(patch.operations)
+    # Its gang would wait for it for ever: the PodGroup of the TrainJob counts all its pods.
+    warning = f"metadata.annotations[{POD_GROUP}]: replaced by {podgroup}, the PodGroup of the pod"
+    return AdmissionResponse(patch.operations, warnings=(warning,))
