@@ -3,13 +3,15 @@
 A cycle begins as soon as an event may change the result of the last plan: at once on a quiet
 cluster; in a burst of events when the burst pauses, or after 50 ms. After a cycle during which
 events arrived comes a rest of three times its length, but no event waits for more than 50 ms, or
-for the end of the cycle that runs.
+for the end of the cycle that runs. Events of a namespace that started many plans for nothing wait a
+little longer (`plan_budget`).
 The plan is made in a thread: its snapshot is frozen, and watches, Lease and health checks continue
 meanwhile. Nothing is executed before the plan is complete, and no part of a plan is executed that
 relies on an object that has changed in the meantime.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -24,6 +26,7 @@ from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
+from scheduler.shell.plan_budget import PlanBudget
 from scheduler.shell.report.plan_report import PlanReport, plan_report
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
@@ -112,8 +115,14 @@ class Cycle:
         self._snapshot_s = 0.0  # when the snapshot of the last plan was taken
         # events that arrived while the plan was made, and when the first of each did
         self._events_while_planning: dict[ClusterEvent, float] = {}
+        self._budget = PlanBudget()
+        self._starters: set[str] = set()  # namespaces that the next cycle is due to; "" is others
+        # Events that may not start a cycle yet: from when on they may, and their namespaces.
+        self._deferred_until_s = math.inf
+        self._deferred: set[str] = set()
+        self._has_deferred = asyncio.Event()
 
-    def wake(self, event: ClusterEvent) -> None:
+    def wake(self, event: ClusterEvent, namespace: str = "") -> None:
         """Take note of an event; one that can help no waiting PodGroup begins no cycle."""
         if not event:
             return
@@ -123,7 +132,14 @@ class Cycle:
             if not event & self._retry_on:
                 self._has_stale_numbers |= bool(event & _CHANGES_NUMBERS)
                 return
+        delay_s = self._budget.delay_s(namespace, now_s) if namespace else 0.0
+        if delay_s > 0:
+            self._deferred_until_s = min(self._deferred_until_s, now_s + delay_s)
+            self._deferred.add(namespace)
+            self._has_deferred.set()
+            return
         self._last_event_s = now_s
+        self._starters.add(namespace)
         self._set_due(now_s)
 
     def replan(self) -> None:
@@ -144,6 +160,7 @@ class Cycle:
         self.replan()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())
+            group.create_task(self._start_deferred())
             while True:
                 await self._wait_until_due()
                 for podgroup_commands in self._cache.lost_places.annotations_to_write():
@@ -166,6 +183,8 @@ class Cycle:
 
     async def _plan_once(self) -> tuple[Commands, PlanReport]:
         began_s = self._clock.monotonic_s()
+        starters, self._starters = self._starters, set()
+        self._deferred_until_s, self._deferred = math.inf, set()  # this plan sees their objects
         encoded = self._cache.snapshot()
         self._events_while_planning, self._has_stale_numbers = {}, False
         self._snapshot_s = taken_s = self._clock.monotonic_s()
@@ -179,6 +198,8 @@ class Cycle:
         )
         result, commands, report = await self._offload(self._decide, plan_input)
         ended_s = self._clock.monotonic_s()
+        if not commands.podgroups and "" not in starters:
+            self._budget.charge(starters, ended_s)
         self._retry_on = _events_to_retry_on(result)
         missed_s = [
             it for event, it in self._events_while_planning.items() if event & self._retry_on
@@ -254,6 +275,20 @@ class Cycle:
             kept
         )  # usage of queues has yet to be reported
         return kept
+
+    async def _start_deferred(self) -> None:
+        """Begin a cycle for events of namespaces over their budget, when these may start one."""
+        while True:
+            await self._has_deferred.wait()
+            left_s = self._deferred_until_s - self._clock.monotonic_s()
+            if _NEGLIGIBLE_S < left_s < math.inf:
+                await self._clock.sleep(left_s)
+                continue
+            self._has_deferred.clear()
+            if left_s < math.inf:  # no plan has begun meanwhile
+                self._starters |= self._deferred
+                self._set_due(self._deferred_until_s)
+                self._deferred_until_s, self._deferred = math.inf, set()
 
     async def _tick(self) -> None:
         for tick in count(1):

@@ -72,7 +72,8 @@ class ClusterInformers:
     ) -> Callable[[], Coroutine[Any, Any, None]]:
         def change(it: Delta[Any]) -> None:
             is_deleted = it.type is DeltaType.DELETED or it.object is None
-            self._cycle.wake(kind.notify(it.key, None if is_deleted else it.object))
+            seen = None if is_deleted else it.object
+            self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
 
         def synced() -> None:
             self._unsynced.discard(kind.resource.plural)
