@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
 from scheduler.shell.bind.gpu.shares import GpuShareBinder, PodShares, ReservedShares
-from scheduler.shell.bind.volumes import VolumeBinder
+from scheduler.shell.bind.volumes import VolumeBinder, VolumeNotBound
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
@@ -106,6 +106,7 @@ class Binder:
         self._cache = cache
         self._lost_places = cache.lost_places
         self._volumes = VolumeBinder(cache.cluster)
+        cache.on_claim_change = self._volumes.claim_changed
         self._evict = steps.evict
         self._shares = steps.shares
         self._recorder = steps.recorder
@@ -267,11 +268,8 @@ class Binder:
         for pod, error in failures.items():
             self._log.warning("gpu not reserved", pod=str(pod), error=str(error))
             self._metrics.binds.labels("refused").inc()
-            known = self._cache.cluster.pods.get(pod)
-            if known is not None and isinstance(error, DeviceNotReserved):
-                meta = known.metadata
-                regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
-                self._recorder.post(regarding, "GpuReservationFailed", error.message, "Warning")
+            if isinstance(error, DeviceNotReserved):
+                self._post(pod, "GpuReservationFailed", error.message)
         first, pods = next(iter(failures)), [it.pod for it in commands.binds]
         for pod, _ in commands.nominations:
             self._cache.assumed.forget_nomination(pod)
@@ -324,8 +322,17 @@ class Binder:
         self._log.info("pod bound", pod=str(pod), node=node)
         return True  # the bind is final, however late a watch shows it
 
+    def _post(self, pod: Key, reason: str, message: str) -> None:
+        known = self._cache.cluster.pods.get(pod)
+        if known is not None:
+            meta = known.metadata
+            regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
+            self._recorder.post(regarding, reason, message, "Warning")
+
     def _not_bound(self, pod: Key, node: str, error: ApiError) -> None:
         """Forget a bind that was refused; the second time in a row after a while."""
+        if isinstance(error, VolumeNotBound):
+            self._post(pod, "VolumeNotBound", error.details.message)
         fields = {"pod": str(pod), "node": node, "error": str(error)}
         if isinstance(error, NotFound | Conflict):
             self._log.info("pod not bound", **fields)

@@ -37,7 +37,8 @@ from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import NODES, PODGROUPS, PODS, TRAINJOBS
+from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, TRAINJOBS
+from trainer_kai.api.storage import PersistentVolumeClaim
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
 
@@ -85,11 +86,14 @@ class ClusterCache:
         """Called with a PodGroup when its pods have changed, and when it is deleted."""
         self.on_access_questions: Callable[[AbstractSet[AccessQuestion]], None] | None = None
         """Called with the access questions of each snapshot."""
+        self.on_claim_change: Callable[[Key], None] | None = None
+        """Called with a PersistentVolumeClaim when it has changed."""
         self._updates: Final[dict[Resource[Any], Callable[[Key, Any], ClusterEvent]]] = {
             PODS: self.update_pod,
             PODGROUPS: self.update_group,
             TRAINJOBS: self._update_trainjob,
             NODES: self._update_node,
+            PVCS: self._update_claim,
         }
 
     def update(self, resource: Resource[Any], key: Key, seen: Object | None) -> ClusterEvent:
@@ -135,6 +139,12 @@ class ClusterCache:
             self._min_pods[key] = min_existing_pods(shown)
         return ClusterEvent.ANY
 
+    def _update_claim(self, key: Key, seen: PersistentVolumeClaim | None) -> ClusterEvent:
+        before = self._state.put(PVCS, key, seen)
+        if self.on_claim_change is not None:
+            self.on_claim_change(key)
+        return QUEUEING_HINTS[PVCS](before, seen)
+
     def set_permit(self, pair: Key, permit: Permit | None) -> ClusterEvent:
         """Note whether a namespace may use a queue; None if that is not known."""
         before = self._state.permits.put(pair, permit)
@@ -153,7 +163,7 @@ class ClusterCache:
         self.assumed.limit_waits(now_s)
         self.in_flight_evictions.clear()
         self.suspended_trainjobs.stop_leading()
-        self.on_podgroup_change = self.on_access_questions = None
+        self.on_podgroup_change = self.on_access_questions = self.on_claim_change = None
         self.gpu_groups.on_change = self.gpu_groups.on_leftover = None
 
     def snapshot(self) -> EncodedSnapshot:

@@ -1,5 +1,8 @@
 """Claims that wait for their first consumer."""
 
+import pytest
+
+from scheduler.shell.bind import volumes
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.fakes.fake_cluster import Fields
 from tests.support.state.objects import make_object, node, pod
@@ -58,10 +61,55 @@ async def test_no_volume_comes(harness: SchedulerHarness) -> None:
         await harness.advance(10)
 
         assert claim_patches(harness) == 3
+        assert harness.events() == [("Pod p", "VolumeNotBound")]
         assert harness.api.node_of_pods() == {}
         provide(harness)
         await harness.advance(1)
         assert harness.api.node_of_pods() == {"p": "a"}
+
+
+async def test_a_namespace_has_so_many_claims_that_wait(
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod above that is told, and has its turn when others have their volumes."""
+    monkeypatch.setattr(volumes, "_MOST_WAITING", 1)
+    of_class, claim = storage()
+    other = {**claim, "metadata": {**claim["metadata"], "name": "d"}}
+    second = pod("r", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "d"}}])
+    harness.api.put(node("a"), of_class, claim, other, consumer("p"), second)
+    async with harness.leading():
+        await harness.advance(1)
+        events = [it for it in harness.api.events if it["reason"] == "VolumeNotBound"]
+        assert {it["involvedObject"]["name"] for it in events} == {"r"}
+        assert events[0]["message"] == (
+            "1 PersistentVolumeClaims of namespace ns wait for their volumes, and no more may: "
+            "PersistentVolumeClaim d comes later"
+        )
+        provide(harness)
+        await harness.advance(60)
+
+        assert harness.api.node_of_pods() == {"p": "a"}
+        assert "patch persistentvolumeclaims d" in harness.api.written()
+
+
+async def test_waiting_costs_nothing(
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch wakes it: no claim is looked at again and again."""
+    sleeps, sleep = 0, harness.api.clock.sleep
+
+    async def counted(seconds: float) -> None:
+        nonlocal sleeps
+        sleeps += 1
+        await sleep(seconds)
+
+    harness.api.put(node("a"), *storage(), consumer("p"))
+    async with harness.leading():
+        await harness.advance(1)
+        monkeypatch.setattr(harness.api.clock, "sleep", counted)
+        await harness.advance(60)
+
+        assert sleeps < 600
 
 
 async def test_a_shared_claim_is_patched_once(harness: SchedulerHarness) -> None:
