@@ -113,6 +113,8 @@ class _TrackedTrainJob(NamedTuple):
     was_suspended: bool = False  # seen suspended, with a record
     is_given_up: bool = False  # it does not release its nodes
     resumed_s: float = math.inf  # its records stay until the watch shows that it is resumed
+    is_resumed_by_us: bool = False  # to be posted when its JobSet is resumed
+    is_delay_posted: bool = False  # of its JobSet
 
 
 class PlanWaker(Protocol):
@@ -395,12 +397,11 @@ class Suspender:
             return Requeue.SOON
         if is_ours:
             self._log.info("suspension removed", trainjob=str(key), stays_suspended=stays_suspended)
-        if is_ours and not stays_suspended:
-            message = "Resumed after its eviction: the TrainJob waits for free resources"
-            self._post(_owner(job), "Resumed", message)
         tracked, _ = self._tracked_trainjob(job)
         since_s = -math.inf if stays_suspended else self._client.clock.monotonic_s()
-        self._tracked[key] = tracked._replace(resumed_s=since_s)
+        self._tracked[key] = tracked._replace(
+            resumed_s=since_s, is_resumed_by_us=is_ours and not stays_suspended
+        )
         return await self._remove_records(job, groups)
 
     async def _remove_records(self, job: TrainJob, groups: Iterable[PodGroup]) -> Requeue | None:
@@ -415,14 +416,41 @@ class Suspender:
             _UNSUSPENDED_RECORD_S if job.spec.suspend else tracked.is_given_up * _POLL_S
         ):
             return Requeue.after(_POLL_S)
+        if delayed := self._jobset_delay(job, tracked, passed_s):
+            return delayed
         unused = {} if job.spec.suspend else self._unused_gpus(tracked)
         if not await self._records.remove(groups, unused):
             return Requeue.SOON
         self._waker.refund(sum(unused.values()))
+        if tracked.is_resumed_by_us and not job.spec.suspend:
+            message = "Resumed after its eviction: the TrainJob waits for free resources"
+            self._post(_owner(job), "Resumed", message)
         if not tracked.is_given_up:
             self._backoffs.pop(job.metadata.key, None)
         self._tracked.pop(job.metadata.key, None)
         return None
+
+    def _jobset_delay(
+        self, job: TrainJob, tracked: _TrackedTrainJob, passed_s: float
+    ) -> Requeue | None:
+        """Wait for the JobSet of a resumed TrainJob: its records say why it has no pods meanwhile.
+
+        They have no effect on plans. Post once that it takes long.
+        """
+        jobset = self._cache.cluster.jobsets.get(job.metadata.key)
+        if job.spec.suspend or jobset is None or not jobset.spec.suspend:
+            return None
+        if passed_s < _JOBSET_TIMEOUT_S:
+            return Requeue.after(_POLL_S)
+        if not tracked.is_delay_posted:
+            self._tracked[job.metadata.key] = tracked._replace(is_delay_posted=True)
+            message = (
+                "The TrainJob is resumed after its eviction, and its JobSet is still suspended "
+                f"after {_JOBSET_TIMEOUT_S:g} s: check that the controller of Trainer is running, "
+                "and that no other controller manages the JobSet"
+            )
+            self._post(_owner(job), "NotResumed", message, "Warning")
+        return Requeue.after(_JOBSET_TIMEOUT_S)
 
     def _unused_gpus(self, tracked: _TrackedTrainJob) -> Mapping[Key, int]:
         """Return the GPUs of evicted pods that did not terminate, by their recording PodGroup."""

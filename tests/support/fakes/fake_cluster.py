@@ -144,7 +144,7 @@ class FakeCluster:
         for kind, name, fields in news:
             event = _put_into_cache(live, kind, name, fields)
             if cycle is not None:
-                cycle.wake(event)
+                cycle.wake(event, (fields or {}).get("metadata", {}).get("namespace", ""))
 
     # The wire
 
@@ -241,15 +241,28 @@ class FakeCluster:
         name = fields["metadata"]["name"]
         if fields == self._objects.get((kind, name)):
             return  # nothing is new
+        before = self._objects.get((kind, name))
         self._version += 1
         fields["metadata"]["resourceVersion"] = f"{self._version}"
         self._objects[kind, name] = fields
         self._emit(kind, name, fields)
+        if kind == "TrainJob" and _is_suspended(before) and not _is_suspended(fields):
+            self._resume_jobset(name)
+
+    def _resume_jobset(self, name: str) -> None:
+        """Do what Trainer does when a TrainJob is resumed."""
+        jobset = self._objects.get(("JobSet", name))
+        if jobset is not None and _is_suspended(jobset):
+            self.put({**jobset, "kind": "JobSet", "spec": {**jobset["spec"], "suspend": False}})
 
     def _emit(self, kind: str, name: str, fields: Fields | None) -> None:
         self._pending_events.append((kind, name, fields))
         if self._listener is not None and not self.holds_back_events:
             self.deliver()
+
+
+def _is_suspended(fields: Fields | None) -> bool:
+    return fields is not None and bool(fields.get("spec", {}).get("suspend"))
 
 
 def _is_conflict(meta: Fields, meant: Fields) -> bool:

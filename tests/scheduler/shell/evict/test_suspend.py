@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.shell.cycle import Cycle
@@ -76,8 +77,8 @@ def cache_with(fields: dict[str, Any], *, recorded: bool) -> ClusterCache:
         "annotations": annotations
     }
     cache.update(TRAINJOBS, _KEY, decode(TrainJob, to_bytes(fields)))
-    suspended = to_bytes({"metadata": jobset, "spec": {"suspend": True}})
-    cache.update(JOBSETS, _KEY, decode(JobSet, suspended))
+    spec = {"suspend": fields["spec"]["suspend"]}
+    cache.update(JOBSETS, _KEY, decode(JobSet, to_bytes({"metadata": jobset, "spec": spec})))
     cache.update_group(Key("ns", "pg"), decode(PodGroup, to_bytes({"metadata": group})))
     return cache
 
@@ -96,6 +97,10 @@ async def patches_after_lead(fields: dict[str, Any], *, recorded: bool) -> list[
     await run.clock.advance(5)
     task.cancel()
     assert fields["spec"]["suspend"] or not early  # it may be about to be suspended
+    return _patches(run)
+
+
+def _patches(run: ClientRun) -> list[Any]:
     patches = (it for it in run.transport.requests if it.method == "PATCH")
     return [json.loads(it.body or b"{}") for it in patches]
 
@@ -133,6 +138,35 @@ async def test_what_is_applied_at_the_end(case: Case[dict[str, Any], dict[str, A
     assert applied.get("spec", {}) == case.want
     assert applied["metadata"]["uid"] == "u"
     assert removed == {"metadata": {"uid": "g", "annotations": {_RECORD: None}}}
+
+
+async def test_the_record_stays_until_the_jobset_is_resumed() -> None:
+    """A JobSet that another controller manages may never be: that is posted, once."""
+    fields = job(_MANAGER)
+    run, posted = ClientRun(json_answer(fields)), list[str]()
+    log, metrics = logger("test"), Metrics()
+    cache = cache_with(fields, recorded=True)
+    recorder = EventRecorder(EventApi(run.client), EventSettings("t", "t"), run.clock, log)
+    recorder.post = lambda _regarding, reason, *_: posted.append(reason)  # type: ignore[method-assign]
+    cycle = Cycle(cache, build_policies(PolicySelection()), run.clock, metrics, log)
+    suspender = Suspender(run.client, cache, recorder, cycle, metrics, log)
+    task = asyncio.create_task(suspender.run())
+    removal = {"metadata": {"uid": "g", "annotations": {_RECORD: None}}}
+
+    await run.clock.advance(1)
+    cache.update(TRAINJOBS, _KEY, decode(TrainJob, to_bytes(job(suspend=False))))
+    await run.clock.advance(28)
+    assert posted == []
+    await run.clock.advance(100)
+    assert posted == ["NotResumed"]
+    assert removal not in _patches(run)
+    jobset = cache.cluster.jobsets[_KEY]
+    cache.update(JOBSETS, _KEY, replace(jobset, spec=replace(jobset.spec, suspend=False)))
+    await run.clock.advance(31)
+    task.cancel()
+
+    assert posted == ["NotResumed", "Resumed"]
+    assert _patches(run)[-1] == removal
 
 
 async def test_a_copy_that_was_removed_keeps_it_suspended() -> None:
