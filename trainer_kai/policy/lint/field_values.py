@@ -19,6 +19,7 @@ from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
     NATIVE_PREFIX,
+    POD_GROUP,
     PRIORITY_CLASS_NAME,
     QUEUE,
     TOPOLOGY,
@@ -42,6 +43,7 @@ __all__ = [
     "gpu_share_faults",
     "gpu_sharing_off",
     "priority_faults",
+    "replaced_podgroups",
     "required_domain",
     "spec_limit_faults",
     "topology_faults",
@@ -74,6 +76,17 @@ def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
         pods = job.template.spec.template.metadata
         for it in misspelled_keys(pods.labels, pods.annotations, POD_KEYS, _template_path(i)):
             yield Finding(it.path, it.message, code=FindingCode.INVALID_VALUE)
+
+
+def replaced_podgroups(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+    """Yield the PodGroups that pod templates name: pods get that of the TrainJob."""
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        template = job.template.spec.template
+        is_ours = template.spec.scheduler_name in {"", scheduler_name}
+        if is_ours and POD_GROUP in template.metadata.annotations:
+            path = f"{_template_path(i)}metadata.annotations[{POD_GROUP}]"
+            message = "it is replaced: pods of a TrainJob are in its own PodGroup. Remove it"
+            yield Finding(path, message, code=FindingCode.RESERVED_LABEL)
 
 
 def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:

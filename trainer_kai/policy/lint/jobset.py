@@ -15,6 +15,7 @@ from trainer_kai.policy.lint.field_values import (
     gpu_share_faults,
     gpu_sharing_off,
     priority_faults,
+    replaced_podgroups,
     required_domain,
     spec_limit_faults,
     topology_faults,
@@ -66,6 +67,7 @@ def _findings(
     yield from _value_findings(jobset, cluster)
     if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
         return  # the user groups the pods
+    yield from replaced_podgroups(jobset, rules.scheduler_name)
     if rules.mode == "bundled":
         yield from unsupported_topologies(jobset)
         yield from spec_limit_faults(jobset)

@@ -5,13 +5,13 @@ and devices; fractions of devices are not counted here. For a workload whose pod
 `quota_shortage` compares all its pods with the part of the quota that is free.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX, PREEMPTIBILITY
+from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.names import CPU, MEMORY, PREEMPTIBILITY
 from trainer_kai.api.quantity import Quantity, QuantityError, format_bytes, format_milli, milli
 from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
@@ -21,7 +21,6 @@ from trainer_kai.policy.pods.requests import ResourceAmounts
 __all__ = ["QuotaShortage", "over_limits", "over_quotas", "quota_shortage"]
 
 _GPU: Final = "GPU"
-_MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 _UNITS: Final = {CPU: 1, MEMORY: 10**9, _GPU: 1000}  # thousandths of a queue's unit
 _KINDS: Final = {CPU: "cpu", MEMORY: "memory", _GPU: "gpu"}  # fields of `spec.resources`
 _FIELD_UNITS: Final = {CPU: "millicores", MEMORY: "megabytes"}
@@ -124,11 +123,7 @@ def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[s
     """Return the CPU, memory and GPUs that queues count, in thousandths."""
     found = {CPU: needs.get(CPU, 0), MEMORY: needs.get(MEMORY, 0), _GPU: 0}
     for name, amount in needs.items():
-        slices = _MIG.fullmatch(name)
-        if name in gpus:
-            found[_GPU] += amount
-        elif slices:
-            found[_GPU] += amount * int(slices[1])
+        found[_GPU] += amount * (1 if name in gpus else mig_slices(name))
     return found
 
 

@@ -191,6 +191,16 @@ SHARES += [
             )
         ],
     ),
+    Case(
+        "a PodGroup of another name",
+        sharing({"pod-group-name": "mine"}),
+        [
+            (
+                f"reserved-label? {TEMPLATE}metadata.annotations[pod-group-name]: it is replaced: "
+                "pods of a TrainJob are in its own PodGroup. Remove it"
+            )
+        ],
+    ),
     Case("MIG profiles for another scheduler", sharing({MIG: "1"}, schedulerName="other"), []),
 ]
 

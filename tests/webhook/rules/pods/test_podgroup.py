@@ -66,7 +66,6 @@ PATCHED: list[Case[dict[str, Any], list[dict[str, object]]]] = [
         {"labels": {**LABELS, LEAF: "mine"}},
         [add("/metadata/annotations", {GROUP: "pg-job-1-2-3"})],
     ),
-    Case("one that a user put into a PodGroup", {"annotations": {GROUP: "mine"}}, []),
     Case("one that we did not mark", {"labels": without(GANG)}, []),
     Case("one without labels", {"labels": None}, []),
 ]
@@ -82,6 +81,22 @@ def test_pods_are_assigned(case: Case[dict[str, Any], list[dict[str, object]]]) 
     assert list(answer.operations) == case.want
     assert (answer.warnings, answer.denial) == ((), None)
     assert reviewed_pod(applied(given, answer)).operations == ()
+
+
+def test_a_podgroup_that_a_template_names_is_replaced() -> None:
+    """Its gang would wait for it for ever; the PodSet goes with it."""
+    given = pod(annotations={GROUP: "mine"}, labels={**LABELS, LEAF: "mine"})
+
+    answer = reviewed_pod(given)
+
+    changed = applied(given, answer)["metadata"]
+    assert (changed["annotations"][GROUP], changed["labels"][LEAF]) == (
+        "pg-job-1-2-3",
+        "node-replica-0",
+    )
+    assert answer.warnings == (
+        f"metadata.annotations[{GROUP}]: replaced by pg-job-1-2-3, the PodGroup of the pod",
+    )
 
 
 # metadata -> why it joins no group
