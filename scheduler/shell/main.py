@@ -41,7 +41,12 @@ from trainer_kai.kube.process.tasks import cancel_all
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
-from trainer_kai.service.settings import PolicySettings, SchedulerSettings, split_names
+from trainer_kai.service.settings import (
+    PolicySettings,
+    SchedulerSettings,
+    read_gpu_replicas,
+    split_names,
+)
 
 __all__ = [
     "gpu_resources",
@@ -214,6 +219,7 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
 def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
     """Return what the settings say to the state, at any time."""
     gpus = gpu_resources(settings.policies)
+    replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
 
     def options() -> StateOptions:
         return StateOptions(
@@ -221,6 +227,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             scheduler_name=settings.scheduler_name,
             default_queue=settings.default_queue,
             gpu_resources=gpus,
+            gpu_replicas=replicas,
             max_termination_grace_s=int(settings.max_termination_grace_s),
             staleness_grace_s=settings.repair_grace_s,
             observes_staleness=True,
@@ -229,6 +236,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             kueue=settings.kueue,
             needs_permission=True,
             default_access=settings.queue_access.unannotated,
+            restricts_nodes=settings.restrict_node_scheduling,
             places_gpu_shares=settings.gpu_sharing.enabled,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
+from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
 from trainer_kai.api.namespace import Namespace
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
@@ -64,12 +64,16 @@ class StateOptions:
     # True: the grace counts since `Cluster.stale_since`; False: since the annotation.
     observes_staleness: bool = False
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
+    gpu_replicas: tuple[tuple[str, int], ...] = ((SHARED_GPU, 1000),)  # each in thousandths
     priority_classes: frozenset[str] = frozenset()  # a label may name one of these; empty: any
     kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
     needs_permission: bool = False  # a namespace without a permit may not use a closed queue
     default_access: str = QueueAccessMode.CLOSED  # of queues that do not set it
     # True: PodGroups may be relocated unless their queue forbids it; False: only if it allows it.
     consolidates_by_default: bool = True
+    # True: pods with GPUs are placed on nodes with the label of GPU workers only, others on those
+    # with the label of CPU workers.
+    restricts_nodes: bool = False
     places_gpu_shares: bool = False  # else pods that request shares of GPUs wait
     # True: the labels of running pods say of which GPUs they have shares, as in files. False: such
     # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the

@@ -281,7 +281,7 @@ CASES = [
         {"binds": {"p": "b", "q": "b"}, "gpus": {"p": ["p+q"], "q": ["p+q"]}},
     ),
     Case(
-        "27g: 3g is charged 3 GPUs, and .me none",
+        "27g: 3g is charged 3 GPUs, and .me its slices",
         Scene(
             [
                 *(queue(gpu={"limit": 3}), requests("p", _LARGE_MIG), requests("q", _MIG)),
@@ -289,7 +289,7 @@ CASES = [
                 requests("r", f"{_MIG}.me"),
             ]
         ),
-        {"binds": {"p": "a", "r": "a"}, "unschedulable": waits("q", reason="ExceedsLimit")},
+        {"binds": {"p": "a"}, "unschedulable": waits("q", "r", reason="ExceedsLimit")},
     ),
     Case(
         "27g: a node that says it is no MIG node",

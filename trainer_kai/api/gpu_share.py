@@ -38,6 +38,7 @@ __all__ = [
     "gpu_share_faults",
     "is_whole_gpu",
     "mig_annotation_faults",
+    "mig_slices",
     "read_devices",
     "read_fraction",
     "read_memory_mib",
@@ -54,6 +55,10 @@ MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it
 # The annotations by which a pod requests shares of GPUs; each of the first two is a request.
 SHARE_REQUESTS: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, GPU_CONTAINER, MPS)
 
+_MIG_PROFILE: Final = re.compile(
+    re.escape(MIG_PREFIX)
+    + r"(?:(?P<compute>[1-9])c\.)?(?P<slices>[1-9][0-9]?)g\.[0-9]{1,4}gb(?:\.[a-z0-9.]+)?"
+)
 _MIB: Final = 2**20
 _LEAST: Final = 5  # thousandths: a smaller share would be charged as 0 hundredths of a GPU
 _REMOVE_ONE: Final = "Remove one of the two"
@@ -264,6 +269,16 @@ def _requested(container: Container) -> Iterator[tuple[str, str]]:
 def is_whole_gpu(name: str) -> bool:
     """Say whether a resource is whole GPUs, or MIG profiles."""
     return name in {GPU, AMD_GPU} or name.startswith(MIG_PREFIX)
+
+
+def mig_slices(name: str) -> int:
+    """Return as how many GPUs queues count a MIG profile: its slices; 0 for another resource.
+
+    `1c.3g.40gb` is a compute instance, one of the three slices of its GPU instance. Attributes may
+    follow the memory, as in `1g.10gb.me`.
+    """
+    profile = _MIG_PROFILE.fullmatch(name)
+    return int(profile["compute"] or profile["slices"]) if profile else 0
 
 
 def _listed(texts: Sequence[str]) -> str:

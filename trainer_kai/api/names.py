@@ -155,6 +155,9 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 GPU: Final = "nvidia.com/gpu"
 AMD_GPU: Final = "amd.com/gpu"
+GPU_WORKER: Final = "node-role.kubernetes.io/gpu-worker"  # labels of nodes, whatever their value
+CPU_WORKER: Final = "node-role.kubernetes.io/cpu-worker"
+SHARED_GPU: Final = f"{GPU}.shared"  # a GPU by time slicing, where the device plugin renames it
 MIG_PREFIX: Final = "nvidia.com/mig-"
 
 # Node autoscalers: annotations of pods that they may not remove.

@@ -6,6 +6,7 @@ docs/settings.md. Settings must not hold secrets, because all of them are printe
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from decimal import Decimal
 from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
@@ -13,7 +14,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
-from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
+from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "UnannotatedAccess",
     "WebhookServerSettings",
     "WebhookSettings",
+    "read_gpu_replicas",
     "split_names",
 ]
 
@@ -94,6 +96,32 @@ def _disabled_plugin_faults(text: str) -> Iterator[str]:
 
 def _resource_name_faults(text: str) -> Iterator[str]:
     yield from filter(None, map(label_name_fault, split_names(text)))
+
+
+def read_gpu_replicas(text: str) -> dict[str, int]:
+    """Return the resources of a setting, each with what it is charged, in thousandths of a GPU.
+
+    Raise `ValueError` for a part that is no number above 0 and up to 1.
+    """
+    charges = {}
+    for item in split_names(text):
+        name, _, part = item.partition("=")
+        thousandths = round(Decimal(part.strip() or 1) * 1000)
+        if not 1 <= thousandths <= 1000:
+            raise ValueError(part)
+        charges[name.strip()] = thousandths
+    return charges
+
+
+def _gpu_replica_faults(text: str) -> Iterator[str]:
+    for item in split_names(text):
+        try:
+            (name,) = read_gpu_replicas(item)
+        except (ValueError, ArithmeticError):
+            part = item.partition("=")[2].strip()
+            yield f"{part!r} should be the part of a GPU that one is: a number up to 1, from 0.001"
+        else:
+            yield from filter(None, [label_name_fault(name)])
 
 
 def _kubernetes_name_faults(text: str) -> Iterator[str]:
@@ -450,6 +478,11 @@ class PolicySettings(_Model):
     gpu_resources: Annotated[str, _checked(_resource_name_faults)] = f"{GPU},{AMD_GPU}"
     """The names of the node resources that are whole GPUs, separated by commas."""
 
+    gpu_replicas: Annotated[str, _checked(_gpu_replica_faults)] = SHARED_GPU
+    """The names of the node resources by which time slicing or MPS shares GPUs, separated by
+    commas. A queue is charged one GPU for each, or the part that follows the name:
+    `nvidia.com/gpu.shared=0.25` where each GPU has four replicas."""
+
 
 class KaiSettings(_Model):
     """Where another KAI scheduler of the same name can run; this scheduler pauses beside it."""
@@ -469,6 +502,11 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     priority_classes: Annotated[str, _checked(_priority_class_faults)] = ""
     """The PriorityClasses that a label on a workload can choose, separated by commas; empty means
     all."""
+
+    restrict_node_scheduling: bool = False
+    """Whether pods that request GPUs run only on nodes with the label
+    `node-role.kubernetes.io/gpu-worker`, and all others only on nodes with the label
+    `node-role.kubernetes.io/cpu-worker`, whatever their values (KAI's setting)."""
 
     repair_grace_s: _Seconds = 60.0
     """The time in seconds for which a PodGroup can run with fewer pods than its minimum before all

@@ -106,6 +106,14 @@ class NodeLabels:
             self._without_trivial(self._one_of(name, (wanted[name],)) for name in sorted(wanted)),
         )
 
+    def match_present(self, name: str) -> Alternatives:
+        """Return a requirement for a label, whatever its value."""
+        if name not in self._names:
+            return ((LabelRequirement(NONE, frozenset(), name),),)
+        column = self._column(name)
+        codes = frozenset(range(len(self._codes[column])))
+        return (self._without_trivial([LabelRequirement(column, codes)]),)
+
     def match_node_selector(self, selector: NodeSelector) -> Alternatives:
         """Translate node selector terms: one must match; without terms no node matches."""
         terms = (self._term(term) for term in selector.node_selector_terms)

@@ -1,6 +1,5 @@
 """Nodes as rows, and the columns of the resources that nodes have and pods request."""
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -20,6 +19,7 @@ from scheduler.core.model.snapshot import GpuMode, NodeFault
 from scheduler.state.inputs import ObjectWarning
 from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.gpu_share import gpu_memory_mib as labelled_memory_mib
+from trainer_kai.api.gpu_share import mig_slices
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     CPU,
@@ -49,7 +49,6 @@ __all__ = [
 ]
 
 _FIXED_COLUMNS: Final = (CPU, MEMORY, PODS)
-_MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 _BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})  # as Go reads a bool
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
@@ -63,12 +62,16 @@ UnknownResources: TypeAlias = tuple[tuple[str, int], ...]
 class ResourceEncoder:
     """The resources of nodes: CPU, memory, pods, then the others by name."""
 
-    def __init__(self, names: Iterable[str], gpus: Sequence[str]) -> None:
+    def __init__(
+        self, names: Iterable[str], gpus: Sequence[str], replicas: Mapping[str, int]
+    ) -> None:
+        """Count whole *gpus*, and *replicas* of GPUs, each as so many thousandths of one."""
         self.gpus: Final = frozenset(gpus)
+        self._replicas: Final = replicas
         self.names: Final = (*_FIXED_COLUMNS, *sorted(set(names) - {*_FIXED_COLUMNS}))
         self._column_of: Final = {name: column for column, name in enumerate(self.names)}
         self._in_thousandths: Final = frozenset({CPU, *gpus})  # resources counted in thousandths
-        kinds = [_queue_resource(name, gpus) for name in self.names]
+        kinds = [_queue_resource(name, gpus, replicas) for name in self.names]
         self.resource_columns: Final = ResourceColumns(
             names=self.names,
             kinds=tuple(kind for kind, _ in kinds),
@@ -127,7 +130,7 @@ class ResourceEncoder:
         """Return a request as queues count it, by kind, including resources that no node has."""
         row = [0] * len(ResourceKind)
         for name, thousandths in amounts.items():
-            kind, weight = _queue_resource(name, self.gpus)
+            kind, weight = _queue_resource(name, self.gpus, self._replicas)
             if kind != NONE and thousandths > 0:
                 units = thousandths if name in self._in_thousandths else -(-thousandths // 1000)
                 row[kind] = min(
@@ -136,7 +139,9 @@ class ResourceEncoder:
         return row
 
 
-def _queue_resource(name: str, gpus: Collection[str]) -> tuple[int, int]:
+def _queue_resource(
+    name: str, gpus: Collection[str], replicas: Mapping[str, int]
+) -> tuple[int, int]:
     """Return the kind under which queues count a resource, and its weight."""
     if name == CPU:
         return ResourceKind.CPU, 1
@@ -144,9 +149,10 @@ def _queue_resource(name: str, gpus: Collection[str]) -> tuple[int, int]:
         return ResourceKind.MEMORY, 1
     if name in gpus:
         return ResourceKind.GPU, 1
-    slices = _MIG.fullmatch(name)
-    if slices:
-        return ResourceKind.GPU, int(slices[1]) * 1000
+    if name in replicas:
+        return ResourceKind.GPU, replicas[name]
+    if slices := mig_slices(name):
+        return ResourceKind.GPU, slices * 1000
     return NONE, 0
 
 

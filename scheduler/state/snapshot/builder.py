@@ -94,9 +94,7 @@ class SnapshotBuilder:
         encoding_key = current_encoding_key(
             self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
         )
-        self._encoding = Encoding(
-            encoding_key, self._nodes, cluster, self._class_table, options.gpu_resources
-        )
+        self._encoding = Encoding(encoding_key, self._nodes, cluster, self._class_table, options)
         self._occupancy = self._new_occupancy()
 
     @property
@@ -296,9 +294,8 @@ class SnapshotBuilder:
             self._shared_claims.update(self._pod_counts, self._claims_generation),
         )
         if encoding_key != self._encoding.key:
-            gpus = self._options.gpu_resources
             self._encoding = Encoding(
-                encoding_key, self._nodes, self._cluster, self._class_table, gpus
+                encoding_key, self._nodes, self._cluster, self._class_table, self._options
             )
             self._occupancy = self._new_occupancy()
             rows = set(range(len(self._nodes)))

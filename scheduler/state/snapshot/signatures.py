@@ -13,7 +13,7 @@ from scheduler.state.constraints.host_ports import HostPortTable
 from scheduler.state.constraints.namespace_bounds import ConsideredConstraints
 from scheduler.state.constraints.selectors import NamespaceLabels
 from scheduler.state.constraints.volumes import VolumeClaims
-from scheduler.state.inputs import Cluster
+from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.nodes.labels import Alternatives, NodeLabels
 from scheduler.state.nodes.node_table import NodeTable, ResourceEncoder, Taints
 from scheduler.state.pods.class_table import PodClassTable
@@ -21,6 +21,7 @@ from scheduler.state.pods.gpu_sharing import GpuSharing
 from scheduler.state.pods.pod_class import NodeRequirements, PodClass
 from scheduler.state.pods.requests import PodRequests
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import CPU_WORKER, GPU_WORKER
 from trainer_kai.api.pod import PodSpec
 
 __all__ = [
@@ -53,6 +54,14 @@ class EncodingKey(NamedTuple):
     namespaces: frozenset[str]  # of pods, if any pod class has an affinity term
 
 
+class NodeProperties(NamedTuple):
+    """What pods may require of nodes beside resources."""
+
+    labels: NodeLabels
+    taints: Taints
+    restricts: bool  # by the labels of GPU workers and CPU workers
+
+
 def current_encoding_key(
     class_table: PodClassTable,
     considered: ConsideredConstraints,
@@ -80,7 +89,7 @@ class Encoding:
         nodes: NodeTable,
         cluster: Cluster,
         class_table: PodClassTable,
-        gpus: tuple[str, ...],
+        options: StateOptions,
     ) -> None:
         self.key: Final = encoding_key
         self._class_table: Final = class_table
@@ -89,7 +98,9 @@ class Encoding:
         )  # of the pod classes that were read, by number
         self.labels: Final = NodeLabels(nodes.nodes)
         self.taints: Final = Taints(nodes.nodes)
-        columns = ResourceEncoder(encoding_key.resources, gpus)
+        columns = ResourceEncoder(
+            encoding_key.resources, options.gpu_resources, dict(options.gpu_replicas)
+        )
         self.requests: Final = PodRequests(columns, nodes)
         namespaces = NamespaceLabels(cluster.namespaces, class_table.namespaces)
         self.affinity: Final = AffinityTable(class_table, self.labels, namespaces)
@@ -99,7 +110,10 @@ class Encoding:
         self.claims = VolumeClaims(cluster, (), self.labels)
         constraint_tables = ConstraintTables(self.affinity, self.host_ports, self.claims)
         self.signatures: Final = SignatureTable(
-            (self.labels, self.taints), self.requests, constraint_tables, class_table
+            NodeProperties(self.labels, self.taints, options.restricts_nodes),
+            self.requests,
+            constraint_tables,
+            class_table,
         )
         self.read_classes()
 
@@ -143,12 +157,12 @@ class SignatureTable:
 
     def __init__(
         self,
-        nodes: tuple[NodeLabels, Taints],
+        nodes: NodeProperties,
         requests: PodRequests,
         constraint_tables: ConstraintTables,
         class_table: PodClassTable,
     ) -> None:
-        self._labels, self._taints = nodes
+        self._labels, self._taints, self._restricts_nodes = nodes
         self._class_table: Final = class_table
         self._requests: Final = requests
         self._affinity, self._host_ports, self.claims = constraint_tables
@@ -276,10 +290,19 @@ class SignatureTable:
         return replace(
             signature,
             tolerated_taints=node_requirements.tolerated_taints,
-            node_affinity=node_requirements.node_affinity + claims.node_affinity(pod_class),
+            node_affinity=node_requirements.node_affinity
+            + claims.node_affinity(pod_class)
+            + self._restriction(has_gpu=signature.has_gpu),
             conflicting_ports=self._host_ports.conflicting_ports(pod_class),
             unknown_resources=requests.unknown_resources.get(number, ()),
         )
+
+    def _restriction(self, *, has_gpu: bool) -> tuple[Alternatives, ...]:
+        """Return that GPU pods run on GPU workers only, and others on CPU workers."""
+        if not self._restricts_nodes:
+            return ()
+        workers = self._labels.match_present(GPU_WORKER if has_gpu else CPU_WORKER)
+        return () if () in workers else (workers,)
 
     def _node_requirements(self, spec: PodSpec) -> NodeRequirements:
         tolerates = self._taints.tolerated(spec.tolerations)

@@ -31,7 +31,7 @@ QueueAmounts: TypeAlias = tuple[Amount, Amount, Amount]
 QUEUE_RESOURCES: Final = ("cpu", "memory", "gpu")
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu")
 _MIG: Final = "nvidia.com/mig-"
-_MIG_PROFILE: Final = re.compile(r"nvidia\.com/mig-([0-9]+)g\.[0-9]+gb")
+_MIG_PROFILE: Final = re.compile(r"nvidia\.com/mig-(?:([0-9]+)c\.)?([0-9]+)g\.[0-9]+gb(\..+)?")
 
 
 def parse_quantities(quantities: Mapping[str, Any]) -> Amounts:
@@ -65,7 +65,7 @@ def queue_amounts(amounts: Mapping[str, int]) -> QueueAmounts:
     found = gpu_count(amounts)
     for name, amount in amounts.items():
         profile = _MIG_PROFILE.fullmatch(name)
-        found += int(profile[1]) * amount if profile else 0
+        found += int(profile[1] or profile[2]) * amount if profile else 0
     return amounts.get("cpu", 0), amounts.get("memory", 0), found
 
 

@@ -13,6 +13,7 @@ from scheduler.policies.registry import (
     selection_errors,
 )
 from scheduler.shell.main import gpu_resources, policy_selection, state_options
+from scheduler.state.inputs import StateOptions
 from tests.support.clock import VirtualClock
 from tests.support.snapshot.builder import signature
 from trainer_kai.service import settings
@@ -101,6 +102,27 @@ def test_which_resources_are_gpus() -> None:
     assert gpu_resources(PolicySettings(gpu_resources="gpu.intel.com/i915")) == (
         "gpu.intel.com/i915",
     )
+
+
+def test_what_replicas_of_gpus_are_charged() -> None:
+    """A whole GPU, unless a site says which part; other settings go to the state as they are."""
+    policies = PolicySettings(gpu_replicas="nvidia.com/gpu.shared, example.com/gpu=0.25")
+    settings = SchedulerSettings(policies=policies, restrict_node_scheduling=True)
+    options = state_options(VirtualClock(), settings)()
+
+    assert options.gpu_replicas == (("nvidia.com/gpu.shared", 1000), ("example.com/gpu", 250))
+    assert options.restricts_nodes
+    assert (
+        state_options(VirtualClock(), SchedulerSettings())().gpu_replicas
+        == StateOptions(now=0).gpu_replicas
+    )
+
+
+@pytest.mark.parametrize("part", ["0", "2", "x", "nan", "-1", "1e-9"])
+def test_no_replica_is_charged_an_odd_part(part: str) -> None:
+    """The message says what would be right."""
+    with pytest.raises(ValueError, match="should be the part of a GPU that one is"):
+        PolicySettings(gpu_replicas=f"nvidia.com/gpu.shared={part}")
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -175,3 +175,28 @@ def test_a_label_value_that_no_node_has_is_still_required() -> None:
     encoded = encode_objects(*_NODES, pod("p", **_affinity(_term("zone", "In", "z"))))
 
     assert signature_of(encoded, "p").node_affinity == (((LabelRequirement(0, frozenset()),),),)
+
+
+_WORKERS = [
+    node("a", labels={"node-role.kubernetes.io/gpu-worker": ""}),
+    node("b", labels={"node-role.kubernetes.io/cpu-worker": "true"}),
+    node("c"),
+    node("d", labels={f"node-role.kubernetes.io/{it}-worker": "" for it in ("cpu", "gpu")}),
+]
+# what a pod requests -> the nodes that it may go to where nodes are restricted
+RESTRICTED = [
+    Case("a GPU", {"nvidia.com/gpu": "1"}, "ad"),
+    Case("a MIG profile", {"nvidia.com/mig-1g.5gb": "1"}, "ad"),
+    Case("a replica by time slicing", {"nvidia.com/gpu.shared": "1"}, "ad"),
+    Case("CPU only", {"cpu": "1"}, "bd"),
+]
+
+
+@pytest.mark.parametrize("case", RESTRICTED, ids=ids)
+def test_restricted_nodes_are_for_pods_of_their_kind(case: Case[dict[str, str], str]) -> None:
+    """By labels of any value; a node without either takes none, and without the setting all do."""
+    asking = pod("p", asks=case.given)
+
+    assert _nodes_passing(encode_objects(*_WORKERS, asking, restricts_nodes=True)) == case.want
+    assert _nodes_passing(encode_objects(*_WORKERS, asking)) == "abcd"
+    assert _nodes_passing(encode_objects(_WORKERS[2], asking, restricts_nodes=True)) == ""

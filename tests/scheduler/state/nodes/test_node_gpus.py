@@ -126,7 +126,7 @@ BY_ANNOTATION: list[Case[list[dict[str, Any]], tuple[int, bool, int]]] = [
     Case(
         "of another form",
         [{"node": "a", "annotations": {"nvidia.com/mig-1g.5gb.me": "1"}, "asks": {"cpu": "1"}}],
-        (4, True, 0),
+        (4, True, 1000),
     ),
 ]
 

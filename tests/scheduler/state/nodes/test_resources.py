@@ -53,11 +53,10 @@ REQUESTS = [
     Case(
         "queues count the slices of a profile", ("nvidia.com/mig-3g.20gb", "2"), (2, (0, 0, 6000))
     ),
-    Case(
-        "slices of a kind that KAI does not count",
-        ("nvidia.com/mig-1g.5gb.me", "2"),
-        (2, (0, 0, 0)),
-    ),
+    Case("a profile with media engines", ("nvidia.com/mig-1g.5gb.me", "2"), (2, (0, 0, 2000))),
+    Case("a compute instance", ("nvidia.com/mig-2c.3g.40gb", "2"), (2, (0, 0, 4000))),
+    Case("replicas by time slicing", ("nvidia.com/gpu.shared", "2"), (2, (0, 0, 2000))),
+    Case("no profile", ("nvidia.com/mig-large", "2"), (2, (0, 0, 0))),
     Case("more than there is anywhere", ("memory", "8Ei"), (MAX_REQUEST, (0, 2**45, 0))),
 ]
 
@@ -74,6 +73,17 @@ def test_requests(case: Case[tuple[str, str], tuple[int, tuple[int, int, int]]])
     assert (signature.request[column], signature.queue_request) == case.want
     assert signature.request[encoded.snapshot.resources.pods] == 1
     assert encoded.snapshot.nodes.allocatable[0, column] == min(case.want[0], MAX_REQUEST - 1)
+
+
+def test_queues_count_a_replica_as_the_part_of_a_gpu_that_a_setting_says() -> None:
+    """On nodes, too: with four replicas of each GPU eight of them are two GPUs."""
+    name = "nvidia.com/gpu.fast"
+    encoded = encode_objects(
+        node("a", has={name: "8"}), pod("p", asks={name: "3"}), gpu_replicas=((name, 250),)
+    )
+
+    assert signature_of(encoded, "p").queue_request == (0, 0, 750)
+    assert encoded.snapshot.resources.weights[encoded.snapshot.resources.names.index(name)] == 250
 
 
 def test_queues_count_also_what_no_node_has() -> None:

@@ -147,8 +147,8 @@ def test_signatures_with_memory(case: Case[str, tuple[int, int, int, int | None]
 
 
 def test_signatures_with_mig_profiles() -> None:
-    """Also of a form that charges no GPU."""
-    names = {"p": "nvidia.com/mig-3g.20gb", "q": "nvidia.com/mig-1g.5gb.me", "r": "nvidia.com/gpu"}
+    """Also of a form that has no slices in its name."""
+    names = {"p": "nvidia.com/mig-3g.20gb", "q": "nvidia.com/mig-large", "r": "nvidia.com/gpu"}
     pods = [pod(name, asks={resource: "1"}) for name, resource in names.items()]
     found = encode_objects(node("a", has=dict.fromkeys(names.values(), "4")), *pods)
 

@@ -21,6 +21,7 @@ __all__ = [
     "DryRun",
     "Installation",
     "InstallationFacts",
+    "NodeFacts",
     "Obj",
     "PodGroupQueue",
     "labels_of",
@@ -62,6 +63,16 @@ class PodGroupQueue(NamedTuple):
     queue: str
 
 
+class NodeFacts(NamedTuple):
+    """What nodes have: their number, their GPUs, and the labels that say what runs on them."""
+
+    with_gpus: int
+    number: int
+    of_vendors: tuple[str, ...] = ()  # the resources of nodes that the makers of GPUs name
+    unlabelled_gpus: int = 0  # nodes with GPUs and without the label of GPU workers
+    cpu_workers: int = 0
+
+
 class InstallationFacts(NamedTuple):
     """All facts of an installation."""
 
@@ -91,7 +102,7 @@ class InstallationFacts(NamedTuple):
     queues: Fact[Sequence[Queue]] = NOT_ASKED
     podgroup_queues: Fact[Sequence[PodGroupQueue]] = NOT_ASKED
     priority_classes: Fact[Sequence[str]] = NOT_ASKED
-    gpu_nodes: Fact[tuple[int, int]] = NOT_ASKED  # nodes that have GPUs, and all nodes
+    nodes: Fact[NodeFacts] = NOT_ASKED
     kueue_trainjobs: Fact[Sequence[str]] = NOT_ASKED  # TrainJobs that name a queue of Kueue
     runtime_classes: Fact[Sequence[str]] = NOT_ASKED
     reservation_pods: Fact[Sequence[Obj]] = NOT_ASKED  # the pods of their namespace

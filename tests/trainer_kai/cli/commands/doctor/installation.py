@@ -14,7 +14,7 @@ from tests.support.workloads.simulate_objects import queue
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Meta
-from trainer_kai.api.names import ACCESS, APP, INJECT, RESERVATION_APP, RESERVED_DEVICE
+from trainer_kai.api.names import ACCESS, APP, GPU, INJECT, RESERVATION_APP, RESERVED_DEVICE
 from trainer_kai.api.queue import Queue
 from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
 from trainer_kai.cli.commands.doctor.checks.cluster.api_kinds import (
@@ -25,6 +25,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
     Installation,
     InstallationFacts,
+    NodeFacts,
     Obj,
     name_of,
 )
@@ -104,7 +105,7 @@ def healthy_installation() -> InstallationFacts:
         queues=queues(queue("all", annotations=OPEN), queue("default-queue", parent="all")),
         podgroup_queues=[],
         priority_classes=manifests.classes,
-        gpu_nodes=(2, 3),
+        nodes=NodeFacts(2, 3, (GPU,)),
         kueue_trainjobs=[],
         runtime_classes=["nvidia"],
         reservation_pods=[reservation_pod("gpu-reservation-1", device="GPU-1")],

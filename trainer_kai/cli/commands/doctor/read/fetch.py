@@ -16,7 +16,9 @@ from trainer_kai.api.names import (
     ADMISSION_REGISTRATION,
     AMD_GPU,
     API_EXTENSIONS,
+    CPU_WORKER,
     GPU,
+    GPU_WORKER,
     KUEUE_QUEUE,
     NODE,
     RESERVATION_APP,
@@ -51,6 +53,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
     Installation,
     InstallationFacts,
+    NodeFacts,
     Obj,
     PodGroupQueue,
     name_of,
@@ -238,7 +241,7 @@ class _FactReader:
             "queues": reader.list_all(QUEUES),
             "podgroups": reader.list_first(_PODGROUP_QUEUES, pages=_PAGES),
             "priority_classes": reader.list_all(PRIORITY_CLASSES),
-            "gpu_nodes": reader.list_first(_GPU_NODES, pages=_PAGES),
+            "nodes": reader.list_first(_GPU_NODES, pages=_PAGES),
             "kueue_trainjobs": reader.list_first(TRAINJOBS, with_kueue_queue),
             "runtime_classes": reader.list_all(_RUNTIME_CLASSES),
             "reservation_pods": reader.list_raw(PODS, RESERVATION_APP),
@@ -349,7 +352,7 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
     """Return the facts with the results of the reads in their fields."""
     dry_runs = {name: results[name] for name in _DRY_RUNS}
     skews = [it[1] for it in dry_runs.values() if not isinstance(it, Unread) and it[0].got]
-    nodes, groups = results["gpu_nodes"], results["podgroups"]
+    nodes, groups = results["nodes"], results["podgroups"]
     others = results["other_schedulers"]
     other_leases, other_deployments = (others, others) if isinstance(others, Unread) else others
     return facts._replace(
@@ -378,7 +381,7 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
         if isinstance(groups, Unread)
         else [_podgroup_queue(it) for it in groups],
         priority_classes=_names(results["priority_classes"]),
-        gpu_nodes=nodes if isinstance(nodes, Unread) else _count_gpu_nodes(nodes),
+        nodes=nodes if isinstance(nodes, Unread) else _node_facts(nodes),
         kueue_trainjobs=_names(results["kueue_trainjobs"]),
         runtime_classes=_names(results["runtime_classes"]),
         reservation_pods=results["reservation_pods"],
@@ -409,13 +412,24 @@ def _podgroup_queue(found: _PartialPodGroup) -> PodGroupQueue:
     return PodGroupQueue(str(found.metadata.key), found.spec.queue)
 
 
-def _count_gpu_nodes(nodes: Iterable[_Node]) -> tuple[int, int]:
-    with_gpus = [any(_is_positive(it.status.allocatable.get(gpu)) for gpu in _GPUS) for it in nodes]
-    return sum(with_gpus), len(with_gpus)
-
-
-def _is_positive(amount: object) -> bool:
-    return str(amount or "0") != "0"
+def _node_facts(nodes: Sequence[_Node]) -> NodeFacts:
+    resources = [
+        {name for name, amount in it.status.allocatable.items() if str(amount) != "0"}
+        for it in nodes
+    ]
+    vendors = tuple(f"{gpu.partition('/')[0]}/" for gpu in _GPUS)
+    found = {name for here in resources for name in here if name.startswith(vendors)}
+    has_gpus = [not here.isdisjoint(_GPUS) for here in resources]
+    labels = [it.metadata.labels for it in nodes]
+    return NodeFacts(
+        with_gpus=sum(has_gpus),
+        number=len(nodes),
+        of_vendors=tuple(sorted(found)),
+        unlabelled_gpus=sum(
+            has and GPU_WORKER not in here for has, here in zip(has_gpus, labels, strict=True)
+        ),
+        cpu_workers=sum(CPU_WORKER in here for here in labels),
+    )
 
 
 def _had_queue_field(runtime: Obj) -> bool:

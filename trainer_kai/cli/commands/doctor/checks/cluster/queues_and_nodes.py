@@ -4,15 +4,26 @@ from collections.abc import Iterator
 
 from scheduler.core.messages.prefilter import prefilter_problem
 from scheduler.state.queues.queue_table import QueueTable
-from trainer_kai.api.names import ACCESS, DEFAULT_QUEUE, QUEUE
+from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.names import ACCESS, CPU_WORKER, DEFAULT_QUEUE, GPU_WORKER, QUEUE
 from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import assigned_queue, kai_binds
 from trainer_kai.cli.commands.doctor.checks.cluster.queue_shares import (
     share_findings,
     share_warnings,
     unlimited_default,
 )
-from trainer_kai.cli.commands.doctor.deployment_settings import UNKNOWN_VALUE, webhook_setting
-from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed, name_of, nested_field
+from trainer_kai.cli.commands.doctor.deployment_settings import (
+    UNKNOWN_VALUE,
+    scheduler_setting,
+    webhook_setting,
+)
+from trainer_kai.cli.commands.doctor.facts import (
+    InstallationFacts,
+    NodeFacts,
+    listed,
+    name_of,
+    nested_field,
+)
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
@@ -22,6 +33,7 @@ from trainer_kai.cli.commands.doctor.finding import (
     require,
     warning,
 )
+from trainer_kai.service.settings import PolicySettings, split_names
 
 __all__ = [
     "check_default_queue",
@@ -138,13 +150,65 @@ def check_priority_classes(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_nodes(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether nodes have GPUs."""
-    check, (with_gpus, number) = "nodes", require(facts.gpu_nodes)
-    if with_gpus:
-        yield ok(check, f"{with_gpus} of {number} have GPUs")
-    else:
+    """Say whether nodes have GPUs, whether queues count all of them, and who may run there."""
+    check, nodes = "nodes", require(facts.nodes)
+    uncharged = [] if kai_binds(facts) else _uncharged(facts, nodes)
+    restricted = [] if kai_binds(facts) else [*_restriction(check, facts, nodes)]
+    if uncharged:
+        remedy = (
+            "add what are GPUs to the setting policies.gpu_replicas of the scheduler, or to "
+            "policies.gpu_resources where one is a whole GPU"
+        )
+        observed = f"no queue is charged for {listed(uncharged)}: a GPU limit does not hold there"
+        yield warning(check, observed, remedy)
+    if not nodes.with_gpus:
         remedy = "add nodes with GPUs and a device plugin; until then no GPU pod can run"
-        yield warning(check, f"none of {number} has GPUs", remedy)
+        yield warning(check, f"none of {nodes.number} has GPUs", remedy)
+        return
+    yield from restricted
+    if not uncharged and not restricted:
+        yield ok(check, f"{nodes.with_gpus} of {nodes.number} have GPUs")
+
+
+def _restriction(check: str, facts: InstallationFacts, nodes: NodeFacts) -> Iterator[CheckFinding]:
+    """Yield what is wrong with the labels that say which pods run where, or that none count."""
+    restricts = scheduler_setting(facts, "RESTRICT_NODE_SCHEDULING", "false")
+    access = scheduler_setting(facts, "QUEUE_ACCESS_UNANNOTATED", "open")
+    if restricts.lower() == "true":
+        if nodes.unlabelled_gpus:
+            observed = (
+                f"{nodes.unlabelled_gpus} nodes with GPUs lack the label {GPU_WORKER}: with "
+                "restrict_node_scheduling no GPU pod runs there"
+            )
+            yield warning(check, observed, f"`kubectl label node NAME {GPU_WORKER}=`")
+        if not nodes.cpu_workers:
+            observed = (
+                f"no node has the label {CPU_WORKER}: with restrict_node_scheduling no pod "
+                "without GPUs runs"
+            )
+            yield warning(check, observed, f"`kubectl label node NAME {CPU_WORKER}=`")
+    elif access == "closed" and nodes.with_gpus < nodes.number:
+        observed = (
+            f"pods without GPUs may run on the {nodes.with_gpus} nodes with GPUs, and what queues "
+            "do not count (ephemeral-storage, hugepages, network devices) can keep GPU pods from "
+            "them"
+        )
+        remedy = (
+            f"label nodes with {GPU_WORKER} or {CPU_WORKER}, then set restrict_node_scheduling of "
+            "the scheduler"
+        )
+        yield warning(check, observed, remedy)
+
+
+def _uncharged(facts: InstallationFacts, nodes: NodeFacts) -> list[str]:
+    """Return the resources of makers of GPUs that the scheduler counts for no queue."""
+    policies = PolicySettings()
+    whole = scheduler_setting(facts, "POLICIES_GPU_RESOURCES", policies.gpu_resources)
+    replicas = scheduler_setting(facts, "POLICIES_GPU_REPLICAS", policies.gpu_replicas)
+    if UNKNOWN_VALUE in (whole, replicas):
+        return []
+    counted = {it.partition("=")[0].strip() for it in split_names(f"{whole},{replicas}")}
+    return [it for it in nodes.of_vendors if it not in counted and not mig_slices(it)]
 
 
 def _own_classes(facts: InstallationFacts) -> set[str]:

@@ -18,7 +18,7 @@ from trainer_kai.cli.commands.doctor.finding import require
 from trainer_kai.cli.commands.doctor.manifests.expected import expected_manifests
 
 _JOBSETS = "trainer-kai-jobsets"
-_ALL = f"trainer-kai-configmaps, trainer-kai-gpu-sharing, trainer-kai-jobs, {_JOBSETS} and 9 more"
+_ALL = f"trainer-kai-configmaps, trainer-kai-gpu-sharing, trainer-kai-jobs, {_JOBSETS} and 12 more"
 _OPEN = "other accounts can write the fields that the processes rely on"
 Change = Callable[[Any, Any], None]
 

@@ -16,9 +16,15 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
     queues,
 )
 from trainer_kai.api.meta import Meta
+from trainer_kai.api.names import GPU
 from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks
 from trainer_kai.cli.commands.doctor.checks.cluster.queues_and_nodes import check_queues
-from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts, PodGroupQueue
+from trainer_kai.cli.commands.doctor.facts import (
+    DryRun,
+    InstallationFacts,
+    NodeFacts,
+    PodGroupQueue,
+)
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 
 DELETED = "Queue gone does not exist"
@@ -46,6 +52,20 @@ def classified(name: str) -> list[Any]:
     found: Any = deployment("trainer-kai-webhook")
     found["spec"]["template"]["spec"]["priorityClassName"] = name
     return [found]
+
+
+def scheduler_with(setting: str, value: str) -> list[Any]:
+    """Return the Deployment of a scheduler with a setting."""
+    environment = {f"TRAINER_KAI_{setting}": value}
+    return [deployment("trainer-kai-scheduler", 2, **environment)]
+
+
+def bounded(name: str, gpus: int, limit: int = -1, parent: str = "") -> dict[str, Any]:
+    """Return a queue with quotas of CPU and memory beside its GPUs."""
+    found, share = queue(name, gpus, limit, parent), {"limit": -1, "overQuotaWeight": 1}
+    for kind in ("cpu", "memory"):
+        found["spec"]["resources"][kind] = {"quota": gpus * 1000, **share}
+    return found
 
 
 def with_cpu_limit(name: str) -> dict[str, Any]:
@@ -225,8 +245,22 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     ),
     Case(
         "as much as there is",
-        ("queues", with_queues(queue("a", 8, 12), *(queue(it, 4, 12, parent="a") for it in "bc"))),
+        (
+            "queues",
+            with_queues(bounded("a", 8, 12), *(bounded(it, 4, 12, parent="a") for it in "bc")),
+        ),
         ("ok", "3 queues, all below a root"),
+    ),
+    Case(
+        "CPU and memory that no sibling can reclaim",
+        ("queues", with_queues(bounded("a", 8), queue("b", 8))),
+        (
+            "warning",
+            (
+                "queue b: spec.resources.cpu.quota: the quota of CPU and memory is unlimited (-1), "
+                "so 1 sibling queue with a GPU quota can reclaim none of it on GPU nodes"
+            ),
+        ),
     ),
     Case(
         "no default queue", ("default queue", with_queues(queue("a", parent="a"))), ("fault", NONE)
@@ -294,8 +328,83 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     ),
     Case(
         "nodes without GPUs are a warning",
-        ("nodes", healthy_installation()._replace(gpu_nodes=(0, 3))),
+        ("nodes", healthy_installation()._replace(nodes=NodeFacts(0, 3))),
         ("warning", "none of 3 has GPUs"),
+    ),
+    Case(
+        "GPUs that no queue is charged for",
+        (
+            "nodes",
+            healthy_installation()._replace(
+                nodes=NodeFacts(2, 3, (GPU, f"{GPU}.fast", "nvidia.com/mig-1c.3g.40gb"))
+            ),
+        ),
+        (
+            "warning",
+            f"no queue is charged for {GPU}.fast: a GPU limit does not hold there",
+        ),
+    ),
+    Case(
+        "they are charged by a setting",
+        (
+            "nodes",
+            healthy_installation()._replace(
+                nodes=NodeFacts(2, 3, (GPU, f"{GPU}.fast")),
+                deployments=scheduler_with("POLICIES_GPU_REPLICAS", f"{GPU}.fast=0.5"),
+            ),
+        ),
+        ("ok", "2 of 3 have GPUs"),
+    ),
+    Case(
+        "nodes are restricted and GPU nodes lack the label",
+        (
+            "nodes",
+            healthy_installation()._replace(
+                nodes=NodeFacts(2, 3, (GPU,), unlabelled_gpus=2, cpu_workers=1),
+                deployments=scheduler_with("RESTRICT_NODE_SCHEDULING", "true"),
+            ),
+        ),
+        (
+            "warning",
+            (
+                "2 nodes with GPUs lack the label node-role.kubernetes.io/gpu-worker: with "
+                "restrict_node_scheduling no GPU pod runs there"
+            ),
+        ),
+    ),
+    Case(
+        "nodes are restricted and none takes other pods",
+        (
+            "nodes",
+            healthy_installation()._replace(
+                nodes=NodeFacts(2, 3, (GPU,)),
+                deployments=scheduler_with("RESTRICT_NODE_SCHEDULING", "true"),
+            ),
+        ),
+        (
+            "warning",
+            (
+                "no node has the label node-role.kubernetes.io/cpu-worker: with "
+                "restrict_node_scheduling no pod without GPUs runs"
+            ),
+        ),
+    ),
+    Case(
+        "closed queues and nodes that are not restricted",
+        (
+            "nodes",
+            healthy_installation()._replace(
+                nodes=NodeFacts(2, 3, (GPU,)),
+                deployments=scheduler_with("QUEUE_ACCESS_UNANNOTATED", "closed"),
+            ),
+        ),
+        (
+            "warning",
+            (
+                "pods without GPUs may run on the 2 nodes with GPUs, and what queues do not count "
+                "(ephemeral-storage, hugepages, network devices) can keep GPU pods from them"
+            ),
+        ),
     ),
 ]
 
@@ -320,7 +429,7 @@ def test_the_time_of_the_check_grows_with_the_queues() -> None:
         return lambda: found.extend(check_queues(facts))
 
     assert instruction_growth(work, 100) < 2.5
-    assert len(found) == 2 * 3
+    assert len(found) == 2 * 4
 
 
 def test_a_queue_without_resources_is_reported_once() -> None:
