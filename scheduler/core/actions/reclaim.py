@@ -113,7 +113,9 @@ class _Reclaim:
         over_share = reclaimable.over_share_queues([*queues, *others])
         failure = search.failure(over_share)._replace(
             quota_only_queues=tuple(sorted(reclaimable.quota_only_queues(totals.all))),
-            unlimited_queues=tuple(sorted(reclaimable.unlimited_queues(totals.all))),
+            unlimited_queues=tuple(
+                sorted(reclaimable.unlimited_queues(totals.all, search.lacking_kinds()))
+            ),
         )
         if not is_enough and not failure.non_evictable:
             failure = failure.without_temporary_reasons()

@@ -22,12 +22,13 @@ from scheduler.core.eviction.victims import UnitFilter, Victim, excluding, unrel
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns
 from scheduler.core.model.rejections import (
     EvictionFailure,
+    FitErrorReason,
     FitErrors,
     QueueBoundExceeded,
     Rejection,
     UnschedulableReason,
 )
-from scheduler.core.model.resources import NONE, ResourceKind
+from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceKind
 from scheduler.core.model.result import Action, Eviction
 from scheduler.core.nodes.capacity import free_amount, requested_gpus
 from scheduler.core.nodes.devices import MAX_UNCHARGED
@@ -75,6 +76,22 @@ class VictimSearch:
             requested -= MAX_UNCHARGED * statement.devices.share_count
         missing = requested - most(kind)
         return missing <= 0 or missing <= free_amount(statement, kind)
+
+    def lacking_kinds(self) -> list[ResourceKind]:
+        """Return of what too little is free: GPUs, and what else lacks where these are free."""
+        requested = self._session.attempts[self._row].amounts
+        if not requested[ResourceKind.GPU]:
+            return [kind for kind in RESOURCE_KINDS if requested[kind]]
+        rejection = self._session.rejections.get(self._row)
+        details = rejection.details if rejection else None
+        if not isinstance(details, FitErrors):
+            return [ResourceKind.GPU]
+        kinds = self._session.snapshot.resources.kinds
+        lacking = {kinds[column]: nodes for column, nodes in details.insufficient.items()}
+        nodes_with_room = details.counts.get(FitErrorReason.ROOM, 0)
+        if lacking.get(ResourceKind.GPU, 0) >= nodes_with_room:
+            return [ResourceKind.GPU]
+        return [it for it in RESOURCE_KINDS if it == ResourceKind.GPU or it in lacking]
 
     def candidate_sets(
         self, queues: Collection[int], ordered_victims: OrderedVictims

@@ -13,6 +13,7 @@ from scheduler.core.model.resources import (
 )
 
 __all__ = [
+    "KIND_NAMES",
     "amount_of_kind",
     "at_least",
     "first_listed",
@@ -25,7 +26,7 @@ __all__ = [
 _MAX_LISTED: Final = 3  # of names, bounds, taints, labels and resources
 _MIB: Final = 2**20
 _GIB: Final = 2**30
-_KIND_NAMES: Final = {
+KIND_NAMES: Final = {
     ResourceKind.CPU: "CPU",
     ResourceKind.MEMORY: "memory",
     ResourceKind.GPU: "GPU",
@@ -38,7 +39,7 @@ def resource_request(resources: ResourceColumns, resource: int, number: int) -> 
         return resource_amount(resources, resource, number)
     kind = resources.kinds[resource]
     is_named = kind != NONE and (kind != ResourceKind.GPU or resource in resources.gpus)
-    name = _KIND_NAMES[ResourceKind(kind)] if is_named else resources.names[resource]
+    name = KIND_NAMES[ResourceKind(kind)] if is_named else resources.names[resource]
     return f"more {name} than any node can have"
 
 
@@ -65,7 +66,7 @@ def at_least(kind: ResourceKind, number: int) -> str:
 def amount_of_kind(kind: ResourceKind, number: int) -> str:
     """Return an amount of a resource of queues."""
     if kind != ResourceKind.MEMORY:
-        return f"{_short(number / 1000)} {_KIND_NAMES[kind]}"
+        return f"{_short(number / 1000)} {KIND_NAMES[kind]}"
     if 0 < number < _GIB / 100:
         return f"{_short(number / _MIB)} MiB memory"
     return f"{_short(number / _GIB)} GiB memory"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from scheduler.core.messages.amounts import at_least
+from scheduler.core.messages.amounts import KIND_NAMES, at_least
 from scheduler.core.model.rejections import (
     ConsolidationFailure,
     EarlierIneligibility,
@@ -71,9 +71,9 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
         name = snapshot.queues.names[queue]
         goal = f"the reclaim-goal of queue {name} is quota-only"
         yield f"Below queue {name} nothing is reclaimed beyond quotas: {goal}"
-    for queue in failure.unlimited_queues[:_MAX_REASONS]:
-        name = snapshot.queues.names[queue]
-        yield f"Queue {name} cannot be reclaimed from: its quota is unlimited (-1)"
+    for queue, kind in failure.unlimited_queues[:_MAX_REASONS]:
+        name, resource = snapshot.queues.names[queue], KIND_NAMES[kind]
+        yield f"Queue {name} cannot be reclaimed from: its {resource} quota is unlimited (-1)"
     yield from _shortfall_sentences(snapshot, failure)
     if failure.is_truncated:
         yield "The search for victims ended at a limit: not all PodGroups were considered"

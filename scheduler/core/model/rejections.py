@@ -297,7 +297,8 @@ class EvictionFailure(NamedTuple):
     protected_until: int = 0  # the end of it, in seconds since 1970
     budgets: tuple[int, ...] = ()  # that allow too few disruptions
     quota_only_queues: tuple[int, ...] = ()  # queues below which nothing is reclaimed beyond quotas
-    unlimited_queues: tuple[int, ...] = ()  # queues without a bound on their quota
+    # queues that have a resource that is lacking, and no bound on its quota
+    unlimited_queues: tuple[tuple[int, ResourceKind], ...] = ()
     earlier_podgroup: EarlierPodGroup | None = None
     order_conflict: QueueOrderConflict | None = None
     is_truncated: bool = False  # not all victims were tried

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple, TypeAlias
 from scheduler.core.model.podgroup import PodGroupInfo, is_evictable
 from scheduler.core.model.resources import (
     NONE,
-    RESOURCE_KINDS,
     UNBOUND,
     Amounts,
     Ints,
@@ -138,17 +137,13 @@ class Reclaimable:
             if self._is_quota_only_barrier(q)
         }
 
-    def unlimited_queues(self, queues: Iterable[int]) -> set[int]:
-        """Return the queues with GPUs, or else a requested resource, and no bound on its quota."""
-        requested = self.reclaimer.amounts
-        kinds = (
-            [ResourceKind.GPU]
-            if requested[ResourceKind.GPU]
-            else [kind for kind in RESOURCE_KINDS if requested[kind]]
-        )
+    def unlimited_queues(
+        self, queues: Iterable[int], lacking: Iterable[ResourceKind]
+    ) -> set[tuple[int, ResourceKind]]:
+        """Return the queues that have a resource that is lacking, and no bound on its quota."""
         compared = {self.compared_queues(q)[1] for q in queues if q != self.reclaimer.queue}
         has, share = self.usage.allocated, self.shares.allocatable_share
-        return {q for q in compared if any(has[q][k] and share[q][k] == math.inf for k in kinds)}
+        return {(q, k) for k in lacking for q in compared if has[q][k] and share[q][k] == math.inf}
 
     def compared_queues(self, queue: int) -> tuple[int, int]:
         """Return the reclaimer's and another queue, each just below their common ancestor."""

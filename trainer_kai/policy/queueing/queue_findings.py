@@ -45,6 +45,7 @@ class QueueFindingCode(StrEnum):
     WEIGHT = "weight"  # a weight below zero, which counts as 1
     UNIT = "unit"  # CPU that looks like cores; memory that looks like gigabytes or bytes
     UNLIMITED = "unlimited"  # a GPU quota of -1 beside siblings or below a parent with a quota
+    UNLIMITED_BESIDE = "unlimited-beside"  # a quota of -1 CPU or memory, beside GPU quotas
     LIMIT_OVER_PARENT = "limit-over-parent"
     SIBLINGS_OVER_PARENT = "siblings-over-parent"  # the queue and its siblings, seen from the queue
     CHILDREN_OVER_QUOTA = "children-over-quota"  # the same, seen from the parent
@@ -156,6 +157,24 @@ def _findings(spec: QueueSpec, relatives: QueueRelatives) -> Iterator[Finding]:
         yield from _limit_findings(share)
         yield from _parent_findings(share, spec.parent_queue, relatives)
         yield from _children_findings(share, relatives.children)
+    yield from _unlimited_beside(spec, relatives.level.shares("gpu").owners)
+
+
+def _unlimited_beside(spec: QueueSpec, owners: list[str]) -> Iterator[Finding]:
+    """Yield that sibling queues with GPUs cannot reclaim the CPUs or the memory of GPU nodes."""
+    shares = [_share(kind, spec) for kind in ("cpu", "memory")]
+    unlimited = [it for it in shares if it.quota == _UNLIMITED]
+    siblings = len(owners) - (_share("gpu", spec).quota > 0)
+    if not unlimited or not siblings:
+        return
+    names = " and ".join(_NAMES[it.kind] for it in unlimited)
+    queues = "1 sibling queue" if siblings == 1 else f"{siblings} sibling queues"
+    units = " and ".join(_UNITS[it.kind] for it in unlimited)
+    message = (
+        f"the quota of {names} is unlimited (-1), so {queues} with a GPU quota can reclaim none of "
+        f"it on GPU nodes. Write the {units} that nodes have beside the GPUs of this queue, or 0"
+    )
+    yield unlimited[0].finding("quota", message, QueueFindingCode.UNLIMITED_BESIDE)
 
 
 def _share(kind: str, spec: QueueSpec) -> _Share:

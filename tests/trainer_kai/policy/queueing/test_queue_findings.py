@@ -25,7 +25,7 @@ ALONE = QueueRelatives()
 
 def spec(parent: str = "", **resources: Share | None) -> QueueSpec:
     """Return a queue that leaves open what is not given; None leaves a resource out."""
-    shares = {"gpu": NONE, "cpu": FREE, "memory": FREE, **resources}
+    shares = {"gpu": NONE, "cpu": NONE, "memory": NONE, **resources}
     body = {"parentQueue": parent, "resources": {k: v for k, v in shares.items() if v is not None}}
     found: QueueSpec = decode(QueueSpec, encode(body))
     return found
@@ -140,6 +140,11 @@ DIVISION = {
     "closed": spec(cpu=None),
 }
 PARENT = "parent queue research"
+BESIDE = (
+    "unlimited-beside spec.resources.cpu.quota: the quota of CPU and memory is unlimited (-1), so "
+    "{} with a GPU quota can reclaim none of it on GPU nodes. Write the millicores and megabytes "
+    "that nodes have beside the GPUs of this queue, or 0"
+)
 AROUND = [
     Case("within the parent", ("team-c", spec("research", gpu=bounds(4, 24))), ""),
     Case("no quota below a parent with too little", ("team-c", spec("small", gpu=bounds(0))), ""),
@@ -180,6 +185,17 @@ AROUND = [
         "have a GPU quota (research, small): they can reclaim no GPU from this queue. Write the "
         "number of GPUs that the queue owns, or 0",
     ),
+    Case(
+        "CPU and memory unlimited beside siblings with GPUs",
+        ("team-c", spec("research", cpu=FREE, memory=FREE)),
+        BESIDE.format("2 sibling queues"),
+    ),
+    Case(
+        "the same with GPUs of its own",
+        ("team-a", spec("research", gpu=bounds(8), cpu=FREE, memory=FREE)),
+        BESIDE.format("1 sibling queue"),
+    ),
+    Case("CPU unlimited where no sibling has GPUs", ("new", spec("nowhere", cpu=FREE)), ""),
     Case(
         "children with more than their parent",
         ("research", spec(gpu=bounds(8))),

@@ -65,7 +65,8 @@ def _add_create(
     verb = verbs.add_parser(
         "create",
         help="create a queue, closed unless --access open is set",
-        description="Create a queue with GPU quota and limit; CPU and memory are unlimited.",
+        description="Create a queue with GPU quota and limit. Its quotas of CPU and memory are "
+        "what nodes have beside so many GPUs.",
     )
     verb.add_argument("queue", metavar="NAME", help="the name of the new queue")
     verb.add_argument("--parent", default="", metavar="QUEUE", help="its parent (default: none)")
@@ -74,7 +75,8 @@ def _add_create(
         type=_gpu_amount,
         default=0,
         metavar="N",
-        help="GPU quota: reserved for this queue (default: 0)",
+        help="GPU quota: reserved for this queue; non-preemptible pods, also those without GPUs, "
+        "start only within quotas (default: 0)",
     )
     verb.add_argument(
         "--gpu-limit",

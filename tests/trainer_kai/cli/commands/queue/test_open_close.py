@@ -6,15 +6,17 @@ import pytest
 
 from tests.support.workloads.simulate_objects import group, pod
 from tests.trainer_kai.cli.commands.queue.writable_store import WritableStore
+from trainer_kai.api.names import GPU
 from trainer_kai.api.resources import (
     JOBSETS,
+    NODES,
     PODGROUPS,
     PODS,
     QUEUES,
     ROLE_BINDINGS,
     TRAINJOBS,
 )
-from trainer_kai.cli.commands.queue.create import NewQueue, plan_create
+from trainer_kai.cli.commands.queue.create import BesideGpus, NewQueue, plan_create
 from trainer_kai.cli.commands.queue.open_close import plan_close, plan_open
 from trainer_kai.cli.commands.queue.usage import SiteSettings
 from trainer_kai.errors import ConfigError
@@ -186,30 +188,57 @@ async def test_a_queue_is_opened_again(
 async def test_a_new_queue_is_closed(
     store: WritableStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """GPUs are limited, CPU and memory are not; the command that grants it is printed."""
+    """It has what nodes have beside its GPUs; the command that grants it is printed."""
+    for name, cpu, gpu in (("n0", "96", "8"), ("n1", "64500m", "4"), ("cpus", "128", "0")):
+        status = {"allocatable": {"cpu": cpu, "memory": "750G", GPU: gpu}}
+        store.put(NODES, {"metadata": {"name": name}, "status": status})
     await store.done(await plan_create(store.reader, NEW))
 
     made = store.get(QUEUES, "team-c")
-    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    gpu = {**free, "quota": 8}
+    free = {"limit": -1, "overQuotaWeight": 1}
+    shares = {"gpu": 8, "cpu": 107_000, "memory": 1_000_000}
     assert made["metadata"]["annotations"] == {ACCESS: "closed"}
     assert made["spec"] == {
         "parentQueue": "research",
-        "resources": {"gpu": gpu, "cpu": free, "memory": free},
+        "resources": {kind: {**free, "quota": quota} for kind, quota in shares.items()},
     }
     assert capsys.readouterr().out.splitlines() == [
         f"created Queue team-c: annotation {ACCESS} is closed",
+        "its quota is 8 GPU, and what nodes have beside so many: 107 CPU and 1000 GB of memory",
         (
             "queue team-c is closed. Grant it to the workloads of a namespace and to a user: "
             "`trainer-kai queue allow team-c -n NAMESPACE --user USER` (or --group GROUP)"
         ),
     ]
+    store.put(NODES, {"metadata": {"name": "n2"}, "status": {"allocatable": {"cpu": "9", GPU: 9}}})
     assert [it.change for it in (await plan_create(store.reader, NEW)).writes] == [None]
 
     open_one = NEW._replace(name="all", parent="", access=QueueAccessMode.OPEN)
     plan = await plan_create(store.reader, open_one)
-    assert plan.outcome == ("every namespace may use queue all",)
-    assert "parentQueue" not in open_one.body()["spec"]
+    assert plan.outcome[1:] == ("every namespace may use queue all",)
+    assert "parentQueue" not in open_one.body(BesideGpus(0, 0))["spec"]
+
+
+# the GPU quota -> the quotas of CPU and memory where no node has GPUs, and what is said
+WITHOUT_NODES: Final = (
+    (0, 0, "no non-preemptible pod starts in it"),
+    (8, -1, "they could not be computed: no node has GPUs"),
+    (-1, -1, "its quota is unlimited: no other queue can reclaim from it"),
+)
+
+
+@pytest.mark.parametrize(("gpus", "quota", "said"), WITHOUT_NODES)
+async def test_a_queue_has_other_quotas_than_gpus(
+    store: WritableStore, gpus: int, quota: int, said: str
+) -> None:
+    """A queue without GPUs has none; one with unlimited quotas is said to be that."""
+    plan = await plan_create(store.reader, NEW._replace(gpu_quota=gpus))
+
+    body = plan.writes[0].change
+    assert isinstance(body, dict)
+    resources = body["spec"]["resources"]
+    assert [resources[it]["quota"] for it in ("cpu", "memory")] == [quota, quota]
+    assert said in plan.outcome[0]
 
 
 async def test_a_queue_that_gets_one_below_it_takes_no_pods(store: WritableStore) -> None:

@@ -26,7 +26,10 @@ _RULES: Final[Mapping[str, Callable[[Sequence[Document]], Migration]]] = {
     "volcano": plan_volcano,
 }
 # A sum above the parent is reported once, for the parent.
-_REPEATED: Final = (QueueFindingCode.SIBLINGS_OVER_PARENT, QueueFindingCode.LIMIT_OVER_PARENT)
+_REPEATED: Final = (
+    *(QueueFindingCode.SIBLINGS_OVER_PARENT, QueueFindingCode.LIMIT_OVER_PARENT),
+    QueueFindingCode.UNLIMITED_BESIDE,  # as before the move; the doctor names it after it
+)
 
 
 def plan_migration(system: str, documents: Sequence[Document]) -> Migration:
