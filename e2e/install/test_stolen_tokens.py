@@ -13,17 +13,27 @@ from e2e.cluster.resources import (
     MUTATING_WEBHOOKS,
     NODES,
     PODS,
+    PVCS,
     SERVICE_ACCOUNTS,
+    TRAINJOBS,
     VALIDATING_WEBHOOKS,
     Obj,
     Resource,
 )
+from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
 from e2e.fixtures.install import CLUSTER_ROLES, apply
-from e2e.fixtures.processes import NAMESPACE, PODGROUPER, WEBHOOK
+from e2e.fixtures.processes import NAMESPACE, PODGROUPER, SCHEDULER, WEBHOOK
 from e2e.install.service_accounts import ServiceAccounts
 from tests.support.case import Case, ids
-from trainer_kai.api.names import POD_GROUP, QUEUE, SCHEDULER_NAME, SUBGROUP
+from trainer_kai.api.names import (
+    EVICTED_BY,
+    POD_GROUP,
+    QUEUE,
+    SCHEDULER_NAME,
+    SELECTED_NODE,
+    SUBGROUP,
+)
 
 _NAMESPACE: Final = "accounts"
 _POD: Final = "one"
@@ -31,6 +41,7 @@ _KAI: Final = SCHEDULER_NAME  # its namespace is called alike
 _NODE: Final = "system:node:node-0"
 _OURS: Final = "kai-trainer"
 _MERGE: Final = "application/strategic-merge-patch+json"
+_PLAIN_MERGE: Final = "application/merge-patch+json"
 _JSON: Final = "application/json-patch+json"
 _OWNER: Final = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
 _ALONE: Final = (
@@ -48,6 +59,25 @@ OF_PODS: Final[list[Case[Obj, str]]] = [
     Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata.finalizers"),
     Case("a label", {"metadata": {"labels": {"app": "db"}}}, "metadata.labels"),
     Case("a label is gone", {"metadata": {"labels": {"team": None}}}, "metadata.labels"),
+    Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
+]
+
+_EVICTED_ALONE: Final = f"may change only metadata.annotations[{EVICTED_BY}] and spec.suspend"
+_OF_EVICTIONS: Final = {"metadata": {"annotations": {EVICTED_BY: "x"}}, "spec": {"suspend": False}}
+# what the scheduler's account merges into a TrainJob -> the field that the refusal names
+OF_TRAINJOBS: Final[list[Case[Obj, str]]] = [
+    Case("an eviction", _OF_EVICTIONS, ""),
+    Case("its image", {"spec": {"trainer": {"image": "evil"}}}, "spec"),
+    Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata"),
+    Case("a label", {"metadata": {"labels": {QUEUE: "other"}}}, "metadata"),
+    Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
+]
+_NODE_ALONE: Final = f"may change only metadata.annotations[{SELECTED_NODE}] of a volume claim"
+# what it merges into a volume claim -> the same
+OF_CLAIMS: Final[list[Case[Obj, str]]] = [
+    Case("the node", {"metadata": {"annotations": {SELECTED_NODE: "node-0"}}}, ""),
+    Case("its volume", {"spec": {"volumeName": "stolen"}}, "spec"),
+    Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata"),
     Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
 ]
 
@@ -113,6 +143,49 @@ async def webhook(service_accounts: ServiceAccounts) -> AsyncIterator[Api]:
     token = await service_accounts.cluster.api.service_account_token(NAMESPACE, WEBHOOK.account)
     async with service_accounts.cluster.connect(token=token) as api:
         yield api
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def scheduler(service_accounts: ServiceAccounts, podgrouper: Api) -> AsyncIterator[Api]:
+    """Return the scheduler's connection, and have a TrainJob and a volume claim."""
+    del podgrouper  # it makes the namespace
+    api = service_accounts.cluster.api
+    job = Submission("own", "torch-distributed", _NAMESPACE).trainjob()
+    await api.create({**job, "spec": {**job["spec"], "suspend": True}})
+    claim = {
+        "apiVersion": "v1",
+        "kind": PVCS.kind,
+        "metadata": {"namespace": _NAMESPACE, "name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    await api.create(claim)
+    token = await api.service_account_token(NAMESPACE, SCHEDULER.account)
+    async with service_accounts.cluster.connect(token=token) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("case", OF_TRAINJOBS, ids=ids)
+async def test_the_scheduler_suspends_trainjobs(case: Case[Obj, str], scheduler: Api) -> None:
+    """With a stolen token no TrainJob runs another image, or is in another queue."""
+    output = await _tried(scheduler, TRAINJOBS.path(_NAMESPACE, "own"), case.given, _PLAIN_MERGE)
+
+    if case.want:
+        assert f"{case.want}: the scheduler of trainer-kai {_EVICTED_ALONE}" in output
+    else:
+        assert output == ""
+
+
+@pytest.mark.parametrize("case", OF_CLAIMS, ids=ids)
+async def test_the_scheduler_selects_the_node_of_a_claim(
+    case: Case[Obj, str], scheduler: Api
+) -> None:
+    """With a stolen token no claim gets another volume."""
+    output = await _tried(scheduler, PVCS.path(_NAMESPACE, "data"), case.given, _PLAIN_MERGE)
+
+    if case.want:
+        assert f"{case.want}: the scheduler of trainer-kai {_NODE_ALONE}" in output
+    else:
+        assert output == ""
 
 
 @pytest.mark.parametrize("case", OF_PODS, ids=ids)

@@ -268,8 +268,11 @@ BOUND_ROLES: Final = {
     "trainer-kai-jobs": "trainer-kai:trainer-kai-scheduler",
     "trainer-kai-pod-status": "trainer-kai:trainer-kai-scheduler",
     "trainer-kai-podgrouper": "trainer-kai:trainer-kai-podgrouper",
+    "trainer-kai-podgrouper-deletions": "trainer-kai:trainer-kai-podgrouper",
     "trainer-kai-reservation-agent": _AGENT,
     "trainer-kai-reservation-pods": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-scheduler-claims": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-scheduler-trainjobs": "trainer-kai:trainer-kai-scheduler",
     "trainer-kai-webhook": "trainer-kai:trainer-kai-webhook",
 }
 
@@ -418,9 +421,10 @@ def test_a_definition_fills_nothing_in() -> None:
 
 def test_names_are_spelt_as_the_product_spells_them() -> None:
     """A label that differs by one letter selects nothing, and says nothing."""
-    columns = {f"{names.TRAINER_KAI_PREFIX}stage", f"{names.TRAINER_KAI_PREFIX}members"}
+    # Columns, and the label of namespaces that NetworkPolicies admit to metrics.
+    of_manifests = {f"{names.TRAINER_KAI_PREFIX}{it}" for it in ("stage", "members", "monitoring")}
 
-    assert named(OWN_NAMES) <= known(names.TRAINER_KAI_PREFIX) | columns
+    assert named(OWN_NAMES) <= known(names.TRAINER_KAI_PREFIX) | of_manifests
     assert named(KAI) - {"kai.scheduler/v"} <= known("kai.scheduler/")
     assert {names.GANG, names.INJECT} <= named(OWN_NAMES)
     assert {names.QUEUE, names.TOPOLOGY, names.TOPOLOGY_REQUIRED} <= named(KAI)

@@ -61,6 +61,7 @@ RENDERED: Final[Mapping[str, str]] = {
     "base/policies/pods.yaml": _ACTIVE,
     "base/policies/reservation-agent.yaml": _BUNDLED,
     "base/policies/reservation-pods.yaml": _BUNDLED,
+    "base/policies/scheduler-patches.yaml": _BUNDLED,
     "base/policies/share-configmaps.yaml": _BUNDLED,
     "base/policies/trainjobs.yaml": _ACTIVE,
     "base/policies/webhook.yaml": _ACTIVE,
@@ -368,6 +369,9 @@ def _change_deployment(template: _Template, deployment: Obj) -> None:
 def _change_network_policy(template: _Template, policy: Obj) -> None:
     first, *_ = policy["spec"]["egress"]
     first["ports"] = [template.include("apiServerPorts")]
+    for rule in policy["spec"].get("ingress", ()):
+        if rule["ports"] == [{"port": "health"}]:
+            rule[template.include("healthSources")] = None
 
 
 _CHANGES: Final[Mapping[str, tuple[Callable[[_Template, Obj], None], ...]]] = {

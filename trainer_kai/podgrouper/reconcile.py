@@ -8,6 +8,7 @@ whole, and a pod is assigned by its uid.
 import asyncio
 from collections.abc import Callable, Coroutine
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -23,8 +24,9 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.events.recorder import EventObject, EventRecorder
 from trainer_kai.kube.process.client_observer import ClientObserver
 from trainer_kai.kube.process.runner import Runner
+from trainer_kai.kube.process.tasks import cancel_all
 from trainer_kai.kube.rest.errors import Conflict, NotFound
-from trainer_kai.kube.rest.request import ListTarget, Selection, WriteOptions
+from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection, WriteOptions
 from trainer_kai.kube.watch.delta import Delta, DeltaType
 from trainer_kai.kube.watch.watch import Watch
 from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
@@ -47,6 +49,7 @@ _JOB_METADATA, _TRAINJOB_METADATA = (
     Resource(it.group, it.version, it.plural, it.kind, namespaced=True, struct=PartialObject)
     for it in (JOBS, TRAINJOBS)
 )
+_ORPHAN_S: Final = 60.0  # after which a PodGroup without owner and pods is deleted
 _APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True)
 _ASSIGN: Final = WriteOptions(field_manager=FIELD_MANAGER)
 
@@ -73,6 +76,8 @@ class Podgrouper:
             Key, bool
         ] = {}  # False: the PodGroup was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while this process is the leader
+        self._orphan_queue: WorkQueue[Key] | None = None  # the same
+        self._orphaned_s: dict[str, float] = {}  # by uid: since when a PodGroup has no owner
         self._unsynced = 6
         self._synced = asyncio.Event()
 
@@ -130,13 +135,43 @@ class Podgrouper:
             self._log,
             metrics=self._metrics.work_queue("jobsets"),
         )
+        orphan_queue: WorkQueue[Key] = WorkQueue(
+            lambda key: self.delete_orphan(client, key),
+            WorkQueueSettings("orphans", workers=1),
+            client.clock,
+            self._log,
+            metrics=self._metrics.work_queue("orphans"),
+        )
         for key in self._store.jobsets:
             queue.add(key)
-        self._queue = queue
+        for key in self._store.orphans:
+            orphan_queue.add(key)
+        self._queue, self._orphan_queue = queue, orphan_queue
+        orphans = asyncio.create_task(orphan_queue.run(), name="orphans")
         try:
             await queue.run()
         finally:
-            self._queue = None
+            self._queue = self._orphan_queue = None
+            await cancel_all([orphans])
+
+    async def delete_orphan(self, client: Client, key: Key) -> Requeue | None:
+        """Delete a PodGroup of ours that lost its owner, when it is of no use any more.
+
+        Its JobSet was deleted and left its dependents behind. Without an owner it is not garbage
+        collected, and would keep its queue from being deleted.
+        """
+        uid = self._store.orphans.get(key)
+        if uid is None:
+            return None
+        now_s = client.clock.monotonic_s()
+        passed_s = now_s - self._orphaned_s.setdefault(uid, now_s)
+        if passed_s < _ORPHAN_S or self._store.has_unfinished_pods(key):
+            return Requeue.after(_ORPHAN_S)
+        with suppress(NotFound, Conflict):  # the watch reports what happened to it
+            await client.delete(WATCHED_PODGROUPS, key, DeleteOptions(uid=uid))
+            self._log.info("podgroup without owner deleted", group=str(key))
+        self._orphaned_s.pop(uid, None)
+        return None
 
     async def reconcile(self, client: Client, key: Key) -> Requeue | None:
         """Bring the PodGroups and pods of one JobSet in line."""
@@ -257,6 +292,8 @@ class Podgrouper:
             self._enqueue(self._store.group_deleted(change.key, change.uid))
         else:
             self._enqueue(self._store.group_changed(change.key, group))
+            if change.key in self._store.orphans and self._orphan_queue is not None:
+                self._orphan_queue.add(change.key)
 
     def _on_job(self, change: Delta[PartialObject]) -> None:
         self._enqueue(self._store.job_changed(change.key, _present(change)))

@@ -62,6 +62,8 @@ class PodgrouperStore:
         self._jobset_by_pod: dict[Key, Key] = {}
         self._group_by_pod: dict[Key, Key] = {}  # pods on nodes: the PodGroup in their annotation
         self._running: Counter[Key] = Counter()  # pods on nodes, by PodGroup
+        self._group_by_unfinished_pod: dict[Key, Key] = {}
+        self.orphans: dict[Key, str] = {}  # PodGroups that we applied and nothing owns: their uids
         self._priority_classes: dict[str, PriorityClass] = {}  # names and values
         self.priority_classes = SelectablePriorityClasses({})
 
@@ -113,8 +115,14 @@ class PodgrouperStore:
         is_new = before != trainjob.metadata.uid
         return frozenset(self._jobsets_by_trainjob.get(key, ())) if is_new else frozenset()
 
+    def has_unfinished_pods(self, group: Key) -> bool:
+        """Say whether a pod that names a PodGroup has not finished."""
+        return group in self._group_by_unfinished_pod.values()
+
     def group_deleted(self, key: Key, uid: str) -> Key | None:
         """Forget a PodGroup, unless it was recreated; return its JobSet."""
+        if self.orphans.get(key) == uid:
+            del self.orphans[key]
         owner, jobset = self._group_owners.get(key, ("", None))
         known = self._groups.get(owner, {}).get(key)
         if known is None or known.uid not in {"", uid}:
@@ -129,7 +137,11 @@ class PodgrouperStore:
         group = stored_podgroup(watched)
         owner = _jobset_owner(watched.metadata)
         if owner is None:
-            return self.group_deleted(key, group.uid)
+            jobset_before = self.group_deleted(key, group.uid)
+            if group.managed_paths and not watched.metadata.owner_references:
+                self.orphans[key] = group.uid
+            return jobset_before
+        self.orphans.pop(key, None)
         uid, jobset = owner
         known = self._groups.setdefault(uid, {})
         if key not in known or not _is_older(group, known[key]):
@@ -162,6 +174,10 @@ class PodgrouperStore:
     def pod_changed(self, key: Key, pod: Pod | None) -> Key | None:
         """Store a pod; return the JobSet to reconcile."""
         left = self._track_running(key, pod)
+        self._group_by_unfinished_pod.pop(key, None)
+        if pod is not None and pod.status.phase not in TERMINAL_PHASES:
+            name = pod.metadata.annotations.get(POD_GROUP, "")
+            self._group_by_unfinished_pod[key] = Key(key.namespace, name)
         return self._track_member(key, pod) or left
 
     def _track_running(self, key: Key, pod: Pod | None) -> Key | None:

@@ -1,6 +1,7 @@
 """The podgrouper around its plan: each write once, its answer remembered, nothing blocked."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.trainer_kai.podgrouper.running_podgrouper import (
     trainjob,
 )
 from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.podgrouper import reconcile
 
 
 async def test_a_group_is_applied_once_with_one_event() -> None:
@@ -103,6 +105,39 @@ async def test_a_pod_that_is_gone_keeps_nobody_waiting(refusal: ApiResponse) -> 
         await asyncio.sleep(0.05)
 
     assert [body["metadata"]["uid"] for _, body in cluster.writes_of("pods")] == ["uid-a", "uid-b"]
+
+
+def _orphan(name: str, *, manager: str = "trainer-kai-podgrouper") -> dict[str, Any]:
+    """Return a PodGroup that no object owns, as that manager applied it."""
+    fields: dict[str, Any] = {"f:spec": {"f:queue": {}}}
+    managed = [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]
+    metadata = {"namespace": "default", "name": name, "uid": f"uid-{name}", "resourceVersion": "5"}
+    return {"metadata": {**metadata, "managedFields": managed}, "spec": {"queue": "team-a"}}
+
+
+async def test_a_podgroup_without_owner_and_pods_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a time, by its uid; not one of another manager, with an owner, or in use."""
+    monkeypatch.setattr(reconcile, "_ORPHAN_S", 0.2)
+    cluster = FakeApiServer()
+    _, job = jobset()
+    pod = straggler("a", job)
+    pod["metadata"]["annotations"] = {"pod-group-name": "in-use"}
+    owned = _orphan("owned")
+    owned["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "x", "uid": "x"}]
+    groups = [_orphan("old"), _orphan("in-use"), _orphan("foreign", manager="kubectl"), owned]
+    cluster.lists |= {"pods": [pod], "podgroups": groups}
+    async with grouping(cluster):
+        await cluster.until("podgroups", 1)
+        await asyncio.sleep(0.5)
+        assert [request.path.rpartition("/")[2] for request, _ in cluster.writes] == ["old"]
+        pod["status"]["phase"], pod["metadata"]["resourceVersion"] = "Succeeded", "7"
+        cluster.send_event("pods", "MODIFIED", pod)
+        await cluster.until("podgroups", 2)
+
+    requests = [(it.method, body["preconditions"]) for it, body in cluster.writes]
+    assert requests == [("DELETE", {"uid": "uid-old"}), ("DELETE", {"uid": "uid-in-use"})]
 
 
 async def test_nothing_is_written_before_everything_is_known() -> None:

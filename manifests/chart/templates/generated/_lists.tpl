@@ -77,6 +77,7 @@ gpu_sharing.runtime_class
 gpu_sharing.memory_limits
 queue_access.unannotated
 priority_classes
+restrict_node_scheduling
 repair_grace_s
 max_termination_grace_s
 debug_check_s
@@ -95,6 +96,7 @@ policies.disruption_budgets
 policies.disabled
 policies.actions
 policies.gpu_resources
+policies.gpu_replicas
 reservation_pods.image
 reservation_pods.priority_class
 reservation_pods.allocation_s
