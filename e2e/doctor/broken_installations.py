@@ -147,9 +147,11 @@ async def children_above_their_parent(
 ) -> AsyncIterator[None]:
     """Let two children own more than their parent."""
     parent = queue("parent", 8, annotations={ACCESS: "open"})
-    async with doctor_installation.with_objects(
-        QUEUES, parent, *(queue(it, 6, parent="parent") for it in "ab")
-    ):
+    queues = [parent, *(queue(it, 6, parent="parent") for it in "ab")]
+    for it in queues:  # else there is more to say about them
+        bounded = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
+        it["spec"]["resources"] |= {"cpu": bounded, "memory": bounded}
+    async with doctor_installation.with_objects(QUEUES, *queues):
         yield
 
 

@@ -76,7 +76,6 @@ _NODE_ALONE: Final = f"may change only metadata.annotations[{SELECTED_NODE}] of 
 # what it merges into a volume claim -> the same
 OF_CLAIMS: Final[list[Case[Obj, str]]] = [
     Case("the node", {"metadata": {"annotations": {SELECTED_NODE: "node-0"}}}, ""),
-    Case("its volume", {"spec": {"volumeName": "stolen"}}, "spec"),
     Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata"),
     Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
 ]

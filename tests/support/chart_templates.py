@@ -61,7 +61,7 @@ RENDERED: Final[Mapping[str, str]] = {
     "base/policies/pods.yaml": _ACTIVE,
     "base/policies/reservation-agent.yaml": _BUNDLED,
     "base/policies/reservation-pods.yaml": _BUNDLED,
-    "base/policies/scheduler-patches.yaml": _BUNDLED,
+    "base/policies/scheduler-patches.yaml": _ACTIVE,
     "base/policies/share-configmaps.yaml": _BUNDLED,
     "base/policies/trainjobs.yaml": _ACTIVE,
     "base/policies/webhook.yaml": _ACTIVE,
