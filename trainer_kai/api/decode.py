@@ -18,6 +18,7 @@ from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.nesting_limit import without_deep_nesting
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.pod_text import NEXT, intern_and_learn, read_matching
+from trainer_kai.api.resized_pod import ResizedPod, may_be_resized, with_resize
 from trainer_kai.errors import FieldError, TrainerKaiError
 
 __all__ = [
@@ -123,6 +124,11 @@ def decode_page(struct: type[T], data: bytes) -> Page[T]:
         intern_meta(item.metadata)
         if isinstance(item, Pod):
             intern_spec(item)
+    pods: tuple[Any, ...] = page.items
+    if struct is Pod and any(map(may_be_resized, pods)):
+        resizes: Any = _parse(Page[ResizedPod], data).items  # type: ignore[type-var]
+        counted = map(with_resize, pods, (it.status for it in resizes))
+        return Page(metadata=page.metadata, items=tuple(counted))  # type: ignore[arg-type]
     return page
 
 
@@ -148,12 +154,14 @@ def _pod(data: bytes) -> Pod:
     """Decode a pod that matched no template, or that has a line break after it."""
     text = data.rstrip(b"\n")
     if not text.startswith(_POD):
-        return intern_and_learn(_parse(Pod, text), text, 0, 0)
+        return _with_resize(intern_and_learn(_parse(Pod, text), text, 0, 0), text)
     stop = len(text) - 1
     matched = None
     if len(text) < len(data) and text[stop] == _BRACE:
         matched = read_matching(text, _POD_METADATA, stop, alone=True)
-    return matched[0] if matched else intern_and_learn(_parse(Pod, text), text, _POD_METADATA, stop)
+    if matched:
+        return matched[0]
+    return _with_resize(intern_and_learn(_parse(Pod, text), text, _POD_METADATA, stop), text)
 
 
 def _pod_page(data: bytes) -> Page[Pod] | None:
@@ -172,13 +180,18 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
             if matched is None:
                 end = data.find(NEXT, at, stop)
                 end = stop if end < 0 else end
-                pod = _read(Pod, data[at : end + 1])
-                matched = intern_and_learn(pod, data, at + _ITEM_METADATA, end), end
+                text = data[at : end + 1]
+                pod = intern_and_learn(_read(Pod, text), data, at + _ITEM_METADATA, end)
+                matched = _with_resize(pod, text), end
             pods.append(matched[0])
             at = matched[1] + 2
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # decoded as a whole page, for the right result or the right error
     return Page(metadata=page.metadata, items=tuple(pods))
+
+
+def _with_resize(pod: Pod, text: bytes) -> Pod:
+    return with_resize(pod, _parse(ResizedPod, text).status) if may_be_resized(pod) else pod
 
 
 def _parse(struct: Any, data: Text) -> Any:

@@ -35,6 +35,7 @@ from trainer_kai.api.pod_text_templates import (
     PodTextTemplate,
     learn_template,
 )
+from trainer_kai.api.resized_pod import ResizeStatus, may_be_resized, with_resize
 
 __all__ = ["NEXT", "intern_and_learn", "read_matching"]
 
@@ -78,6 +79,7 @@ class _StatusTail(msgspec.Struct, rename="camel", gc=False):
 
 _parse: Final = msgspec.json.Decoder(Pod).decode
 _read_head: Final = msgspec.json.Decoder(_MetadataHead).decode
+_read_resize: Final = msgspec.json.Decoder(ResizeStatus).decode
 _read_tail: Final = msgspec.json.Decoder(_StatusTail).decode
 
 # The fields of a status that we read are before the first and after the last of these.
@@ -194,7 +196,8 @@ def _read(
         owner_references=template.owners,
         finalizers=template.finalizers,
     )
-    return Pod(metadata=meta, spec=spec, status=status)
+    pod = Pod(metadata=meta, spec=spec, status=status)
+    return with_resize(pod, _read_resize(data[at:stop])) if may_be_resized(pod) else pod
 
 
 def _match(

@@ -16,6 +16,7 @@ from scheduler.state.pods.class_table import NO_CLASS, PodClassTable, grown
 from scheduler.state.pods.pod_class import PodClass
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.resized_pod import may_be_resized
 
 __all__ = [
     "DONE",
@@ -51,6 +52,7 @@ class PodTable:
         self.pods: Final[list[Pod | None]] = []
         self.row_by_key: Final[dict[Key, int]] = {}
         self.nominated: Final[dict[int, str]] = {}  # by pod row: the nominated node
+        self.resized: Final[set[int]] = set()  # running pods of which the spec was changed
         self._class_of: Final[list[PodClass | None]] = []
         self._free: Final[list[int]] = []
         self._class_number: Ints = np.full(_INITIAL_ROWS, NO_CLASS, dtype=np.int64)
@@ -119,6 +121,10 @@ class PodTable:
                     self.nominated[pod_row] = pod.status.nominated_node_name
                 elif self.nominated:
                     self.nominated.pop(pod_row, None)
+                if state == RUNNING and may_be_resized(pod):
+                    self.resized.add(pod_row)
+                elif self.resized:
+                    self.resized.discard(pod_row)
             elif pod_row is not None:
                 self._remove(key, pod_row)
                 new_rows += (pod_row, NO_CLASS, DONE, NONE, 0)
@@ -191,6 +197,7 @@ class PodTable:
         self._set_class(pod_row, None)
         self.pods[pod_row], self.keys[pod_row] = None, _NO_POD
         self.nominated.pop(pod_row, None)
+        self.resized.discard(pod_row)
         del self.row_by_key[key]
         self._free.append(pod_row)
 

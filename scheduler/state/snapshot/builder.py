@@ -28,6 +28,7 @@ from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable
+from scheduler.state.queues.resized import with_reclaimable_resizes
 from scheduler.state.snapshot.context import BuildContext
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from scheduler.state.snapshot.occupancy import NodeOccupancy
@@ -157,6 +158,7 @@ class SnapshotBuilder:
             now=now,
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
         )
+        snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
         if encoding.signatures.are_mostly_unused(pods.signature):
             self._generations = self._generations._replace(
                 signatures=self._generations.signatures + 1
