@@ -82,6 +82,9 @@ async def test_pods_without_a_podgroup_use_a_queue(cluster: Cluster) -> None:
 async def test_an_unused_tree_is_deleted_as_it_was_applied(cluster: Cluster) -> None:
     """The parent first, as it is in the file; and several queues at once."""
     tree = queue("tree", 8), queue("tree-a", 4, parent="tree"), queue("tree-b", 4, parent="tree")
+    for made in tree:  # siblings that own GPUs are warned of unlimited quotas of CPU
+        owned = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
+        made["spec"]["resources"] |= {"cpu": owned, "memory": owned}
     assert await warnings(cluster, *tree, dry_run="none") == []
     deleted = await run(cluster, "delete", "-f", "-", given=tree)
     assert deleted.status == 0
