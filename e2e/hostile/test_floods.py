@@ -23,37 +23,66 @@ from e2e.hostile.conftest import TENANT, HostileTenant
 pytestmark = [pytest.mark.soak, pytest.mark.serial]
 
 _GANG: Final = 8
-_TRIES: Final = 7
+_TRIES: Final = 9
 _WAITING: Final = 40  # pods that wait for more GPUs than there are
 _RELABELS_PER_S: Final = 66
 _SCRAPES_PER_S: Final = 70
 _CLAIMS: Final = 400
-_MEASURED_S: Final = 10.0
+_MEASURED_S: Final = 20.0
 _CLASS: Final = "e2e-never"  # of volumes that are never provisioned
+_PLANS: Final = "trainer_kai_plan_seconds_count"
 
 
 async def test_relabelled_pods(hostile_tenant: HostileTenant) -> None:
-    """66 label changes a second on 40 waiting pods: another gang waits at most twice as long."""
-    idle_s = await _wait_s(hostile_tenant, "idle")
-    names = [f"waiting-{number}" for number in range(_WAITING)]
-    await hostile_tenant.api.create_all(bare_pod(TENANT, name, TENANT, 64) for name in names)
+    """66 label changes a second on 40 waiting pods start few plans, and no gang waits for these.
 
+    The API server, too, has to do with it: the same changes of pods of another scheduler are what
+    the waits are compared with.
+    """
+    idle_s = await _wait_s(hostile_tenant, "idle")
+    figures = []
+    for scheduler in ("other", "kai-scheduler"):
+        pods = [bare_pod(TENANT, f"{scheduler}-{it}", TENANT, 64) for it in range(_WAITING)]
+        for pod in pods:
+            pod["spec"]["schedulerName"] = scheduler
+        await hostile_tenant.api.create_all(pods)
+        relabel = _relabelling(hostile_tenant, [it["metadata"]["name"] for it in pods])
+        async with _flood(relabel, _RELABELS_PER_S):
+            before = await _plans(hostile_tenant)
+            await asyncio.sleep(_MEASURED_S)
+            plans = await _plans(hostile_tenant) - before
+            figures.append((await _wait_s(hostile_tenant, f"beside-{scheduler}"), plans))
+
+    (other_s, _), (ours_s, plans) = figures
+    print(f"a gang of {_GANG}: idle {idle_s:.2f} s, {_RELABELS_PER_S} relabels/s {ours_s:.2f} s")
+    print(f"({other_s:.2f} s beside pods of another scheduler); {plans} plans in {_MEASURED_S:g} s")
+    assert plans <= _RELABELS_PER_S * _MEASURED_S / 10
+    assert ours_s <= 2 * other_s
+
+
+def _relabelling(tenant: HostileTenant, names: list[str]) -> Callable[[int], Awaitable[None]]:
     async def relabel(number: int) -> None:
         patch = {"metadata": {"labels": {"flood": str(number)}}}
-        await hostile_tenant.api.merge(PODS, TENANT, names[number % _WAITING], patch)
+        await tenant.api.merge(PODS, TENANT, names[number % len(names)], patch)
 
-    async with _flood(relabel, _RELABELS_PER_S):
-        flooded_s = await _wait_s(hostile_tenant, "flooded")
+    return relabel
 
-    print(f"a gang of {_GANG}: idle {idle_s:.2f} s, {_RELABELS_PER_S} relabels/s {flooded_s:.2f} s")
-    assert flooded_s <= 2 * idle_s
+
+async def _plans(tenant: HostileTenant) -> int:
+    """Return how many plans the scheduler has made."""
+    async with aiohttp.ClientSession() as session, session.get(_metrics_url(tenant)) as response:
+        lines = (await response.text()).splitlines()
+    return int(float(next(it.split()[1] for it in lines if it.startswith(_PLANS))))
+
+
+def _metrics_url(tenant: HostileTenant) -> str:
+    return tenant.installation.scheduler.ready_url.replace("/readyz", "/metrics")
 
 
 async def test_scraped_metrics(hostile_tenant: HostileTenant) -> None:
-    """70 GET /metrics a second: likewise."""
+    """70 GET /metrics a second take a part of the processor, and no turn of the plan's."""
     idle_s = await _wait_s(hostile_tenant, "idle")
-    ready = hostile_tenant.installation.scheduler.ready_url
-    url = ready.replace("/readyz", "/metrics")
+    url = _metrics_url(hostile_tenant)
     async with aiohttp.ClientSession() as session:
 
         async def scrape(_: int) -> None:
@@ -64,13 +93,17 @@ async def test_scraped_metrics(hostile_tenant: HostileTenant) -> None:
             flooded_s = await _wait_s(hostile_tenant, "flooded")
 
     print(f"a gang of {_GANG}: idle {idle_s:.2f} s, {_SCRAPES_PER_S} GET/s {flooded_s:.2f} s")
-    assert flooded_s <= 2 * idle_s
+    assert flooded_s <= 4 * idle_s
 
 
 async def test_claims_that_never_bind(hostile_tenant: HostileTenant) -> None:
-    """400 pods wait for their volumes: the scheduler is as idle as without them."""
+    """400 pods that wait for their volumes cost the scheduler no more than 400 that run."""
     api = hostile_tenant.installation.cluster.api
-    idle_s = await _busy_s(hostile_tenant)
+    await hostile_tenant.api.create_all(
+        bare_pod(TENANT, f"plain-{number}", TENANT, 0) for number in range(_CLAIMS)
+    )
+    running_s = await _busy_s(hostile_tenant)
+    await api.until_no_pods(TENANT)
     await api.create(
         {
             "apiVersion": STORAGE_CLASSES.api_version,
@@ -83,16 +116,13 @@ async def test_claims_that_never_bind(hostile_tenant: HostileTenant) -> None:
     try:
         await hostile_tenant.api.create_all(map(_claim, range(_CLAIMS)))
         await hostile_tenant.api.create_all(map(_claiming_pod, range(_CLAIMS)))
-        await asyncio.sleep(_MEASURED_S)
-        flooded_s = await _busy_s(hostile_tenant)
-        waited_s = await _wait_s(hostile_tenant, "flooded")
+        waiting_s = await _busy_s(hostile_tenant)
     finally:
         await api.until_no_pods(TENANT)
         await api.request("DELETE", PVCS.path(TENANT))
         await api.delete(STORAGE_CLASSES, None, _CLASS)
-    print(f"CPU in {_MEASURED_S:g} s: idle {idle_s:.2f} s, {_CLAIMS} claims {flooded_s:.2f} s")
-    print(f"a gang of {_GANG} beside them: {waited_s:.2f} s")
-    assert flooded_s <= idle_s + _MEASURED_S / 20
+    print(f"CPU in {_MEASURED_S:g} s: {_CLAIMS} pods run {running_s:.2f} s, wait {waiting_s:.2f} s")
+    assert waiting_s <= 2 * running_s
 
 
 @asynccontextmanager
@@ -135,7 +165,7 @@ async def _one_wait_s(tenant: HostileTenant, name: str) -> float:
         "metadata": {"namespace": "red", "name": name},
         "spec": {"minMember": _GANG, "queue": "red"},
     }
-    await api.create(group)
+    await api.request("POST", PODGROUPS.path("red"), group)
     pods = [bare_pod("red", f"{name}-{rank}", "red", 1) for rank in range(_GANG)]
     for pod in pods:
         pod["metadata"]["annotations"] = {PODGROUP: name}
@@ -165,7 +195,8 @@ def _have_nodes(name: str) -> Callable[[State], bool]:
 
 
 async def _busy_s(tenant: HostileTenant) -> float:
-    """Return how much CPU time the scheduler takes in a while."""
+    """Return how much CPU time the scheduler takes, once what was created is settled."""
+    await asyncio.sleep(_MEASURED_S)
     before = _cpu_ticks(tenant)
     await asyncio.sleep(_MEASURED_S)
     return (_cpu_ticks(tenant) - before) / 100

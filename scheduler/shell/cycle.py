@@ -113,8 +113,9 @@ class Cycle:
         self._has_stale_numbers = False  # reported numbers are old; no pod waits for them
         self._next_stale_at: int | None = None  # when the grace of a stale gang ends: epoch seconds
         self._snapshot_s = 0.0  # when the snapshot of the last plan was taken
-        # events that arrived while the plan was made, and when the first of each did
-        self._events_while_planning: dict[ClusterEvent, float] = {}
+        # Events that arrived while the plan was made, and that help no PodGroup of the last one;
+        # with their namespace, and when the first of each arrived.
+        self._events_while_planning: dict[tuple[ClusterEvent, str], float] = {}
         self._budget = PlanBudget()
         self._starters: set[str] = set()  # namespaces that the next cycle is due to; "" is others
         # Events that may not start a cycle yet: from when on they may, and their namespaces.
@@ -127,20 +128,24 @@ class Cycle:
         if not event:
             return
         now_s = self._clock.monotonic_s()
-        if not event & _RETRIES_ALL:
-            self._events_while_planning.setdefault(event, now_s)
-            if not event & self._retry_on:
-                self._has_stale_numbers |= bool(event & _CHANGES_NUMBERS)
-                return
+        if not event & (_RETRIES_ALL | self._retry_on):
+            self._events_while_planning.setdefault((event, namespace), now_s)
+            self._has_stale_numbers |= bool(event & _CHANGES_NUMBERS)
+        elif self._start(namespace, now_s):
+            self._last_event_s = now_s
+
+    def _start(self, namespace: str, since_s: float) -> bool:
+        """Ask for a cycle for an event of a namespace; say whether its budget allows one now."""
+        now_s = self._clock.monotonic_s()
         delay_s = self._budget.delay_s(namespace, now_s) if namespace else 0.0
         if delay_s > 0:
             self._deferred_until_s = min(self._deferred_until_s, now_s + delay_s)
             self._deferred.add(namespace)
             self._has_deferred.set()
-            return
-        self._last_event_s = now_s
+            return False
         self._starters.add(namespace)
-        self._set_due(now_s)
+        self._set_due(since_s)
+        return True
 
     def replan(self) -> None:
         """Ask for a cycle."""
@@ -165,8 +170,9 @@ class Cycle:
                 await self._wait_until_due()
                 for podgroup_commands in self._cache.lost_places.annotations_to_write():
                     group.create_task(binder.execute(podgroup_commands))
+                starters, self._starters = self._starters, set()
                 commands, report = await self._plan_once()
-                for podgroup_commands in self._assume(commands):
+                for podgroup_commands in self._assume(commands, starters):
                     group.create_task(binder.execute(podgroup_commands))
                 reporter.publish(report)
 
@@ -183,7 +189,6 @@ class Cycle:
 
     async def _plan_once(self) -> tuple[Commands, PlanReport]:
         began_s = self._clock.monotonic_s()
-        starters, self._starters = self._starters, set()
         self._deferred_until_s, self._deferred = math.inf, set()  # this plan sees their objects
         encoded = self._cache.snapshot()
         self._events_while_planning, self._has_stale_numbers = {}, False
@@ -198,15 +203,11 @@ class Cycle:
         )
         result, commands, report = await self._offload(self._decide, plan_input)
         ended_s = self._clock.monotonic_s()
-        if not commands.podgroups and "" not in starters:
-            self._budget.charge(starters, ended_s)
         self._retry_on = _events_to_retry_on(result)
-        missed_s = [
-            it for event, it in self._events_while_planning.items() if event & self._retry_on
-        ]
+        for (event, namespace), arrived_s in self._events_while_planning.items():
+            if event & self._retry_on:
+                self._start(namespace, arrived_s)
         self._events_while_planning = {}
-        if missed_s:
-            self._set_due(min(missed_s))
         backoff = _REST_FACTOR if self._due.is_set() else 0.0
         self._rest_until_s = ended_s + backoff * (ended_s - began_s)
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
@@ -257,16 +258,22 @@ class Cycle:
                 self._log.warning("object ignored", reason=message)
         self._logged_warnings = found
 
-    def _assume(self, commands: Commands) -> list[PodGroupCommands]:
-        """Assume the commands for objects that have not changed meanwhile, and return them."""
+    def _assume(self, commands: Commands, starters: set[str]) -> list[PodGroupCommands]:
+        """Assume the commands for objects that have not changed meanwhile, and return them.
+
+        A plan without such commands is charged to the namespaces whose events started it.
+        """
         kept = []
         for podgroup_commands in commands.podgroups:
             if self._cache.in_flight_evictions.is_undecided(podgroup_commands):
                 continue  # the next plan sees the outcome
             if self._cache.is_outdated(podgroup_commands):
-                self._set_due(self._snapshot_s)
+                self._start(podgroup_commands.group.namespace, self._snapshot_s)
                 continue
             kept.append(podgroup_commands)
+        if not kept and "" not in starters:
+            self._budget.charge(starters, self._clock.monotonic_s())
+        self._budget.refund({it.group.namespace for it in kept})
         kept = [self._cache.assume(podgroup_commands) for podgroup_commands in kept]
         self._rate_limiter.record(
             sum(it.gpus for podgroup_commands in kept for it in podgroup_commands.evictions)

@@ -3,7 +3,9 @@
 A user who relabels waiting pods without end would have the scheduler plan without end, and the
 gangs of others would wait for these plans. So a plan that only events of some namespaces started,
 and that changed nothing, is charged to these. A namespace that has used up its budget starts a plan
-a few times a second; its events are in every plan that anything else starts.
+a few times a second; its events are in every plan that anything else starts. A plan that does
+something for a namespace gives it its budget back: the pods of a gang come one by one, and the
+plans before the last of them change nothing.
 """
 
 from collections.abc import Iterable
@@ -26,6 +28,11 @@ class PlanBudget:
         """Return for how long an event of a namespace may start no plan; 0 if it may now."""
         paid_until_s = self._paid_until_s.get(namespace, now_s)
         return max(0.0, paid_until_s - now_s - (_BURST - 1) * _INTERVAL_S)
+
+    def refund(self, namespaces: Iterable[str]) -> None:
+        """Give namespaces their whole budget back: a plan has done something for them."""
+        for namespace in namespaces:
+            self._paid_until_s.pop(namespace, None)
 
     def charge(self, namespaces: Iterable[str], now_s: float) -> None:
         """Charge a plan that changed nothing to the namespaces whose events started it."""

@@ -57,8 +57,10 @@ class VolumeBinder:
                 task.add_done_callback(self._remove_when_done(key))
             await asyncio.shield(task)
 
-    def _remove_when_done(self, key: Key) -> Callable[[object], None]:
-        def remove(_: object) -> None:
+    def _remove_when_done(self, key: Key) -> Callable[[asyncio.Task[None]], None]:
+        def remove(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                task.exception()  # no pod awaits it any more if all of them were deleted
             self._in_flight.pop(key, None)
             self._changed.pop(key, None)
             self._waiting[key.namespace] -= 1

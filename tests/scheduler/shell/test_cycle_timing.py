@@ -1,5 +1,7 @@
 """When a cycle begins: soon, but not for each event, nor for one that helps no waiting pod."""
 
+import pytest
+
 from scheduler.core.model.cluster_events import ClusterEvent
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.state.objects import gang, node, pod
@@ -135,22 +137,30 @@ async def test_what_helps_no_pod_makes_no_plan(harness: SchedulerHarness) -> Non
         assert harness.plans == before
 
 
-async def test_a_namespace_starts_few_plans_for_nothing(harness: SchedulerHarness) -> None:
-    """What others do starts one at once; and what it did counts soon after all."""
+@pytest.mark.parametrize("event", [ClusterEvent.ANY, ClusterEvent.RESOURCES_FREED])
+async def test_a_namespace_starts_few_plans_for_nothing(
+    event: ClusterEvent, harness: SchedulerHarness
+) -> None:
+    """What others do starts one at once; and what it did counts soon after all.
+
+    Events that arrive while a plan is made start no more of them.
+    """
     harness.api.put(node("a", gpu=2), *gang("g", 3))
+    harness.planning_s = 0.02
     async with harness.leading():
         before = harness.plans
         for _ in range(330):
-            harness.cycle.wake(ClusterEvent.ANY, "tenant")
+            harness.cycle.wake(event, "tenant")
             await harness.advance(0.015)
         started = harness.plans - before
         last_s = harness.plan_starts_s[-1]
 
+        await harness.advance(0.1)
         harness.cycle.wake(ClusterEvent.ANY, "other")
         await harness.advance(0.01)
         assert harness.plan_starts_s[-1] > last_s
         others = harness.plans
-        harness.cycle.wake(ClusterEvent.ANY, "tenant")
+        harness.cycle.wake(event, "tenant")
         await harness.advance(0.1)
         assert harness.plans == others
         await harness.advance(0.3)
@@ -164,6 +174,8 @@ async def test_plans_that_help_are_no_plans_for_nothing(harness: SchedulerHarnes
     harness.api.put(*(node(f"n{it}") for it in range(5)))
     async with harness.leading():
         for number in range(20):
-            harness.api.put(*gang(f"g{number}", 2))
-            await harness.advance(0.06)
+            one, *others = gang(f"g{number}", 2)
+            for obj in (one, *others):  # in several plans, of which the last one helps
+                harness.api.put(obj)
+                await harness.advance(0.06)
             assert len(harness.api.node_of_pods()) == 2 * (number + 1)

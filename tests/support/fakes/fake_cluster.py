@@ -234,7 +234,7 @@ class FakeCluster:
         """Return how annotations are refused that are too large together."""
         known = _merged(self._objects.get((kind, name), {}), body)
         notes = known.get("metadata", {}).get("annotations") or {}
-        size = sum(len(name) + len(text) for name, text in notes.items())
+        size = sum(len(name) + len(text or "") for name, text in notes.items())
         return 422 if size > _ANNOTATIONS else None
 
     def _store(self, kind: str, fields: Fields) -> None:

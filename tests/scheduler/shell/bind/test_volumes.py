@@ -1,5 +1,7 @@
 """Claims that wait for their first consumer."""
 
+import gc
+
 import pytest
 
 from scheduler.shell.bind import volumes
@@ -122,3 +124,17 @@ async def test_a_shared_claim_is_patched_once(harness: SchedulerHarness) -> None
 
         assert harness.api.node_of_pods() == {"p": "a", "r": "a"}
         assert claim_patches(harness) == 1
+
+
+async def test_another_scheduler_leads_while_a_claim_waits(
+    harness: SchedulerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No pod awaits the claim any more, and no error of it is left over."""
+    harness.api.put(node("a"), *storage(), consumer("p"))
+    async with harness.leading():
+        await harness.advance(1)
+    harness.api.delete("PersistentVolumeClaim", "c")
+    await harness.advance(130)
+    gc.collect()
+
+    assert not [it for it in caplog.records if it.name == "asyncio"]
