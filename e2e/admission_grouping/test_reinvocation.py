@@ -1,5 +1,6 @@
 """Others change what we have seen, and people ask what would be: both without harm."""
 
+import asyncio
 import json
 from typing import Final
 
@@ -62,6 +63,7 @@ async def test_who_is_changed_after_us_is_seen_again(
 
 async def _reviews(webhook: ProductProcess) -> dict[str, int]:
     """Return how many creations were reviewed so far, by kind; nothing else is under way."""
+    await asyncio.sleep(1.1)  # the text of the metrics is kept for a second
     url = webhook.ready_url.replace("/readyz", "/metrics")
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         lines = (await answer.text()).splitlines()

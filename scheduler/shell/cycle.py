@@ -12,7 +12,9 @@ relies on an object that has changed in the meantime.
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import uuid4
@@ -35,6 +37,7 @@ from scheduler.state.commands import Commands, PodGroupCommands, commands_from_p
 from scheduler.state.inputs import ObjectWarning
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
+from trainer_kai.kube.process.tasks import within
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import without_collection
 from trainer_kai.service.metrics import Metrics
@@ -47,6 +50,7 @@ _PAUSE_S: Final = 0.004  # without an event: the burst pauses
 _BURST_S: Final = 0.05  # how long a burst may last before a cycle begins
 _REST_FACTOR: Final = 3.0  # times the length of the cycle before
 _NEGLIGIBLE_S: Final = 1e-4  # a shorter time is none
+_FOREVER_S: Final = 3600.0  # without a deferred event
 _TICK_S: Final = 1.0  # between two checks for overdue assumptions and stale numbers
 _FULL_REPLAN_TICKS: Final = 5  # ticks after which waiting PodGroups are planned again anyway
 _RETRIES_ALL: Final = ClusterEvent.ANY | ClusterEvent.TIME_PASSED
@@ -118,10 +122,11 @@ class Cycle:
         self._events_while_planning: dict[tuple[ClusterEvent, str], float] = {}
         self._budget = PlanBudget()
         self._starters: set[str] = set()  # namespaces that the next cycle is due to; "" is others
-        # Events that may not start a cycle yet: from when on they may, and their namespaces.
-        self._deferred_until_s = math.inf
-        self._deferred: set[str] = set()
-        self._has_deferred = asyncio.Event()
+        self._planned_for: set[str] = set()  # likewise the one that runs
+        self._cycle_s = 0.0  # how long it took
+        # Namespaces with events that may not start a cycle yet, and from when on they may.
+        self._deferred_until_s: dict[str, float] = {}
+        self._has_earlier_deferred = asyncio.Event()
 
     def wake(self, event: ClusterEvent, namespace: str = "") -> None:
         """Take note of an event; one that can help no waiting PodGroup begins no cycle."""
@@ -137,19 +142,21 @@ class Cycle:
     def _start(self, namespace: str, since_s: float) -> bool:
         """Ask for a cycle for an event of a namespace; say whether its budget allows one now."""
         now_s = self._clock.monotonic_s()
-        delay_s = self._budget.delay_s(namespace, now_s) if namespace else 0.0
+        delay_s = 0.0
+        if namespace:
+            delay_s = self._budget.delay_s(namespace, now_s, namespace in self._planned_for)
         if delay_s > 0:
-            self._deferred_until_s = min(self._deferred_until_s, now_s + delay_s)
-            self._deferred.add(namespace)
-            self._has_deferred.set()
+            if now_s + delay_s < min(self._deferred_until_s.values(), default=math.inf):
+                self._has_earlier_deferred.set()
+            self._deferred_until_s.setdefault(namespace, now_s + delay_s)
             return False
         self._starters.add(namespace)
         self._set_due(since_s)
         return True
 
-    def replan(self) -> None:
-        """Ask for a cycle."""
-        self.wake(ClusterEvent.ANY)
+    def replan(self, namespace: str = "") -> None:
+        """Ask for a cycle; a *namespace* has a budget of them."""
+        self.wake(ClusterEvent.ANY, namespace)
 
     def refund(self, gpus: int) -> None:
         """Return GPUs to the rate limit that were not evicted after all."""
@@ -170,9 +177,8 @@ class Cycle:
                 await self._wait_until_due()
                 for podgroup_commands in self._cache.lost_places.annotations_to_write():
                     group.create_task(binder.execute(podgroup_commands))
-                starters, self._starters = self._starters, set()
                 commands, report = await self._plan_once()
-                for podgroup_commands in self._assume(commands, starters):
+                for podgroup_commands in self._assume(commands):
                     group.create_task(binder.execute(podgroup_commands))
                 reporter.publish(report)
 
@@ -189,7 +195,8 @@ class Cycle:
 
     async def _plan_once(self) -> tuple[Commands, PlanReport]:
         began_s = self._clock.monotonic_s()
-        self._deferred_until_s, self._deferred = math.inf, set()  # this plan sees their objects
+        self._planned_for, self._starters = self._starters, set()
+        self._deferred_until_s = {}  # this plan sees their objects
         encoded = self._cache.snapshot()
         self._events_while_planning, self._has_stale_numbers = {}, False
         self._snapshot_s = taken_s = self._clock.monotonic_s()
@@ -208,11 +215,12 @@ class Cycle:
             if event & self._retry_on:
                 self._start(namespace, arrived_s)
         self._events_while_planning = {}
+        self._cycle_s = ended_s - began_s
         backoff = _REST_FACTOR if self._due.is_set() else 0.0
-        self._rest_until_s = ended_s + backoff * (ended_s - began_s)
+        self._rest_until_s = ended_s + backoff * self._cycle_s
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
         self._metrics.plan_seconds.observe(ended_s - taken_s)
-        self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)
+        self._metrics.cycle_milliseconds.set(self._cycle_s * 1000)
         self._log.debug("planned", admitted=result.stats.admitted, rejected=result.stats.rejected)
         self._log_withheld(result.stats.withheld)
         self._log_warnings(encoded.warnings)
@@ -258,11 +266,8 @@ class Cycle:
                 self._log.warning("object ignored", reason=message)
         self._logged_warnings = found
 
-    def _assume(self, commands: Commands, starters: set[str]) -> list[PodGroupCommands]:
-        """Assume the commands for objects that have not changed meanwhile, and return them.
-
-        A plan without such commands is charged to the namespaces whose events started it.
-        """
+    def _assume(self, commands: Commands) -> list[PodGroupCommands]:
+        """Assume the commands for objects that have not changed meanwhile, and return them."""
         kept = []
         for podgroup_commands in commands.podgroups:
             if self._cache.in_flight_evictions.is_undecided(podgroup_commands):
@@ -271,9 +276,7 @@ class Cycle:
                 self._start(podgroup_commands.group.namespace, self._snapshot_s)
                 continue
             kept.append(podgroup_commands)
-        if not kept and "" not in starters:
-            self._budget.charge(starters, self._clock.monotonic_s())
-        self._budget.refund({it.group.namespace for it in kept})
+        self._charge(kept)
         kept = [self._cache.assume(podgroup_commands) for podgroup_commands in kept]
         self._rate_limiter.record(
             sum(it.gpus for podgroup_commands in kept for it in podgroup_commands.evictions)
@@ -283,19 +286,35 @@ class Cycle:
         )  # usage of queues has yet to be reported
         return kept
 
+    def _charge(self, kept: Iterable[PodGroupCommands]) -> None:
+        """Charge a plan for nothing to the namespaces whose events started it."""
+        now_s = self._clock.monotonic_s()
+        if "" not in self._planned_for and not any(map(self._cache.does_something, kept)):
+            self._budget.charge(self._planned_for, now_s, self._cycle_s)
+        self._planned_for = set()
+        binds: Counter[str] = Counter()
+        for podgroup_commands in kept:
+            binds[podgroup_commands.group.namespace] += len(podgroup_commands.binds)
+        self._budget.refund(binds, now_s)
+
     async def _start_deferred(self) -> None:
         """Begin a cycle for events of namespaces over their budget, when these may start one."""
         while True:
-            await self._has_deferred.wait()
-            left_s = self._deferred_until_s - self._clock.monotonic_s()
-            if _NEGLIGIBLE_S < left_s < math.inf:
-                await self._clock.sleep(left_s)
-                continue
-            self._has_deferred.clear()
-            if left_s < math.inf:  # no plan has begun meanwhile
-                self._starters |= self._deferred
-                self._set_due(self._deferred_until_s)
-                self._deferred_until_s, self._deferred = math.inf, set()
+            self._has_earlier_deferred.clear()
+            now_s = self._clock.monotonic_s()
+            due = {
+                it for it, at_s in self._deferred_until_s.items() if at_s - now_s < _NEGLIGIBLE_S
+            }
+            if due:
+                self._starters |= due
+                self._set_due(now_s)
+                self._deferred_until_s = {
+                    it: at_s for it, at_s in self._deferred_until_s.items() if it not in due
+                }
+            next_s = min(self._deferred_until_s.values(), default=math.inf)
+            with suppress(TimeoutError):
+                wait_s = min(next_s - now_s, _FOREVER_S)
+                await within(self._clock, wait_s, self._has_earlier_deferred.wait())
 
     async def _tick(self) -> None:
         for tick in count(1):

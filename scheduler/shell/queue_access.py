@@ -66,7 +66,7 @@ class QueueAccessReviews:
         self,
         client: Client,
         cache: ClusterCache,
-        wake: Callable[[ClusterEvent], None],
+        wake: Callable[[ClusterEvent, str], None],
         recorder: EventRecorder,
         log: FilteringBoundLogger,
     ) -> None:
@@ -177,7 +177,7 @@ class QueueAccessReviews:
         self._set_permit(pair, permit if is_closed else None)
 
     def _set_permit(self, pair: Key, permit: Permit | None) -> None:
-        self._wake(self._cache.set_permit(pair, permit))
+        self._wake(self._cache.set_permit(pair, permit), pair.namespace)
 
     async def _forget_deleted(self) -> None:
         while True:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.clock import VirtualClock
 from trainer_kai.service import health as health_module
-from trainer_kai.service.exposition import Exposition
+from trainer_kai.service.exposition import Exposition, MetricsText
 from trainer_kai.service.health import Health, HealthServer
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import HealthSettings
@@ -114,10 +114,10 @@ async def test_many_readers_cost_one_encoding_a_second(monkeypatch: pytest.Monke
     exposition = Exposition(Metrics().registry, clock)
     encoded = exposition._encoded
 
-    def counted(kind: str, until_s: float) -> object:
+    def counted(kind: str) -> MetricsText:
         nonlocal encodings
         encodings += 1
-        return encoded(kind, until_s)
+        return encoded(kind)
 
     monkeypatch.setattr(exposition, "_encoded", counted)
     try:

@@ -72,3 +72,25 @@ def test_a_non_preemptible_pod_that_grew(case: Case[int, bool], simulate: Simula
 
     evicted = {"tenant/grown": "reclaim"} if case.want else {}
     assert measured.evictions == evicted
+
+
+def test_a_sibling_does_not_pay_for_what_grew(simulate: SimulateFixture) -> None:
+    """Their parent has more than its quota, and one of them more than its own.
+
+    What is within its own quota stays non-preemptible, also for PodGroups of higher priority.
+    """
+    grown = fixed(sized(TENANT, "grown", 60, "n0", 2))
+    within = fixed(sized("blue", "within", 20, "n0", 2))  # the newest: it would pay first
+    grown["metadata"]["creationTimestamp"] = "2026-01-05T08:00:00Z"
+    within["metadata"]["creationTimestamp"] = "2026-01-05T09:00:00Z"
+    urgent = sized("blue", "urgent", 60)
+    urgent["metadata"]["labels"]["priorityClassName"] = "urgent"
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 75}
+    priority["metadata"] = {"name": "urgent"}
+    queues = [cpu_queue("parent", 24), cpu_queue(TENANT, 4), cpu_queue("blue", 20)]
+    for below in queues[1:]:
+        below["spec"]["parentQueue"] = "parent"
+
+    measured = simulate([node("n0"), *queues, priority, grown, within, urgent], cycles=1)
+
+    assert "blue/within" not in measured.evictions

@@ -57,7 +57,7 @@ SHARE_REQUESTS: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, GPU_CON
 
 _MIG_PROFILE: Final = re.compile(
     re.escape(MIG_PREFIX)
-    + r"(?:(?P<compute>[1-9])c\.)?(?P<slices>[1-9][0-9]?)g\.[0-9]{1,4}gb(?:\.[a-z0-9.]+)?"
+    + r"(?:(?P<compute>[1-9])c\.)?(?P<slices>[1-9][0-9]?)g\.[0-9]{1,4}gb(?:[.+-][a-z0-9.+-]+)?"
 )
 _MIB: Final = 2**20
 _LEAST: Final = 5  # thousandths: a smaller share would be charged as 0 hundredths of a GPU
@@ -275,7 +275,7 @@ def mig_slices(name: str) -> int:
     """Return as how many GPUs queues count a MIG profile: its slices; 0 for another resource.
 
     `1c.3g.40gb` is a compute instance, one of the three slices of its GPU instance. Attributes may
-    follow the memory, as in `1g.10gb.me`.
+    follow the memory, as in `1g.10gb.me` and `1g.24gb-me`.
     """
     profile = _MIG_PROFILE.fullmatch(name)
     return int(profile["compute"] or profile["slices"]) if profile else 0

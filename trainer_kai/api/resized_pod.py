@@ -19,7 +19,7 @@ from trainer_kai.api.meta import Condition
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 
-__all__ = ["ResizeStatus", "ResizedPod", "may_be_resized", "with_resize"]
+__all__ = ["ResizeStatus", "ResizedPod", "may_be_resized", "requests_hash", "with_resize"]
 
 _RESIZE_PENDING: Final = "PodResizePending"
 _INFEASIBLE: Final = "Infeasible"
@@ -51,6 +51,12 @@ class ResizedPod(msgspec.Struct, frozen=True, gc=False):
 def may_be_resized(pod: Pod) -> bool:
     """Say whether the spec was changed after the pod was created; its deletion counts, too."""
     return pod.metadata.generation > 1
+
+
+def requests_hash(pod: Pod) -> int:
+    """Return a number that changes with the requests."""
+    containers = [it.resources for it in (*pod.spec.init_containers, *pod.spec.containers)]
+    return hash(msgspec.json.encode([*containers, pod.spec.resources]))
 
 
 def with_resize(pod: Pod, status: ResizeStatus) -> Pod:

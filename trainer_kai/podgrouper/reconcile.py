@@ -77,7 +77,7 @@ class Podgrouper:
         ] = {}  # False: the PodGroup was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while this process is the leader
         self._orphan_queue: WorkQueue[Key] | None = None  # the same
-        self._orphaned_s: dict[str, float] = {}  # by uid: since when a PodGroup has no owner
+        self._orphaned: dict[Key, tuple[str, float]] = {}  # uid, and since when it has no owner
         self._unsynced = 6
         self._synced = asyncio.Event()
 
@@ -147,12 +147,14 @@ class Podgrouper:
         for key in self._store.orphans:
             orphan_queue.add(key)
         self._queue, self._orphan_queue = queue, orphan_queue
-        orphans = asyncio.create_task(orphan_queue.run(), name="orphans")
+        running = [asyncio.create_task(it.run()) for it in (queue, orphan_queue)]
         try:
-            await queue.run()
+            ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         finally:
             self._queue = self._orphan_queue = None
-            await cancel_all([orphans])
+            await cancel_all(running)
 
     async def delete_orphan(self, client: Client, key: Key) -> Requeue | None:
         """Delete a PodGroup of ours that lost its owner, when it is of no use any more.
@@ -161,16 +163,19 @@ class Podgrouper:
         collected, and would keep its queue from being deleted.
         """
         uid = self._store.orphans.get(key)
-        if uid is None:
+        if uid is None:  # it is gone, or has an owner again
+            self._orphaned.pop(key, None)
             return None
         now_s = client.clock.monotonic_s()
-        passed_s = now_s - self._orphaned_s.setdefault(uid, now_s)
-        if passed_s < _ORPHAN_S or self._store.has_unfinished_pods(key):
+        known = self._orphaned.get(key)
+        if known is None or known[0] != uid:
+            known = self._orphaned[key] = uid, now_s
+        if now_s - known[1] < _ORPHAN_S or self._store.has_unfinished_pods(key):
             return Requeue.after(_ORPHAN_S)
         with suppress(NotFound, Conflict):  # the watch reports what happened to it
             await client.delete(WATCHED_PODGROUPS, key, DeleteOptions(uid=uid))
             self._log.info("podgroup without owner deleted", group=str(key))
-        self._orphaned_s.pop(uid, None)
+        self._orphaned.pop(key, None)
         return None
 
     async def reconcile(self, client: Client, key: Key) -> Requeue | None:

@@ -63,6 +63,7 @@ class PodgrouperStore:
         self._group_by_pod: dict[Key, Key] = {}  # pods on nodes: the PodGroup in their annotation
         self._running: Counter[Key] = Counter()  # pods on nodes, by PodGroup
         self._group_by_unfinished_pod: dict[Key, Key] = {}
+        self._unfinished: Counter[Key] = Counter()  # these pods, by PodGroup
         self.orphans: dict[Key, str] = {}  # PodGroups that we applied and nothing owns: their uids
         self._priority_classes: dict[str, PriorityClass] = {}  # names and values
         self.priority_classes = SelectablePriorityClasses({})
@@ -117,7 +118,7 @@ class PodgrouperStore:
 
     def has_unfinished_pods(self, group: Key) -> bool:
         """Say whether a pod that names a PodGroup has not finished."""
-        return group in self._group_by_unfinished_pod.values()
+        return group in self._unfinished
 
     def group_deleted(self, key: Key, uid: str) -> Key | None:
         """Forget a PodGroup, unless it was recreated; return its JobSet."""
@@ -174,11 +175,19 @@ class PodgrouperStore:
     def pod_changed(self, key: Key, pod: Pod | None) -> Key | None:
         """Store a pod; return the JobSet to reconcile."""
         left = self._track_running(key, pod)
-        self._group_by_unfinished_pod.pop(key, None)
-        if pod is not None and pod.status.phase not in TERMINAL_PHASES:
-            name = pod.metadata.annotations.get(POD_GROUP, "")
-            self._group_by_unfinished_pod[key] = Key(key.namespace, name)
+        self._track_unfinished(key, pod)
         return self._track_member(key, pod) or left
+
+    def _track_unfinished(self, key: Key, pod: Pod | None) -> None:
+        before = self._group_by_unfinished_pod.pop(key, None)
+        if before is not None:
+            self._unfinished[before] -= 1
+            if not self._unfinished[before]:
+                del self._unfinished[before]
+        name = pod.metadata.annotations.get(POD_GROUP, "") if pod is not None else ""
+        if name and pod is not None and pod.status.phase not in TERMINAL_PHASES:
+            group = self._group_by_unfinished_pod[key] = Key(key.namespace, name)
+            self._unfinished[group] += 1
 
     def _track_running(self, key: Key, pod: Pod | None) -> Key | None:
         """Store whether a pod is on a node; return its JobSet if it was the last such pod."""

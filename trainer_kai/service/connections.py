@@ -89,6 +89,11 @@ class ClientConnection(web.RequestHandler):
         self._request_begun = True
         self.deadline_s = self._time() + self._limits.request_s
 
+    def answering(self) -> None:
+        """Note progress of a long response: it is not given up for another connection."""
+        self.state = ConnectionState.ANSWERING
+        self.deadline_s = self._time() + self._limits.request_s
+
     def went_idle(self) -> None:
         """Note that a request was answered."""
         self.state = ConnectionState.WAITING

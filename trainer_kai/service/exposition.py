@@ -1,4 +1,4 @@
-"""The text of all metrics, for any number of readers: encoded at most once a second.
+"""The text of all metrics, for any number of readers: encoded once a second in each format.
 
 Encoding thousands of series takes processor time that a plan would need, so readers within a second
 get the same text. It happens in one thread of its own: in the threads of the event loop it would
@@ -47,9 +47,9 @@ class Exposition:
         async with self._lock:
             kept = self._kept.get(kind)
             if kept is None or kept.until_s <= self._clock.monotonic_s():
-                kept = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._encoded, kind, self._clock.monotonic_s() + _KEPT_S
-                )
+                loop = asyncio.get_running_loop()
+                kept = await loop.run_in_executor(self._threads, self._encoded, kind)
+                kept = kept._replace(until_s=self._clock.monotonic_s() + _KEPT_S)
                 self._kept[kind] = kept
         return kept
 
@@ -57,11 +57,11 @@ class Exposition:
         """End the thread."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _encoded(self, kind: str, until_s: float) -> MetricsText:
+    def _encoded(self, kind: str) -> MetricsText:
         if kind == _OPENMETRICS:
             content_type = openmetrics.CONTENT_TYPE_LATEST
             plain = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
         else:
             content_type = exposition.CONTENT_TYPE_PLAIN_0_0_4
             plain = exposition.generate_latest(self._registry)
-        return MetricsText(content_type, plain, gzip.compress(plain, _GZIP_LEVEL, mtime=0), until_s)
+        return MetricsText(content_type, plain, gzip.compress(plain, _GZIP_LEVEL, mtime=0), 0.0)

@@ -239,13 +239,18 @@ def _application(
 @web.middleware
 async def _with_deadline(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Tell the connection when a request begins and ends: each step has its deadline."""
-    client = request.protocol
-    assert isinstance(client, ClientConnection)
+    client = _connection(request)
     client.headers_received()
     try:
         return await handler(request)
     finally:
         client.went_idle()
+
+
+def _connection(request: web.Request) -> ClientConnection:
+    client = request.protocol
+    assert isinstance(client, ClientConnection)
+    return client
 
 
 async def _healthz(request: web.Request) -> web.Response:
@@ -293,6 +298,7 @@ async def _snapshot(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/json"})
     await response.prepare(request)
     async for piece in source():
+        _connection(request).answering()  # of a large cluster it takes a while
         await response.write(piece)
     await response.write_eof()
     return response

@@ -56,7 +56,7 @@ _NOMINATE: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status
 class Replanner(Protocol):
     """The cycle that plans."""
 
-    def replan(self) -> None:
+    def replan(self, namespace: str = "") -> None:
         """Plan again."""
         ...
 
@@ -238,7 +238,7 @@ class Binder:
             self._cache.assumed.forget_nomination(pod)
         self._cancel_evictions(commands, commands.evictions)
         self._cache.assumed.forget_reservation(commands.group)
-        self._replanner.replan()
+        self._replanner.replan(commands.group.namespace)
 
     async def _write_reservation(self, group: Key, text: str) -> bool:
         """Write which places a PodGroup reserves."""
@@ -282,7 +282,7 @@ class Binder:
                 self._cache.assumed.forget_bind(pod)
         self._cache.assumed.restore_reservation(commands.group, commands.reserve_annotation)
         self._cache.assumed.await_reservation(commands.group, self._watch_deadline_s())
-        self._replanner.replan()
+        self._replanner.replan(commands.group.namespace)
 
     async def _undo_shares(self, pod: Key, shares: PodShares | None) -> None:
         """Undo what a pod got before its bind failed; what fails is undone later."""
@@ -340,7 +340,7 @@ class Binder:
             if pod not in self._backoffs:
                 self._set_backoff(pod, _BACKOFF_S)
                 self._cache.assumed.forget_bind(pod)
-                self._replanner.replan()
+                self._replanner.replan(pod.namespace)
                 return  # a watch may show why
         else:
             self._log.warning("pod not bound", **fields)
@@ -392,7 +392,7 @@ class Binder:
             await self._writes.send(lambda: self._client.merge_patch(PODS, pod, fields, _NOMINATE))
         except (NotFound, Conflict):
             self._cache.assumed.forget_nomination(pod)
-            self._replanner.replan()
+            self._replanner.replan(pod.namespace)
             return False
         except ApiError as error:
             self._log.warning("pod not nominated", pod=str(pod), node=node, error=str(error))

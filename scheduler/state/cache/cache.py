@@ -205,6 +205,15 @@ class ClusterCache:
             for it in (*commands.binds, *commands.nominations)
         ) or any(pod in self._outdated for one in commands.evictions for pod in one.pods)
 
+    def does_something(self, commands: PodGroupCommands) -> bool:
+        """Say whether commands change anything; a plan repeats the nominations that exist."""
+        pods = self.cluster.pods
+        annotations = commands.reserve_annotation, commands.release_annotation
+        return bool(commands.binds or commands.evictions or annotations != (None, None)) or any(
+            it.pod in pods and pods[it.pod].status.nominated_node_name != it.node
+            for it in commands.nominations
+        )
+
     def assume(self, commands: PodGroupCommands) -> PodGroupCommands:
         """Assume that commands are carried out; return them with the uids of their pods."""
         if commands.binds and commands.group in self.cluster.pod_groups:
@@ -251,7 +260,11 @@ class ClusterCache:
             or old.is_terminating != new.is_terminating
         ):
             self._outdated.add(key)
-        if new is not None and new.node and (old is None or old.node != new.node):
+        if (
+            new is not None
+            and new.node
+            and (old is None or old.node != new.node or old.resized != new.resized)
+        ):
             self._outdated.add(Key("", new.node))  # it uses resources there
 
     def _note_lost_pod(self, key: Key, before: Pod, now: Pod | None) -> bool:

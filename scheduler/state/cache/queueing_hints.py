@@ -14,6 +14,7 @@ from trainer_kai.api.node import Node
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
+from trainer_kai.api.resized_pod import may_be_resized, requests_hash
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     JOBSETS,
@@ -52,6 +53,7 @@ class PodFingerprint(NamedTuple):
     terminal_phase: str
     is_terminating: bool
     parts: tuple[int, ...]  # by identity: unchanged parts are shared
+    resized: int  # a hash of the requests of a pod whose spec was changed after its creation
 
 
 def is_pending(pod: Pod | None) -> bool:
@@ -74,6 +76,7 @@ def pod_fingerprint(pod: Pod | None) -> PodFingerprint | None:
         phase if phase in TERMINAL_PHASES else "",
         bool(meta.deletion_timestamp),
         (id(meta.labels), id(meta.annotations), len(spec.scheduling_gates)),
+        requests_hash(pod) if may_be_resized(pod) else 0,
     )
 
 

@@ -3,7 +3,8 @@
 A non-preemptible PodGroup gets no more than the quotas of its queues have, and keeps it. A resize
 happens on the node and asks no queue. So where non-preemptible PodGroups have more CPU or memory
 than a quota, those with a resized pod count as preemptible, the newest first, until the rest is
-within the quota. The record of a resize is the generation of the pod, which no client can lower;
+within the quota; first those of the queue itself, then those of the queues beside it below the
+same parent. The record of a resize is the generation of the pod, which no client can lower;
 every other change of a spec raises it as well.
 """
 
@@ -27,15 +28,26 @@ def with_reclaimable_resizes(snapshot: Snapshot, resized: Collection[int]) -> Sn
     fixed = [row for row in sorted(rows, reverse=True) if _is_fixed(snapshot.podgroups[row])]
     if not fixed:
         return snapshot
-    usage, podgroups = Usage(snapshot.queues), [*snapshot.podgroups]
+    usage = Usage(snapshot.queues)
+    if not any(_exceeding(usage, snapshot.podgroups[row].queue) for row in fixed):
+        return snapshot
+    podgroups = [*snapshot.podgroups]
     allocated, _ = allocated_by_podgroup(snapshot)
-    for row in fixed:
-        if _is_fixed(podgroups[row]) and _exceeds_quota(usage, podgroups[row].queue):
-            for each in _evicted_together(podgroups, row):
-                queue, (cpu, memory, gpu) = podgroups[each].queue, allocated[each]
-                podgroups[each] = replace(podgroups[each], is_preemptible=True)
-                usage.refund(queue, (cpu, memory, gpu), is_non_preemptible=True)
-                usage.charge(queue, (cpu, memory, gpu), is_non_preemptible=False)
+
+    def release(row: int) -> None:
+        for each in _evicted_together(podgroups, row):
+            queue, (cpu, memory, gpu) = podgroups[each].queue, allocated[each]
+            podgroups[each] = replace(podgroups[each], is_preemptible=True)
+            usage.refund(queue, (cpu, memory, gpu), is_non_preemptible=True)
+            usage.charge(queue, (cpu, memory, gpu), is_non_preemptible=False)
+
+    # First the queues whose own quota is exceeded: their siblings do not pay for them.
+    for is_own in (True, False):
+        for row in fixed:
+            queue = podgroups[row].queue
+            exceeding = _exceeding(usage, queue)
+            if _is_fixed(podgroups[row]) and (queue in exceeding if is_own else exceeding):
+                release(row)
     non_preemptible = cut(usage.non_preemptible, len(RESOURCE_KINDS))
     queues = replace(snapshot.queues, non_preemptible=non_preemptible)
     return replace(snapshot, podgroups=tuple(podgroups), queues=queues)
@@ -45,12 +57,15 @@ def _is_fixed(podgroup: PodGroupInfo) -> bool:
     return not podgroup.is_preemptible and podgroup.queue != NONE
 
 
-def _exceeds_quota(usage: Usage, queue: int) -> bool:
-    return any(
-        usage.non_preemptible[q][kind] > usage.quota[q][kind] != UNBOUND
+def _exceeding(usage: Usage, queue: int) -> list[int]:
+    """Return which of a queue and those above it have more than their quota."""
+    return [
+        q
         for q in usage.paths[queue]
-        for kind in _RESIZABLE
-    )
+        if any(
+            usage.non_preemptible[q][kind] > usage.quota[q][kind] != UNBOUND for kind in _RESIZABLE
+        )
+    ]
 
 
 def _evicted_together(podgroups: Sequence[PodGroupInfo], row: int) -> list[int]:

@@ -1,5 +1,7 @@
 """When a cycle begins: soon, but not for each event, nor for one that helps no waiting pod."""
 
+from datetime import timedelta
+
 import pytest
 
 from scheduler.core.model.cluster_events import ClusterEvent
@@ -155,18 +157,48 @@ async def test_a_namespace_starts_few_plans_for_nothing(
         started = harness.plans - before
         last_s = harness.plan_starts_s[-1]
 
-        await harness.advance(0.1)
+        await harness.advance(0.03)
         harness.cycle.wake(ClusterEvent.ANY, "other")
         await harness.advance(0.01)
         assert harness.plan_starts_s[-1] > last_s
+        await harness.advance(0.03)
         others = harness.plans
         harness.cycle.wake(event, "tenant")
-        await harness.advance(0.1)
-        assert harness.plans == others
-        await harness.advance(0.3)
-        assert harness.plans == others + 1
+        await harness.advance(0.35)
+        assert harness.plans > others
 
     assert 15 <= started <= 8 + 5 / 0.3 + 2  # at first a few at once; one each 5 s for all
+
+
+async def test_long_plans_are_fewer(harness: SchedulerHarness) -> None:
+    """Between two for nothing there is time for three of others."""
+    harness.api.put(node("a", gpu=2), *gang("g", 3))
+    harness.planning_s = 0.5
+    async with harness.leading():
+        plans = []
+        for _ in range(1000):
+            harness.cycle.wake(ClusterEvent.RESOURCES_FREED, "tenant")
+            await harness.advance(0.05)
+            plans.append(harness.plans)
+        assert plans[-1] - plans[400] <= 30 / 1.5 + 30 / 5 + 2  # a full one each 5 s
+
+
+async def test_a_nomination_that_is_repeated_is_no_help(harness: SchedulerHarness) -> None:
+    """A pod that waits for its victims to terminate is nominated in every plan."""
+    harness.api.put(node("a", gpu=1), pod("v", node="a"), *gang("g", 1))
+    async with harness.leading():
+        await harness.advance(2)
+        ends = (harness.api.clock.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        victim = harness.api.get("Pod", "v")
+        metadata = {**victim["metadata"], "deletionTimestamp": ends}
+        harness.api.put({**victim, "metadata": metadata})
+        await harness.advance(20)
+        assert harness.api.get("Pod", "g0")["status"]["nominatedNodeName"] == "a"
+        before = harness.plans
+        for _ in range(200):
+            harness.cycle.wake(ClusterEvent.RESOURCES_FREED, "tenant")
+            await harness.advance(0.05)
+        assert harness.plans - before <= 8 + 10 / 0.3 + 10 + 2  # one each second for all
 
 
 async def test_plans_that_help_are_no_plans_for_nothing(harness: SchedulerHarness) -> None:

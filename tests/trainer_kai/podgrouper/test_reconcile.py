@@ -140,6 +140,16 @@ async def test_a_podgroup_without_owner_and_pods_is_deleted(
     assert requests == [("DELETE", {"uid": "uid-old"}), ("DELETE", {"uid": "uid-in-use"})]
 
 
+async def test_a_podgroup_that_lost_its_owner_a_moment_ago_stays() -> None:
+    """Its owner may come back, as when a JobSet is adopted again."""
+    cluster = FakeApiServer()
+    cluster.lists |= {"podgroups": [_orphan("young")]}
+    async with grouping(cluster):
+        await asyncio.sleep(0.3)
+
+    assert cluster.writes == []
+
+
 async def test_nothing_is_written_before_everything_is_known() -> None:
     """A group that exists and was not listed yet would be applied for nothing."""
     cluster = FakeApiServer()

@@ -130,5 +130,5 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
     store.trainjob_changed(trainjob_for(ours)[0], None)
 
     kept = {name: value for name, value in vars(store).items() if isinstance(value, dict)}
-    assert len(kept) == 14
+    assert len(kept) == 15
     assert not any(kept.values())

@@ -26,6 +26,7 @@ _PROGRESS, _INCOMPLETE = ClusterEvent.STAGE_PROGRESS, ClusterEvent.PODGROUP_INCO
 _DELETED: Fields = {}  # the object before
 _TERMINATING = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
 _FOREIGN = pod("p", schedulerName="other")
+_RESIZED = pod("p", node="n", meta={"generation": 2}, asks={"cpu": "2"})
 _READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 _NODE_TIMES = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-05T08:00:00Z"}]
 
@@ -85,6 +86,8 @@ CASES: list[Case[list[Fields], ClusterEvent]] = [
     ),
     Case("a pod on a node is deleted", [pod("p", node="n"), _DELETED], _FREED),
     Case("a pod becomes Ready", [pod("p", node="n"), pod("p", node="n", status=_READY)], _PROGRESS),
+    Case("a pod is resized", [pod("p", node="n"), _RESIZED], _FREED),
+    Case("a resized pod is seen again", [_RESIZED, _RESIZED], NO_EVENT),
     Case("a pod starts", [pod("p", node="n", phase="Pending"), pod("p", node="n")], NO_EVENT),
     Case("a pod of another scheduler comes", [_FOREIGN], NO_EVENT),
     Case(

@@ -54,6 +54,7 @@ REQUESTS = [
         "queues count the slices of a profile", ("nvidia.com/mig-3g.20gb", "2"), (2, (0, 0, 6000))
     ),
     Case("a profile with media engines", ("nvidia.com/mig-1g.5gb.me", "2"), (2, (0, 0, 2000))),
+    Case("a profile without them", ("nvidia.com/mig-2g.48gb-me", "1"), (1, (0, 0, 2000))),
     Case("a compute instance", ("nvidia.com/mig-2c.3g.40gb", "2"), (2, (0, 0, 4000))),
     Case("replicas by time slicing", ("nvidia.com/gpu.shared", "2"), (2, (0, 0, 2000))),
     Case("no profile", ("nvidia.com/mig-large", "2"), (2, (0, 0, 0))),
