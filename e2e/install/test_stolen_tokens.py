@@ -75,7 +75,6 @@ OF_TRAINJOBS: Final[list[Case[Obj, str]]] = [
 _NODE_ALONE: Final = f"may change only metadata.annotations[{SELECTED_NODE}] of a volume claim"
 # what it merges into a volume claim -> the same
 OF_CLAIMS: Final[list[Case[Obj, str]]] = [
-    Case("its volume", {"spec": {"volumeName": "other"}}, "spec"),
     Case("the node", {"metadata": {"annotations": {SELECTED_NODE: "node-0"}}}, ""),
     Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata"),
     Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
