@@ -111,10 +111,11 @@ class _Reclaim:
         others = totals.non_evictable.keys() - totals.all.keys() - {own_queue}
         others = {q for q in others if reclaimable.may_reclaim_from(q)}
         over_share = reclaimable.over_share_queues([*queues, *others])
+        all_queues = totals.all.keys() | totals.non_evictable.keys()
         failure = search.failure(over_share)._replace(
             quota_only_queues=tuple(sorted(reclaimable.quota_only_queues(totals.all))),
             unlimited_queues=tuple(
-                sorted(reclaimable.unlimited_queues(totals.all, search.lacking_kinds()))
+                sorted(reclaimable.unlimited_queues(all_queues, search.lacking_kinds()))
             ),
         )
         if not is_enough and not failure.non_evictable:

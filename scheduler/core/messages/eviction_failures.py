@@ -73,7 +73,11 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
         yield f"Below queue {name} nothing is reclaimed beyond quotas: {goal}"
     for queue, kind in failure.unlimited_queues[:_MAX_REASONS]:
         name, resource = snapshot.queues.names[queue], KIND_NAMES[kind]
-        yield f"Queue {name} cannot be reclaimed from: its {resource} quota is unlimited (-1)"
+        field = f"spec.resources.{resource.lower()}.quota"
+        yield (
+            f"Queue {name} cannot be reclaimed from: its {resource} quota is unlimited (-1). Lower "
+            f"{field} of that queue, to 0 if it owns none"
+        )
     yield from _shortfall_sentences(snapshot, failure)
     if failure.is_truncated:
         yield "The search for victims ended at a limit: not all PodGroups were considered"

@@ -323,18 +323,26 @@ def test_an_unlimited_queue_is_reported() -> None:
         builder.running_podgroup([0], ONE, queue="a")
     builder.running_podgroup([0], signature(), queue="idle")
     builder.uniform_podgroup(1, ONE, queue="b")
-    words = "Queue a cannot be reclaimed from: its GPU quota is unlimited (-1)"
+    words = (
+        "Queue a cannot be reclaimed from: its GPU quota is unlimited (-1). Lower "
+        "spec.resources.gpu.quota of that queue, to 0 if it owns none"
+    )
     assert sentence_of(builder.snapshot(), 3) == ("NoCapacity", words)
 
 
-def test_a_queue_that_is_unlimited_in_the_cpus_that_lack_is_reported() -> None:
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_a_queue_that_is_unlimited_in_the_cpus_that_lack_is_reported(preemptible: bool) -> None:
     """Its pods without GPUs fill a GPU node: no GPU lacks, and no queue is over its share."""
     queues = [SnapshotQueue("a"), SnapshotQueue("b", quota=2)]
     builder = Builder([SnapshotNode(gpu=2, cpu=16)], queues)
-    builder.running_podgroup([0], signature(cpu=15), queue="a")
+    builder.running_podgroup([0], signature(cpu=15), queue="a", is_preemptible=preemptible)
     builder.uniform_podgroup(1, signature(gpu=1, cpu=4), queue="b")
-    words = "Queue a cannot be reclaimed from: its CPU quota is unlimited (-1)"
-    assert sentence_of(builder.snapshot(), 1) == ("NoCapacity", words)
+    words = (
+        "Queue a cannot be reclaimed from: its CPU quota is unlimited (-1). Lower "
+        "spec.resources.cpu.quota of that queue, to 0 if it owns none"
+    )
+    reason, sentence = sentence_of(builder.snapshot(), 1)
+    assert (reason, sentence.endswith(words)) == ("NoCapacity", True)
 
 
 # the PodGroup that is ahead, which requests eight GPUs of a node -> why it cannot get them

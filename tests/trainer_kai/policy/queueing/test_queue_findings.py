@@ -51,8 +51,9 @@ OWN = [
         "CPU left out",
         spec(cpu=None),
         "absent! spec.resources.cpu: is absent, which means quota 0 and limit 0: no pod that "
-        "requests CPU starts in this queue. Write cpu: {quota: -1, limit: -1, "
-        "overQuotaWeight: 1}",
+        "requests CPU starts in this queue. Write cpu: {quota: 0, limit: -1, "
+        "overQuotaWeight: 1}, with another quota if the queue has GPUs: the millicores that nodes "
+        "have beside them",
     ),
     Case(
         "GPU left out",
