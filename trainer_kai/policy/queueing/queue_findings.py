@@ -191,8 +191,8 @@ def _bound(number: Decimal) -> Decimal:
 def _absent(share: _Share) -> Finding:
     name = _NAMES[share.kind]
     remedy = (
-        f"Write {share.kind}: {{quota: 0, limit: -1, overQuotaWeight: 1}}, with another quota if the "
-        f"queue has GPUs: the {_UNITS[share.kind]} that nodes have beside them"
+        f"Write {share.kind}: {{quota: 0, limit: -1, overQuotaWeight: 1}}, with another quota if "
+        f"the queue has GPUs: the {_UNITS[share.kind]} that nodes have beside them"
     )
     if share.kind == "gpu":
         remedy = (

@@ -66,8 +66,8 @@ def _add_create(
         "create",
         help="create a queue, closed unless --access open is set",
         description="Create a queue with GPU quota and limit. Its quotas of CPU and memory are "
-        "the average per GPU of all nodes with GPUs, times --gpu-quota: 0 for 0 GPUs, and unlimited, "
-        "with a warning, where nodes cannot be read. Their limits are -1.",
+        "the average per GPU of all nodes with GPUs, times --gpu-quota: 0 for 0 GPUs, and "
+        "unlimited, with a warning, where nodes cannot be read. Their limits are -1.",
     )
     verb.add_argument("queue", metavar="NAME", help="the name of the new queue")
     verb.add_argument("--parent", default="", metavar="QUEUE", help="its parent (default: none)")
