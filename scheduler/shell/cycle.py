@@ -11,10 +11,8 @@ relies on an object that has changed in the meantime.
 """
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import uuid4
@@ -37,7 +35,6 @@ from scheduler.state.commands import Commands, PodGroupCommands, commands_from_p
 from scheduler.state.inputs import ObjectWarning
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.process.tasks import within
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import without_collection
 from trainer_kai.service.metrics import Metrics
@@ -50,7 +47,6 @@ _PAUSE_S: Final = 0.004  # without an event: the burst pauses
 _BURST_S: Final = 0.05  # how long a burst may last before a cycle begins
 _REST_FACTOR: Final = 3.0  # times the length of the cycle before
 _NEGLIGIBLE_S: Final = 1e-4  # a shorter time is none
-_FOREVER_S: Final = 3600.0  # without a deferred event
 _TICK_S: Final = 1.0  # between two checks for overdue assumptions and stale numbers
 _FULL_REPLAN_TICKS: Final = 5  # ticks after which waiting PodGroups are planned again anyway
 _RETRIES_ALL: Final = ClusterEvent.ANY | ClusterEvent.TIME_PASSED
@@ -120,13 +116,10 @@ class Cycle:
         # Events that arrived while the plan was made, and that help no PodGroup of the last one;
         # with their namespace, and when the first of each arrived.
         self._events_while_planning: dict[tuple[ClusterEvent, str], float] = {}
-        self._budget = PlanBudget()
+        self._budget = PlanBudget(clock)
         self._starters: set[str] = set()  # namespaces that the next cycle is due to; "" is others
         self._planned_for: set[str] = set()  # likewise the one that runs
         self._cycle_s = 0.0  # how long it took
-        # Namespaces with events that may not start a cycle yet, and from when on they may.
-        self._deferred_until_s: dict[str, float] = {}
-        self._has_earlier_deferred = asyncio.Event()
 
     def wake(self, event: ClusterEvent, namespace: str = "") -> None:
         """Take note of an event; one that can help no waiting PodGroup begins no cycle."""
@@ -141,14 +134,7 @@ class Cycle:
 
     def _start(self, namespace: str, since_s: float) -> bool:
         """Ask for a cycle for an event of a namespace; say whether its budget allows one now."""
-        now_s = self._clock.monotonic_s()
-        delay_s = 0.0
-        if namespace:
-            delay_s = self._budget.delay_s(namespace, now_s, namespace in self._planned_for)
-        if delay_s > 0:
-            if now_s + delay_s < min(self._deferred_until_s.values(), default=math.inf):
-                self._has_earlier_deferred.set()
-            self._deferred_until_s.setdefault(namespace, now_s + delay_s)
+        if not self._budget.may_start(namespace, namespace in self._planned_for):
             return False
         self._starters.add(namespace)
         self._set_due(since_s)
@@ -196,7 +182,7 @@ class Cycle:
     async def _plan_once(self) -> tuple[Commands, PlanReport]:
         began_s = self._clock.monotonic_s()
         self._planned_for, self._starters = self._starters, set()
-        self._deferred_until_s = {}  # this plan sees their objects
+        self._budget.forget_deferred()
         encoded = self._cache.snapshot()
         self._events_while_planning, self._has_stale_numbers = {}, False
         self._snapshot_s = taken_s = self._clock.monotonic_s()
@@ -288,33 +274,20 @@ class Cycle:
 
     def _charge(self, kept: Iterable[PodGroupCommands]) -> None:
         """Charge a plan for nothing to the namespaces whose events started it."""
-        now_s = self._clock.monotonic_s()
         if "" not in self._planned_for and not any(map(self._cache.does_something, kept)):
-            self._budget.charge(self._planned_for, now_s, self._cycle_s)
+            self._budget.charge(self._planned_for, self._cycle_s)
         self._planned_for = set()
         binds: Counter[str] = Counter()
         for podgroup_commands in kept:
             binds[podgroup_commands.group.namespace] += len(podgroup_commands.binds)
-        self._budget.refund(binds, now_s)
+        self._budget.refund(binds)
 
     async def _start_deferred(self) -> None:
         """Begin a cycle for events of namespaces over their budget, when these may start one."""
         while True:
-            self._has_earlier_deferred.clear()
-            now_s = self._clock.monotonic_s()
-            due = {
-                it for it, at_s in self._deferred_until_s.items() if at_s - now_s < _NEGLIGIBLE_S
-            }
-            if due:
-                self._starters |= due
-                self._set_due(now_s)
-                self._deferred_until_s = {
-                    it: at_s for it, at_s in self._deferred_until_s.items() if it not in due
-                }
-            next_s = min(self._deferred_until_s.values(), default=math.inf)
-            with suppress(TimeoutError):
-                wait_s = min(next_s - now_s, _FOREVER_S)
-                await within(self._clock, wait_s, self._has_earlier_deferred.wait())
+            due = await self._budget.deferred_namespaces()
+            self._starters |= due  # not in one line: that reads the set before it waits
+            self._set_due(self._clock.monotonic_s())
 
     async def _tick(self) -> None:
         for tick in count(1):
