@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from tests.support.clock import VirtualClock
+from tests.support.closed_connection import is_closed
 from trainer_kai.service import health as health_module
 from trainer_kai.service.exposition import Exposition, MetricsText
 from trainer_kai.service.health import Health, HealthServer
@@ -39,16 +40,6 @@ async def _connected(server: HealthServer, peer: str, stack: AsyncExitStack) -> 
     return streams
 
 
-async def _is_closed(reader: asyncio.StreamReader, within_s: float = 60.0) -> bool:
-    try:
-        async with asyncio.timeout(within_s):
-            return not await reader.read()
-    except ConnectionError:
-        return True
-    except TimeoutError:
-        return False
-
-
 async def _write_for_ever(writer: asyncio.StreamWriter) -> None:
     async with asyncio.timeout(60):
         while True:
@@ -73,7 +64,7 @@ async def test_a_kubelet_is_answered_beside_silent_connections() -> None:
     async with _serving() as server, AsyncExitStack() as stack:
         before = _open_files()
         silent = [await _connected(server, _ATTACKER, stack) for _ in range(_MOST + 60)]
-        closed = await asyncio.gather(*(_is_closed(it[0]) for it in silent[:60]))
+        closed = await asyncio.gather(*(is_closed(it[0]) for it in silent[:60]))
 
         assert (await _probe(server)).endswith(b"ok")
         assert all(closed)
@@ -92,7 +83,7 @@ async def test_a_connection_without_a_request_ends(
         reader, writer = await _connected(server, _ATTACKER, stack)
         writer.write(text)
 
-        assert await _is_closed(reader)
+        assert await is_closed(reader)
 
 
 async def test_a_client_that_does_not_read_its_response_is_cut_off(

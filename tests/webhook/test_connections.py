@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.support.closed_connection import is_closed
 from tests.support.machine_speed import slowdown_now
 from tests.webhook.objects import POD, pod, review
 from tests.webhook.served_webhook import ServedWebhook, client_tls, serving
@@ -39,17 +40,6 @@ async def opening(served: ServedWebhook) -> AsyncIterator[Open]:
             return reader, writer
 
         yield connect
-
-
-async def is_closed(reader: asyncio.StreamReader, within_s: float = 60.0) -> bool:
-    """Say whether a connection ends."""
-    try:
-        async with asyncio.timeout(within_s):
-            return not await reader.read()
-    except ConnectionError:
-        return True
-    except TimeoutError:
-        return False
 
 
 @pytest.mark.parametrize("text", [b"POST /mut", b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\n"])

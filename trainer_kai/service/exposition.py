@@ -28,7 +28,6 @@ class MetricsText(NamedTuple):
     content_type: str
     plain: bytes
     compressed: bytes
-    until_s: float  # on the clock: it may be served so long
 
 
 class Exposition:
@@ -38,7 +37,8 @@ class Exposition:
         self._registry: Final = registry
         self._clock: Final = clock
         self._lock: Final = asyncio.Lock()
-        self._kept: Final[dict[str, MetricsText]] = {}  # by format: there are two
+        # By format, of which there are two: the text, and until when it may be served.
+        self._kept: Final[dict[str, tuple[MetricsText, float]]] = {}
         self._threads: Final = ThreadPoolExecutor(1, "metrics")
 
     async def text(self, accept: str) -> MetricsText:
@@ -46,12 +46,11 @@ class Exposition:
         kind = _OPENMETRICS if _OPENMETRICS in accept else ""
         async with self._lock:
             kept = self._kept.get(kind)
-            if kept is None or kept.until_s <= self._clock.monotonic_s():
+            if kept is None or kept[1] <= self._clock.monotonic_s():
                 loop = asyncio.get_running_loop()
-                kept = await loop.run_in_executor(self._threads, self._encoded, kind)
-                kept = kept._replace(until_s=self._clock.monotonic_s() + _KEPT_S)
-                self._kept[kind] = kept
-        return kept
+                text = await loop.run_in_executor(self._threads, self._encoded, kind)
+                kept = self._kept[kind] = text, self._clock.monotonic_s() + _KEPT_S
+        return kept[0]
 
     def close(self) -> None:
         """End the thread."""
@@ -64,4 +63,4 @@ class Exposition:
         else:
             content_type = exposition.CONTENT_TYPE_PLAIN_0_0_4
             plain = exposition.generate_latest(self._registry)
-        return MetricsText(content_type, plain, gzip.compress(plain, _GZIP_LEVEL, mtime=0), 0.0)
+        return MetricsText(content_type, plain, gzip.compress(plain, _GZIP_LEVEL, mtime=0))

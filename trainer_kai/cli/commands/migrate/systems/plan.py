@@ -25,10 +25,12 @@ _RULES: Final[Mapping[str, Callable[[Sequence[Document]], Migration]]] = {
     "kueue": plan_kueue,
     "volcano": plan_volcano,
 }
-# A sum above the parent is reported once, for the parent.
+# A sum above the parent is reported once, for the parent. An unlimited quota of CPU or memory was
+# the same before the move; `trainer-kai doctor` reports it afterwards.
 _REPEATED: Final = (
-    *(QueueFindingCode.SIBLINGS_OVER_PARENT, QueueFindingCode.LIMIT_OVER_PARENT),
-    QueueFindingCode.UNLIMITED_BESIDE,  # as before the move; the doctor names it after it
+    QueueFindingCode.SIBLINGS_OVER_PARENT,
+    QueueFindingCode.LIMIT_OVER_PARENT,
+    QueueFindingCode.UNLIMITED_BESIDE,
 )
 
 

@@ -54,10 +54,12 @@ def classified(name: str) -> list[Any]:
     return [found]
 
 
-def scheduler_with(setting: str, value: str) -> list[Any]:
-    """Return the Deployment of a scheduler with a setting."""
-    environment = {f"TRAINER_KAI_{setting}": value}
-    return [deployment("trainer-kai-scheduler", 2, **environment)]
+def with_nodes(nodes: NodeFacts, **settings: str) -> InstallationFacts:
+    """Return an installation with these nodes, and a scheduler with settings."""
+    environment = {f"TRAINER_KAI_{name}": value for name, value in settings.items()}
+    scheduler = [deployment("trainer-kai-scheduler", 2, **environment)]
+    facts = healthy_installation()._replace(nodes=nodes)
+    return facts._replace(deployments=scheduler) if settings else facts
 
 
 def bounded(name: str, gpus: int, limit: int = -1, parent: str = "") -> dict[str, Any]:
@@ -328,16 +330,14 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     ),
     Case(
         "nodes without GPUs are a warning",
-        ("nodes", healthy_installation()._replace(nodes=NodeFacts(0, 3))),
+        ("nodes", with_nodes(NodeFacts(0, 3))),
         ("warning", "none of 3 has GPUs"),
     ),
     Case(
         "GPUs that no queue is charged for",
         (
             "nodes",
-            healthy_installation()._replace(
-                nodes=NodeFacts(2, 3, (GPU, f"{GPU}.fast", "nvidia.com/mig-1c.3g.40gb"))
-            ),
+            with_nodes(NodeFacts(2, 3, (GPU, f"{GPU}.fast", "nvidia.com/mig-1c.3g.40gb"))),
         ),
         (
             "warning",
@@ -348,9 +348,8 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         "they are charged by a setting",
         (
             "nodes",
-            healthy_installation()._replace(
-                nodes=NodeFacts(2, 3, (GPU, f"{GPU}.fast")),
-                deployments=scheduler_with("POLICIES_GPU_REPLICAS", f"{GPU}.fast=0.5"),
+            with_nodes(
+                NodeFacts(2, 3, (GPU, f"{GPU}.fast")), POLICIES_GPU_REPLICAS=f"{GPU}.fast=0.5"
             ),
         ),
         ("ok", "2 of 3 have GPUs"),
@@ -359,9 +358,9 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         "nodes are restricted and GPU nodes lack the label",
         (
             "nodes",
-            healthy_installation()._replace(
-                nodes=NodeFacts(2, 3, (GPU,), unlabelled_gpus=2, cpu_workers=1),
-                deployments=scheduler_with("RESTRICT_NODE_SCHEDULING", "true"),
+            with_nodes(
+                NodeFacts(2, 3, (GPU,), unlabelled_gpus=2, cpu_workers=1),
+                RESTRICT_NODE_SCHEDULING="true",
             ),
         ),
         (
@@ -376,10 +375,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         "nodes are restricted and none takes other pods",
         (
             "nodes",
-            healthy_installation()._replace(
-                nodes=NodeFacts(2, 3, (GPU,)),
-                deployments=scheduler_with("RESTRICT_NODE_SCHEDULING", "true"),
-            ),
+            with_nodes(NodeFacts(2, 3, (GPU,)), RESTRICT_NODE_SCHEDULING="true"),
         ),
         (
             "warning",
@@ -393,10 +389,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         "closed queues and nodes that are not restricted",
         (
             "nodes",
-            healthy_installation()._replace(
-                nodes=NodeFacts(2, 3, (GPU,)),
-                deployments=scheduler_with("QUEUE_ACCESS_UNANNOTATED", "closed"),
-            ),
+            with_nodes(NodeFacts(2, 3, (GPU,)), QUEUE_ACCESS_UNANNOTATED="closed"),
         ),
         (
             "warning",
