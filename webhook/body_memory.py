@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from trainer_kai.api.owner_budget import OwnerBudget
+from trainer_kai.owner_budget import OwnerBudget
 from trainer_kai.service.connections import ClientConnection, ConnectionState
 
 __all__ = ["MAX_BODY_BYTES", "BodyMemory", "make_request"]

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias, cast
 
 from aiohttp import web
 
-from trainer_kai.api.owner_budget import OwnerBudget
+from trainer_kai.owner_budget import OwnerBudget
 
 __all__ = ["ClientConnection", "ConnectionLimits", "ConnectionState", "Connections"]
 

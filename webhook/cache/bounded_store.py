@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
 
 from trainer_kai.api.meta import Key
-from trainer_kai.api.owner_budget import OwnerBudget
+from trainer_kai.owner_budget import OwnerBudget
 
 __all__ = [
     "OBJECT_BYTES",
