@@ -23,10 +23,10 @@ async def test_a_pod_that_shrinks_keeps_what_its_kubelet_has_not_taken(
     await _report(hostile_tenant, "shrunk", "1", "90")
     await hostile_tenant.installation.cluster.api.create(_sized("red", "after", 50))
 
-    await hostile_tenant.timeline.until(_waits("after"), "the other pod is told that it waits")
+    await hostile_tenant.timeline.until(_waits("after"), "pod after has PodScheduled=False")
     assert not has_node("after")(hostile_tenant.timeline.state)
     await _report(hostile_tenant, "shrunk", "1", "1")
-    await hostile_tenant.timeline.until(has_node("after"), "the other pod is bound")
+    await hostile_tenant.timeline.until(has_node("after"), "pod after is bound")
 
 
 async def test_a_non_preemptible_pod_that_grew_is_reclaimed(hostile_tenant: HostileTenant) -> None:
@@ -43,7 +43,7 @@ async def test_a_non_preemptible_pod_that_grew_is_reclaimed(hostile_tenant: Host
         await _resize(hostile_tenant, "grown", 90)
         await api.create(_sized("red", "owner", 80))
 
-        await hostile_tenant.timeline.until(has_node("owner"), "what grew is reclaimed", 60)
+        await hostile_tenant.timeline.until(has_node("owner"), "pod owner is bound", 60)
         assert has_node("beside")(hostile_tenant.timeline.state)
         assert not has_node("grown")(hostile_tenant.timeline.state)
     finally:
@@ -51,7 +51,7 @@ async def test_a_non_preemptible_pod_that_grew_is_reclaimed(hostile_tenant: Host
 
 
 def _waits(name: str) -> Callable[[State], bool]:
-    """Return a test whether a pod is told that it has no node."""
+    """Return a test whether a pod has the condition PodScheduled=False."""
 
     def holds(state: State) -> bool:
         pods = [it for key, it in state.items() if key.resource == PODS and key.name == name]

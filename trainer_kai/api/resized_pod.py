@@ -65,7 +65,7 @@ def with_resize(pod: Pod, status: ResizeStatus) -> Pod:
         return pod
     try:
         spec = _counted_spec(pod, status)
-    except QuantityError:  # those that read requests say so
+    except QuantityError:  # reported where the requests of the pod are read
         return pod
     if spec == pod.spec:
         return pod

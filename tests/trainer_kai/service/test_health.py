@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
+from tests.support.machine_speed import slowdown_now
 from trainer_kai.errors import ConfigError
+from trainer_kai.service import health as health_module
 from trainer_kai.service.health import Denial, Health, HealthServer
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import HealthSettings as Place
@@ -340,6 +342,25 @@ async def test_a_snapshot_comes_in_pieces() -> None:
         assert await asked.get("/snapshot", Authorization="Bearer a.b") == (200, "[1,2]")
 
     assert bodies == [("a.b", "/snapshot")]
+
+
+async def test_a_long_snapshot_is_sent_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece has its deadline; with one for all of them the response would be cut off."""
+    piece_s = 0.3 * max(1.0, slowdown_now())
+    limits = health_module._LIMITS._replace(request_s=3 * piece_s)
+    monkeypatch.setattr(health_module, "_LIMITS", limits)
+
+    async def slow_pieces() -> AsyncIterator[bytes]:
+        for _ in range(8):
+            await asyncio.sleep(piece_s)
+            yield b"."
+
+    async def guard(*_: str) -> Denial | None:
+        return None
+
+    async with serving(place=Place(snapshot="authorized")) as asked:
+        asked.health.snapshot_source, asked.health.guard = slow_pieces, guard
+        assert await asked.get("/snapshot", Authorization="Bearer a") == (200, "." * 8)
 
 
 async def test_a_denial_has_a_message() -> None:

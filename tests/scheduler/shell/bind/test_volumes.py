@@ -73,7 +73,7 @@ async def test_no_volume_comes(harness: SchedulerHarness) -> None:
 async def test_a_namespace_has_so_many_claims_that_wait(
     harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pod above that is told, and has its turn when others have their volumes."""
+    """A pod with one claim more has an Event, and its claim is written when another is bound."""
     monkeypatch.setattr(volumes, "_MOST_WAITING", 1)
     of_class, claim = storage()
     other = {**claim, "metadata": {**claim["metadata"], "name": "d"}}
