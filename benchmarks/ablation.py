@@ -16,16 +16,12 @@ from unittest.mock import patch
 from scheduler.core.actions.reclaim import ReclaimCheck
 from scheduler.core.eviction.solver import _Solver
 from scheduler.core.nodes.nominated import NominatedCapacity
-from tests.reference import (
-    borrowed_cluster,
-    nominated_cluster,
-    random_cluster,
-    terminating_cluster,
-)
 from tests.reference.nominations import lost_nominations
+from tests.reference.random_clusters.borrowed import borrowed_cluster
+from tests.reference.random_clusters.clusters import random_cluster
+from tests.reference.random_clusters.nominated import nominated_cluster
+from tests.reference.random_clusters.terminating import terminating_cluster
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
-
-__all__ = ["main"]
 
 _CLUSTERS: Final = 2000
 _FIRST_SEED: Final = 7_000_000  # seeds that no test uses

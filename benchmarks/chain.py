@@ -21,8 +21,6 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import PODS
 from e2e.cluster.together import together
 
-__all__ = ["main"]
-
 _PODS: Final = 600
 _NODES: Final = 100
 _TRAINJOBS: Final = 75

@@ -13,21 +13,6 @@ from e2e.cluster.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.install import PODGROUPS
 
-__all__ = [
-    "IN_FLIGHT",
-    "SCHEDULER_NAME",
-    "all_pods",
-    "create_podgroup",
-    "create_pods",
-    "delete_namespace",
-    "is_bound",
-    "is_running",
-    "make_namespace",
-    "podgroup_pod",
-    "share_pod",
-    "submit_trainjobs",
-]
-
 IN_FLIGHT: Final = 32
 SCHEDULER_NAME: Final = "kai-scheduler"
 _TIMEOUT_S: Final = 300.0

@@ -20,8 +20,6 @@ from benchmarks.rounds import rounds
 from tests.support.repository import ROOT
 from tests.support.workloads import recorded_pods
 
-__all__ = ["main"]
-
 _ROUNDS: Final = 5
 _LEAST_S: Final = 10.0
 _TIMES_JSON: Final = 8

@@ -20,8 +20,6 @@ from scheduler.state.snapshot.cluster_state import encode
 from tests.support.machine_speed import MachineSpeed
 from trainer_kai.api.names import POD_GROUP
 
-__all__ = ["main"]
-
 _RUNNING: Final = PODS * 9 // 10
 _ROUNDS: Final = 3
 _MOST_S: Final = 4.0

@@ -28,8 +28,6 @@ from scheduler.state.inputs import StateOptions
 from scheduler.state.snapshot.cluster_state import ClusterState
 from trainer_kai.service.garbage_collection import freeze_known_objects, without_collection
 
-__all__ = ["main"]
-
 _OPTIONS: Final = StateOptions(now=1_800_000_000)
 _WAITING: Final = (10, 10_000)  # gangs
 _ROUNDS: Final = 7

@@ -31,8 +31,6 @@ from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
 
-__all__ = ["main"]
-
 _OPTIONS: Final = StateOptions(now=1_800_000_000)
 _POLICIES: Final = build_policies(PolicySelection())
 _FEW: Final = 10  # jobs that wait

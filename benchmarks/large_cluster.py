@@ -11,8 +11,6 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
 
-__all__ = ["JOBS", "NODES", "PODS", "PODS_EACH", "has_gpu", "large_cluster", "pod_bytes"]
-
 NODES: Final = 4_000
 JOBS: Final = 17_500
 PODS_EACH: Final = 8

@@ -20,8 +20,6 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.state.objects import encode_objects, gang, group, node, pod, queue
 
-__all__ = ["main"]
-
 _SCHEDULER: Final = "scheduler."
 _LIMITS: Final = {"one pod, from its watch event to its bind": 75, "one reclaim decision": 30}
 

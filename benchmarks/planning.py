@@ -41,8 +41,6 @@ from tests.support.snapshot.builder import (
 )
 from tests.support.snapshot.plan_violations import plan_violations
 
-__all__ = ["main"]
-
 _GPUS: Final = 8
 _ROUNDS: Final = 7
 _LEAST_S: Final = 10.0

@@ -41,8 +41,6 @@ from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["main"]
-
 _JOBSETS: Final = 500
 _PODS_EACH: Final = 8
 _PODS: Final = _JOBSETS * _PODS_EACH

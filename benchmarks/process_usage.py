@@ -5,8 +5,6 @@ from typing import Final
 
 from e2e.fixtures.processes import ProductProcess
 
-__all__ = ["cpu_s", "most_memory_mib"]
-
 _TICKS: Final = 100  # of a processor's second
 
 

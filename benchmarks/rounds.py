@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-__all__ = ["rounds"]
-
 _EXTRA_FACTOR: Final = 6
 
 

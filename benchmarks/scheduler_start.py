@@ -32,8 +32,6 @@ from e2e.cluster.together import together
 from e2e.fixtures.install import PODGROUPS, install
 from e2e.fixtures.processes import SCHEDULER, ProductProcess, running, webhook_port
 
-__all__ = ["main"]
-
 _NODES: Final = 4_000
 _PODS_EACH: Final = 10
 _GPUS: Final = 8

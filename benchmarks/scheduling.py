@@ -42,8 +42,6 @@ from e2e.fixtures.processes import (
     webhook_port,
 )
 
-__all__ = ["main"]
-
 _ROUNDS: Final = 5  # the first scheduler alternates: a slower machine slows both
 _GANGS: Final = 200
 _KEPT_GANGS: Final = 50  # gangs that run at the same time, so that their status is written

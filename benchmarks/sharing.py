@@ -46,8 +46,6 @@ from e2e.fixtures.processes import (
     webhook_port,
 )
 
-__all__ = ["main"]
-
 _NODES: Final = 100  # of 8 GPUs
 _WHOLE: Final = 700
 _SHARES: Final = 1_000

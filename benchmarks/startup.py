@@ -23,8 +23,6 @@ from e2e.cluster.bringup import Options, running_cluster
 from tests.support.machine_speed import MachineSpeed
 from tests.support.repository import ROOT
 
-__all__ = ["main"]
-
 _ROUNDS: Final = 9
 _LEAST_S: Final = 10.0
 _OURS_S: Final = 0.15

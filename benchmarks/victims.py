@@ -27,8 +27,6 @@ from tests.support.machine_speed import MachineSpeed
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
 
-__all__ = ["main"]
-
 _GPUS: Final = 8
 _ROUNDS: Final = 7
 _LEAST_S: Final = 5.0

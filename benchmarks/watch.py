@@ -30,8 +30,6 @@ from trainer_kai.kube.watch.watch import Watch
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["main"]
-
 _EVENTS: Final = 20_000
 _PIECE_BYTES: Final = 1 << 18
 _EVENTS_PER_S: Final = 8_000

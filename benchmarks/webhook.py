@@ -51,8 +51,6 @@ from webhook.tls.make import apply_step, parse_host
 from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
 from webhook.tls.verify import server_context
 
-__all__ = ["main"]
-
 _LOOPBACK: Final = "127.0.0.1"
 _TRAINJOBS: Final = 5_000
 _JOBSETS_PER_S: Final = 300

@@ -15,8 +15,6 @@ from typing import Final
 from e2e.cluster.tether import tethered
 from tests.support.machine_speed import slowdown_now
 
-__all__ = ["main"]
-
 _LOOP: Final = [sys.executable, "-c", "while True: pass"]
 
 

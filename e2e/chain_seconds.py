@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-__all__ = ["read_chain_seconds"]
-
 _TABLE: Final = Path(__file__).with_suffix(".csv")
 _REPORT: Final = Path(__file__).parents[1] / ".reports" / "e2e.xml"
 _HEADING: Final = ("chain", "seconds")

@@ -11,12 +11,13 @@ from _pytest.nodeid import coerce_node_id
 
 from e2e.chain_seconds import read_chain_seconds
 from e2e.cluster import resources
-from e2e.cluster.binaries import OTHERS, BuildError, ensure_built
+from e2e.cluster.binaries import OTHERS, ensure_built
 from e2e.cluster.bootstrap import CACHE_INITIALIZER
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.patience import patience_s, slowdown
 from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
+from e2e.cluster.toolchain import BuildError
 
 _NUMBERS = itertools.count(1)
 _FAILED = pytest.StashKey[bool]()

@@ -6,8 +6,6 @@ A test whose size depends on this carries the mark `sized`.
 import os
 from typing import Final
 
-__all__ = ["SEED", "size"]
-
 _IS_SOAK: Final = os.environ.get("SOAK_TIMES", "1") != "1"
 SEED: Final = int(os.environ.get("SOAK_SEED", "7"))
 

@@ -11,8 +11,6 @@ import sys
 import time
 from typing import Final
 
-__all__ = ["main"]
-
 _TESTS: Final = ["-m", "soak or sized", "-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder"]
 
 

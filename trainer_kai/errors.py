@@ -12,8 +12,6 @@ object. This module does not know Kubernetes and does not wait.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["ConfigError", "FieldError", "FieldWarning", "InvariantError", "TrainerKaiError"]
-
 
 class TrainerKaiError(Exception):
     """The base of all errors that the project raises."""

@@ -7,8 +7,6 @@ namespace, and for connections and request bodies by address.
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["OwnerBudget"]
-
 I = TypeVar("I", bound=Hashable)  # noqa: E741 - an item
 
 

@@ -5,8 +5,6 @@ A constant, because a checkout that is not installed has no metadata to read the
 
 from collections.abc import Sequence
 
-__all__ = ["__version__", "version_text"]
-
 __version__ = "0.1.0"
 
 

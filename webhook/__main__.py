@@ -27,8 +27,6 @@ from webhook.tls.serving_certificate import CertificateSource, ServingCertificat
 from webhook.tls.store import CertificateStore
 from webhook.watch import relist_runtimes, start_watches
 
-__all__ = ["webhook"]
-
 _MAX_LIVE_READS: Final = 16  # concurrent reads; each object may have 1.5 MB
 
 

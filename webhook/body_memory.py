@@ -12,8 +12,6 @@ from aiohttp import web
 from trainer_kai.owner_budget import OwnerBudget
 from trainer_kai.service.connections import ClientConnection, ConnectionState
 
-__all__ = ["MAX_BODY_BYTES", "BodyMemory", "make_request"]
-
 MAX_BODY_BYTES: Final = 8 << 20  # an object may have 3 MiB, and an update has the old one as well
 _BODY_MEMORY_BYTES: Final = 64 << 20
 _MIN_BODY_BYTES: Final = 256 << 10  # that a review reserves: at most 256 are read at a time

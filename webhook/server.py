@@ -23,8 +23,6 @@ from webhook.admission.review import SERVICE_UNAVAILABLE
 from webhook.body_memory import MAX_BODY_BYTES, BodyMemory, make_request
 from webhook.reviews.router import HttpReply, ReviewRouter
 
-__all__ = ["WebhookServer"]
-
 _LIMITS: Final = ConnectionLimits(
     connections=512,  # twice the number of concurrent reviews
     read_s=0.0,  # a setting

@@ -24,8 +24,6 @@ from webhook.cache.queues import QueueTree
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES
 from webhook.cache.trainjobs import TRAINJOBS
 
-__all__ = ["relist_runtimes", "start_watches"]
-
 T = TypeVar("T", bound=Object)
 _PAGE_SIZE: Final = 50  # runtimes in a page: each may have 1.5 MB
 

@@ -9,8 +9,6 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final, Self
 
-__all__ = ["Balancer"]
-
 _LAG_S: Final = 1.0  # until everybody knows that an endpoint is gone
 _PIECE: Final = 64 << 10
 

@@ -40,8 +40,6 @@ from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
 from webhook.rules.pods.gpu_share import ShareRules
 from webhook.server import WebhookServer
 
-__all__ = ["REVIEWS", "record"]
-
 REVIEWS: Final = ROOT / "tests" / "webhook" / "reviews"
 _RULES: Final = GroupingRules("bundled", "kai-scheduler", "default-queue")
 _QUEUE: Final = "kai.scheduler/queue"

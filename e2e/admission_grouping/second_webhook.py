@@ -19,8 +19,6 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.patience import patience
 from e2e.cluster.resources import MUTATING_WEBHOOKS, PODS, Obj
 
-__all__ = ["LABEL", "SIDECAR", "second_webhook"]
-
 LABEL: Final = "second.example.com/was-here"
 SIDECAR: Final = "sidecar"
 _NAME: Final = "zz-second"

@@ -15,8 +15,6 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.patience import patience_s, slowdown
 from e2e.cluster.resources import MUTATING_WEBHOOKS
 
-__all__ = ["ReviewLoad", "certificate_shown_at", "review_load", "trusted_bundle"]
-
 _LOOPBACK: Final = "127.0.0.1"
 _POLL_S: Final = 0.2  # how late an API server hears of a change
 _NEW_CONNECTION_EVERY: Final = 5  # each so-manieth review comes by a connection of its own

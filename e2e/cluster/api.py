@@ -14,8 +14,6 @@ from e2e.cluster.patience import patience_s, until
 from e2e.cluster.resources import BY_KIND, PODS, SERVICE_ACCOUNTS, Obj, Resource
 from e2e.cluster.together import together
 
-__all__ = ["Api", "ApiError", "retry_while_stale"]
-
 _CONNECTIONS = 64
 _IN_FLIGHT = 32
 _TOKEN_S = 30 * 24 * 3600  # as long as the cluster's certificates

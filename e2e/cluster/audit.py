@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from e2e.cluster.api import Api
 from e2e.cluster.patience import patience
 
-__all__ = ["AuditLog", "Request", "Write", "read_requests", "read_writes"]
-
 _PATIENCE_S: Final = 10.0
 
 

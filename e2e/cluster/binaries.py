@@ -11,9 +11,6 @@ from e2e.cluster.catalog import COMPONENTS, Catalog
 from e2e.cluster.go_build import build, module_folders
 from e2e.cluster.paths import programs_root
 from e2e.cluster.recipe import Recipe, all_recipes
-from e2e.cluster.toolchain import BuildError
-
-__all__ = ["OTHERS", "BuildError", "BuiltPrograms", "ensure_built"]
 
 # What each cluster starts, and kubectl, which renders manifests.
 _CLUSTER: Final = (

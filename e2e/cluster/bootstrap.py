@@ -13,8 +13,6 @@ from e2e.cluster.kubeconfig import Credentials, tokens_csv, write_kubeconfig
 from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.resources import PVCS, SERVICE_ACCOUNTS, Obj, namespace
 
-__all__ = ["CACHE_INITIALIZER", "bootstrap", "crds_are_served", "namespaces", "write_files"]
-
 # The data cache runtime names this ServiceAccount; its overlay makes one in `default`.
 CACHE_INITIALIZER: Final = "kubeflow-trainer-cache-initializer"
 _CLAIM: Final = "persistentVolumeClaim"

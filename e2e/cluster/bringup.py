@@ -20,8 +20,6 @@ from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.registry import Note, RunFolder, sweep
 from e2e.cluster.together import together
 
-__all__ = ["Options", "ensure_template", "running_cluster"]
-
 _PORTS: Final = (
     "etcd",
     "etcd-peer",

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from e2e.cluster.paths import programs_root
 
-__all__ = ["LOCK", "build_lock", "partial_folder"]
-
 LOCK = "build.lock"
 
 

@@ -15,8 +15,6 @@ from e2e.cluster.resources import Obj
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import run
 
-__all__ = ["COMPONENTS", "Catalog", "Component"]
-
 _JOBSET: Final = "sigs.k8s.io/jobset"
 _TRAINER: Final = "github.com/kubeflow/trainer/v2"
 _KWOK: Final = "sigs.k8s.io/kwok"

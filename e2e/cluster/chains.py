@@ -13,8 +13,6 @@ from typing import Final
 from e2e.cluster.paths import chain_source
 from e2e.cluster.toolchain import BuildError
 
-__all__ = ["CHAIN", "all_chains", "chain_modules", "chosen_chain"]
-
 CHAIN: Final = "TRAINER_KAI_CHAIN"
 _DEFAULT: Final = "default"
 

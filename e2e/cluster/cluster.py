@@ -22,8 +22,6 @@ from e2e.cluster.registry import RunFolder
 from e2e.cluster.resources import CRDS, NODES, Obj, Resource
 from e2e.cluster.timeline import Timeline
 
-__all__ = ["Cluster"]
-
 _READY_S: Final = 60.0  # a broken chain says so before, by a program that died
 
 

@@ -14,11 +14,10 @@ from e2e.cluster import registry
 from e2e.cluster.api import Api
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.kubeconfig import ADMIN, Credentials, write_kubeconfig
+from e2e.cluster.paths import clusters_root
 from e2e.cluster.patience import patience_s
 from e2e.cluster.registry import Note
 from e2e.cluster.supervise import READY
-
-__all__ = ["CommandError", "credentials", "down", "kubeconfig_path", "logs", "status", "up"]
 
 _DOWN_S = 15.0
 _US = f"{os.path.relpath(sys.executable)} -m e2e.cluster"  # as it can be typed here
@@ -52,7 +51,7 @@ def up(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -> None:
             supervisor.wait()
             errors.seek(0)
             raise CommandError(f"the cluster did not come up:\n{errors.read()}")
-    file = registry.clusters_root() / started / "kubeconfigs" / f"{ADMIN}.yaml"
+    file = clusters_root() / started / "kubeconfigs" / f"{ADMIN}.yaml"
     print(f"cluster {started} is ready:\n  export KUBECONFIG={file}")
     print(f"  {chain.program('kubectl')} get clustertrainingruntimes")
     print(f"  {_US} down {started}")

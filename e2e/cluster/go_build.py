@@ -14,8 +14,6 @@ from e2e.cluster.recipe import GoModule, Recipe
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import BuildError, find_go, go_environment, run
 
-__all__ = ["build", "module_folders"]
-
 # Seen on two cores with empty caches of Go.
 _CLUSTER_TAKES: Final = "5 to 15 minutes"
 _HELM_TAKES: Final = "2 to 4 minutes"

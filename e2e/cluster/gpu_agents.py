@@ -34,8 +34,6 @@ from e2e.cluster.gpu_devices import (
 )
 from e2e.cluster.resources import NODES, PODS, Obj, Resource
 
-__all__ = ["GpuAgents", "main"]
-
 _ON_NODES: Final = {"fieldSelector": "spec.nodeName!="}
 _AGAIN_S: Final = 0.1
 _GONE: Final = (404, 409)  # the pod is gone, or another one has its name

@@ -12,20 +12,6 @@ from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import NODES, PODS, Obj
 from e2e.cluster.timeline import Moment
 
-__all__ = [
-    "AGENT",
-    "GPU_GROUP",
-    "RESERVATIONS",
-    "RESERVED_DEVICE",
-    "SILENT",
-    "DeviceLedger",
-    "Refusal",
-    "device_name",
-    "is_reservation",
-    "refusals_in",
-    "whole_gpus",
-]
-
 RESERVATIONS: Final = "kai-resource-reservation"  # namespace, and label `app`, of such pods
 RESERVED_DEVICE: Final = "run.ai/reserve_for_gpu_index"
 GPU_GROUP: Final = "runai-gpu-group"

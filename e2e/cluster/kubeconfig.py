@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["ADMIN", "OPERATORS", "Credentials", "make_tokens", "tokens_csv", "write_kubeconfig"]
-
 ADMIN: Final = "admin"
 # One user per program, so that the audit log tells their writes apart. All may do everything: the
 # chain is tested as it is, not the RBAC its makers ship.

@@ -20,16 +20,6 @@ from typing import Any, Final
 from e2e.cluster.gpu_devices import RESERVATIONS
 from e2e.cluster.resources import Obj
 
-__all__ = [
-    "FAIL_SECONDS",
-    "READY_SECONDS",
-    "RUN_SECONDS",
-    "SELECTED_NODE",
-    "WAITING_CLASS",
-    "all_stages",
-    "storage_classes",
-]
-
 READY_SECONDS: Final = "ready-seconds"
 RUN_SECONDS: Final = "run-seconds"
 FAIL_SECONDS: Final = "fail-seconds"

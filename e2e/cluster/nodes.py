@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from e2e.cluster.resources import Obj
 
-__all__ = ["GPU", "GPU_MEMORY_LABEL", "RACK_LABEL", "NodeShape", "make_nodes"]
-
 GPU: Final = "nvidia.com/gpu"
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 RACK_LABEL: Final = "topology.kubernetes.io/rack"

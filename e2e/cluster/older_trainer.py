@@ -10,8 +10,6 @@ from typing import Final
 
 from e2e.cluster.resources import TRAINJOBS, Obj
 
-__all__ = ["rewriting", "trainjob_fields"]
-
 _PATCHES: Final = "runtimePatches"
 _OVERRIDES: Final = "podTemplateOverrides"
 

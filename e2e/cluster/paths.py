@@ -3,15 +3,6 @@
 import os
 from pathlib import Path
 
-__all__ = [
-    "cache_root",
-    "chain_source",
-    "clusters_root",
-    "helm_source",
-    "kept_logs_root",
-    "programs_root",
-]
-
 
 def cache_root() -> Path:
     """Return the folder for everything that outlives a run; TRAINER_KAI_CACHE moves it."""

@@ -12,8 +12,6 @@ from typing import Final
 
 from tests.support.machine_speed import slowdown_now
 
-__all__ = ["patience", "patience_s", "slowdown", "until"]
-
 _GENEROUS: Final = 2.5
 _MOST: Final = 10.0  # a machine that is slower for a moment is not so for a whole run
 _MEASURED: Final = "E2E_SLOWDOWN"

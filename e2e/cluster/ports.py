@@ -9,8 +9,6 @@ process, whatever ends that.
 import socket
 from typing import Final
 
-__all__ = ["BLOCK_SIZE", "FIRST_PORT", "PortBlock", "reserve_ports"]
-
 BLOCK_SIZE: Final = 32
 FIRST_PORT: Final = 20_000
 _LAST: Final = 32_000  # by default Linux gives clients ports from 32768 up

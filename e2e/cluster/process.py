@@ -14,9 +14,6 @@ from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.programs import Program
 from e2e.cluster.tether import tethered
 
-__all__ = ["Process", "ProgramDied"]
-
-
 _STOPPED: Final = ("T", "t", "Z", "X")  # states of threads that run no more
 _STOPPED_S: Final = 1.0  # in which they all stop
 

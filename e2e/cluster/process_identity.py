@@ -5,8 +5,6 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Identity", "identify"]
-
 
 class Identity(NamedTuple):
     """One process, told apart from a later one that was given the same number."""

@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 
 from e2e.cluster.certificates import KeyPair
 
-__all__ = ["ClusterLayout", "Program", "all_programs"]
-
 _GO: Final = {"GOGC": "400"}  # a tenth less processor for half a gigabyte, of each API server
 # Nothing here reads Endpoints: there are no proxy and no DNS. To keep them takes every 15th write.
 _NO_CONTROLLERS: Final = (

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["Progress"]
-
 _TICK_S: Final = 1.0
 _LOG_EVERY_S: Final = 15.0
 

@@ -18,8 +18,6 @@ from multidict import CIMultiDict
 
 from e2e.cluster.certificates import KeyPair
 
-__all__ = ["Burst", "FaultProxy"]
-
 _BY_HOP: Final = frozenset(("connection", "keep-alive", "transfer-encoding", "host", "upgrade"))
 _REASONS: Final = {
     403: "Forbidden",

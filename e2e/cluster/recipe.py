@@ -15,8 +15,6 @@ from typing import Final, NamedTuple, Self
 from e2e.cluster.chains import chain_modules, chosen_chain
 from e2e.cluster.paths import helm_source, programs_root
 
-__all__ = ["GoModule", "Recipe", "all_recipes"]
-
 _KUBERNETES: Final = "k8s.io/kubernetes"
 _STRIPPED: Final = "-s -w"
 _VERSION_FLAG: Final = "-X k8s.io/component-base/version.gitVersion="

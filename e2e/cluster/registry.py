@@ -15,8 +15,6 @@ from typing import NamedTuple, Self
 from e2e.cluster.paths import clusters_root, kept_logs_root
 from e2e.cluster.process_identity import Identity, identify
 
-__all__ = ["Note", "RunFolder", "clusters_root", "known", "remove", "sweep"]
-
 _NOTE = "cluster.json"
 _KEPT = 10
 _ASKED_FOR = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)  # an end, not a failure

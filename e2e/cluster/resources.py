@@ -2,33 +2,6 @@
 
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "BY_KIND",
-    "CLUSTER_RUNTIMES",
-    "CONFIG_MAPS",
-    "CRDS",
-    "EVENTS",
-    "JOBS",
-    "JOBSETS",
-    "LEASES",
-    "MUTATING_WEBHOOKS",
-    "NAMESPACES",
-    "NODES",
-    "PODS",
-    "PVCS",
-    "PVS",
-    "RUNTIMES",
-    "SECRETS",
-    "SERVICES",
-    "SERVICE_ACCOUNTS",
-    "STORAGE_CLASSES",
-    "TRAINJOBS",
-    "VALIDATING_WEBHOOKS",
-    "Obj",
-    "Resource",
-    "namespace",
-]
-
 Obj = dict[str, Any]  # one Kubernetes object as JSON
 
 

@@ -16,8 +16,6 @@ from e2e.cluster.process import ProgramDied
 from e2e.cluster.tether import die_with_parent, outlive_parent
 from e2e.cluster.toolchain import BuildError
 
-__all__ = ["READY", "main"]
-
 READY = "ready"
 
 

@@ -14,8 +14,6 @@ import subprocess
 import sys
 from types import FrameType
 
-__all__ = ["die_with_parent", "outlive_parent", "tethered"]
-
 _PR_SET_PDEATHSIG = 1
 
 

@@ -17,8 +17,6 @@ from e2e.cluster.patience import patience_s
 from e2e.cluster.resources import Obj, Resource
 from e2e.cluster.together import together
 
-__all__ = ["Gap", "Key", "Moment", "State", "Timeline", "replay"]
-
 _PATIENCE_S: Final = 10.0
 
 

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import TypeVar
 
-__all__ = ["together"]
-
 T = TypeVar("T")
 
 

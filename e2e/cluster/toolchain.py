@@ -11,8 +11,6 @@ from typing import Final
 from e2e.cluster.paths import cache_root, chain_source
 from e2e.cluster.tether import tethered
 
-__all__ = ["WANTED", "BuildError", "find_go", "go_environment", "parse_version", "run"]
-
 WANTED: Final = (1, 26)
 _PARTIAL: Final = ".installing-"
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import Obj
 
-__all__ = ["Submission", "condition", "patch_entry", "pod_annotations", "replicated_jobs"]
-
 _MANAGER: Final = "trainer-kai.dev/e2e"
 
 

@@ -18,8 +18,6 @@ from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import QUEUE
 from trainer_kai.api.names import GPU_FRACTION, JOBSET_NAME, REPLICATED_JOB, RESERVED
 
-__all__ = ["Bar", "Intervals", "Place", "Wait", "intervals"]
-
 _EVICTED_FOR: Final = re.compile(r"(?:\S*/)?(\S+) gets its resources")
 _REASON: Final = re.compile(r"([A-Z]\w+): ")
 

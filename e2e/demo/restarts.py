@@ -10,8 +10,6 @@ from typing import Final, NoReturn, TypeVar
 from e2e.cluster.process import Process, ProgramDied
 from e2e.fixtures.processes import ProductProcess
 
-__all__ = ["while_restarting"]
-
 T = TypeVar("T")
 Say = Callable[[str], None]
 

@@ -9,19 +9,6 @@ from e2e.cluster.trainjobs import Submission, pod_annotations
 from e2e.fixtures.podgroups import QUEUE
 from e2e.fixtures.queues import queue
 
-__all__ = [
-    "ACTS",
-    "LATE",
-    "NAMESPACE",
-    "NODE_BATCHES",
-    "TEAMS",
-    "TENANTS",
-    "DemoStep",
-    "DemoTrainJob",
-    "prolonged",
-]
-
-
 _POOL: Final = "pool"
 _SERVING: Final = "serving"  # a queue, and the pool of the node of its TrainJobs
 

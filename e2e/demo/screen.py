@@ -12,8 +12,6 @@ from rich.table import Table
 
 from e2e.demo.status_rows import Ended, Row
 
-__all__ = ["Screen", "show_ended"]
-
 _STYLES = {
     "waits": "yellow",
     "starts": "cyan",

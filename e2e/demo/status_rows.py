@@ -15,17 +15,6 @@ from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import PODGROUP, QUEUE
 from trainer_kai.api.names import EVICTED_BY, GPU_DEVICES, GPU_FRACTION, RESERVED, STAGE
 
-__all__ = [
-    "EVICTED",
-    "WAITING",
-    "Ended",
-    "Row",
-    "ended",
-    "is_over",
-    "nodes_of",
-    "rows_of",
-]
-
 _ENDS = ("Complete", "Failed")
 EVICTED = "evicted"
 WAITING = ("accepted", "waits", EVICTED)

@@ -10,8 +10,6 @@ from xml.sax.saxutils import escape
 from e2e.cluster.resources import Obj
 from e2e.demo.intervals import Bar, Intervals, Place, Wait
 
-__all__ = ["timeline_svg"]
-
 _WIDTH: Final = 900
 _LEFT: Final = 96  # the names of nodes and TrainJobs are left of it
 _RIGHT: Final = 884

@@ -37,8 +37,6 @@ from tests.support.certificates import make_certificates
 from tests.support.workloads.simulate_objects import queue
 from trainer_kai.api.names import ACCESS, RESERVATION_APP
 
-__all__ = ["BROKEN", "WEBHOOK_CONFIGURATION", "another_scheduler"]
-
 WEBHOOK_CONFIGURATION: Final = "kai-trainer"
 _SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
 _JSON_PATCH: Final = "application/json-patch+json"

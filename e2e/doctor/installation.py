@@ -29,8 +29,6 @@ from tests.support.repository import ROOT
 from trainer_kai.api.names import ADMITTED
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 
-__all__ = ["RUNTIME_CLASSES", "DoctorInstallation", "DoctorOutput", "run_doctor_installation"]
-
 RUNTIME_CLASSES: Final = Resource(
     "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False
 )

@@ -17,8 +17,6 @@ from e2e.fixtures.installation import Installation, run_installation
 from e2e.fixtures.processes import ProductProcess
 from e2e.fixtures.trainjobs import WATCHED, Job, make_queue, on_nodes, submit, suspensions
 
-__all__ = ["MAX_GRACE_S", "MAX_MIB", "TENANT", "VICTIMS", "HostileTenant", "peak_mib"]
-
 TENANT: Final = "tenant"
 VICTIMS: Final = ("red", "blue")
 _NODES: Final = 2

@@ -43,8 +43,6 @@ from trainer_kai.api.names import (
     GPU_GROUP,
 )
 
-__all__ = ["SHARED_NODE", "remove_checks", "run_checks"]
-
 SHARED_NODE: Final = "shared-0"  # for pods that tolerate all taints
 
 _BINDER: Final = "system:serviceaccount:kai-scheduler:binder"  # only schedulers write shares

@@ -18,8 +18,6 @@ from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import PODGROUP, QUEUE, pods_in
 from e2e.install.kai_standin import KaiStandIn, kai_queue
 
-__all__ = ["KaiShares"]
-
 _NAMESPACE: Final = "serving"
 _QUEUE: Final = "team-serving"
 _NODE: Final = "kai-0"

@@ -23,8 +23,6 @@ from e2e.fixtures.install import (
 )
 from e2e.fixtures.podgroups import PODGROUP, QUEUE, SUBGROUP, pods_in
 
-__all__ = ["KAI_CLASSES", "KaiStandIn", "kai_queue"]
-
 _NAMESPACE: Final = "kai-scheduler"
 _SCHEDULER: Final = "kai-scheduler-default"  # of the SchedulingShard `default`
 _FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}

@@ -7,8 +7,6 @@ from e2e.cluster.audit import Request
 from e2e.cluster.resources import Obj
 from e2e.fixtures.processes import NAMESPACE
 
-__all__ = ["RbacPermission", "is_used_by_request", "permissions_of", "without"]
-
 _FORBIDDEN: Final = 403
 _CREATED: Final = 201
 _MADE: Final = ("create",)  # what is applied and was not there needs this right beside `patch`

@@ -11,8 +11,6 @@ from aiohttp import web
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
-__all__ = ["ReceivedReview", "recording_webhook", "trust"]
-
 _NAME: Final = "kai-trainer"
 
 

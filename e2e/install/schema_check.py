@@ -13,19 +13,6 @@ from trainer_kai.api.queue import Queue
 from trainer_kai.api.topology import Topology
 from trainer_kai.api.validate import podgroup_faults, queue_faults, topology_faults
 
-__all__ = [
-    "BOTH",
-    "SCHEMA",
-    "RuleCase",
-    "check_case",
-    "is_refused",
-    "pod_group",
-    "queue",
-    "row_id",
-    "server_message",
-    "topology",
-]
-
 BOTH: Final = "both"
 SCHEMA: Final = "the schema alone"
 _PRODUCT_CHECKS: Final = {

@@ -30,8 +30,6 @@ from e2e.fixtures.processes import (
 from e2e.install.feature_checks import SHARED_NODE
 from e2e.install.rbac_permissions import RbacPermission, permissions_of, without
 
-__all__ = ["ServiceAccounts", "run_with_service_accounts"]
-
 _ROLES: Final = Resource(CLUSTER_ROLES.group, "v1", "roles", "Role")
 _PROCESSES: Final = (WEBHOOK, PODGROUPER, SCHEDULER)
 _SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name

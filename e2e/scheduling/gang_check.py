@@ -22,8 +22,6 @@ from e2e.cluster.trainjobs import condition
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.podgroups import PODGROUP, SUBGROUP
 
-__all__ = ["GangCheck", "check_gangs"]
-
 _RESERVED: Final = "trainer-kai.dev/reserved"
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _K = TypeVar("_K")

@@ -15,17 +15,6 @@ from e2e.fixtures.podgroups import QUEUE, pods_in
 from e2e.fixtures.processes import NAMESPACE
 from e2e.sharing.sharing_check import FRACTION, leftovers, sharing_faults
 
-__all__ = [
-    "WATCHED",
-    "GpuRoom",
-    "device_of",
-    "is_bound",
-    "is_running",
-    "reservations",
-    "share_pod",
-    "whole_pod",
-]
-
 WATCHED: Final = (PODS, CONFIG_MAPS, NODES, TRAINJOBS)
 _REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
 _LEASE: Final = "trainer-kai-scheduler"

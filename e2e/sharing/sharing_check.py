@@ -14,8 +14,6 @@ from e2e.cluster.nodes import GPU_MEMORY_LABEL
 from e2e.cluster.resources import CONFIG_MAPS, NODES, PODS, Obj
 from e2e.cluster.timeline import Key, Moment, State, replay
 
-__all__ = ["DEVICES", "FRACTION", "MEMORY", "NUMBER", "groups_of", "leftovers", "sharing_faults"]
-
 FRACTION: Final = "gpu-fraction"
 MEMORY: Final = "gpu-memory"
 NUMBER: Final = "gpu-fraction-num-devices"

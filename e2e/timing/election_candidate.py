@@ -25,8 +25,6 @@ from trainer_kai.service.log import configure, logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import LeaderSettings
 
-__all__ = ["LEASE", "TIMING", "WRITES"]
-
 WRITES: Final = "acts"
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, PartialObject)  # noqa: FBT003
 LEASE: Final = "elect"

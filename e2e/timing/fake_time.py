@@ -15,8 +15,6 @@ from e2e.cluster.paths import cache_root
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import run
 
-__all__ = ["DateOf"]
-
 _HERE: Final = Path(__file__).parent
 _LIBRARY: Final = Path("libfaketime/vendor/libfaketime/src/libfaketime.so.1")
 

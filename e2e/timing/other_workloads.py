@@ -11,8 +11,6 @@ from e2e.cluster.timeline import Timeline
 from e2e.conftest import EDGES_MS
 from e2e.fixtures.install import DEPLOYMENTS
 
-__all__ = ["Latencies", "create_other_workloads"]
-
 _PODS: Final = 120
 _OWNERS_OF_EACH_KIND: Final = 6  # Jobs, and as many Deployments, each of two pods
 _IN_FLIGHT: Final = 4

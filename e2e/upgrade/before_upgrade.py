@@ -34,8 +34,6 @@ from e2e.fixtures.trainjobs import (
     submit,
 )
 
-__all__ = ["QUEUES_GPUS", "TRAINJOB_NAMESPACE", "furnish", "play", "reserved_nodes"]
-
 TRAINJOB_NAMESPACE: Final = "room"
 QUEUES_GPUS: Final = {"owner": 16, "borrower": 0}
 _LASTS: Final = {"node": {READY_SECONDS: "600s"}, "launcher": {RUN_SECONDS: "600s"}}

@@ -34,8 +34,6 @@ from e2e.fixtures.install import PODGROUPS, QUEUES, documents
 from e2e.fixtures.processes import NAMESPACE
 from e2e.upgrade.before_upgrade import TRAINJOB_NAMESPACE
 
-__all__ = ["FOLDER", "Leftovers", "collected", "put_back", "read", "write"]
-
 FOLDER: Final = Path(__file__).parent / "515b908"
 _MANIFESTS: Final = "manifests.yaml"
 _OBJECTS: Final = "objects.jsonl"

@@ -29,8 +29,6 @@ from e2e.fixtures.trainjobs import (
 )
 from e2e.upgrade.before_upgrade import QUEUES_GPUS, TRAINJOB_NAMESPACE, reserved_nodes
 
-__all__ = ["upgrade"]
-
 _ACCESS: Final = "trainer-kai.dev/access"
 _EVICTED_BY: Final = "trainer-kai.dev/evicted-by"
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"

@@ -12,8 +12,6 @@ from e2e.cluster.kwok_stages import SELECTED_NODE
 from e2e.cluster.resources import PODS, PVCS, STORAGE_CLASSES, Obj
 from e2e.cluster.timeline import State, Timeline
 
-__all__ = ["bind_pods_until"]
-
 
 async def bind_pods_until(
     cluster: Cluster,

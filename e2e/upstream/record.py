@@ -25,8 +25,6 @@ from e2e.upstream.record_corners import record_corners
 from e2e.upstream.record_pods import record_pods
 from e2e.upstream.stable_fields import as_text, stable_fields
 
-__all__ = ["FIXTURES", "all_cases", "record"]
-
 FIXTURES: Final = Path(__file__).parents[2] / "tests" / "fixtures"
 _NUM_NODES: Final = (None, 1, 2, 4)
 _PATCHED_POD: Final[Obj] = {

@@ -15,8 +15,6 @@ from e2e.cluster.resources import JOBSETS, NAMESPACES, RUNTIMES, TRAINJOBS, Obj,
 from e2e.cluster.together import together
 from e2e.upstream.stable_fields import as_text, stable_fields
 
-__all__ = ["record_corners"]
-
 _CORNERS: Final = Path(__file__).with_name("corners.yaml")
 
 

@@ -17,8 +17,6 @@ from e2e.cluster.patience import patience
 from e2e.cluster.resources import NAMESPACES, PODS, Obj
 from e2e.cluster.trainjobs import Submission
 
-__all__ = ["record_pods"]
-
 _NAMESPACE: Final = "record-pods"
 _PATIENCE_S: Final = 60.0
 _UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

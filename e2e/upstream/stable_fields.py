@@ -6,8 +6,6 @@ import yaml
 
 from e2e.cluster.resources import Obj
 
-__all__ = ["as_text", "stable_fields"]
-
 _COMMAND: Final = "# Recorded from the real chain by `make fixtures`; not for editing.\n"
 _UNSTABLE_FIELDS: Final = (
     "creationTimestamp",

@@ -14,7 +14,7 @@ import pytest
 
 from e2e.cluster import registry
 from e2e.cluster.binaries import ensure_built
-from e2e.cluster.paths import programs_root
+from e2e.cluster.paths import clusters_root, programs_root
 from e2e.cluster.patience import until
 from e2e.cluster.ports import BLOCK_SIZE, FIRST_PORT
 from e2e.cluster.process_identity import Identity
@@ -128,7 +128,7 @@ async def test_clusters_started_by_hand_live_side_by_side(tmp_path: Path) -> Non
 
         assert not any(process.alive for process in processes)
         assert await _run("status") == "no cluster is up\n"
-        assert not list(registry.clusters_root().iterdir())
+        assert not list(clusters_root().iterdir())
 
 
 @pytest.mark.soak

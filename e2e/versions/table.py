@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["ChainRun", "failure_of", "failure_text", "kubernetes_version", "page"]
-
 _COMPONENTS: Final = ("Kubernetes", "etcd", "JobSet", "Trainer")
 _REASON: Final = "demo: "  # how the demo begins the line that says why it fails
 _LONGEST: Final = 240

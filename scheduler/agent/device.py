@@ -11,8 +11,6 @@ import pynvml
 
 from trainer_kai.errors import TrainerKaiError
 
-__all__ = ["DeviceUnknown", "only_device"]
-
 _NODE: Final = "check whether nvidia-smi works on the node, and the kernel log of the node"
 _RUNTIME_CLASS: Final = (
     "check that the pod has the RuntimeClass of the NVIDIA container runtime (setting "

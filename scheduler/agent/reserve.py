@@ -14,8 +14,6 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.errors import ApiError, is_retryable
 from trainer_kai.kube.workqueue.backoff import Backoff
 
-__all__ = ["OwnPod", "PodReplaced", "own_pod", "reserve"]
-
 A = TypeVar("A")
 
 _FIRST_WAIT_S: Final = 1.0

@@ -15,8 +15,6 @@ from scheduler.core.model.result import Plan, PlanStats
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.session import Session
 
-__all__ = ["PlanLimits", "plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:

@@ -58,13 +58,6 @@ from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrd
 from scheduler.core.queues.reclaimable import unevictable_usage
 from scheduler.core.queues.releasing import ReleasingPods
 
-__all__ = [
-    "Session",
-    "elastic_failure",
-    "missing_pods",
-    "podgroup_key",
-]
-
 _NONE_ASSIGNED: Final = AssignedTasks()
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 

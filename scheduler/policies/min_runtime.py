@@ -6,8 +6,6 @@ from typing import Final
 
 from scheduler.core.model.plugins import MinRuntime
 
-__all__ = ["ARGUMENTS", "argument_errors", "min_runtime"]
-
 _RESOLVE: Final = "reclaimResolveMethod"
 _PREEMPT: Final = "defaultPreemptMinRuntime"
 _RECLAIM: Final = "defaultReclaimMinRuntime"

@@ -7,12 +7,6 @@ from scheduler.core.model.plugins import VictimOrderPlugin
 from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.resources import Amounts, ResourceKind
 
-__all__ = [
-    "VICTIM_ORDERS",
-    "elastic",
-    "priority",
-]
-
 
 def priority(podgroup: PodGroupInfo, _min_available_state: int) -> int:
     """Return a smaller number for a larger priority."""

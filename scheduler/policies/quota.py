@@ -13,8 +13,6 @@ from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableRea
 from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts
 from scheduler.core.model.usage import Usage
 
-__all__ = ["may_borrow", "within_limit", "within_quota"]
-
 _UNBOUND: Final = [UNBOUND] * len(RESOURCE_KINDS)
 
 

@@ -22,17 +22,6 @@ from scheduler.policies.scores import (
     spread,
 )
 
-__all__ = [
-    "ACTIONS",
-    "ALWAYS_ON",
-    "NOT_BUILT",
-    "PLUGINS",
-    "PluginSelection",
-    "PolicySelection",
-    "build_policies",
-    "selection_errors",
-]
-
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 
 _PODGROUP_ORDER: Final[Mapping[str, PodGroupOrderPlugin]] = {

@@ -3,16 +3,6 @@
 from scheduler.core.model.plugins import NodeFeatures, ScorePlugin, ScoreValue
 from scheduler.core.model.podgroup import SchedulingSignature
 
-__all__ = [
-    "availability",
-    "binpack",
-    "by_resource_type",
-    "nominated_node",
-    "resource_type",
-    "shared_gpu",
-    "spread",
-]
-
 
 def availability(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
     """Prefer nodes with idle resources for the pod."""

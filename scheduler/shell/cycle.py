@@ -39,8 +39,6 @@ from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import without_collection
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["CommandExecutor", "Cycle", "Offload", "ReportReceiver"]
-
 Offload: TypeAlias = Callable[..., Awaitable[Any]]
 
 _PAUSE_S: Final = 0.004  # without an event: the burst pauses

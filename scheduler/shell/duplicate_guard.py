@@ -27,8 +27,6 @@ from trainer_kai.policy.duplicate_scheduler import (
     lease_held_message,
 )
 
-__all__ = ["DuplicateSchedulerGuard"]
-
 T = TypeVar("T", bound=Object)
 
 _POLL_S: Final = 3.0

@@ -48,13 +48,6 @@ from trainer_kai.service.settings import (
     split_names,
 )
 
-__all__ = [
-    "gpu_resources",
-    "policy_selection",
-    "scheduler",
-    "state_options",
-]
-
 _KEEP_WARM_S: Final = 5.0
 
 

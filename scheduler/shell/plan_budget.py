@@ -16,8 +16,6 @@ from typing import Final
 from trainer_kai.kube.process.tasks import within
 from trainer_kai.service.clock import Clock
 
-__all__ = ["PlanBudget"]
-
 _INTERVAL_S: Final = 0.3  # between two plans for nothing, in the long run
 _PAUSE_FACTOR: Final = 3  # the same for long plans, as a multiple of their length
 _BURST: Final = 8  # of such plans that may follow each other at once

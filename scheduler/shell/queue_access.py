@@ -33,12 +33,11 @@ from trainer_kai.api.names import ACCESS, QUEUE, RUN_AI
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import AccessRequest, Client, RetryPolicy, review_access
-from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.events.correlator import EventObject
+from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.rest.errors import ApiError, Unauthorized
 from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.policy.queueing.queue_access import close_command, service_accounts_group
-
-__all__ = ["NotifyingExecutor", "QueueAccessReviews"]
 
 _VALID_S: Final = 60.0  # of an answer
 _REFUSED_S: Final = 10.0  # of a refusal for which PodGroups wait

@@ -20,8 +20,6 @@ from trainer_kai.kube.watch.watch import NO_BOOKMARKS, Watch
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.service.health import Health
 
-__all__ = ["ClusterInformers"]
-
 T = TypeVar("T", bound=Object)
 
 

@@ -33,20 +33,6 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.podgroups.names import workload_name
 
-__all__ = [
-    "Commands",
-    "NewReservation",
-    "OwningTrainJob",
-    "PlannedEviction",
-    "PodAndNode",
-    "PodGroupCommands",
-    "UnschedulablePodGroup",
-    "commands_from_plan",
-    "merge_evictions",
-    "named_places",
-    "planned_eviction",
-]
-
 
 class OwningTrainJob(NamedTuple):
     """The TrainJob that owns a PodGroup."""

@@ -40,16 +40,6 @@ from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
-__all__ = [
-    "Cluster",
-    "ObjectStore",
-    "ObjectWarning",
-    "Permit",
-    "StateOptions",
-    "epoch_s",
-    "format_timestamp",
-]
-
 
 @dataclass(frozen=True)
 class StateOptions:

@@ -15,8 +15,6 @@ from operator import add, mul, sub, truediv
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["MIN_WAIT_S", "clock_faults"]
-
 MIN_WAIT_S: Final = 60  # what takes seconds here takes a minute on a slow machine under load
 
 _CLOCKS: Final = frozenset(

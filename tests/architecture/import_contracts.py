@@ -25,19 +25,6 @@ from importlinter.contracts.layers import LayersContract
 from importlinter.contracts.protected import ProtectedContract
 from importlinter.domain.contract import Contract
 
-__all__ = [
-    "Contracts",
-    "LintResult",
-    "Linter",
-    "PlantedImports",
-    "copy_packages",
-    "exempted_imports",
-    "import_chain",
-    "lint",
-    "plant_files",
-    "read_contracts",
-]
-
 PlantedImports = Sequence[str]  # each "file of a module: line planted there"
 
 _KINDS: Final[Mapping[str, type[Contract]]] = {

@@ -6,21 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
-__all__ = [
-    "MAX_BODY_LINES",
-    "MAX_ENTRIES",
-    "MAX_FILE_LINES",
-    "crowded_folders",
-    "folders",
-    "listed_folders",
-    "machine_traces",
-    "module_faults",
-    "repeated_class_names",
-    "unmirrored",
-    "vague_names",
-    "without_readme",
-]
-
 MAX_FILE_LINES: Final = 600
 MAX_BODY_LINES: Final = 40
 MAX_ENTRIES: Final = 9  # of a folder of the product, beside __init__.py and README.md

@@ -17,8 +17,6 @@ from trainer_kai.service.config import Setting, settings_of
 from trainer_kai.service.metrics import all_metrics
 from trainer_kai.service.settings import PROCESSES, AllSettings
 
-__all__ = ["PAGES", "table_rows", "with_tables"]
-
 _DOCS: Final = ROOT / "docs"
 
 

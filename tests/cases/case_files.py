@@ -18,20 +18,6 @@ from trainer_kai.cli.commands.simulate.simulation import SimulationOptions
 from trainer_kai.cli.input.documents import Document, read_files
 from trainer_kai.cli.input.kinds import with_identity
 
-__all__ = [
-    "EXPECTED",
-    "FOLDER",
-    "SchedulerCase",
-    "all_cases",
-    "check_all",
-    "faults",
-    "names_of",
-    "options_of",
-    "read_case",
-    "rule_fault",
-    "unknown_names",
-]
-
 Obj: TypeAlias = Mapping[str, Any]
 
 FOLDER: Final = ROOT / "tests" / "cases"

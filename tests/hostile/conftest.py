@@ -11,8 +11,6 @@ import pytest
 
 from tests.support.repository import ROOT
 
-__all__ = ["Measured", "SimulateFixture"]
-
 MAX_PLAIN_PLANS: Final = 200  # so much CPU time as these, from a cluster to its plan
 MAX_MIB: Final = 512
 _TIMEOUT_S: Final = 240.0  # an answer ends the wait

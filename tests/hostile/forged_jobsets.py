@@ -8,8 +8,6 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, QUEUE
 
-__all__ = ["jobset", "marked", "rjob", "trainjob", "waiting"]
-
 Obj = dict[str, Any]
 
 

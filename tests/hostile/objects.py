@@ -4,18 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-__all__ = [
-    "GPU",
-    "TENANT",
-    "TENANT_QUEUE",
-    "VICTIMS",
-    "cluster",
-    "node",
-    "pod",
-    "pod_group",
-    "queue",
-]
-
 Obj: TypeAlias = dict[str, Any]
 
 GPU: Final = "nvidia.com/gpu"

@@ -7,8 +7,6 @@ from typing import Any, Final
 from tests.support.documents import documents as read_documents
 from tests.support.repository import ROOT, project_files
 
-__all__ = ["FILES", "HOME", "MANIFESTS", "YAML", "documents", "named", "objects", "spec_of"]
-
 Obj = dict[str, Any]
 
 HOME: Final = "trainer-kai"

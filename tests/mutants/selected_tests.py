@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-__all__ = ["DESELECTED", "ENVIRONMENT", "TESTS", "tests_of"]
-
 # A folder is tested by its mirror below tests/; the scheduler's core also by what plans with it.
 _REFERENCE: Final = "tests/reference"
 _PLANS: Final = (

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 from tests.support.repository import ROOT
 from trainer_kai.version import __version__
 
-__all__ = ["main"]
-
 _BUILDERS: Final = ("docker", "podman", "buildah")
 _TAG: Final = "localhost/trainer-kai:test"
 _BASE: Final = "localhost/debian-python:test"

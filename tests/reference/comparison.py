@@ -6,15 +6,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from tests.reference import CycleResult, run_cycle
-
-__all__ = [
-    "Simulate",
-    "difference",
-    "difference_from",
-    "difference_report",
-    "smallest_difference",
-]
+from tests.reference.scheduler.cycle import CycleResult, run_cycle
 
 Obj: TypeAlias = dict[str, Any]
 Simulate: TypeAlias = Callable[[Sequence[Obj]], Mapping[str, Any]]

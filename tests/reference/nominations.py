@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ["lost_nominations"]
-
 _BOUNDS: Final = ("ExceedsLimit", "NonPreemptibleOverQuota")
 _DEFAULT: Final = 50  # the priority of a PodGroup that names no class
 

@@ -3,19 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = [
-    "NOW",
-    "annotated",
-    "group",
-    "labelled",
-    "node",
-    "pod",
-    "queue",
-    "share",
-    "subgroup_spec",
-    "terminating",
-]
-
 Obj: TypeAlias = dict[str, Any]
 
 NOW: Final = "2026-01-01T01:00:00Z"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.reference import random_cluster
 from tests.reference.comparison import difference, difference_report
+from tests.reference.random_clusters.clusters import random_cluster
 from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from tests.reference import random_cluster, run_cycle
 from tests.reference.comparison import difference, difference_report
 from tests.reference.objects import NOW, group, node, pod, queue
+from tests.reference.random_clusters.clusters import random_cluster
+from tests.reference.scheduler.cycle import run_cycle
 
 SPACE = {"kind": "Namespace", "metadata": {"name": "ns", "creationTimestamp": NOW}}
 

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.reference import TooManyCandidates, run_cycle
 from tests.reference.comparison import difference_from, difference_report
 from tests.reference.objects import group, node, pod, queue
+from tests.reference.scheduler.cycle import run_cycle
+from tests.reference.scheduler.eviction import TooManyCandidates
 from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 

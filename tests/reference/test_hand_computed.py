@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from tests.reference import CycleResult, run_cycle
 from tests.reference.objects import NOW, group, node, pod, queue, subgroup_spec, terminating
+from tests.reference.scheduler.cycle import CycleResult, run_cycle
 from tests.reference.scheduler.fair_share import ResourceShare, divide
 from tests.support.case import Case, ids
 

@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.reference import TooManyCandidates, nominated_cluster, run_cycle
 from tests.reference.comparison import difference, difference_from, difference_report
 from tests.reference.nominations import lost_nominations
+from tests.reference.random_clusters.nominated import nominated_cluster
+from tests.reference.scheduler.cycle import run_cycle
+from tests.reference.scheduler.eviction import TooManyCandidates
 from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 

@@ -4,7 +4,8 @@ import json
 from collections import Counter
 from random import Random
 
-from tests.reference import random_cluster, run_cycle
+from tests.reference.random_clusters.clusters import random_cluster
+from tests.reference.scheduler.cycle import run_cycle
 from tests.support.size import seeds
 from trainer_kai.api.decode import decode
 from trainer_kai.api.pod import Pod

@@ -6,14 +6,12 @@ from typing import Any, Final
 
 import pytest
 
-from tests.reference import (
-    TooManyCandidates,
-    borrowed_cluster,
-    non_evictable_cluster,
-    random_cluster,
-    run_cycle,
-)
 from tests.reference.comparison import difference, difference_from, difference_report
+from tests.reference.random_clusters.borrowed import borrowed_cluster
+from tests.reference.random_clusters.clusters import random_cluster
+from tests.reference.random_clusters.non_evictable import non_evictable_cluster
+from tests.reference.scheduler.cycle import run_cycle
+from tests.reference.scheduler.eviction import TooManyCandidates
 from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 

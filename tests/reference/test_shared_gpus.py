@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pytest
 
-from tests.reference import DependsOnOrder, TooManyCandidates, run_cycle, shared_gpu_cluster
 from tests.reference.comparison import difference, difference_from, difference_report
 from tests.reference.objects import (
     NOW,
@@ -21,6 +20,9 @@ from tests.reference.objects import (
     subgroup_spec,
     terminating,
 )
+from tests.reference.random_clusters.shared_gpus import shared_gpu_cluster
+from tests.reference.scheduler.cycle import run_cycle
+from tests.reference.scheduler.eviction import DependsOnOrder, TooManyCandidates
 from tests.support.case import Case, ids
 from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate

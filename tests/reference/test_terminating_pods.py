@@ -7,8 +7,10 @@ from typing import Any, Final
 import pytest
 
 from scheduler.core.plan import plan
-from tests.reference import TooManyCandidates, run_cycle, terminating_cluster
 from tests.reference.comparison import difference, difference_from, difference_report
+from tests.reference.random_clusters.terminating import terminating_cluster
+from tests.reference.scheduler.cycle import run_cycle
+from tests.reference.scheduler.eviction import TooManyCandidates
 from tests.support.size import blocks, by_first_seed
 from tests.support.snapshot.plan_violations import plan_violations
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate

@@ -11,7 +11,9 @@ from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.inputs import StateOptions
 from scheduler.state.snapshot.cluster_state import encode
-from tests.reference import borrowed_cluster, non_evictable_cluster, random_cluster
+from tests.reference.random_clusters.borrowed import borrowed_cluster
+from tests.reference.random_clusters.clusters import random_cluster
+from tests.reference.random_clusters.non_evictable import non_evictable_cluster
 from tests.support.size import examples, seeds
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.state.objects import cluster_cache

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Case", "ids"]
-
 G = TypeVar("G")
 W = TypeVar("W")
 

@@ -16,13 +16,6 @@ from cryptography.x509.oid import NameOID
 
 from e2e.cluster.certificates import Authority
 
-__all__ = [
-    "CertificateFiles",
-    "authority_pem",
-    "make_certificates",
-    "server_tls",
-]
-
 
 @cache
 def _loopback_certificates() -> tuple[str, ssl.SSLContext]:

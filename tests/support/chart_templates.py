@@ -18,8 +18,6 @@ from tests.support.chart_values import CHART, HEADING, lists_file, schema_file
 from tests.support.documents import documents
 from tests.support.repository import ROOT
 
-__all__ = ["CRD_CHART", "RENDERED", "generated_files"]
-
 Obj = dict[str, Any]
 
 CRD_CHART: Final = ROOT / "manifests" / "chart-crds"

@@ -13,8 +13,6 @@ from tests.support.repository import ROOT
 from trainer_kai.service.config import settings_of
 from trainer_kai.service.settings import PROCESSES
 
-__all__ = ["CHART", "HEADING", "ChartValue", "chart_values", "lists_file", "schema_file"]
-
 Obj = dict[str, Any]
 
 CHART: Final = ROOT / "manifests" / "chart"

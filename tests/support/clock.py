@@ -10,8 +10,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Final, cast
 
-__all__ = ["VirtualClock"]
-
 _BUSY_ROUNDS: Final = 10_000  # no task needs as many turns without ever waiting
 
 

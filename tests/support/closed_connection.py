@@ -2,8 +2,6 @@
 
 import asyncio
 
-__all__ = ["is_closed"]
-
 
 async def is_closed(reader: asyncio.StreamReader, within_s: float = 60.0) -> bool:
     """Say whether a connection ends."""

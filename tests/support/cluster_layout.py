@@ -11,8 +11,6 @@ from e2e.cluster.certificates import KeyPair
 from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.resources import Obj
 
-__all__ = ["KWOK", "PORTS", "PROGRAMS", "make_layout"]
-
 PORTS: Final = {
     "etcd": 1,
     "etcd-peer": 2,

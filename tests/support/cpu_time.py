@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from trainer_kai.service.garbage_collection import without_collection
 
-__all__ = ["assert_cpu_ratio", "cpu_s"]
-
 _TRIES = 4
 
 

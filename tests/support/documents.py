@@ -5,8 +5,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["documents"]
-
 
 def documents(file: Path) -> list[Any]:
     """Read every document of a file that is not empty."""

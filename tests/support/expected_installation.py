@@ -31,8 +31,6 @@ from trainer_kai.cli.commands.doctor.manifests.schema import field_paths
 from trainer_kai.cli.commands.doctor.text_output import as_text
 from trainer_kai.cli.output.table import MAX_WIDTH
 
-__all__ = ["README", "as_json", "example", "expected_installation"]
-
 Obj = dict[str, Any]
 
 README: Final = ROOT / "docs" / "cli.md"

@@ -7,8 +7,6 @@ from typing import Any
 
 from trainer_kai.service.garbage_collection import without_collection
 
-__all__ = ["count_instructions", "instruction_growth"]
-
 
 def count_instructions(call: Callable[[], object]) -> int:
     """Return how many instructions of Python a call takes."""

@@ -7,8 +7,6 @@ from typing import Final
 
 from tests.support.repository import ROOT
 
-__all__ = ["main"]
-
 _UV_COMPILE: Final = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--generate-hashes"]
 _FOR_ALL: Final = ["--universal", "--python-version", "3.11"]
 _NOT_IN_THE_IMAGE: Final = ("kubernetes",)  # pods have no exec plugins

@@ -4,8 +4,6 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "project_files"]
-
 ROOT: Final = Path(__file__).parents[2]
 
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from msgspec import inspect
 
-__all__ = ["crd_schema", "unread_properties"]
-
 Schema = Mapping[str, Any]
 
 

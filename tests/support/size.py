@@ -8,8 +8,6 @@ TRAINER_KAI_: our processes take such names for settings, and refuse those they 
 import os
 from typing import Final
 
-__all__ = ["blocks", "by_first_seed", "examples", "seeds"]
-
 _TIMES: Final = int(os.environ.get("SOAK_TIMES", "1"))
 _BASE: Final = int(os.environ.get("SOAK_SEED", "0"))
 

@@ -8,8 +8,6 @@ import yaml
 
 from trainer_kai.cli.main import main
 
-__all__ = ["Terminal"]
-
 
 class Terminal:
     """What a command is given, and what it says."""

@@ -9,8 +9,6 @@ from structlog.testing import CapturingLogger
 from tests.support.clock import VirtualClock
 from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
 
-__all__ = ["Outcome", "QueueHarness", "RecordedQueueMetrics", "Work"]
-
 Outcome = Requeue | Exception | None
 Work = Callable[[str], Awaitable[Outcome]]
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from trainer_kai.policy.podgroups.planned import MOST_EXPECTED, MOST_JOBS, MOST_SUB_GROUPS
 
-__all__ = ["extreme"]
-
 _INT: Final = 2**31 - 1
 _COUNTS: Final = (
     *(0, 1, 300, _INT - 1, _INT),

@@ -21,20 +21,6 @@ from webhook.tls.serving_certificate import CertificateSource, ServingCertificat
 from webhook.tls.store import CertificateStore, Secret, host_names, read_content
 from webhook.tls.verify import verify_trust
 
-__all__ = [
-    "DAY_S",
-    "HOST",
-    "HOSTS",
-    "MUTATING",
-    "SECRET",
-    "SETTINGS",
-    "VALIDATING",
-    "FakeApiServer",
-    "Replica",
-    "encoded",
-    "short_lived",
-]
-
 SETTINGS = TlsSettings(namespace="ns", extra_hosts="10.0.0.7, other.example.org,")
 HOSTS = host_names(SETTINGS, "ns")
 HOST = "trainer-kai-webhook.ns.svc"

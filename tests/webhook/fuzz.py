@@ -45,8 +45,6 @@ from webhook.reviews.trainjob import AdmissionPolicy
 from webhook.rules.queues.deletion import SlimPodGroup
 from webhook.rules.queues.permission import QueueAccessRequest
 
-__all__ = ["fuzz"]
-
 _IN_FLIGHT: Final = 8
 _LONGEST: Final = 9 << 20
 _ANSWER_S: Final = 8.0  # where the bounds in seconds were set

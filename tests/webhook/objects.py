@@ -16,37 +16,6 @@ from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
 from webhook.rules.pods.podgroup import mutate_pod
 
-__all__ = [
-    "BUNDLED",
-    "CONTEXT",
-    "EXTERNAL",
-    "GANG",
-    "JOBSET",
-    "OWNER",
-    "POD",
-    "QUEUE",
-    "REVIEWS",
-    "UID",
-    "Obj",
-    "WrittenFields",
-    "applied",
-    "denied",
-    "job",
-    "jobset",
-    "jobset_context",
-    "managed",
-    "pod",
-    "recorded",
-    "request",
-    "review",
-    "reviewed_jobset",
-    "reviewed_pod",
-    "template",
-    "told",
-    "with_managed_fields_of",
-    "written",
-]
-
 Obj: TypeAlias = dict[str, Any]
 
 REVIEWS: Final = Path(__file__).parent / "reviews"

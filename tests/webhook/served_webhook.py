@@ -35,8 +35,6 @@ from webhook.rules.queues.deletion import SlimPodGroup
 from webhook.rules.queues.permission import QueueAccessRequest
 from webhook.server import WebhookServer
 
-__all__ = ["KEY", "ServedWebhook", "client_tls", "serving", "trainjob"]
-
 KEY = Key("team", "job")
 
 

@@ -15,8 +15,6 @@ from webhook.reviews.live_lookups import LiveLookups
 from webhook.reviews.trainjob import AdmissionPolicy
 from webhook.rules.queues.permission import QueueAccessRequest
 
-__all__ = ["PATH", "FakeLookups", "ReviewResult", "ask", "reviewing_webhook"]
-
 PATH = "/validate/trainjob"
 AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "no connection"))
 

@@ -19,25 +19,6 @@ from webhook.rules.trainjob import (
     validate_trainjob,
 )
 
-__all__ = [
-    "ANN",
-    "CLUSTER_RUNTIME",
-    "NAMESPACE_RUNTIME",
-    "ONE_JOB",
-    "TrainJobCase",
-    "body",
-    "messages",
-    "patch",
-    "pod_patch",
-    "queue_tree",
-    "runtime",
-    "submitted",
-    "trainjob_context",
-    "validate_case",
-    "validated_trainjob",
-    "watched_runtime",
-]
-
 TRAINJOB: Final = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
 ONE_JOB: Final[Obj] = {"spec": {"replicatedJobs": [{"name": "node"}]}}  # a template
 CLUSTER_RUNTIME: Final = Key("", "torch")

@@ -4,17 +4,6 @@ import msgspec
 
 from trainer_kai.api.selector import LabelSelector, NodeSelector, NodeSelectorTerm
 
-__all__ = [
-    "Affinity",
-    "NodeAffinity",
-    "PodAffinity",
-    "PodAffinityTerm",
-    "PreferredNodes",
-    "PreferredPods",
-    "Toleration",
-    "TopologySpread",
-]
-
 
 class PreferredNodes(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """A node selector term with a weight: a preference."""

@@ -6,8 +6,6 @@ import msgspec
 
 from trainer_kai.api.quantity import Quantity
 
-__all__ = ["Container", "ContainerPort", "ResourceClaimUse", "Resources"]
-
 
 class ResourceClaimUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A resource claim of the pod that the container uses."""

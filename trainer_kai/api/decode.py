@@ -21,17 +21,6 @@ from trainer_kai.api.pod_text import NEXT, intern_and_learn, read_matching
 from trainer_kai.api.resized_pod import ResizedPod, may_be_resized, with_resize
 from trainer_kai.errors import FieldError, TrainerKaiError
 
-__all__ = [
-    "DecodeError",
-    "Page",
-    "PageMeta",
-    "WatchEvent",
-    "decode",
-    "decode_page",
-    "decode_watch_event",
-    "encode",
-]
-
 T = TypeVar("T", bound=Object)
 S = TypeVar("S")
 Text: TypeAlias = bytes | bytearray | memoryview | msgspec.Raw

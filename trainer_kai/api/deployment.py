@@ -4,8 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = ["Deployment", "DeploymentStatus"]
-
 
 class DeploymentStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The number of ready replicas."""

@@ -5,12 +5,6 @@ import msgspec
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.selector import LabelSelector
 
-__all__ = [
-    "BudgetSpec",
-    "BudgetStatus",
-    "PodDisruptionBudget",
-]
-
 
 class BudgetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The pods of the budget; without a selector none."""

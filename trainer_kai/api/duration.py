@@ -5,8 +5,6 @@ from typing import Final
 
 from trainer_kai.errors import TrainerKaiError
 
-__all__ = ["DurationError", "nanoseconds"]
-
 _UNITS: Final = {
     "ns": 1,
     "us": 1_000,

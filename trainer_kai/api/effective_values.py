@@ -17,8 +17,6 @@ from trainer_kai.api.podgroup import PodGroupSpec
 from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
 from trainer_kai.errors import FieldError
 
-__all__ = ["effective_queue", "podgroup_warnings"]
-
 _UNBOUND: Final = Decimal(-1)
 _WEIGHT: Final = Decimal(1)  # of -1, which users write for "unlimited" in all three fields
 _NO_DURATION: Final = "it counts as absent"

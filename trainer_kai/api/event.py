@@ -4,11 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = [
-    "Event",
-    "ObjectReference",
-]
-
 
 class ObjectReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The object of an event."""

@@ -27,28 +27,6 @@ from trainer_kai.api.pod import PodSpec
 from trainer_kai.api.quantity import MAX, Quantity, QuantityError, is_whole, milli, whole
 from trainer_kai.errors import FieldError, FieldWarning
 
-__all__ = [
-    "MAX_DEVICES",
-    "MAX_MEMORY_MIB",
-    "SHARE_REQUESTS",
-    "WHOLE_GPU",
-    "charged_gpus",
-    "fraction_fault",
-    "gpu_memory_mib",
-    "gpu_share_faults",
-    "is_whole_gpu",
-    "mig_annotation_faults",
-    "mig_slices",
-    "read_devices",
-    "read_fraction",
-    "read_memory_mib",
-    "requested_gpus",
-    "requests_gpu_resource",
-    "reserved_label_faults",
-    "sharing_off_faults",
-    "unknown_container_fault",
-]
-
 WHOLE_GPU: Final = 1000  # thousandths
 MAX_DEVICES: Final = 64  # GPUs of which one pod may have shares
 MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it

@@ -14,22 +14,6 @@ from trainer_kai.api.meta import Condition, Meta, OwnerReference
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod, PodSpec
 
-__all__ = [
-    "NO_LABELS",
-    "IndexedLabels",
-    "drop_unclaimed_volumes",
-    "intern_conditions",
-    "intern_finalizers",
-    "intern_labels",
-    "intern_meta",
-    "intern_owners",
-    "intern_spec",
-    "intern_value",
-    "labels_without_index",
-    "spec_on_node",
-    "spec_without_node",
-]
-
 V = TypeVar("V")
 
 NO_LABELS: Final[Mapping[str, str]] = {}

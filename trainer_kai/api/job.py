@@ -5,8 +5,6 @@ import msgspec
 from trainer_kai.api.meta import Condition, Meta, TemplateMeta
 from trainer_kai.api.pod import PodTemplate
 
-__all__ = ["Job", "JobSpec", "JobStatus", "JobTemplate", "ReplicatedJobStatus"]
-
 
 class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """How many pods run, and how they are retried; the API server defaults to one pod."""

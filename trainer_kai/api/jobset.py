@@ -7,17 +7,6 @@ import msgspec
 from trainer_kai.api.job import JobTemplate, ReplicatedJobStatus
 from trainer_kai.api.meta import Condition, Meta
 
-__all__ = [
-    "DependsOn",
-    "FailurePolicy",
-    "JobSet",
-    "JobSetSpec",
-    "JobSetStatus",
-    "ReplicatedJob",
-    "StartupPolicy",
-    "VolumeClaimPolicy",
-]
-
 
 class DependsOn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Another replicatedJob that must be Ready or Complete before this one is created."""

@@ -4,11 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = [
-    "Lease",
-    "LeaseSpec",
-]
-
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The leader, since when and for how long."""

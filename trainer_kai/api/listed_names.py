@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["listed_names"]
-
 
 def listed_names(names: Sequence[str], most: int) -> str:
     """Return at most *most* names, and how many more there are."""

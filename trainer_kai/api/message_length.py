@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["truncated_message"]
-
 _LONGEST: Final = 1024  # bytes, from the API's validation of Events; we use it for conditions too
 _MORE: Final = "…"
 

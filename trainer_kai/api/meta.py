@@ -5,16 +5,6 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-__all__ = [
-    "Condition",
-    "Key",
-    "Meta",
-    "Object",
-    "OwnerReference",
-    "PartialObject",
-    "TemplateMeta",
-]
-
 
 class Key(NamedTuple):
     """The namespace ("" for cluster-scoped objects) and the name of an object."""

@@ -4,11 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = [
-    "Namespace",
-    "NamespaceStatus",
-]
-
 
 class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Active or Terminating."""

@@ -7,8 +7,6 @@ that we read is deeper than 100 levels.
 import re
 from typing import Final
 
-__all__ = ["without_deep_nesting"]
-
 _LEVELS: Final = 100
 # A bracket, and the text up to the next one; strings are skipped together with brackets in them.
 _BRACKET: Final = re.compile(rb'[{}\[\]](?:[^{}\[\]"]+|"[^"\\]*(?:\\.[^"\\]*)*")*')

@@ -7,8 +7,6 @@ import msgspec
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.quantity import Quantity
 
-__all__ = ["Node", "NodeSpec", "NodeStatus", "Taint"]
-
 
 class Taint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """A taint: pods must tolerate it to run on the node."""

@@ -7,8 +7,6 @@ or has that uid.
 from trainer_kai.api.meta import Meta, OwnerReference
 from trainer_kai.api.resources import TRAINJOBS
 
-__all__ = ["same_name_trainjob_owner", "trainjob_owner"]
-
 
 def trainjob_owner(meta: Meta) -> OwnerReference | None:
     """Return the TrainJob that controls an object; None if the controller is of another kind."""

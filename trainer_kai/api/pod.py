@@ -10,20 +10,6 @@ from trainer_kai.api.container import Container, Resources
 from trainer_kai.api.meta import Condition, Meta, TemplateMeta
 from trainer_kai.api.quantity import Quantity
 
-__all__ = [
-    "TERMINAL_PHASES",
-    "ClaimStatus",
-    "Ephemeral",
-    "Pod",
-    "PodResourceClaim",
-    "PodSpec",
-    "PodStatus",
-    "PodTemplate",
-    "SchedulingGate",
-    "Volume",
-    "VolumeClaim",
-]
-
 TERMINAL_PHASES: Final = ("Succeeded", "Failed")  # of a pod that does not run any more
 
 

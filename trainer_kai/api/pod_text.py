@@ -37,8 +37,6 @@ from trainer_kai.api.pod_text_templates import (
 )
 from trainer_kai.api.resized_pod import ResizeStatus, may_be_resized, with_resize
 
-__all__ = ["NEXT", "intern_and_learn", "read_matching"]
-
 NEXT: Final = b'},{"metadata":{'  # between two pods of a page
 
 _SHORT_STATUS_BYTES: Final = 200  # bytes of a status without conditions

@@ -26,15 +26,6 @@ from trainer_kai.api.meta import OwnerReference
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod, PodSpec, PodStatus
 
-__all__ = [
-    "TEMPLATES",
-    "TO_BRACE",
-    "LabelsAndAnnotations",
-    "PodTextTemplate",
-    "PodTextTemplates",
-    "learn_template",
-]
-
 LabelsAndAnnotations: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
 
 _NODE: Final = b'"nodeName":"'

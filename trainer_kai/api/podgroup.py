@@ -7,17 +7,6 @@ import msgspec
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.quantity import Quantity
 
-__all__ = [
-    "PodGroup",
-    "PodGroupSpec",
-    "PodGroupStatus",
-    "ResourcesStatus",
-    "SchedulingCondition",
-    "SchedulingReason",
-    "SubGroup",
-    "TopologyConstraint",
-]
-
 
 class TopologyConstraint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The topology to place pods in; a level is a node label of the topology, or its alias."""

@@ -4,10 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = [
-    "PriorityClass",
-]
-
 
 class PriorityClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The name of a priority."""

@@ -10,18 +10,6 @@ from typing import Final, TypeAlias
 
 from trainer_kai.errors import TrainerKaiError
 
-__all__ = [
-    "MAX",
-    "Quantity",
-    "QuantityError",
-    "canonical_quantity",
-    "format_bytes",
-    "format_milli",
-    "is_whole",
-    "milli",
-    "whole",
-]
-
 Quantity: TypeAlias = str | int | float  # a string in built-in kinds; in a CRD JSON numbers too
 
 MAX: Final = 2**63 - 1

@@ -9,15 +9,6 @@ import msgspec
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.quantity import Quantity
 
-__all__ = [
-    "ABSENT_RESOURCE",
-    "Queue",
-    "QueueResource",
-    "QueueResources",
-    "QueueSpec",
-    "QueueStatus",
-]
-
 
 class QueueResource(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The share of one resource: GPUs, millicores, or megabytes of 10^6; -1 means unlimited.

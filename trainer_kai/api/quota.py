@@ -4,8 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = ["QuotaSpec", "ResourceQuota", "ScopeRequirement", "ScopeSelector"]
-
 
 class ScopeRequirement(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """A property of pods, an operator (In, NotIn, Exists, DoesNotExist), values."""

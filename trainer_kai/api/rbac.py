@@ -4,8 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = ["PolicyRule", "Role", "RoleBinding", "RoleRef", "Subject"]
-
 
 class PolicyRule(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """Verbs on objects; without names the rule is for all objects."""

@@ -10,8 +10,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-__all__ = ["REASONS", "SCHEDULER_REASONS", "ReasonName", "ReasonText"]
-
 
 class ReasonName(StrEnum):
     """The name of a reason why a PodGroup waits, or why its TrainJob does not run."""

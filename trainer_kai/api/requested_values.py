@@ -21,15 +21,6 @@ from trainer_kai.api.names import (
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
 from trainer_kai.errors import FieldError, FieldWarning
 
-__all__ = [
-    "PREEMPTIBILITIES",
-    "duration_fault",
-    "is_count",
-    "preemptibility_fault",
-    "requested_annotation_faults",
-    "requested_label_faults",
-]
-
 PREEMPTIBILITIES: Final = ("preemptible", "non-preemptible")
 
 _COUNT: Final = re.compile("[1-9][0-9]{0,8}")

@@ -19,8 +19,6 @@ from trainer_kai.api.meta import Condition
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 
-__all__ = ["ResizeStatus", "ResizedPod", "may_be_resized", "requests_hash", "with_resize"]
-
 _RESIZE_PENDING: Final = "PodResizePending"
 _INFEASIBLE: Final = "Infeasible"
 

@@ -6,8 +6,6 @@ import msgspec
 
 from trainer_kai.api.meta import Object
 
-__all__ = ["Resource"]
-
 T = TypeVar("T", bound=Object)
 
 

@@ -38,36 +38,6 @@ from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, Sto
 from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = [
-    "ACCESS_REVIEWS",
-    "ALL",
-    "CLUSTER_ROLES",
-    "CLUSTER_ROLE_BINDINGS",
-    "CLUSTER_RUNTIMES",
-    "CONFIG_MAPS",
-    "DEPLOYMENTS",
-    "EVENTS",
-    "JOBS",
-    "JOBSETS",
-    "LEASES",
-    "NAMESPACES",
-    "NODES",
-    "PDBS",
-    "PODGROUPS",
-    "PODS",
-    "PRIORITY_CLASSES",
-    "PVCS",
-    "PVS",
-    "QUEUES",
-    "QUOTAS",
-    "ROLES",
-    "ROLE_BINDINGS",
-    "RUNTIMES",
-    "STORAGE_CLASSES",
-    "TOPOLOGIES",
-    "TRAINJOBS",
-]
-
 T = TypeVar("T", bound=Object)
 
 

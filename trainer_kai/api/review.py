@@ -4,8 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = ["AccessReview", "AccessSpec", "AccessStatus", "ResourceAttributes"]
-
 
 class ResourceAttributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The verb and the object."""

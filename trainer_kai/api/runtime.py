@@ -5,17 +5,6 @@ import msgspec
 from trainer_kai.api.jobset import JobSetSpec
 from trainer_kai.api.meta import Meta, TemplateMeta
 
-__all__ = [
-    "JobSetTemplate",
-    "KaiPolicy",
-    "MLPolicy",
-    "MPIPolicy",
-    "PodGroupPolicy",
-    "PresenceOnly",
-    "Runtime",
-    "RuntimeSpec",
-]
-
 
 class MPIPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """MPI: a launcher and its workers."""

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["LabelSelector", "NodeSelector", "NodeSelectorTerm", "Requirement"]
-
 
 class Requirement(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """One key, an operator (In, NotIn, Exists, DoesNotExist; for nodes Gt and Lt too), values."""

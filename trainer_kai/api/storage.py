@@ -8,21 +8,6 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.api.quantity import Quantity
 from trainer_kai.api.selector import NodeSelector
 
-__all__ = [
-    "ClaimRef",
-    "LabelValues",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "StorageClass",
-    "TopologySelectorTerm",
-    "VolumeClaimSpec",
-    "VolumeClaimStatus",
-    "VolumeNodeAffinity",
-    "VolumeResources",
-    "VolumeSpec",
-    "VolumeStatus",
-]
-
 
 class VolumeResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The requested size."""

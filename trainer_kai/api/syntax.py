@@ -6,15 +6,6 @@ from typing import Final
 
 from trainer_kai.errors import FieldError
 
-__all__ = [
-    "annotation_faults",
-    "dns_label_fault",
-    "dns_subdomain_fault",
-    "label_faults",
-    "label_name_fault",
-    "label_value_fault",
-]
-
 _WORD: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_WORD)
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_WORD}(?:\.{_WORD})*")

@@ -4,8 +4,6 @@ import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = ["Topology", "TopologyLevel", "TopologySpec"]
-
 
 class TopologyLevel(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """A node label; workloads may refer to it by its alias."""

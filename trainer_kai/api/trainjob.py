@@ -6,16 +6,6 @@ from trainer_kai.api.container import Resources
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.runtime import JobSetTemplate
 
-__all__ = [
-    "RuntimePatch",
-    "RuntimeRef",
-    "TrainJob",
-    "TrainJobSpec",
-    "TrainJobStatus",
-    "Trainer",
-    "TrainingRuntimeSpecPatch",
-]
-
 
 class RuntimeRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The runtime; the API server fills in its kind."""

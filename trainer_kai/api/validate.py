@@ -34,16 +34,6 @@ from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import FieldError
 
-__all__ = [
-    "jobset_faults",
-    "pod_faults",
-    "podgroup_faults",
-    "queue_faults",
-    "runtime_faults",
-    "topology_faults",
-    "trainjob_faults",
-]
-
 Faults = Iterator[FieldError]
 _MAX_LEVELS: Final = 16
 _LARGEST: Final = 2**31 - 1  # the largest number of a field in Kubernetes

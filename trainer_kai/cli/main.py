@@ -20,8 +20,6 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.errors import ApiError
 from trainer_kai.version import version_text
 
-__all__ = ["build_parser", "main"]
-
 _KUBECTL_PLUGIN: Final = "kubectl-trainer_kai"  # kubectl runs it for `kubectl trainer-kai`
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

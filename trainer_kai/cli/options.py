@@ -5,8 +5,6 @@ from typing import Final
 
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
-__all__ = ["add_cluster_flags", "add_default_queue_flag", "add_output_flag", "add_scheduler_flag"]
-
 _OUTPUT_HELP: Final = "the output format (default: {})"
 
 

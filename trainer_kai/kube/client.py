@@ -59,19 +59,6 @@ from trainer_kai.service.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from trainer_kai.kube.leader.lease import Fence
 
-__all__ = [
-    "AccessDecision",
-    "AccessRequest",
-    "Client",
-    "NoRequestObserver",
-    "RequestObserver",
-    "RetryPolicy",
-    "bind",
-    "command_client",
-    "process_client",
-    "review_access",
-]
-
 S = TypeVar("S")
 T = TypeVar("T", bound=Object)
 

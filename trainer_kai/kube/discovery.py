@@ -14,8 +14,6 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.request import Request
 
-__all__ = ["Discovery"]
-
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _REFRESH_AGAIN_S: Final = 5.0
 

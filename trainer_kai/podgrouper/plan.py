@@ -38,8 +38,6 @@ from trainer_kai.policy.podgroups.pod_counts import count_pods
 from trainer_kai.policy.podgroups.running_update import RunningUpdate, running_update
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
-__all__ = ["GroupingPlan", "ObservedState", "PodAssignment", "is_admitted_here", "plan"]
-
 _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
 

@@ -21,7 +21,8 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import JOBS, JOBSETS, PODS, PRIORITY_CLASSES, TRAINJOBS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.events.correlator import EventObject
+from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.process.client_observer import ClientObserver
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.process.tasks import cancel_all
@@ -40,8 +41,6 @@ from trainer_kai.podgrouper.watched_podgroup import (
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
-
-__all__ = ["Podgrouper"]
 
 T = TypeVar("T", bound=Object)
 

@@ -31,8 +31,6 @@ from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, WatchedPodGr
 from trainer_kai.policy.podgroups.pod_counts import PodObservation, observe_pod
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
-__all__ = ["PodRecord", "PodgrouperStore"]
-
 
 class PodRecord(NamedTuple):
     """The fields of a pod that a plan needs."""

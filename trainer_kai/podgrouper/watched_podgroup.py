@@ -15,16 +15,6 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import JOBSETS, PODGROUPS
 
-__all__ = [
-    "FIELD_MANAGER",
-    "WATCHED_PODGROUPS",
-    "ManagedFieldPath",
-    "StoredPodGroup",
-    "WatchedPodGroup",
-    "field_paths",
-    "stored_podgroup",
-]
-
 ManagedFieldPath: TypeAlias = tuple[str, ...]
 
 FIELD_MANAGER: Final = "trainer-kai-podgrouper"

@@ -11,16 +11,6 @@ from typing import Final, NamedTuple
 
 from trainer_kai.api.meta import Key
 
-__all__ = [
-    "DEFAULT_LEASE_S",
-    "REMEDY",
-    "DuplicateSchedulerObjects",
-    "deployment_ready_message",
-    "duplicate_scheduler_objects",
-    "lease_duration_s",
-    "lease_held_message",
-]
-
 REMEDY: Final = (
     "stop the other scheduler, or give trainer-kai another name (setting scheduler_name)"
 )

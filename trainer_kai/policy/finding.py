@@ -3,8 +3,6 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Finding", "FindingCode"]
-
 
 class FindingCode(StrEnum):
     """The lint rule that reports a finding."""

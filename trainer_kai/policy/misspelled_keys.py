@@ -42,17 +42,6 @@ from trainer_kai.policy.expand.carried_metadata import (
     CARRIED_TO_PODS,
 )
 
-__all__ = [
-    "PODGROUP_KEYS",
-    "POD_KEYS",
-    "QUEUE_KEYS",
-    "TRAINJOB_KEYS",
-    "KnownKeys",
-    "is_similar",
-    "misspelled_keys",
-    "similar_name",
-]
-
 
 class KnownKeys(NamedTuple):
     """The keys that are read from an object of one kind."""

@@ -14,17 +14,6 @@ from typing import Final, NamedTuple
 from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
 from trainer_kai.policy.finding import Finding
 
-__all__ = [
-    "COMPLETE",
-    "INITIALIZERS",
-    "READY",
-    "Edge",
-    "StartOrder",
-    "pods_at_once",
-    "start_order",
-    "with_dependents",
-]
-
 READY: Final = "Ready"
 COMPLETE: Final = "Complete"
 INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})

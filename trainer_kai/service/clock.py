@@ -9,8 +9,6 @@ import time
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-__all__ = ["Clock", "SystemClock"]
-
 _LEAST_S: Final = 0.001
 
 # On Linux this clock also counts the time while the machine is suspended, because other machines

@@ -25,8 +25,6 @@ from pydantic_core import ErrorDetails
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.version import version_text
 
-__all__ = ["Setting", "load", "read_or_exit", "settings_of"]
-
 _PREFIX: Final = "TRAINER_KAI_"
 # Variables with our prefix that are not settings: Kubernetes sets some for Services with the name
 # trainer-kai-…, and the test chain has a variable for its folder.

@@ -16,8 +16,6 @@ from aiohttp import web
 
 from trainer_kai.owner_budget import OwnerBudget
 
-__all__ = ["ClientConnection", "ConnectionLimits", "ConnectionState", "Connections"]
-
 Callback: TypeAlias = Callable[[], None]
 
 _BUFFER_BYTES: Final = 64 << 10  # of the kernel and of aiohttp, for each connection

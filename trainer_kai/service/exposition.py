@@ -15,8 +15,6 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from trainer_kai.service.clock import Clock
 
-__all__ = ["Exposition", "MetricsText"]
-
 _KEPT_S: Final = 1.0
 _OPENMETRICS: Final = "application/openmetrics-text"
 _GZIP_LEVEL: Final = 1  # a level that readers in the cluster notice, at a tenth of the time of 9

@@ -10,8 +10,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["freeze_known_objects", "without_collection"]
-
 
 def freeze_known_objects() -> None:
     """Exclude all current objects from future collections."""

@@ -26,8 +26,6 @@ from trainer_kai.service.exposition import Exposition
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import HealthSettings
 
-__all__ = ["CallerGuard", "Denial", "Health", "HealthCheck", "HealthServer", "SnapshotSource"]
-
 HealthCheck: TypeAlias = Callable[[], str | None]  # returns why it fails, or None
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SnapshotSource: TypeAlias = Callable[[], AsyncIterator[bytes]]

@@ -22,8 +22,6 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from trainer_kai.service.clock import Clock
 
-__all__ = ["Layout", "Level", "configure", "logger"]
-
 Layout: TypeAlias = Literal["json", "console"]
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 

@@ -12,8 +12,6 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-__all__ = ["Metric", "Metrics", "WorkQueueMeter", "all_metrics"]
-
 M = TypeVar("M", bound=MetricWrapperBase)
 
 _KAI: Final = "kai_"  # the prefix of KAI's names, which dashboards and its usage database read

@@ -17,32 +17,6 @@ from pydantic import AfterValidator, BaseModel, Field
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
 
-__all__ = [
-    "ACTIONS",
-    "ALWAYS_ON_PLUGINS",
-    "OPTIONAL_PLUGINS",
-    "PROCESSES",
-    "AdmissionSettings",
-    "AllSettings",
-    "GpuSharingSettings",
-    "HealthSettings",
-    "KaiSettings",
-    "LeaderSettings",
-    "LogSettings",
-    "PodgrouperSettings",
-    "PolicySettings",
-    "QueueAccessSettings",
-    "ReservationPodSettings",
-    "SchedulerSettings",
-    "Settings",
-    "TlsSettings",
-    "UnannotatedAccess",
-    "WebhookServerSettings",
-    "WebhookSettings",
-    "read_gpu_replicas",
-    "split_names",
-]
-
 S = TypeVar("S", bound="Settings")
 UnannotatedAccess: TypeAlias = Literal["open", "closed"]
 

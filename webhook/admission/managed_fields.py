@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["FieldManagers"]
-
 
 class FieldManagers:
     """The fields of an object that a field manager set."""

@@ -7,8 +7,6 @@ null parents are created with their content; a value that is already set needs n
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["FieldPath", "Operation", "PatchBuilder", "pointer"]
-
 Operation: TypeAlias = Mapping[str, Any]
 FieldPath: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
 

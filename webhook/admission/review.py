@@ -14,22 +14,6 @@ from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.names import ADMISSION
 from webhook.admission.patch import Operation
 
-__all__ = [
-    "FORBIDDEN",
-    "INVALID",
-    "SERVICE_UNAVAILABLE",
-    "UNCHANGED",
-    "AdmissionDenial",
-    "AdmissionRequest",
-    "AdmissionResponse",
-    "Malformed",
-    "ReviewedKind",
-    "encode_response",
-    "read_review",
-    "size_fault",
-    "unreadable_object",
-]
-
 FORBIDDEN: Final = 403
 INVALID: Final = 422
 SERVICE_UNAVAILABLE: Final = 503

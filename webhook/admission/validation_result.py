@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 from trainer_kai.errors import FieldError
 from webhook.admission.review import INVALID, UNCHANGED, AdmissionDenial, AdmissionResponse
 
-__all__ = ["NO_OBJECTIONS", "ValidationResult", "all_denied", "denied", "warned"]
-
 
 class ValidationResult(NamedTuple):
     """Why an object is denied, and the warnings about it in either case."""

@@ -22,8 +22,6 @@ from webhook.cache.trainjobs import (
     trainjob_bytes,
 )
 
-__all__ = ["AdmissionCache"]
-
 _MAX_TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
 _MAX_TRAINJOB_BYTES: Final = 16 << 10  # one TrainJob: names and durations
 

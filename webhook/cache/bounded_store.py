@@ -11,12 +11,6 @@ from typing import Final, Generic, TypeVar
 from trainer_kai.api.meta import Key
 from trainer_kai.owner_budget import OwnerBudget
 
-__all__ = [
-    "OBJECT_BYTES",
-    "BoundedStore",
-    "text_bytes",
-]
-
 OBJECT_BYTES: Final = 1_200  # measured: an entry, or a replicatedJob, without its texts
 V = TypeVar("V")
 

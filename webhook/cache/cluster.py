@@ -13,9 +13,8 @@ from trainer_kai.api.quantity import Quantity
 from trainer_kai.api.queue import Queue, QueueSpec
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.api.topology import Topology, TopologySpec
-from trainer_kai.policy.lint import KnownCluster, NodeIndex
-
-__all__ = ["ClusterObjects"]
+from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.node_index import NodeIndex
 
 
 class ClusterObjects:

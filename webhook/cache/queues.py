@@ -12,8 +12,6 @@ from trainer_kai.policy.queueing.queue_access import (
     effective_queue_access,
 )
 
-__all__ = ["QueueTree"]
-
 _MAX_NAMED_CHILDREN: Final = 3
 
 

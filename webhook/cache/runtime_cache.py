@@ -15,8 +15,6 @@ from trainer_kai.api.runtime import Runtime, RuntimeSpec
 from webhook.cache.bounded_store import BoundedStore
 from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime, runtime_bytes
 
-__all__ = ["MAX_TEXT_BYTES", "RuntimeCache"]
-
 MAX_TEXT_BYTES: Final = 256 * 1024  # the largest runtime or TrainJob that lint checks
 _MAX_TEXTS_BYTES: Final = 64 << 20  # thousands like those that Trainer ships, of 5 to 20 KB
 _ENTRY_BYTES: Final = 500

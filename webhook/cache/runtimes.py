@@ -30,21 +30,6 @@ from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.policy.podgroups.planned import MOST_JOBS
 from webhook.cache.bounded_store import OBJECT_BYTES, text_bytes
 
-__all__ = [
-    "CLUSTER_RUNTIMES",
-    "RUNTIMES",
-    "RuntimeSummary",
-    "SlimJobSetTemplate",
-    "SlimJobTemplate",
-    "SlimRuntimeSpec",
-    "WatchedRuntime",
-    "overlaid_metadata",
-    "replicated_job",
-    "runtime_bytes",
-    "runtime_key",
-    "summarize_runtime",
-]
-
 _LABELS: Final = (QUEUE, COSCHEDULING_GROUP)
 _ANNOTATIONS: Final = (EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY, VOLCANO_GROUP)
 

@@ -17,15 +17,6 @@ from trainer_kai.policy.expand.carried_metadata import (
 from webhook.cache.bounded_store import OBJECT_BYTES, text_bytes
 from webhook.cache.runtimes import runtime_key
 
-__all__ = [
-    "TRAINJOBS",
-    "SlimTrainJob",
-    "SlimTrainJobSpec",
-    "TrainJobSummary",
-    "summarize_trainjob",
-    "trainjob_bytes",
-]
-
 _FINISHED: Final = ("Complete", "Failed")
 
 

@@ -14,13 +14,6 @@ from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary
 from webhook.cache.trainjobs import TRAINJOBS, TrainJobSummary, summarize_trainjob
 from webhook.rules.queues.permission import VERB, QueueAccessRequest
 
-__all__ = [
-    "LiveLookups",
-    "ReadTrainJob",
-    "live_lookups",
-    "trainjob_reader",
-]
-
 ReadTrainJob: TypeAlias = Callable[
     [Key], Awaitable[TrainJobSummary | None]
 ]  # None: it does not exist

@@ -12,8 +12,6 @@ from webhook.rules.pods.device_access import restrict_devices
 from webhook.rules.pods.gpu_share import ShareRules, prepare_share, share_container
 from webhook.rules.pods.new_pod import read_new_pod
 
-__all__ = ["GpuAccessRules", "NewPodHandler", "new_random_text"]
-
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _RANDOM: Final = 7  # characters of the name of a ConfigMap
 

@@ -33,8 +33,6 @@ from webhook.rules.queues.deletion import (
     validate_deletion,
 )
 
-__all__ = ["QueueHandler", "QueueLookups", "queue_lookups"]
-
 ListQueues: TypeAlias = Callable[[], Awaitable[Mapping[str, Queue]]]
 PodGroupPages: TypeAlias = Callable[[], AsyncIterator[Page[SlimPodGroup]]]
 _QUEUES_S: Final = 0.8

@@ -28,12 +28,6 @@ from webhook.reviews.live_lookups import ReadTrainJob
 from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
 from webhook.rules.pods.podgroup import mutate_pod
 
-__all__ = [
-    "HttpReply",
-    "ReviewRouter",
-    "Route",
-]
-
 _INTERNAL_ERROR: Final = "trainer-kai had an internal error"
 _INTERNAL_REMEDY: Final = "The log of the webhook shows the error"
 

@@ -45,11 +45,6 @@ from webhook.rules.trainjob import (
     validate_trainjob,
 )
 
-__all__ = [
-    "AdmissionPolicy",
-    "TrainJobHandler",
-]
-
 _LOOKUP_TIMEOUT_S: Final = 0.9  # of each read, and of all access checks: the user waits for them
 
 

@@ -5,8 +5,6 @@ from webhook.cache.admission_cache import AdmissionCache
 from webhook.reviews.trainjob import AdmissionPolicy
 from webhook.rules.queues.workload import WorkloadContext, validate_workload
 
-__all__ = ["WorkloadHandler"]
-
 
 class WorkloadHandler:
     """Answers the reviews of workloads other than TrainJobs."""

@@ -17,17 +17,6 @@ from webhook.cache.runtimes import (
     replicated_job,
 )
 
-__all__ = [
-    "PATCHES",
-    "SlimRuntimePatch",
-    "expected_jobset",
-    "jobset_queue_path",
-    "patched_jobset_queue",
-    "patched_pod_queues",
-    "patches_annotation",
-    "pod_queue_path",
-]
-
 PATCHES: Final = "spec.runtimePatches"
 _SPEC: Final = "trainingRuntimeSpec.template"
 

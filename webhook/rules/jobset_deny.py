@@ -18,16 +18,6 @@ from trainer_kai.policy.podgroups.planned import PodGroupPlan, size_fault
 from trainer_kai.policy.queueing.queue_resolution import QueueChoice, RequestedQueues
 from webhook.admission.review import INVALID, AdmissionDenial
 
-__all__ = [
-    "deny_exclusive_placement",
-    "deny_oversized_podgroup",
-    "deny_queue_name",
-    "deny_size",
-    "deny_two_schedulers",
-    "other_schedulers",
-    "requests_our_scheduler",
-]
-
 
 def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
     """Return the podGroupPolicies of the runtime that choose another scheduler.

@@ -69,8 +69,6 @@ from webhook.rules.jobset_restore import (
     restored_response,
 )
 
-__all__ = ["JobSetContext", "JobSetReview", "mutate_jobset", "read_jobset"]
-
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
 _LABELS: Final[FieldPath] = ("metadata", "labels")

@@ -18,8 +18,6 @@ from trainer_kai.api.names import GANG, QUEUE
 from webhook.admission.patch import FieldPath, PatchBuilder
 from webhook.admission.review import AdmissionResponse
 
-__all__ = ["needs_restore", "pod_template_path", "restore_claim_policies", "restored_response"]
-
 _LABELS: Final[FieldPath] = ("metadata", "labels")
 
 

@@ -11,14 +11,12 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint import is_refusable, lint_trainjob
+from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, all_denied, warned
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtime_cache import MAX_TEXT_BYTES
-
-__all__ = ["LintPolicy", "lint_result"]
 
 _CREATE: Final = "CREATE"
 

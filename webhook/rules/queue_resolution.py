@@ -25,15 +25,6 @@ from webhook.rules.expected_jobset import (
     pod_queue_path,
 )
 
-__all__ = [
-    "QUEUE_LABEL_PATH",
-    "RUNTIME_REF_PATH",
-    "RequestedQueue",
-    "TrainJobQueues",
-    "resolve_trainjob_queues",
-    "unusable_queue_message",
-]
-
 QUEUE_LABEL_PATH: Final = f"metadata.labels[{QUEUE}]"
 RUNTIME_REF_PATH: Final = "spec.runtimeRef"
 _NOT_NAMED_BY_JOB: Final = frozenset({QueueSource.NAMESPACE, QueueSource.DEFAULT})

@@ -64,14 +64,6 @@ from webhook.rules.queue_resolution import (
     unusable_queue_message,
 )
 
-__all__ = [
-    "TrainJobContext",
-    "TrainJobReview",
-    "TrainJobValidation",
-    "read_trainjob",
-    "validate_trainjob",
-]
-
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
 

@@ -8,8 +8,6 @@ from webhook.tls.serving_certificate import CertificateOffer
 from webhook.tls.store import CertificateStore, RegisteredConfiguration, read_pair
 from webhook.tls.verify import certificate_validity
 
-__all__ = ["CertManagerCertificate", "FileCertificate"]
-
 
 class CertManagerCertificate:
     """A certificate in a Secret that cert-manager writes."""

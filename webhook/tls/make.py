@@ -16,17 +16,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
 
-__all__ = [
-    "CertificateHost",
-    "SecretContent",
-    "TlsKeyPair",
-    "apply_step",
-    "fingerprint",
-    "hosts_in",
-    "parse_host",
-    "signing_keys",
-]
-
 CertificateHost: TypeAlias = str | IPv4Address | IPv6Address  # compared by value
 _Key: TypeAlias = ec.EllipticCurvePrivateKey
 _ValidityPeriod: TypeAlias = tuple[datetime, datetime]

@@ -19,18 +19,6 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = [
-    "NEVER",
-    "NO_SECRET",
-    "Authority",
-    "CertificateLifetimes",
-    "PublicationState",
-    "RotationAction",
-    "RotationStep",
-    "SecretState",
-    "next_step",
-]
-
 NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RENEW_BEFORE: Final = timedelta(days=30)  # at most this long before a certificate expires
 _MAX_AUTHORITIES: Final = 4  # authorities at the same time

@@ -36,8 +36,6 @@ from webhook.tls.store import (
 )
 from webhook.tls.verify import inspect_content
 
-__all__ = ["SelfManagedCertificate"]
-
 _MAX_OVERWRITES: Final = 3  # times that we replace the write of another client
 _OVERWRITE_WINDOW_S: Final = 3600.0  # within this time
 

@@ -27,8 +27,6 @@ from webhook.tls.verify import (
     verify_trust,
 )
 
-__all__ = ["CertificateOffer", "CertificateSource", "ServingCertificate"]
-
 _RETRY_S: Final = 1.0
 _JITTER: Final = 0.2
 _DATE: Final = "%Y-%m-%d %H:%M:%S"

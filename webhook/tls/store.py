@@ -17,17 +17,6 @@ from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.service.settings import TlsSettings
 from webhook.tls.make import CertificateHost, SecretContent, TlsKeyPair, parse_host
 
-__all__ = [
-    "CertificateStore",
-    "RegisteredConfiguration",
-    "Secret",
-    "ca_bundle_patch",
-    "foreign_reason",
-    "host_names",
-    "read_content",
-    "read_pair",
-]
-
 _FIELD_MANAGER: Final = "trainer-kai-webhook"
 _DATA_KEYS: Final = {
     "certificate": "tls.crt",

@@ -25,15 +25,6 @@ from webhook.tls.make import (
 )
 from webhook.tls.plan import NEVER, Authority, SecretState
 
-__all__ = [
-    "CertificateValidity",
-    "DynamicTlsContext",
-    "certificate_validity",
-    "inspect_content",
-    "server_context",
-    "verify_trust",
-]
-
 _NO_CHECK_TIME: Final = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, unnamed in Python
 _MAX_HANDSHAKE_ROUNDS: Final = 4  # a handshake needs fewer
 

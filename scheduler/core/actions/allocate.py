@@ -20,8 +20,6 @@ from scheduler.core.model.podgroup import PodGroupInfo, PodSet
 from scheduler.core.model.rejections import UnschedulableReason, prefilter_rejection
 from scheduler.core.session import Session, elastic_failure, missing_pods
 
-__all__ = ["allocate"]
-
 
 def allocate(session: Session) -> None:
     """Attempt all pending PodGroups, round after round.

@@ -54,9 +54,6 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.capacity import free_amount, requested_gpus
 from scheduler.core.session import Session, podgroup_key
 
-__all__ = ["ConsolidationCandidates", "RelocatedTasks", "consolidate", "relocated_signatures"]
-
-
 _RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
 
 

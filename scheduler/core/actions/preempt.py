@@ -14,8 +14,6 @@ from scheduler.core.model.rejections import EvictionFailure
 from scheduler.core.model.result import Action
 from scheduler.core.session import Session
 
-__all__ = ["preempt"]
-
 
 def preempt(session: Session) -> None:
     """Try each pending PodGroup once, in order."""

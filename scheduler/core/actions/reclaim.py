@@ -29,9 +29,6 @@ from scheduler.core.queues.order import QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import QueueShares, Reclaimable, Reclaimer, ReclaimState
 from scheduler.core.session import Session
 
-__all__ = ["EarlierPending", "ReclaimCheck", "reclaim"]
-
-
 _MAX_OVER_SHARE: Final = 4  # queues that are collected: one more than a message names
 
 

@@ -15,8 +15,6 @@ from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.session import Session
 
-__all__ = ["evict_stale_gangs", "is_stale", "next_stale_at"]
-
 
 def evict_stale_gangs(session: Session) -> None:
     """Evict stale PodGroups, the oldest first, with all PodGroups of their JobSets.

@@ -34,17 +34,6 @@ from scheduler.core.nodes.capacity import free_amount, requested_gpus
 from scheduler.core.nodes.devices import MAX_UNCHARGED
 from scheduler.core.session import Session
 
-__all__ = [
-    "VictimSearch",
-    "evict_podgroups",
-    "is_delayed",
-    "preempt_for_each",
-    "preemptor_request",
-    "preemptors_in_order",
-    "solve_scenario",
-    "use_free_resources",
-]
-
 OrderedVictims: TypeAlias = Callable[[UnitFilter], tuple[Iterator[int], int]]
 Checks: TypeAlias = Callable[[], Sequence[Scenario[UnitMembers]]]
 _FailedRequest: TypeAlias = tuple[int, int, SignatureRuns, bool, int, bool]

@@ -22,8 +22,6 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Action
 
-__all__ = ["EvictionFailures", "Protection", "explained", "has_relocatable", "merged"]
-
 
 class EvictionFailures:
     """Why preemptors found no victims, by PodGroup."""

@@ -18,15 +18,6 @@ from scheduler.core.nodes.capacity import PodCapacity
 from scheduler.core.nodes.devices import WHOLE_GPU, Slots
 from scheduler.core.nodes.placement import Placer
 
-__all__ = [
-    "BudgetCheck",
-    "CandidateVictims",
-    "EvictionScenario",
-    "PreemptorRequest",
-    "QueueHeadroom",
-    "UnitMembers",
-]
-
 _MAX_TRIALS: Final = 2**9  # for one preemptor
 
 

@@ -13,8 +13,6 @@ sets are checked one by one for an earlier one: all of up to eight candidates, a
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-__all__ = ["Scenario", "Solution", "solve"]
-
 _MAX_SETS: Final = 2**8  # all sets of eight
 
 Ranks: TypeAlias = tuple[int, ...]

@@ -19,14 +19,6 @@ from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.core.model.usage import Usage
 from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
 
-__all__ = [
-    "LostWork",
-    "VictimOrder",
-    "Victims",
-    "by_plugin",
-    "lost_seconds",
-]
-
 
 class VictimOrder:
     """All eviction units in order; of one PodGroup and key the last unit is evicted first."""

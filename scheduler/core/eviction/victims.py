@@ -34,23 +34,6 @@ from scheduler.core.model.usage import (
 from scheduler.core.queues.order import PodGroupKey
 from scheduler.core.queues.reclaimable import Reclaimable
 
-__all__ = [
-    "DisruptionAllowance",
-    "EvictionUnit",
-    "MinRuntimeGuard",
-    "ReclaimableTotals",
-    "UnitFilter",
-    "Victim",
-    "VictimPool",
-    "amounts_of",
-    "evictable_podgroups",
-    "excluding",
-    "has_min_runtime",
-    "unrelated_units",
-    "victims_of",
-]
-
-
 Rows: TypeAlias = tuple[int, ...]
 KeyFunction: TypeAlias = Callable[
     [int, int], PodGroupKey

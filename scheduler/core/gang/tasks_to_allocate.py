@@ -13,23 +13,6 @@ from scheduler.core.model.podgroup import (
     podsets_of,
 )
 
-__all__ = [
-    "AssignedTasks",
-    "ElasticTasks",
-    "PodSetTasks",
-    "SignatureRuns",
-    "Tasks",
-    "can_be_satisfied",
-    "has_expected",
-    "has_pending",
-    "is_elastic",
-    "is_satisfied",
-    "member_count",
-    "min_available_state",
-    "pending_after",
-    "tasks_to_allocate",
-]
-
 
 class PodSetTasks(NamedTuple):
     """Of one PodSet: pending pods, and a number of expected pods that do not exist yet."""

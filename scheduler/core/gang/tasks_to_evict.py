@@ -13,8 +13,6 @@ from typing import Final, TypeAlias
 from scheduler.core.gang.tasks_to_allocate import member_count
 from scheduler.core.model.podgroup import PodSet, SubGroupSet, SubGroupTree, podsets_of
 
-__all__ = ["tasks_to_evict"]
-
 Pods: TypeAlias = tuple[int, ...]
 
 

@@ -12,17 +12,6 @@ from scheduler.core.model.resources import (
     ResourceKind,
 )
 
-__all__ = [
-    "KIND_NAMES",
-    "amount_of_kind",
-    "at_least",
-    "first_listed",
-    "joined_by_or",
-    "parts_of_one",
-    "resource_amount",
-    "resource_request",
-]
-
 _MAX_LISTED: Final = 3  # of names, bounds, taints, labels and resources
 _MIB: Final = 2**20
 _GIB: Final = 2**30

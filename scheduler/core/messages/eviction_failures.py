@@ -17,8 +17,6 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import RESOURCE_KINDS
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = ["earlier_podgroup_message", "eviction_failure_sentences"]
-
 _MAX_REASONS: Final = 3  # of reasons, queues and budgets
 _LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
 _INELIGIBLE: Final = {

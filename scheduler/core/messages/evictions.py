@@ -9,8 +9,6 @@ from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Action, Eviction
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 
-__all__ = ["eviction_message", "nominated_message"]
-
 _MAX_NAMES: Final = 3  # of victims or budgets
 _WORK_UNITS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # used from two of them
 _Why: TypeAlias = Callable[[SnapshotQueues, PodGroupInfo, PodGroupInfo], str]

@@ -33,8 +33,6 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = ["fit_errors_message", "kai_fit_errors_message"]
-
 N = TypeVar("N", int, str)
 _MAX_REMEDIES: Final = 2  # changes that are named
 # Of one node, and of several.

@@ -13,17 +13,6 @@ from scheduler.core.model.rejections import MigRefusal, ShareShortage
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = [
-    "form_reason",
-    "form_remedies",
-    "free_shares",
-    "free_shares_in_total",
-    "kai_insufficient_shares",
-    "needed_shares",
-    "requested_share",
-    "too_small_gpus",
-]
-
 _WHOLE: Final = 1000
 # Of one node, and of several.
 _NO_SHARES: Final = (

@@ -9,8 +9,6 @@ from typing import Final
 
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, StageProgress
 
-__all__ = ["prefilter_message", "prefilter_problem"]
-
 _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
     {
         # faults, each with the path of its field

@@ -13,8 +13,6 @@ from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableRea
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = ["exceeded_bounds", "queue_bound_message"]
-
 _Bounds: TypeAlias = Sequence[QueueBoundExceeded]
 
 _LIMIT: Final = "limit"

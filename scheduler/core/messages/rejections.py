@@ -22,8 +22,6 @@ from scheduler.core.model.rejections import (
 )
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = ["kai_condition", "no_pods_message", "rejection_message"]
-
 _FLAT: Final = "default"  # the PodSet of a PodGroup without sub-groups
 
 

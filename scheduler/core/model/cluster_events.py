@@ -3,8 +3,6 @@
 from enum import Flag, auto
 from typing import Final
 
-__all__ = ["NO_EVENT", "ClusterEvent"]
-
 
 class ClusterEvent(Flag):
     """What has happened. A rejection names the events on which its PodGroup is retried.

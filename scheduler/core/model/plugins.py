@@ -17,18 +17,6 @@ from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableRea
 from scheduler.core.model.resources import Amounts
 from scheduler.core.model.usage import Usage
 
-__all__ = [
-    "MinRuntime",
-    "NodeFeatures",
-    "PodGroupOrderPlugin",
-    "Policies",
-    "QuotaPlugin",
-    "QuotaRefusal",
-    "ScorePlugin",
-    "ScoreValue",
-    "VictimOrderPlugin",
-]
-
 ScoreValue: TypeAlias = Any  # a number, or an array: what the arithmetic makes of NodeFeatures
 
 

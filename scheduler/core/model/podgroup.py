@@ -7,22 +7,6 @@ from typing import Final, NamedTuple, TypeAlias
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE
 
-__all__ = [
-    "NON_PREEMPTIBLE",
-    "AffinityTerm",
-    "LabelRequirement",
-    "PodGroupInfo",
-    "PodSet",
-    "ReservationCause",
-    "ReservedPlace",
-    "SchedulingSignature",
-    "SpreadConstraint",
-    "SubGroupSet",
-    "SubGroupTree",
-    "is_evictable",
-    "podsets_of",
-]
-
 
 class LabelRequirement(NamedTuple):
     """A node's value of a label is one of these; NONE among them means that it may lack it."""

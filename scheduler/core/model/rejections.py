@@ -17,33 +17,6 @@ from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
 from trainer_kai.api.reasons import ReasonName
 
-__all__ = [
-    "FAIR_SHARE_EXCEEDED",
-    "NO_EVICTION_FAILURE",
-    "ConsolidationFailure",
-    "EarlierIneligibility",
-    "EarlierPodGroup",
-    "EvictionFailure",
-    "FitErrorReason",
-    "FitErrors",
-    "IncompletePodSet",
-    "MigRefusal",
-    "MissingPods",
-    "PreFilterCause",
-    "PreFilterFailure",
-    "QueueBoundExceeded",
-    "QueueLabel",
-    "QueueOrderConflict",
-    "ReclaimShortfall",
-    "Rejection",
-    "RejectionDetails",
-    "ReservationPodPlaces",
-    "ShareShortage",
-    "StageProgress",
-    "UnschedulableReason",
-    "prefilter_rejection",
-]
-
 
 class UnschedulableReason(IntEnum):
     """Why a PodGroup is pending; of several reasons the smallest is reported."""

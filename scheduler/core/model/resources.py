@@ -13,26 +13,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "MAX_QUEUE_REQUEST",
-    "MAX_REQUEST",
-    "NONE",
-    "RESOURCE_KINDS",
-    "SUM_MOST",
-    "UNBOUND",
-    "Amounts",
-    "Bools",
-    "Floats",
-    "Ints",
-    "ResourceColumns",
-    "ResourceKind",
-    "cut",
-    "exact",
-    "sums",
-    "total",
-]
-
-
 UNBOUND: Final = -1  # of quotas and limits
 NONE: Final = -1  # no row
 MAX_REQUEST: Final = 2**50  # the most that a pod can request; a node always has less

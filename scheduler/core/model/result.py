@@ -8,17 +8,6 @@ from scheduler.core.model.podgroup import ReservationCause
 from scheduler.core.model.rejections import Rejection
 from scheduler.core.model.resources import Ints
 
-__all__ = [
-    "Action",
-    "Eviction",
-    "Plan",
-    "PlanStats",
-    "PodGroupAllocation",
-    "PodPlacement",
-    "Relocation",
-    "Reservation",
-]
-
 
 class PodPlacement(NamedTuple):
     """A pod and its node."""

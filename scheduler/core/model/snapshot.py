@@ -16,21 +16,6 @@ from numpy.typing import NDArray
 from scheduler.core.model.podgroup import AffinityTerm, PodGroupInfo, SchedulingSignature
 from scheduler.core.model.resources import Bools, Floats, Ints, ResourceColumns
 
-__all__ = [
-    "NO_BUDGETS",
-    "DisruptionBudgets",
-    "GpuMode",
-    "NodeFault",
-    "PodRelations",
-    "PodState",
-    "ReleasingAmount",
-    "SharedDevices",
-    "Snapshot",
-    "SnapshotNodes",
-    "SnapshotPods",
-    "SnapshotQueues",
-]
-
 
 class NodeFault(IntEnum):
     """Why a node takes no pods at all; of several reasons the largest is reported."""

@@ -10,16 +10,6 @@ from scheduler.core.model.podgroup import SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE, Amounts, exact
 from scheduler.core.model.snapshot import PodState, Snapshot, SnapshotQueues
 
-__all__ = [
-    "AmountList",
-    "UnevictableUsage",
-    "Usage",
-    "allocated_by_podgroup",
-    "below_common_ancestor",
-    "charged",
-]
-
-
 AmountList: TypeAlias = list[int]  # by ResourceKind
 
 

@@ -29,15 +29,6 @@ from scheduler.core.nodes.ranking import NodeRanking
 from scheduler.core.nodes.statement import Statement
 from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
-__all__ = [
-    "EmptyClusterFit",
-    "PodCapacities",
-    "PodCapacity",
-    "count_fitting_pods",
-    "free_amount",
-    "requested_gpus",
-]
-
 _MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
 _UNLIMITED: Final = 2**40  # for pods that request nothing
 # A request, the shares of GPUs in it, and the nodes that it fits when they are empty.

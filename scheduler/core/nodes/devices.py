@@ -17,20 +17,6 @@ from scheduler.core.model.resources import NONE, Amounts, Bools, Ints, ResourceK
 from scheduler.core.model.result import PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = [
-    "MAX_UNCHARGED",
-    "WHOLE_GPU",
-    "DeviceChoice",
-    "DeviceShares",
-    "Slots",
-    "gpu_columns",
-    "least_share",
-    "memory_pods",
-    "most_saved",
-    "share_on_nodes",
-    "whole_gpus",
-]
-
 WHOLE_GPU: Final = 1000
 _CLOSED: Final = 10**12  # is added to what is used of a GPU that takes no further share
 MAX_UNCHARGED: Final = 5  # by how much a share may be larger than what its queue is charged

@@ -25,10 +25,6 @@ from scheduler.core.nodes.predicates import DYNAMIC_PREDICATES, STATIC_PREDICATE
 from scheduler.core.nodes.ranking import NodeRanking
 from scheduler.core.nodes.statement import Statement
 
-__all__ = [
-    "collect_fit_errors",
-]
-
 
 class _WithoutAttempt(NamedTuple):
     """What is free without the attempt, and without the reserved places that its pods give up."""

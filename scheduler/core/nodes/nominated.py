@@ -20,13 +20,6 @@ from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.devices import Slots
 from scheduler.core.nodes.statement import Statement
 
-__all__ = [
-    "NominatedCapacity",
-    "NominatedPodGroups",
-    "NominationAccess",
-]
-
-
 _NON_PREEMPTIBLE_PRIORITY: Final = 2**63  # of non-preemptible PodGroups: no other is larger
 NominationAccess = tuple[int, int]  # a queue and a priority
 

@@ -21,8 +21,6 @@ from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
 from scheduler.core.nodes.statement import Statement
 from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
-__all__ = ["PlacementFailure", "Placer", "SubsetOf"]
-
 # To which nodes the pods of a signature are restricted.
 SubsetOf: TypeAlias = Callable[[int], NodeSubset]
 

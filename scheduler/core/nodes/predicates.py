@@ -18,16 +18,6 @@ from scheduler.core.model.snapshot import GpuMode, NodeFault, Snapshot
 from scheduler.core.nodes.devices import WHOLE_GPU, share_on_nodes, whole_gpus
 from scheduler.core.nodes.statement import Statement
 
-__all__ = [
-    "DYNAMIC_PREDICATES",
-    "STATIC_PREDICATES",
-    "fits_empty_node",
-    "has_no_relations",
-    "has_value",
-    "passes_dynamic",
-    "pods_until_skewed",
-]
-
 StaticPredicate = Callable[[Snapshot, SchedulingSignature], Bools]
 DynamicPredicate = Callable[[Statement, SchedulingSignature], Bools]
 LabelCodes = NDArray[np.int32]

@@ -21,8 +21,6 @@ from scheduler.core.nodes.predicates import (
 from scheduler.core.nodes.statement import Statement, has_enough
 from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
-__all__ = ["NodeRanking", "ScoredResource"]
-
 _GPU: Final = ResourceKind.GPU
 _RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by one
 

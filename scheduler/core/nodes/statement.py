@@ -14,9 +14,6 @@ from scheduler.core.model.resources import NONE, Ints
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.devices import WHOLE_GPU, DeviceChoice, DeviceShares, Slots
 
-__all__ = ["Statement", "StatementEntry", "has_enough"]
-
-
 # A topology key, selectors, terms.
 AntiAffinityGroup: TypeAlias = tuple[int, NDArray[np.intp], NDArray[np.intp]]
 

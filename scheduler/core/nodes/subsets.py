@@ -10,8 +10,6 @@ from typing import Final
 from scheduler.core.model.resources import Bools
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = ["ALL_NODES", "MemorySubsets", "NodeSubset"]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeSubset:

@@ -14,8 +14,6 @@ import numpy as np
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, UNBOUND, Ints, ResourceKind
 from scheduler.core.model.snapshot import SnapshotQueues
 
-__all__ = ["SiblingQueues", "allocatable_share", "bounds_of", "divide", "fair_share"]
-
 _GRANULARITY: Final = {
     ResourceKind.CPU: 1,
     ResourceKind.MEMORY: 1,

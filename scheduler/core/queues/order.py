@@ -16,8 +16,6 @@ from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.core.model.usage import Usage
 from scheduler.core.queues.fair_share import allocatable_share, bounds_of
 
-__all__ = ["JobsOrderByQueues", "PodGroupKey", "QueueOrder", "keys_by_queue"]
-
 PodGroupKey: TypeAlias = tuple[int, ...]  # its last number is the row of the PodGroup
 QueueKey: TypeAlias = tuple[float, ...]
 

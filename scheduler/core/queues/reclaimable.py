@@ -21,14 +21,6 @@ from scheduler.core.model.usage import (
 )
 from scheduler.core.queues.fair_share import allocatable_share, bounds_of
 
-__all__ = [
-    "QueueShares",
-    "ReclaimState",
-    "Reclaimable",
-    "Reclaimer",
-    "unevictable_usage",
-]
-
 Row: TypeAlias = list[float]
 
 

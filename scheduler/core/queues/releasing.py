@@ -15,8 +15,6 @@ from scheduler.core.model.result import PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
 
-__all__ = ["ReleasingPods"]
-
 # Of a PodGroup, for so much.
 QuotaCheck: TypeAlias = Callable[[Usage, int, Amounts], QuotaRefusal | None]
 _CoveredAmount: TypeAlias = tuple[list[int], int, int]  # a row, a kind, and how much of it

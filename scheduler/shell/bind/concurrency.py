@@ -11,8 +11,6 @@ from typing import Final
 
 from trainer_kai.service.clock import Clock
 
-__all__ = ["AdaptiveConcurrency"]
-
 _INITIAL: Final = 64
 _MIN: Final = 2
 _MAX: Final = 128

@@ -21,8 +21,6 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.tasks import within
 from trainer_kai.kube.rest.errors import ApiError, Conflict, ErrorDetails
 
-__all__ = ["VolumeBinder", "VolumeNotBound"]
-
 _TIMEOUT_S: Final = 120.0  # a volume of a cloud takes a minute
 _MOST_WAITING: Final = 500  # claims of one namespace: more would hold places for other pods' time
 

@@ -7,8 +7,6 @@ from scheduler.shell.bind.concurrency import AdaptiveConcurrency
 from trainer_kai.kube.rest.errors import Throttled, Unavailable
 from trainer_kai.service.clock import Clock
 
-__all__ = ["FIELD_MANAGER", "LimitedWrites"]
-
 T = TypeVar("T")
 
 FIELD_MANAGER: Final = "trainer-kai-scheduler"

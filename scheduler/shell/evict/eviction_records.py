@@ -33,8 +33,6 @@ from trainer_kai.policy.podgroups.eviction_record import (
 )
 from trainer_kai.policy.podgroups.names import workload_name
 
-__all__ = ["EvictionRecords", "last_eviction_annotation"]
-
 _Annotations: TypeAlias = dict[str, str | None]  # None removes one
 
 _MAX_CONCURRENT_WRITES: Final = 16

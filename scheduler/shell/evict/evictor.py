@@ -22,12 +22,11 @@ from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION, LAST_EVICTION_REC
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.events.correlator import EventObject
+from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound
 from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
 from trainer_kai.service.metrics import Metrics
-
-__all__ = ["Evictor", "owning_trainjob"]
 
 _DISRUPTION_TARGET: Final = WriteOptions(
     field_manager="trainer-kai-eviction", subresource="status", force=True

@@ -27,8 +27,6 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.errors import Conflict, NotFound
 from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection
 
-__all__ = ["JobRecreator"]
-
 
 class JobRecreator:
     """Deletes the partly succeeded Jobs of suspended TrainJobs, so that JobSet recreates them."""

@@ -19,14 +19,6 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError, format_milli, milli
 from trainer_kai.service.clock import Clock
 
-__all__ = [
-    "EvictionRateLimiter",
-    "RecordedEviction",
-    "evicted_gpus_annotation",
-    "recorded_evictions",
-    "reduced_gpus_annotation",
-]
-
 _MIN_GPUS: Final = 64_000  # thousandths of a GPU
 _CLUSTER_PART: Final = 10  # a tenth of all GPUs
 _REFILL_S: Final = 60.0

@@ -21,11 +21,10 @@ from trainer_kai.api.names import STALE_SINCE
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.events.correlator import EventObject
+from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.rest.errors import ApiError
 from trainer_kai.kube.rest.request import WriteOptions
-
-__all__ = ["StaleGangController"]
 
 _TICK_S: Final = 1.0
 _TICK_BUDGET_S: Final = 0.05  # of each tick: a PodGroup may have thousands of pods

@@ -48,8 +48,8 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.correlator import EventType
-from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.events.correlator import EventObject, EventType
+from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.rest.errors import Conflict, Forbidden, Invalid, NotFound
 from trainer_kai.kube.rest.request import WriteOptions, get
 from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
@@ -59,8 +59,6 @@ from trainer_kai.policy.podgroups.eviction_record import (
     read_eviction_record,
 )
 from trainer_kai.service.metrics import Metrics
-
-__all__ = ["PlanWaker", "Suspender"]
 
 _FIELD_MANAGER: Final = "trainer-kai-eviction"
 _JOBSET_RUNS: Final = "the TrainJob is suspended, but its JobSet is not"

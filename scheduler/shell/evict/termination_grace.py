@@ -19,8 +19,6 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.errors import ApiError, NotFound
 from trainer_kai.kube.rest.request import DeleteOptions
 
-__all__ = ["TerminationGraceLimiter"]
-
 _TICK_S: Final = 3.0
 
 

@@ -14,8 +14,6 @@ from trainer_kai.api.decode import encode
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import ACCESS_REVIEWS
 
-__all__ = ["dump_cluster"]
-
 _BATCH: Final = 200  # objects: a few milliseconds
 
 

@@ -23,8 +23,6 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound, is_retryable
 
-__all__ = ["PauseReporter"]
-
 _POLL_S: Final = 3.0
 _WRITE_INTERVAL_S: Final = 0.02
 

@@ -29,16 +29,6 @@ from trainer_kai.api.quantity import QuantityError, milli
 from trainer_kai.policy.pods.requests import format_amounts
 from trainer_kai.service.metrics import Metrics
 
-__all__ = [
-    "Gauges",
-    "PlanReport",
-    "PodGroupReport",
-    "QueueGaugeValues",
-    "QueueReport",
-    "missing_queue_use",
-    "plan_report",
-]
-
 EvictionsByPreemptor: TypeAlias = Mapping[Key, Sequence[PlannedEviction]]
 
 _NO_EVICTIONS: Final[EvictionsByPreemptor] = MappingProxyType({})

@@ -20,13 +20,11 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.queueing_hints import is_pending
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import PODS
-from trainer_kai.kube.events.correlator import TokenBucket
-from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.events.correlator import EventObject, TokenBucket
+from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
-
-__all__ = ["PodEvents"]
 
 _REASON: Final = "FailedScheduling"
 _MAX_PODS: Final = 5  # of one PodGroup

@@ -29,21 +29,13 @@ from trainer_kai.api.queue import QueueStatus
 from trainer_kai.api.reasons import ReasonName
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.events.correlator import EventObject
+from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.rest.errors import Conflict, Invalid, NotFound
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.policy.pods.requests import format_amounts
 from trainer_kai.service.metrics import Metrics
-
-__all__ = [
-    "PAUSED",
-    "STATUS",
-    "StatusReporter",
-    "condition_fields",
-    "numbers_interval_s",
-    "post_event",
-]
 
 PAUSED: Final = ReasonName.SCHEDULER_PAUSED.value  # `scheduler.shell.report.paused` writes it
 STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")

@@ -18,8 +18,6 @@ from trainer_kai.api.names import EVICTED_BY, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 
-__all__ = ["AssumedChanges"]
-
 _NEVER: Final = float("inf")
 _IN_FLIGHT_S: Final = 15.0  # how long a write that was sent may take to be seen
 

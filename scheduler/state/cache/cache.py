@@ -45,8 +45,6 @@ from trainer_kai.errors import InvariantError
 if TYPE_CHECKING:
     from scheduler.state.queues.access import AccessQuestion
 
-__all__ = ["ClusterCache"]
-
 
 class ClusterCache:
     """The objects by name, and what the scheduler wrote and has not seen yet.

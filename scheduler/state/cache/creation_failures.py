@@ -26,8 +26,6 @@ from trainer_kai.policy.pods.creation_failures import (
     still_applies,
 )
 
-__all__ = ["MAX_JOBS", "CreationFailure", "PodCreationFailures"]
-
 MAX_JOBS: Final = 500
 
 _ByJob: TypeAlias = Mapping[str, Sequence[CreatedPod]]

@@ -22,8 +22,6 @@ from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.quantity import QuantityError
 from trainer_kai.policy.pods.requests import pod_requests
 
-__all__ = ["GpuGroups"]
-
 _Pair: TypeAlias = tuple[str, str]  # a node, and the id of a GPU there
 
 

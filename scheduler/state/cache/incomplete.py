@@ -17,8 +17,6 @@ from scheduler.state.podgroups.missing_pods import (
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
 
-__all__ = ["IncompletePodGroups", "LostPlaces"]
-
 
 class IncompletePodGroups:
     """The started PodGroups that may lack pods, and since when their missing pods wait."""

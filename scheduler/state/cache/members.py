@@ -15,11 +15,6 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError
 from trainer_kai.policy.pods.requests import ResourceAmounts, pod_requests
 
-__all__ = [
-    "PodGroupMembers",
-    "podgroup_key",
-]
-
 _NO_PODS: Final[frozenset[Key]] = frozenset()
 _GPUS: Final = (GPU, AMD_GPU)  # of pods that request whole ones
 

@@ -30,17 +30,6 @@ from trainer_kai.api.resources import (
     TOPOLOGIES,
 )
 
-__all__ = [
-    "QUEUEING_HINTS",
-    "PodFingerprint",
-    "is_pending",
-    "is_ready",
-    "offers_less",
-    "pod_fingerprint",
-    "pod_hint",
-    "podgroup_fingerprint",
-]
-
 QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object before and now
 
 

@@ -25,8 +25,6 @@ from scheduler.state.pods.pod_table import PodsPerNode
 from trainer_kai.api.affinity import PodAffinityTerm, TopologySpread
 from trainer_kai.policy.pods.spec_limits import hard_spread_constraints, required_pod_terms
 
-__all__ = ["AffinityTable", "ClassAffinity"]
-
 _MAX_INT32: Final = 2**31 - 1
 
 

@@ -11,8 +11,6 @@ from scheduler.state.pods.pod_table import RUNNING, PodTable
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.meta import Key
 
-__all__ = ["BudgetTable", "budget_fingerprint"]
-
 
 class BudgetTable:
     """The budgets by name; which ones cover a pod class is computed again only if one changes."""

@@ -16,8 +16,6 @@ from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from scheduler.state.pods.pod_table import PodsPerNode
 from trainer_kai.policy.pods.requests import ANY_ADDRESS, PodHostPort
 
-__all__ = ["HostPortTable"]
-
 _ANY: Final = ""  # instead of an address
 
 

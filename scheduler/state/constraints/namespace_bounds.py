@@ -20,8 +20,6 @@ from scheduler.state.pods.pod_table import PodTable
 from trainer_kai.policy.pods.requests import PodHostPort
 from trainer_kai.policy.pods.spec_limits import MOST_TERMS_PER_NAMESPACE
 
-__all__ = ["ConsideredConstraints", "NamespaceBounds", "bound_failure"]
-
 _FIELDS: Final = "spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports"
 
 

@@ -17,16 +17,6 @@ from trainer_kai.api.selector import LabelSelector, Requirement
 if TYPE_CHECKING:
     from scheduler.core.model.resources import Ints
 
-__all__ = [
-    "NamespaceLabels",
-    "PodSelector",
-    "SelectorTable",
-    "budget_selector",
-    "intersection",
-    "spread_selector",
-    "term_selector",
-]
-
 PodLabelRequirement: TypeAlias = tuple[str, str, tuple[str, ...]]  # label, operator, values
 _NEVER: Final[PodLabelRequirement] = ("", "", ())  # its operator does not exist: matches no pod
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})

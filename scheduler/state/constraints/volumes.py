@@ -19,8 +19,6 @@ from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
 from trainer_kai.api.quantity import Quantity, QuantityError, whole
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
-__all__ = ["SharedClaims", "VolumeClaims", "claim_keys", "is_exclusive"]
-
 _ClaimSignature: TypeAlias = tuple[str, Key | None, frozenset[str], int]
 _VolumeKind: TypeAlias = tuple[frozenset[str], Alternatives | None]
 _ONE_NODE: Final = "ReadWriteOnce"

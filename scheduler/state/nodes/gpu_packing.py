@@ -10,8 +10,6 @@ from typing import Final
 
 from trainer_kai.api.gpu_share import WHOLE_GPU
 
-__all__ = ["Packing", "SharedGpus"]
-
 _MOST_GPUS: Final = 1024
 
 

@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
-__all__ = ["HeldGpus"]
-
 
 class _ReservationPod(NamedTuple):
     """A reservation pod that has not finished."""

@@ -21,8 +21,6 @@ from trainer_kai.api.node import Node
 from trainer_kai.api.selector import NodeSelector, NodeSelectorTerm, Requirement
 from trainer_kai.api.storage import TopologySelectorTerm
 
-__all__ = ["Alternatives", "NodeLabels"]
-
 Alternatives = tuple[tuple[LabelRequirement, ...], ...]
 
 _NAME: Final = "metadata.name"

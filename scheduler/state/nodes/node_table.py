@@ -38,16 +38,6 @@ from trainer_kai.policy.pods.requests import ResourceAmounts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "NodeTable",
-    "ResourceEncoder",
-    "Taints",
-    "UnknownResources",
-    "gpu_memory_mib",
-    "gpu_mode",
-    "node_fault",
-]
-
 _FIXED_COLUMNS: Final = (CPU, MEMORY, PODS)
 _BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})  # as Go reads a bool

@@ -54,27 +54,6 @@ from trainer_kai.policy.queueing.priority_classes import (
     priority_class_scopes,
 )
 
-__all__ = [
-    "AttributeResolver",
-    "Evictability",
-    "PodGroupAttributes",
-    "QuotaScopes",
-    "controlling_trainjob",
-    "controlling_trainjob_key",
-    "duration_s",
-    "has_eviction_copy",
-    "is_partly_succeeded",
-    "is_suspended_by_eviction",
-    "owning_jobset",
-    "preemption_delay_until",
-    "running_since",
-    "scheduled_at",
-    "stale_at",
-    "suspend_refusal",
-    "will_run_again",
-]
-
-
 _RELOCATING: Final = "the PodGroup is being relocated"
 _NANOSECONDS: Final = 10**9  # in a second
 _ON_NODE: Final = (RUNNING, RELEASING, STUCK_RELEASING)  # a terminating pod still counts

@@ -35,8 +35,6 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.podgroups.names import podgroup_name
 from trainer_kai.policy.podgroups.pod_counts import newest_attempts
 
-__all__ = ["PodGroupIndex", "ReverseIndex"]
-
 A = TypeVar("A")
 B = TypeVar("B")
 

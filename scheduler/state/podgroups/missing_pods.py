@@ -43,20 +43,6 @@ from trainer_kai.policy.podgroups.names import podset_name_prefix
 from trainer_kai.policy.podgroups.planned import MOST_EXPECTED
 from trainer_kai.policy.podgroups.pod_counts import newest_attempts, observe_pod
 
-__all__ = [
-    "Shortage",
-    "expected_pods",
-    "expected_prefixes",
-    "is_lost",
-    "is_short",
-    "min_existing_pods",
-    "podset_of",
-    "replaces_lost_pods",
-    "reserve_lost_places",
-    "shortage_of",
-    "staleness_grace_s",
-]
-
 
 class Shortage(NamedTuple):
     """What a PodGroup that has started lacks."""

@@ -32,19 +32,6 @@ from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.validate import podgroup_faults
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
 
-__all__ = [
-    "DEFAULT_PODSET",
-    "MakePodSet",
-    "PodGroupRecord",
-    "RecordInputs",
-    "min_members",
-    "podgroup_tree",
-    "relocating_podsets",
-    "spec_failure",
-    "topology_failure",
-    "wait_ends_at",
-]
-
 MakePodSet: TypeAlias = Callable[[str, int], PodSet]  # from a name and a minimum
 DEFAULT_PODSET: Final = "default"  # the PodSet of a PodGroup without sub-groups
 _MAX_DEPTH: Final = 16  # levels; more would be a mistake or an attack

@@ -20,8 +20,6 @@ from scheduler.state.pods.pod_table import DONE, RUNNING, SUCCEEDED, PodTable
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 
-__all__ = ["PodSetReservation", "Reservations"]
-
 
 class PodSetReservation(NamedTuple):
     """The reserved places of one PodSet: for pods of which class, on which nodes, and why."""

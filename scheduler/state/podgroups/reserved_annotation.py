@@ -14,8 +14,6 @@ import msgspec
 from scheduler.core.model.podgroup import ReservationCause
 from trainer_kai.policy.podgroups.anticipated import AnticipatedPods
 
-__all__ = ["NamedPlace", "ReservedPodSet", "read_relocations", "read_reserved", "write_reserved"]
-
 _MAX_PLACES: Final = 100_000  # of one PodSet
 
 

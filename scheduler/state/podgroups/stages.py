@@ -16,8 +16,6 @@ from trainer_kai.api.meta import Key
 from trainer_kai.policy.podgroups.anticipated import StageDependency
 from trainer_kai.policy.stages import COMPLETE
 
-__all__ = ["StageDependencies"]
-
 _UNFINISHED: Final = (PENDING, GATED, RUNNING)
 _RETRY_ON: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.STAGE_PROGRESS
 

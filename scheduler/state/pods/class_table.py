@@ -27,8 +27,6 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_FRACTION, GPU_MEMORY, RESERVATION_APP
 from trainer_kai.api.pod import Pod, PodSpec
 
-__all__ = ["NO_CLASS", "PodClassTable", "grown"]
-
 N = TypeVar("N", bound=np.generic)
 
 NO_CLASS: Final = 0  # the class of a free row of the pod table

@@ -18,19 +18,6 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import PodSpec
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
-__all__ = [
-    "GpuShareFault",
-    "GpuSharing",
-    "MigAnnotations",
-    "gpu_group_labels",
-    "is_gpu_group",
-    "is_gpu_reservation",
-    "named_gpus",
-    "read_gpu_sharing",
-    "read_mig_annotations",
-    "with_gpu_groups",
-]
-
 MigAnnotations: TypeAlias = tuple[tuple[str, int], ...]  # profiles, and how many of each
 _MOST_PROFILES: Final = 64  # MIG resources that the annotations of a pod may name
 _ALONE: Final = f"it can only be set together with {GPU_FRACTION} or {GPU_MEMORY}"

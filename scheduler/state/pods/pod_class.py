@@ -49,13 +49,6 @@ from trainer_kai.policy.pods.spec_limits import (
     term_count,
 )
 
-__all__ = [
-    "NodeRequirements",
-    "PodClass",
-    "PodMetadata",
-    "SharedSpec",
-]
-
 PodMetadata: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 _SCHEDULING_ANNOTATIONS: Final = (POD_GROUP, GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES)
 _LEADERS: Final = ((KUBEFLOW_JOB_ROLE, ("master", "launcher")), (RAY_NODE_TYPE, ("head",)))

@@ -18,22 +18,6 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resized_pod import may_be_resized
 
-__all__ = [
-    "DONE",
-    "GATED",
-    "PENDING",
-    "RELEASING",
-    "RUNNING",
-    "STATES",
-    "STUCK_RELEASING",
-    "SUCCEEDED",
-    "PodTable",
-    "PodsPerNode",
-    "pods_per_node",
-    "termination_deadline",
-    "with_reserved",
-]
-
 PENDING, GATED, RUNNING, RELEASING, STUCK_RELEASING, DONE, SUCCEEDED = range(7)
 STATES: Final = 7  # DONE: it failed or is gone, and needs nothing any more
 _INITIAL_ROWS: Final = 64  # rows of an empty table

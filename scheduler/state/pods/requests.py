@@ -17,8 +17,6 @@ from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from trainer_kai.api.names import MIG_PREFIX
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
-__all__ = ["PodRequests"]
-
 
 class _ClassRequest(NamedTuple):
     """The request of one class: as a row, as queues count it, and resources that no node has."""

@@ -24,14 +24,6 @@ from trainer_kai.policy.queueing.queue_access import (
     service_accounts_group,
 )
 
-__all__ = [
-    "AccessQuestion",
-    "AccessQuestions",
-    "QueueAccessRule",
-    "access_review",
-    "permits_from_review",
-]
-
 _PodGroupOrPod: TypeAlias = Key | int  # a PodGroup, or the row of a standalone pod
 _USE_VERB: Final = "use"
 

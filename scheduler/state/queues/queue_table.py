@@ -30,8 +30,6 @@ from trainer_kai.errors import FieldError
 from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, effective_queue_access
 
-__all__ = ["QueueTable"]
-
 _DEFAULT_PRIORITY: Final = 100
 _SCALES: Final = ((ResourceKind.CPU, 1), (ResourceKind.MEMORY, 10**6), (ResourceKind.GPU, 1000))
 _MAX_BOUND: Final = SUM_MOST  # a larger quota or limit counts as this: no queue has more

@@ -17,8 +17,6 @@ from scheduler.core.model.resources import NONE, RESOURCE_KINDS, UNBOUND, Resour
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage, allocated_by_podgroup
 
-__all__ = ["with_reclaimable_resizes"]
-
 _RESIZABLE: Final = (ResourceKind.CPU, ResourceKind.MEMORY)
 
 

@@ -42,8 +42,6 @@ from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quota import ResourceQuota
 
-__all__ = ["ObjectChanges", "SnapshotBuilder"]
-
 
 class ObjectChanges(NamedTuple):
     """The objects that have changed since the last snapshot; None for a deleted object."""

@@ -34,11 +34,6 @@ from trainer_kai.api.resources import (
 )
 from trainer_kai.errors import InvariantError
 
-__all__ = [
-    "ClusterState",
-    "encode",
-]
-
 T = TypeVar("T", bound=Object)
 
 

@@ -14,8 +14,6 @@ from scheduler.state.snapshot.occupancy import SharedGpuTable
 from scheduler.state.snapshot.signatures import Encoding
 from trainer_kai.api.meta import Key
 
-__all__ = ["BuildContext"]
-
 
 class BuildContext(NamedTuple):
     """What PodGroups, their pre-filter failures and their queue usage are built from."""

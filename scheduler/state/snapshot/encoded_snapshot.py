@@ -20,13 +20,6 @@ from scheduler.state.inputs import ObjectWarning
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.pods.requests import PodHostPort
 
-__all__ = [
-    "EncodedSnapshot",
-    "SnapshotDump",
-    "difference",
-    "dump",
-]
-
 
 @dataclass(frozen=True)
 class EncodedSnapshot:

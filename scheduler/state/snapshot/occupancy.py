@@ -36,11 +36,6 @@ from trainer_kai.api.names import RECEIVED_TYPE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "NodeOccupancy",
-    "SharedGpuTable",
-]
-
 
 class _Places(NamedTuple):
     """Reserved places with shares of a PodSet on one node."""

@@ -41,8 +41,6 @@ from trainer_kai.policy.podgroups.names import workload_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PodGroupTable"]
-
 _STATES: Final = {
     PENDING: PodState.PENDING,
     GATED: PodState.GATED,

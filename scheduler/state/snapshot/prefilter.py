@@ -25,12 +25,6 @@ from scheduler.state.snapshot.context import BuildContext
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_CONFIG_MAP, QUEUE
 
-__all__ = [
-    "PreFilter",
-    "has_started",
-    "requests_nothing",
-]
-
 _REQUESTS_NOTHING: Final = (
     UnschedulableReason.MISCONFIGURED,
     UnschedulableReason.FORBIDDEN_QUEUE,

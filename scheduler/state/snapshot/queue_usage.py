@@ -18,12 +18,6 @@ from scheduler.state.snapshot.context import BuildContext
 from scheduler.state.snapshot.prefilter import has_started, requests_nothing
 from trainer_kai.api.meta import Key
 
-__all__ = [
-    "QueueTotals",
-    "QueueUsageTable",
-    "releasing_by_queue",
-]
-
 
 class QueueTotals:
     """What each queue itself uses and requests, [queue][kind], without its descendants.

@@ -24,15 +24,6 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CPU_WORKER, GPU_WORKER
 from trainer_kai.api.pod import PodSpec
 
-__all__ = [
-    "ConstraintTables",
-    "Encoding",
-    "EncodingGenerations",
-    "EncodingKey",
-    "SignatureTable",
-    "current_encoding_key",
-]
-
 _NO_SHARING: Final = GpuSharing("", 0, 0, 0)
 _FEW_UNUSED: Final = 64  # so many unused signatures do no harm
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import catalog
-from e2e.cluster.binaries import BuildError, ensure_built
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.build_folder import LOCK, build_lock
 from e2e.cluster.catalog import Catalog
 from e2e.cluster.paths import programs_root
 from e2e.cluster.recipe import all_recipes
+from e2e.cluster.toolchain import BuildError
 
 GO = """\
 #!/bin/sh

@@ -2,8 +2,8 @@
 
 import pytest
 
-from e2e.cluster.binaries import BuildError
 from e2e.cluster.recipe import all_recipes
+from e2e.cluster.toolchain import BuildError
 
 DEFAULT = "chain chain chain helm"
 

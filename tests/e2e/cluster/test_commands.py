@@ -7,6 +7,7 @@ import pytest
 
 from e2e.cluster import commands, registry
 from e2e.cluster.commands import CommandError
+from e2e.cluster.paths import clusters_root
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.registry import Note
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("cache")  # keep away from the clusters of 
 
 
 def _make_cluster(owner: Identity, program: Identity = ENDED, *, by_hand: bool) -> None:
-    (registry.clusters_root() / "one").mkdir(parents=True)
+    (clusters_root() / "one").mkdir(parents=True)
     note = Note.of_us("one", "https://127.0.0.1:1", by_hand=by_hand)
     note._replace(owner=owner, ready=True, programs={"etcd": program}).write()
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from e2e.cluster import registry
-from e2e.cluster.paths import kept_logs_root
+from e2e.cluster.paths import clusters_root, kept_logs_root
 from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.registry import Note, RunFolder
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.usefixtures("cache")  # keep away from the clusters of 
 
 def make_note(name: str, owner: Identity | None, program: Identity | None) -> None:
     """Make a run folder with a note of who runs in it."""
-    (registry.clusters_root() / name).mkdir(parents=True)
+    (clusters_root() / name).mkdir(parents=True)
     note = Note.of_us(name, "https://127.0.0.1:1", by_hand=True)
     note._replace(owner=owner or ENDED, programs={"etcd": program or ENDED}).write()
 
 
 def folders() -> list[str]:
     """Return the names of the run folders."""
-    return sorted(folder.name for folder in registry.clusters_root().iterdir())
+    return sorted(folder.name for folder in clusters_root().iterdir())
 
 
 def test_names_are_numbered() -> None:
@@ -56,9 +56,9 @@ def test_sweep_removes_only_what_is_dead(owner: Identity, program: Identity) -> 
 def test_sweep_gives_a_new_cluster_time() -> None:
     """A folder without a note is one that is being made, until it has been that for too long."""
     for name in ("young", "old"):
-        (registry.clusters_root() / name).mkdir(parents=True)
+        (clusters_root() / name).mkdir(parents=True)
     long_ago = time.time() - 61
-    os.utime(registry.clusters_root() / "old", (long_ago, long_ago))
+    os.utime(clusters_root() / "old", (long_ago, long_ago))
 
     registry.sweep()
 
@@ -72,7 +72,7 @@ def test_clusters_may_go_while_they_are_looked_at() -> None:
     def come_and_go() -> None:
         while not over.is_set():
             make_note("brief", US, US)
-            registry.remove(registry.clusters_root() / "brief")
+            registry.remove(clusters_root() / "brief")
 
     clusters = threading.Thread(target=come_and_go)
     clusters.start()

@@ -5,8 +5,6 @@ from typing import Any, Final, TypeAlias
 
 from tests.reference.random_clusters.objects import make_object
 
-__all__ = ["borrowed_cluster"]
-
 Obj: TypeAlias = dict[str, Any]
 
 _AT: Final = ("00:00:00", "00:30:00", "00:30:00", "00:50:00", "00:59:00", "01:00:00")

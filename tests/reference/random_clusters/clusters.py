@@ -12,8 +12,6 @@ from tests.reference.random_clusters.pods import Sampler, bare_pod, foreign_pod
 from tests.reference.random_clusters.queues import queues
 from tests.reference.random_clusters.times import set_times
 
-__all__ = ["NOW", "random_cluster"]
-
 NOW: Final = "2026-01-01T01:00:00Z"
 
 

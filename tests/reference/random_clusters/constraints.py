@@ -3,8 +3,6 @@
 from random import Random
 from typing import Any, Final, TypeAlias
 
-__all__ = ["add_constraints"]
-
 Spec: TypeAlias = dict[str, Any]
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -6,8 +6,6 @@ from typing import Any, Final, TypeAlias
 
 from tests.reference.random_clusters.borrowed import borrowed_cluster
 
-__all__ = ["non_evictable_cluster"]
-
 Obj: TypeAlias = dict[str, Any]
 
 _KUEUE: Final = {"kueue.x-k8s.io/queue-name": "x"}

@@ -2,8 +2,6 @@
 
 from typing import Any, Final, TypeAlias
 
-__all__ = ["make_object"]
-
 Obj: TypeAlias = dict[str, Any]
 
 _VERSIONS: Final = {

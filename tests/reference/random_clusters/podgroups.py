@@ -5,8 +5,6 @@ from typing import Any, TypeAlias
 
 from tests.reference.random_clusters.pods import Sampler, pod, pod_template
 
-__all__ = ["podgroup_with_pods"]
-
 Obj: TypeAlias = dict[str, Any]
 
 _STATES = (

@@ -12,8 +12,6 @@ from tests.reference.scheduler.resources import (
     subtracted,
 )
 
-__all__ = ["Sampler", "bare_pod", "container", "foreign_pod", "pod", "pod_template"]
-
 # Around the end of what is overdue: releasing until 120 s before 01:00:00.
 _DELETION_TIMES: Final = ("00:59:50", "00:58:01", "00:58:00", "00:57:59", "00:40:00")
 _CLASSES: Final = ("low", "low", "high", "high", "build", "higher", "unknown")

@@ -4,8 +4,6 @@ from typing import Any
 
 from tests.reference.random_clusters.pods import Sampler
 
-__all__ = ["queues"]
-
 _NAMES = ("red", "green", "blue", "amber", "pink", "grey")
 
 

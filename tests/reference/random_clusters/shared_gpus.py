@@ -7,8 +7,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tests.reference.random_clusters.objects import make_object
 
-__all__ = ["shared_gpu_cluster"]
-
 Obj: TypeAlias = dict[str, Any]
 
 _CLASSES: Final = {"low": 30, "high": 70, "build": 100}

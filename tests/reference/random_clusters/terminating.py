@@ -5,8 +5,6 @@ from typing import Any, Final, TypeAlias
 
 from tests.reference.random_clusters.nominated import nominated_cluster
 
-__all__ = ["terminating_cluster"]
-
 Obj: TypeAlias = dict[str, Any]
 
 # When they must be gone, and how long they were given: asked for at 00:58 or long before. The

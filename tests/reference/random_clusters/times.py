@@ -3,8 +3,6 @@
 from random import Random
 from typing import Any, Final, TypeAlias
 
-__all__ = ["set_times"]
-
 Obj: TypeAlias = dict[str, Any]
 
 # Around now, which is 01:00:00, less the minimum runtimes below.

@@ -32,8 +32,6 @@ from tests.reference.scheduler.releasing import (
 from tests.reference.scheduler.shared_gpus import put_on_fullest
 from tests.reference.scheduler.subgroups import is_satisfied, tasks_to_allocate
 
-__all__ = ["consolidate"]
-
 _RETRIABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
 
 

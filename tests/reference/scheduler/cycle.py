@@ -18,8 +18,6 @@ from tests.reference.scheduler.releasing import CapacityFailure, try_allocate
 from tests.reference.scheduler.resources import QUEUE_RESOURCES, Amount
 from tests.reference.scheduler.subgroups import can_be_satisfied, is_satisfied, tasks_to_allocate
 
-__all__ = ["CycleResult", "run_cycle"]
-
 
 @dataclass
 class CycleResult:

@@ -38,20 +38,6 @@ from tests.reference.scheduler.subgroups import (
 )
 from tests.reference.scheduler.victim_order import by_victim_policy
 
-__all__ = [
-    "MAX_CANDIDATES",
-    "DependsOnOrder",
-    "EvictionUnit",
-    "TooManyCandidates",
-    "check_order",
-    "evict",
-    "first_sufficient",
-    "in_victim_order",
-    "possible_eviction_units",
-    "queue_shares",
-    "reclaim_and_preempt",
-]
-
 MAX_CANDIDATES = 8  # candidates
 _RETRIABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
 

@@ -9,8 +9,6 @@ from typing import Any
 from tests.reference.scheduler.model import ClusterInfo, QueueInfo
 from tests.reference.scheduler.resources import Amount
 
-__all__ = ["ResourceShare", "allocatable_share", "divide", "set_fair_shares"]
-
 
 @dataclass(frozen=True, eq=False)
 class ResourceShare:

@@ -14,14 +14,6 @@ from tests.reference.scheduler.model import (
 )
 from tests.reference.scheduler.resources import GPU_RESOURCES, Amounts, added, gpu_count, is_mig
 
-__all__ = [
-    "NO_ID",
-    "gpu_memory_of",
-    "is_mig_node",
-    "read_requests_of_gpus",
-    "set_shared_gpus",
-]
-
 Obj: TypeAlias = Mapping[str, Any]
 
 _FRACTION: Final = "gpu-fraction"

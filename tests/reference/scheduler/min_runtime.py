@@ -7,14 +7,6 @@ from typing import Any, Final, TypeAlias
 
 from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo, QueueInfo
 
-__all__ = [
-    "checkpointed_at",
-    "in_preemption_delay",
-    "is_within_min_runtime",
-    "seconds_between",
-    "started_at",
-]
-
 Obj: TypeAlias = Mapping[str, Any]
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}

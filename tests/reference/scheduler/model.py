@@ -15,23 +15,6 @@ from tests.reference.scheduler.resources import (
     subtracted,
 )
 
-__all__ = [
-    "ClusterInfo",
-    "DisruptionBudget",
-    "GpuShare",
-    "NodeInfo",
-    "NodeState",
-    "PodGroupInfo",
-    "PodInfo",
-    "PodSet",
-    "QueueInfo",
-    "SharedGpu",
-    "SubGroup",
-    "SubGroupSet",
-    "total_charge",
-]
-
-
 WHOLE_GPU: Final = 1000  # thousandths
 
 

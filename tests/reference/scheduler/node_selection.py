@@ -6,8 +6,6 @@ from typing import Any
 from tests.reference.scheduler.model import NodeInfo, PodInfo
 from tests.reference.scheduler.resources import gpu_count, is_mig
 
-__all__ = ["labels_match", "matches_gpu_mode", "selects_node", "tolerates"]
-
 
 def matches_gpu_mode(pod: PodInfo, node_info: NodeInfo) -> bool:
     """Say whether a node offers GPUs in the form that a pod requests: rules 27a, 27g and 27h."""

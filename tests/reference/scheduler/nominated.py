@@ -9,8 +9,6 @@ from tests.reference.scheduler.resources import QueueAmounts, added, subtracted
 from tests.reference.scheduler.shared_gpus import add_shares, fits_on
 from tests.reference.scheduler.subgroups import pod_rank, tasks_to_allocate
 
-__all__ = ["NominatedCapacity", "nomination_rank"]
-
 NominatedPlaces = list[tuple[NodeInfo, PodInfo]]  # what is reserved together
 
 

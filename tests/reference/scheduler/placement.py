@@ -31,8 +31,6 @@ from tests.reference.scheduler.shared_gpus import (
 )
 from tests.reference.scheduler.subgroups import is_satisfied
 
-__all__ = ["feasible_if_empty", "nominate_all", "place"]
-
 
 def place(
     cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, above: int = 0

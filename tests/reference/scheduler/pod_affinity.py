@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 from tests.reference.scheduler.model import ClusterInfo, NodeInfo, PodInfo
 from tests.reference.scheduler.node_selection import labels_match, selects_node, tolerates
 
-__all__ = ["has_affinity_to", "satisfies_pod_constraints"]
-
 Term: TypeAlias = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

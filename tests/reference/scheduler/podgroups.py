@@ -8,8 +8,6 @@ from tests.reference.scheduler.min_runtime import in_preemption_delay, started_a
 from tests.reference.scheduler.model import PodGroupInfo, PodInfo, PodSet, SubGroup, SubGroupSet
 from tests.reference.scheduler.resources import added, parse_quantities
 
-__all__ = ["read_podgroups"]
-
 Obj: TypeAlias = Mapping[str, Any]
 
 _ATTEMPTS: Final = ("jobset.sigs.k8s.io/restart-attempt", "batch.kubernetes.io/job-restart-attempt")

@@ -19,16 +19,6 @@ from tests.reference.scheduler.placement import feasible_if_empty
 from tests.reference.scheduler.resources import Amount, QueueAmounts, fits, subtracted
 from tests.reference.scheduler.subgroups import elasticity_rank, tasks_to_allocate
 
-__all__ = [
-    "NominationRank",
-    "capacity_failure",
-    "is_nominated",
-    "next_podgroup",
-    "podgroup_rank",
-    "queue_rank",
-    "waiting_rank",
-]
-
 NominationRank: TypeAlias = Callable[[QueueInfo, PodGroupInfo], int]
 
 

@@ -31,8 +31,6 @@ from tests.reference.scheduler.resources import (
     subtracted,
 )
 
-__all__ = ["read_cluster"]
-
 Obj: TypeAlias = Mapping[str, Any]
 
 _OVERDUE_S: Final = 120  # seconds

@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from tests.reference.scheduler.resources import Amount
 
-__all__ = ["QueueShares", "Requested", "check_victims", "may_reclaim", "may_reclaim_from"]
-
 Requested: TypeAlias = tuple[Amount, Amount, Amount]
 _RESOURCES = range(3)
 

@@ -15,17 +15,6 @@ from tests.reference.scheduler.placement import nominate_all, place
 from tests.reference.scheduler.queue_order import capacity_failure
 from tests.reference.scheduler.resources import Amount, QueueAmounts
 
-__all__ = [
-    "CapacityFailure",
-    "Checkpoint",
-    "awaits_own_release",
-    "charge_eviction",
-    "claim_release",
-    "place_within_limits",
-    "try_allocate",
-    "waits_for_release",
-]
-
 CapacityFailure: TypeAlias = Callable[[PodGroupInfo, QueueAmounts], str]
 
 

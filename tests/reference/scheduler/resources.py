@@ -7,22 +7,6 @@ from typing import Any, Final, TypeAlias
 
 from trainer_kai.api.quantity import milli, whole
 
-__all__ = [
-    "GPU_RESOURCES",
-    "QUEUE_RESOURCES",
-    "Amount",
-    "Amounts",
-    "QueueAmounts",
-    "added",
-    "fits",
-    "gpu_count",
-    "is_mig",
-    "parse_quantities",
-    "pod_requests",
-    "queue_amounts",
-    "subtracted",
-]
-
 Amounts: TypeAlias = dict[str, int]  # CPU in thousandths, all else in units
 Amount: TypeAlias = int | Fraction
 # What a queue knows: CPU, memory and GPU, of which it may have parts.

@@ -3,15 +3,6 @@
 from tests.reference.scheduler.model import WHOLE_GPU, NodeInfo, PodInfo, SharedGpu
 from tests.reference.scheduler.resources import Amounts, added, fits, subtracted
 
-__all__ = [
-    "add_shares",
-    "fits_on",
-    "fits_without_waiting",
-    "has_fitting_shared_gpu",
-    "may_have_shares",
-    "put_on_fullest",
-]
-
 
 def may_have_shares(pod: PodInfo, node_info: NodeInfo) -> bool:
     """Say whether a pod could have its shares on a node that is empty."""

@@ -5,17 +5,6 @@ from fractions import Fraction
 
 from tests.reference.scheduler.model import PodGroupInfo, PodInfo, PodSet, SubGroup
 
-__all__ = [
-    "can_be_satisfied",
-    "elasticity_rank",
-    "is_satisfied",
-    "member_count",
-    "pod_rank",
-    "subgroup_rank",
-    "tasks_to_allocate",
-    "tasks_to_evict",
-]
-
 _MEMBER_STATES = ("there", "succeeded", "bound", "nominated", "reserved")
 
 

@@ -7,8 +7,6 @@ from tests.reference.scheduler.min_runtime import seconds_between
 from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo
 from tests.reference.scheduler.resources import Amount
 
-__all__ = ["by_victim_policy"]
-
 
 class _EvictionUnit(Protocol):
     podgroups: list[PodGroupInfo]

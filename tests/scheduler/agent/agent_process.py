@@ -12,8 +12,6 @@ from typing import Any, Final, Self
 
 from tests.scheduler.agent.pod_server import KEY, PodServer
 
-__all__ = ["AgentProcess", "environ_in_pod"]
-
 _ROOT: Final = Path(__file__).parents[3]
 _PATIENCE_S: Final = 60.0
 _KEPT: Final = ("PATH", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "LD_LIBRARY_PATH")

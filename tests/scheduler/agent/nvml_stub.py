@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-__all__ = ["LIBRARY", "build", "stub_environ"]
-
 LIBRARY: Final = "libnvidia-ml.so.1"
 
 _SOURCE: Final = Path(__file__).with_name("nvml_stub.c")

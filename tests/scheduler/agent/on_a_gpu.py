@@ -22,8 +22,6 @@ from tests.scheduler.agent.agent_process import AgentProcess, environ_in_pod
 from tests.scheduler.agent.nvml_stub import build, stub_environ
 from tests.scheduler.agent.pod_server import KEY, UID, PodServer
 
-__all__ = ["main"]
-
 _DEVICE: Final = re.compile(r"\(UUID: (\S+)\)")
 _ANNOTATION: Final = "run.ai/reserve_for_gpu_index"
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"

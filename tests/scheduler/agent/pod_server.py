@@ -13,8 +13,6 @@ from tests.support.fakes.http_server import (
     http_answer,
 )
 
-__all__ = ["KEY", "PATH", "UID", "PodServer"]
-
 KEY: Final = ("kai-resource-reservation", "gpu-reservation-1f2e3d4c5b6a7988")
 PATH: Final = f"/api/v1/namespaces/{KEY[0]}/pods/{KEY[1]}"
 UID: Final = "5a1c0a3e-6a70-4c3a-9d4e-0c8f5d0b9f11"

@@ -22,22 +22,6 @@ from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse
 from trainer_kai.kube.rest.transport import Transport
 
-__all__ = [
-    "BOTH_TRANSPORTS",
-    "DELETE",
-    "GET",
-    "LONG_S",
-    "POST",
-    "ConnectedTransport",
-    "TransportFactory",
-    "access_to",
-    "close_connection",
-    "connected",
-    "half_answer",
-    "never_answer",
-    "reset_connection",
-]
-
 TransportFactory: TypeAlias = Callable[[RestConfig], Transport]
 
 LONG_S: Final = 60.0

@@ -42,8 +42,6 @@ from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.rest.request import PatchKind, Request
 from trainer_kai.kube.rest.response import ApiResponse
 
-__all__ = ["FakeCluster", "WrittenObject"]
-
 Fields: TypeAlias = dict[str, Any]
 RefusedRequest: TypeAlias = int | Exception
 

@@ -15,8 +15,6 @@ from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse, body_or_error
 from trainer_kai.kube.rest.transport import unavailable
 
-__all__ = ["FakeKube"]
-
 _REASONS: Final = {410: "Expired", 403: "Forbidden", 404: "NotFound", 429: "TooManyRequests"}
 
 

@@ -8,15 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple, Self, TypeAlias
 
-__all__ = [
-    "Answerer",
-    "RawHttpServer",
-    "ReceivedRequest",
-    "ServerConnection",
-    "always_answer",
-    "http_answer",
-]
-
 _PATIENCE_S: Final = 60.0
 
 

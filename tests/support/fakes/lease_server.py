@@ -26,8 +26,6 @@ from trainer_kai.kube.rest.errors import (
     Unavailable,
 )
 
-__all__ = ["TIMING", "Candidate", "Host", "LeaseServer", "Network"]
-
 TIMING: Final = LeaseTiming(lease_s=15, renew_deadline_s=10, retry_s=2, write_s=4)
 
 A = TypeVar("A")

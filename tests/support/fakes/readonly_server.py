@@ -11,8 +11,6 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.kube.rest.request import Request, resource_path
 from trainer_kai.kube.rest.response import ApiResponse
 
-__all__ = ["ReadOnlyApiServer"]
-
 _NAMESPACE: Final = re.compile("/namespaces/[^/]+(?=/[^/]+/)")
 
 

@@ -12,8 +12,6 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse, body_or_error
 
-__all__ = ["ClientRun", "GivenAnswer", "RecordingTransport", "json_answer"]
-
 GivenAnswer: TypeAlias = ApiResponse | BaseException
 
 

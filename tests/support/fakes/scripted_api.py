@@ -9,8 +9,6 @@ from typing import Any, TypeAlias, cast
 from e2e.cluster.api import Api
 from e2e.cluster.resources import Obj, Resource
 
-__all__ = ["CLOSED", "ScriptedApi", "WatchLine", "event"]
-
 CLOSED = None  # the server ends the watch
 WatchLine: TypeAlias = bytes | Exception | None  # what comes next on the watch, or breaks it
 

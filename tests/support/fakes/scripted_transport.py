@@ -8,8 +8,6 @@ from typing import Any
 from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse
 
-__all__ = ["ScriptedTransport", "error_answer"]
-
 
 class ScriptedTransport:
     """A `Transport` that answers in order, and remembers what it was asked."""

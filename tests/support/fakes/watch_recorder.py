@@ -9,8 +9,6 @@ from trainer_kai.kube.rest.errors import ApiError
 from trainer_kai.kube.watch.decode import UnreadableObject
 from trainer_kai.kube.watch.delta import Delta, DeltaType
 
-__all__ = ["WatchRecorder"]
-
 T = TypeVar("T", bound=Object)
 
 _PATIENCE_S: Final = 120.0

@@ -25,17 +25,6 @@ from scheduler.core.model.snapshot import (
     SnapshotQueues,
 )
 
-__all__ = [
-    "AXES",
-    "MIG_AXES",
-    "Builder",
-    "SnapshotNode",
-    "SnapshotQueue",
-    "mig_signature",
-    "share_signature",
-    "signature",
-]
-
 GIB: Final = 2**30
 AXES: Final = ResourceColumns(
     names=("cpu", "memory", "pods", "nvidia.com/gpu"),

@@ -10,8 +10,6 @@ from scheduler.core.model.resources import NONE, Ints
 from scheduler.core.model.result import Plan, PodPlacement
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 
-__all__ = ["SharedGpuUse", "charged_gpus", "device_violations", "released_places", "share_on_node"]
-
 _WHOLE: Final = 1000
 
 

@@ -4,8 +4,6 @@ from typing import Any
 
 from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
 
-__all__ = ["fit_errors"]
-
 
 def fit_errors(
     reason: UnschedulableReason, counts: dict[FitErrorReason, int], **more: Any

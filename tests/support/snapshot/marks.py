@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["mark"]
-
 
 def mark(thing: Any) -> str:
     """Return a mark of a snapshot or a plan, the same in every process."""

@@ -21,8 +21,6 @@ from tests.support.snapshot.device_violations import (
     released_places,
 )
 
-__all__ = ["plan_violations"]
-
 
 def plan_violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Yield what a plan breaks."""

@@ -8,8 +8,6 @@ import numpy as np
 from scheduler.core.model.resources import NONE, UNBOUND, Amounts
 from scheduler.core.model.snapshot import SnapshotQueues
 
-__all__ = ["TOTAL", "QueueCase", "queues_of"]
-
 TOTAL: Final = (100, 100, 100)
 
 

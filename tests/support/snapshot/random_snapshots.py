@@ -41,16 +41,6 @@ from tests.support.snapshot.builder import (
 )
 from tests.support.snapshot.device_violations import share_on_node
 
-__all__ = [
-    "DEVICES",
-    "PLAIN",
-    "PLAIN_DEVICES",
-    "SnapshotOptions",
-    "after_plan",
-    "no_pod_affinity",
-    "snapshots",
-]
-
 _ZONE: Final = 0  # the key of the label
 _IN_ZONE: Final = (((LabelRequirement(_ZONE, frozenset({0})),),),)
 _SPREAD: Final = SpreadConstraint(0, _ZONE, 1, 0, True, True, True)

@@ -10,8 +10,6 @@ from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.placement import PlacementFailure, Placer
 from scheduler.core.nodes.statement import Statement
 
-__all__ = ["assert_failures_leave_no_trace", "statement_state"]
-
 
 def assert_failures_leave_no_trace(snapshot: Snapshot, policies: Policies) -> None:
     """Place all PodGroups one after the other; one that fails changes nothing.

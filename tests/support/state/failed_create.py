@@ -6,16 +6,6 @@ from tests.support.state.objects import JOBSET, group, jobset_pod, make_object
 from trainer_kai.api.event import Event, ObjectReference
 from trainer_kai.api.meta import Meta
 
-__all__ = [
-    "MESSAGE",
-    "PODGROUP_NAME",
-    "QUOTA",
-    "failed_create_event",
-    "jobset",
-    "pod_of_job",
-    "podgroup_object",
-]
-
 PODGROUP_NAME: Final = "pg-j-u"
 QUOTA: Final = "exceeded quota: gpus"
 MESSAGE: Final = f"Job j-n-0 cannot create its pods: {QUOTA}"

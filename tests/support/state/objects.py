@@ -17,29 +17,6 @@ from trainer_kai.api.resource import Resource
 if TYPE_CHECKING:
     from scheduler.core.model.rejections import PreFilterFailure
 
-__all__ = [
-    "JOBSET",
-    "NOW",
-    "cluster_cache",
-    "decode_object",
-    "encode_objects",
-    "gang",
-    "gang_in",
-    "group",
-    "grouped_pods",
-    "jobset_pod",
-    "make_object",
-    "node",
-    "pod",
-    "podgroup_of",
-    "podset_of",
-    "prefilter_failure_of",
-    "queue",
-    "queue_with_quota",
-    "signature_of",
-    "trainjob",
-]
-
 Fields = dict[str, Any]
 
 NOW: Final = 1_767_600_000  # 2026-01-05T08:00:00Z

@@ -13,8 +13,6 @@ from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.state.objects import NOW, decode_object, group, make_object, node, pod, queue
 from trainer_kai.policy.pods.spec_limits import MOST_TOLERATIONS
 
-__all__ = ["ObjectChange", "apply_change", "changes", "deleted"]
-
 Fields: TypeAlias = dict[str, Any]
 ObjectChange: TypeAlias = Fields  # an object as it is from now on, or which is gone
 

@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple
 from tests.support.state.objects import JOBSET, group, jobset_pod, make_object, node, pod, queue
 from tests.support.state.random_changes import ObjectChange, deleted
 
-__all__ = ["TRANSITIONS", "Transition"]
-
 
 class Transition(NamedTuple):
     """Something that happens."""

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from trainer_kai.api.job import JobSpec
 from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
 
-__all__ = ["Job", "ModelPod", "State", "finished", "restarted", "settled", "suspended", "with_pod"]
-
 
 class Job(NamedTuple):
     """One Job of a replicatedJob."""

@@ -25,8 +25,6 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import Pod
 from trainer_kai.policy.podgroups.planned import plan_podgroups
 
-__all__ = ["RUNTIMES", "UID", "admitted", "job_uid", "jobset", "pod", "recorded"]
-
 _FIXTURES: Final = ROOT / "tests" / "fixtures" / "jobsets"
 RUNTIMES: Final = tuple(sorted(folder.name for folder in _FIXTURES.iterdir()))
 UID: Final = "11111111-2222-3333-4444-555555555555"

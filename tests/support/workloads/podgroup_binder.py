@@ -9,8 +9,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-__all__ = ["bindable", "is_stage_over", "newest_attempt"]
-
 Obj: TypeAlias = Mapping[str, Any]
 
 _ANTICIPATED: Final = "trainer-kai.dev/anticipated"

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PENDING", "RUNNING", "pod_list_page", "pods", "similar_pod"]
-
 _FIXTURES: Final = Path(__file__).parents[2] / "fixtures" / "pods"
 PENDING: Final = (_FIXTURES / "pending.json").read_text().rstrip("\n")
 RUNNING: Final = (_FIXTURES / "running.json").read_text().rstrip("\n")

@@ -3,17 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = [
-    "bind_request",
-    "group",
-    "node",
-    "pod",
-    "queue",
-    "resource_reservation_pod",
-    "staged_trainjob",
-    "trainjob",
-]
-
 Fields = dict[str, Any]
 
 

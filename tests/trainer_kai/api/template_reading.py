@@ -9,8 +9,6 @@ from trainer_kai.api.decode import decode
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.pod_text import read_matching
 
-__all__ = ["LABEL", "compact", "is_matched", "learn", "parsed"]
-
 LABEL = "batch.kubernetes.io/job-completion-index"
 
 

@@ -23,8 +23,6 @@ from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["PATIENCE_S", "FakeApiServer", "grouping", "jobset", "straggler", "trainjob"]
-
 PATIENCE_S = 60.0
 
 

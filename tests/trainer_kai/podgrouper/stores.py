@@ -13,18 +13,6 @@ from trainer_kai.podgrouper.store import PodgrouperStore
 from trainer_kai.podgrouper.watched_podgroup import FIELD_MANAGER, WatchedPodGroup
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
 
-__all__ = [
-    "BUNDLED",
-    "EXTERNAL",
-    "NAME",
-    "applied",
-    "apply_plan",
-    "job_for",
-    "next_plan",
-    "store_with",
-    "trainjob_for",
-]
-
 NAME = f"pg-job-{UID}"
 BUNDLED = GroupingRules("bundled", SCHEDULER_NAME, DEFAULT_QUEUE)
 EXTERNAL = GroupingRules("external", SCHEDULER_NAME, DEFAULT_QUEUE)

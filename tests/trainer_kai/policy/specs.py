@@ -11,8 +11,6 @@ from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.expand.jobset import Expansion, expand
 
-__all__ = ["NAMES", "STEP", "UID", "any_jobset", "expanded", "jobset", "rjob"]
-
 UID: Final = "11111111-2222-3333-4444-555555555555"
 NAMES: Final = ("a", "a-replica-0", "b", "c", "d", f"e{'x' * 54}")
 _MIN: Final = "kai.scheduler/batch-min-member"

@@ -6,7 +6,7 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue, QueueStatus
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.api.topology import Topology
-from trainer_kai.policy.lint import KnownCluster
+from trainer_kai.policy.lint.known_cluster import KnownCluster
 from webhook.cache.cluster import ClusterObjects
 
 KEY = Key("", "a")

@@ -34,8 +34,6 @@ from trainer_kai.cli.input.unknown_fields import InputWarnings
 from trainer_kai.cli.input.unread_files import kind_text, similar_kind, unread_files
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["InputCluster", "pod_with_gpu_groups", "read_cluster"]
-
 _CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind
     "Node": "nodes",
     "Pod": "pods",

@@ -26,8 +26,6 @@ from trainer_kai.cli.input.yaml_text import (
 )
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["Document", "Unpack", "display_name", "flattened", "read_files", "read_object"]
-
 T = TypeVar("T", bound=Object)
 
 _STDIN: Final = "-"

@@ -29,8 +29,6 @@ from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import BIND_REQUESTS, CONFIGS
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["MAX_BYTES", "unpack"]
-
 MAX_BYTES: Final = 1024 * 1024 * 1024
 _MEMBER: Final = "snapshot.json"
 _KNOWN_PARTS: Final = {"config", "rawObjects", "schedulerParams"}

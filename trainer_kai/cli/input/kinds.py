@@ -64,26 +64,6 @@ from trainer_kai.policy.misspelled_keys import (
     misspelled_keys,
 )
 
-__all__ = [
-    "BIND_REQUESTS",
-    "CONFIGS",
-    "KINDS",
-    "SHARDS",
-    "UID",
-    "UNUSED_KINDS",
-    "BindRequest",
-    "Faults",
-    "Shard",
-    "ShardPlacement",
-    "ShardSpec",
-    "Switch",
-    "faults_of",
-    "is_unnamed_review",
-    "queue_warnings",
-    "unix_seconds",
-    "with_identity",
-]
-
 Faults = Iterator[FieldError]
 _MAX_INT32: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 _REVIEW: Final = (ACCESS_REVIEWS.group, ACCESS_REVIEWS.kind)

@@ -14,8 +14,6 @@ from msgspec import inspect
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.errors import FieldError, FieldWarning
 
-__all__ = ["UNREAD_FIELDS", "InputWarning", "InputWarnings", "unknown_field_warnings"]
-
 # The fields of the API that we do not read, by struct. Tests compare them with the schemas of our
 # manifests and of a cluster.
 UNREAD_FIELDS: Final[Mapping[str, str]] = {

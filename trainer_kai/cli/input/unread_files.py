@@ -13,8 +13,6 @@ from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import KINDS, UNUSED_KINDS
 from trainer_kai.errors import FieldError
 
-__all__ = ["kind_text", "similar_kind", "unread_files"]
-
 _SIMILARITY: Final = 0.85
 _MAX_NAMED: Final = 3
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 import yaml
 
-__all__ = ["DuplicateKeys", "non_json_fault", "size_fault", "yaml_documents", "yaml_error_text"]
-
 _MAX_DEPTH: Final = 200
 _MERGE: Final = "<<"
 _INT: Final = "tag:yaml.org,2002:int"

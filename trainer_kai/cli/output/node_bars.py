@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from trainer_kai.cli.output.table import truncated, without_uids, wrapped_lines
 
-__all__ = ["GpuShare", "MigProfile", "NodeGpus", "SharedGpu", "node_bar", "node_bars"]
-
 _NAME_WIDTH: Final = 40  # columns of the name of a node
 _BAR_WIDTH: Final = 16  # GPUs of a node, or MIG profiles, that are drawn one by one
 _SHARED_WIDTH: Final = 10  # characters of a shared GPU
@@ -100,11 +98,6 @@ def node_bars(nodes: Sequence[NodeGpus], columns: int) -> str:
     lines += _lines_of_cells(cells, columns)
     others = [node for node in with_gpus if node.shared or node.profiles]
     return "\n".join([*lines, *_lines_with_legends(others, width, columns)])
-
-
-def node_bar(node: NodeGpus) -> str:
-    """Return the bars of a node: whole GPUs, MIG profiles and shared GPUs."""
-    return " ".join(_brackets(node))
 
 
 def _name(node: NodeGpus) -> str:

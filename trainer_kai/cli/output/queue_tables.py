@@ -15,18 +15,6 @@ from trainer_kai.cli.output.table import escaped, fitted_table, table
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess
 
-__all__ = [
-    "THOUSANDTHS",
-    "Json",
-    "QueueAmounts",
-    "amounts_json",
-    "as_json",
-    "as_text",
-    "number_json",
-    "queue_tables",
-    "read_queues",
-]
-
 Json: TypeAlias = dict[str, Any]
 
 _SCHEMA: Final = "trainer-kai/queues/v1"

@@ -7,16 +7,6 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = [
-    "MAX_WIDTH",
-    "fitted_table",
-    "screen_width",
-    "table",
-    "truncated",
-    "without_uids",
-    "wrapped_lines",
-]
-
 MAX_WIDTH: Final = 100
 _MIN_WIDTH: Final = 60
 _MIN_NAME_WIDTH: Final = 16  # the least width of a shortened name

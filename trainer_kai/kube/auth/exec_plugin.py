@@ -17,8 +17,6 @@ from trainer_kai.kube.auth.rest_config import ClientCertificate, RestConfig
 from trainer_kai.kube.rest.errors import ApiError
 from trainer_kai.service.clock import Clock
 
-__all__ = ["with_exec_plugin"]
-
 _EARLY_S: Final = 60.0  # a token is replaced this long before it expires
 _RETRY_S: Final = 5.0  # between two attempts to replace a token that is still valid
 

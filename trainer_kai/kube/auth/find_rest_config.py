@@ -11,8 +11,6 @@ from trainer_kai.kube.auth.proxy import check_proxy, proxy_for_server
 from trainer_kai.kube.auth.rest_config import RestConfig
 from trainer_kai.service.clock import Clock
 
-__all__ = ["find_rest_config", "kubeconfig_files"]
-
 
 async def find_rest_config(
     environ: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = ""

@@ -12,8 +12,6 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.auth.rest_config import RestConfig, ServerTrust, TokenFile
 from trainer_kai.service.clock import Clock
 
-__all__ = ["SERVICE_ACCOUNT", "in_cluster_config", "is_in_cluster"]
-
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _HOST: Final = "KUBERNETES_SERVICE_HOST"

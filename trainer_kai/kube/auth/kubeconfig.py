@@ -27,8 +27,6 @@ from trainer_kai.kube.auth.rest_config import (
 )
 from trainer_kai.service.clock import Clock
 
-__all__ = ["KubeconfigEntry", "SelectedContext", "load_rest_config", "read_files", "select_context"]
-
 Section: TypeAlias = Mapping[str, Any]
 
 _IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["check_proxy", "proxy_for_server"]
-
 _IpAddress: TypeAlias = IPv4Address | IPv6Address
 
 _PORTS: Final = {"https": 443, "http": 80}

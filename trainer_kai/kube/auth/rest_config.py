@@ -8,16 +8,6 @@ from typing import Final, Protocol
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.service.clock import Clock
 
-__all__ = [
-    "BasicAuth",
-    "ClientCertificate",
-    "Credentials",
-    "RestConfig",
-    "ServerTrust",
-    "StaticToken",
-    "TokenFile",
-]
-
 _REREAD_S: Final = (
     60.0  # kubelet rotates a pod's token at 80 % of its lifetime; other tokens live longer
 )

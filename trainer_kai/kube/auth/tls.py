@@ -7,8 +7,6 @@ from pathlib import Path
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.auth.rest_config import ClientCertificate, RestConfig
 
-__all__ = ["tls_context"]
-
 
 def tls_context(rest_config: RestConfig) -> ssl.SSLContext | None:
     """Return the context for connections to the API server; None without TLS."""

@@ -18,16 +18,6 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from trainer_kai.api.message_length import truncated_message
 
-__all__ = [
-    "CorrelatedEvent",
-    "EventCorrelator",
-    "EventLimits",
-    "EventObject",
-    "EventType",
-    "NewEvent",
-    "TokenBucket",
-]
-
 K = TypeVar("K")
 V = TypeVar("V")
 EventType: TypeAlias = Literal["Normal", "Warning"]

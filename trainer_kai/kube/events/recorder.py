@@ -46,15 +46,6 @@ from trainer_kai.kube.rest.errors import (
 from trainer_kai.kube.workqueue.backoff import Backoff
 from trainer_kai.service.clock import Clock
 
-__all__ = [
-    "EventApi",
-    "EventObject",
-    "EventOutcome",
-    "EventRecorder",
-    "EventSettings",
-    "EventStore",
-]
-
 EventOutcome: TypeAlias = Literal["posted", "dropped", "failed"]
 
 _FIRST_WAIT_S: Final = 0.5

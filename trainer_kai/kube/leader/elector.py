@@ -54,8 +54,6 @@ from trainer_kai.kube.leader.renew import LeaseRenewer
 from trainer_kai.kube.process.tasks import cancel_all, errors_if_all_are, finish_within
 from trainer_kai.kube.rest.errors import ApiError, Conflict, Forbidden, is_retryable
 
-__all__ = ["LeaderElector", "LeaderWork"]
-
 LeaderWork = Callable[[Fence], Awaitable[None]]
 
 _JITTER: Final = 0.2  # of a wait: so that followers do not read all at once

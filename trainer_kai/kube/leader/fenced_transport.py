@@ -22,8 +22,6 @@ from trainer_kai.kube.rest.response import ApiResponse
 from trainer_kai.kube.rest.transport import Transport, unavailable
 from trainer_kai.service.clock import Clock
 
-__all__ = ["FencedTransport"]
-
 _FAILED: Final = 500
 
 

@@ -13,16 +13,6 @@ from typing import NamedTuple
 from trainer_kai.errors import ConfigError, FieldError, TrainerKaiError
 from trainer_kai.kube.rest.errors import ApiError, Unavailable
 
-__all__ = [
-    "Fence",
-    "InFlightWrite",
-    "LeaderTerm",
-    "LeaseLost",
-    "LeaseRecord",
-    "LeaseTiming",
-    "micro_time",
-]
-
 
 class LeaseLost(TrainerKaiError):
     """A write was stopped, because this process may not lead any more."""

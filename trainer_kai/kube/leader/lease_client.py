@@ -17,13 +17,6 @@ from trainer_kai.kube.process.tasks import within
 from trainer_kai.kube.rest.errors import ErrorDetails, Forbidden, NotFound, Unavailable
 from trainer_kai.service.clock import Clock
 
-__all__ = [
-    "LeaseApi",
-    "LeaseClient",
-    "LeaseStore",
-    "WrittenLease",
-]
-
 A = TypeVar("A")
 
 

@@ -13,8 +13,6 @@ from trainer_kai.kube.leader.lease import LeaderTerm, LeaseRecord
 from trainer_kai.kube.leader.lease_client import LeaseClient
 from trainer_kai.kube.rest.errors import ApiError, Conflict, Forbidden, NotFound, is_retryable
 
-__all__ = ["LeaseRenewer"]
-
 _SOON_FRACTION: Final = 0.25  # of the usual wait, if an immediate retry makes sense
 
 

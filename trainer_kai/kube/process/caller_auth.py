@@ -19,8 +19,6 @@ from trainer_kai.kube.rest.errors import ApiError
 from trainer_kai.kube.rest.request import post
 from trainer_kai.service.health import Denial
 
-__all__ = ["CallerAuthorizer"]
-
 _TOKEN_REVIEWS: Final = f"/apis/{AUTHENTICATION}/v1/tokenreviews"
 _ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 _CACHED_FOR_S: Final = 10.0

@@ -13,8 +13,6 @@ from trainer_kai.kube.watch.decode import UnreadableObject
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["ClientObserver", "RequestInfo", "request_info"]
-
 _LOG: Final = logger(__name__)
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 

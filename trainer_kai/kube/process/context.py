@@ -30,8 +30,6 @@ from trainer_kai.service.log import configure, logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import LeaderSettings, Settings
 
-__all__ = ["ProcessContext", "event_recorder", "leader_elector", "lease_timing", "run_process"]
-
 S = TypeVar("S", bound=Settings)
 
 

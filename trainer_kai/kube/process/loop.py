@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 import uvloop
 
-__all__ = ["run"]
-
 A = TypeVar("A")
 
 

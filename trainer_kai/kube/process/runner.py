@@ -32,8 +32,6 @@ from trainer_kai.kube.rest.errors import ApiError, Unauthorized
 from trainer_kai.service.clock import Clock, SystemClock
 from trainer_kai.service.log import logger
 
-__all__ = ["Program", "Runner", "TaskFunction", "main"]
-
 A = TypeVar("A")
 TaskFunction: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 Program: TypeAlias = Callable[["Runner"], Awaitable[None]]

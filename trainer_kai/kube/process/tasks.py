@@ -11,14 +11,6 @@ from typing import Any, TypeVar
 
 from trainer_kai.service.clock import Clock
 
-__all__ = [
-    "cancel_all",
-    "errors_if_all_are",
-    "errors_in_group",
-    "finish_within",
-    "within",
-]
-
 A = TypeVar("A")
 E = TypeVar("E", bound=BaseException)
 Task = asyncio.Task[Any]

@@ -23,12 +23,6 @@ from trainer_kai.kube.rest.transport import headers_for, unavailable, untrusted_
 if TYPE_CHECKING:
     from trainer_kai.kube.rest.pooled_transport import PooledTransport
 
-__all__ = [
-    "CommandTransport",
-    "HttpConnection",
-    "open_connection",
-]
-
 _CONNECT_S: Final = 10.0
 _PORTS: Final = {"http": 80, "https": 443}
 

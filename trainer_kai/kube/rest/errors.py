@@ -21,24 +21,6 @@ from typing import Final, NamedTuple
 
 from trainer_kai.errors import TrainerKaiError
 
-__all__ = [
-    "AlreadyExists",
-    "ApiError",
-    "Conflict",
-    "ErrorDetails",
-    "Forbidden",
-    "Garbled",
-    "Invalid",
-    "NotFound",
-    "Throttled",
-    "TooLarge",
-    "Unauthorized",
-    "Unavailable",
-    "WatchExpired",
-    "error_for",
-    "is_retryable",
-]
-
 
 class ErrorDetails(NamedTuple):
     """The request and the response, as far as they are known."""

@@ -16,8 +16,6 @@ from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse, body_or_error
 from trainer_kai.kube.rest.transport import headers_for, unavailable, untrusted_server
 
-__all__ = ["PooledTransport"]
-
 # Users decide how large the objects of a page are; they must not exhaust the memory.
 _MAX_RESPONSE_BYTES: Final = 32 * 2**20
 _CONNECT_S: Final = 10.0

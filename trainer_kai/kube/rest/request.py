@@ -14,29 +14,6 @@ import msgspec
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
 
-__all__ = [
-    "ALL",
-    "NO_OPTIONS",
-    "Body",
-    "DeleteOptions",
-    "ListTarget",
-    "Patch",
-    "PatchKind",
-    "Request",
-    "Selection",
-    "WriteOptions",
-    "create",
-    "delete",
-    "get",
-    "list_page",
-    "object_path",
-    "patch",
-    "post",
-    "replace",
-    "resource_path",
-    "watch",
-]
-
 T = TypeVar("T", bound=Object)
 
 Body: TypeAlias = Mapping[str, Any]  # an object to send: JSON, which has no narrower type

@@ -14,8 +14,6 @@ from trainer_kai.api.decode import DecodeError
 from trainer_kai.kube.rest.errors import ApiError, ErrorDetails, Garbled, error_for
 from trainer_kai.kube.rest.request import Request
 
-__all__ = ["ApiResponse", "body_or_error", "error_of_watch_event", "garbled_if_unreadable"]
-
 _LONGEST_TEXT: Final = 300
 _LONGEST_WAIT_S: Final = 60.0  # the API server never asks for more
 # A version newer than any that the API server has seen: its data was restored, or it lags behind.

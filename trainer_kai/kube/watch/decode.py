@@ -12,14 +12,6 @@ import msgspec
 from trainer_kai.api.decode import DecodeError, PageMeta, decode, decode_page
 from trainer_kai.api.meta import Meta, Object, PartialObject
 
-__all__ = [
-    "DecodedPage",
-    "LineSplitter",
-    "UnreadableObject",
-    "read_object",
-    "read_page",
-]
-
 T = TypeVar("T", bound=Object)
 
 _NO_METADATA: Final = Meta()

@@ -14,8 +14,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from trainer_kai.api.meta import Key, Meta, Object
 
-__all__ = ["Delta", "DeltaType", "KnownObjects"]
-
 T = TypeVar("T", bound=Object)
 
 

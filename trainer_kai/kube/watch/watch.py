@@ -41,8 +41,6 @@ from trainer_kai.kube.watch.decode import LineSplitter, UnreadableObject, read_o
 from trainer_kai.kube.watch.delta import Delta, KnownObjects
 from trainer_kai.kube.workqueue.backoff import Backoff
 
-__all__ = ["NO_BOOKMARKS", "Watch", "WatchObserver", "WatchTiming"]
-
 T = TypeVar("T", bound=Object)
 
 _LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as a task can wait

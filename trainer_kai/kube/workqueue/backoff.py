@@ -6,8 +6,6 @@ argument.
 
 from collections.abc import Callable
 
-__all__ = ["Backoff"]
-
 
 class Backoff:
     """The waits of one thing that fails repeatedly.

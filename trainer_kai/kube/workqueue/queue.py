@@ -32,8 +32,6 @@ from trainer_kai.kube.workqueue.backoff import Backoff
 from trainer_kai.kube.workqueue.state import WorkQueueState
 from trainer_kai.service.clock import Clock
 
-__all__ = ["Reconcile", "Requeue", "WorkQueue", "WorkQueueMetrics", "WorkQueueSettings"]
-
 K = TypeVar("K", bound=Hashable)
 
 _WARN_FROM_TRY: Final = 3  # an outage of seconds is no reason for a warning

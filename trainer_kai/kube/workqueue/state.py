@@ -22,8 +22,6 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["ReadyKey", "WorkQueueState"]
-
 K = TypeVar("K", bound=Hashable)
 
 _EARLY_S: Final = 1e-6  # timers have another resolution than clocks

@@ -33,15 +33,6 @@ from trainer_kai.api.names import (
 from trainer_kai.api.runtime import MLPolicy
 from trainer_kai.policy.stages import INITIALIZERS
 
-__all__ = [
-    "CARRIED_ANNOTATIONS",
-    "CARRIED_LABELS",
-    "CARRIED_TO_PODS",
-    "carried_to_pods",
-    "launcher_trains",
-    "with_carried_metadata",
-]
-
 CARRIED_LABELS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
 CARRIED_ANNOTATIONS: Final = (
     TOPOLOGY,

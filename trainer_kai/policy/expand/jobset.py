@@ -34,8 +34,6 @@ from trainer_kai.errors import FieldError, FieldWarning
 from trainer_kai.policy.expand.runtime_patches import apply_runtime_patches, runtime_patch_faults
 from trainer_kai.policy.stages import INITIALIZERS
 
-__all__ = ["Expansion", "expand", "gets_resources_per_node", "num_nodes_index"]
-
 _TRAINER: Final = "trainer"  # the label value of the step that trains
 _NODE: Final = "node"  # the container, and with MPI the replicatedJob of the workers
 _LAUNCHER: Final = "launcher"

@@ -21,8 +21,6 @@ from trainer_kai.api.runtime import JobSetTemplate
 from trainer_kai.api.trainjob import RuntimePatch
 from trainer_kai.errors import FieldError
 
-__all__ = ["apply_runtime_patches", "runtime_patch_faults"]
-
 N = TypeVar("N", Container, SchedulingGate, Volume)
 
 _MAX_NAMED: Final = 5

@@ -11,8 +11,6 @@ from trainer_kai.api.container import Container
 from trainer_kai.api.jobset import JobSetSpec
 from trainer_kai.api.pod import PodSpec
 
-__all__ = ["MOST_PARTS", "LintBudget", "count_spec_parts"]
-
 MOST_PARTS = 25_000
 _CONTAINER = 20  # a container takes as much work as this many ports
 _AMOUNT = 10

@@ -37,19 +37,6 @@ from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
 from trainer_kai.policy.pods.spec_limits import spec_limit_fault
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
-__all__ = [
-    "amount_faults",
-    "annotation_faults",
-    "gpu_share_faults",
-    "gpu_sharing_off",
-    "priority_faults",
-    "replaced_podgroups",
-    "required_domain",
-    "spec_limit_faults",
-    "topology_faults",
-    "unsupported_topologies",
-]
-
 _MOST_LISTED: Final = 5  # names in a message
 
 

@@ -38,8 +38,6 @@ from trainer_kai.policy.queueing.priority_classes import (
     SelectablePriorityClasses,
 )
 
-__all__ = ["MOST_FINDINGS", "lint_jobset"]
-
 MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
 _ANNOTATIONS: Final = "metadata.annotations"
 

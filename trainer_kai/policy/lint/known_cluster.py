@@ -12,8 +12,6 @@ from trainer_kai.api.queue import QueueSpec
 from trainer_kai.api.topology import TopologySpec
 from trainer_kai.policy.lint.node_index import NodeIndex
 
-__all__ = ["NOTHING_KNOWN", "KnownCluster"]
-
 
 class KnownCluster(NamedTuple):
     """The objects of each kind, by name."""

@@ -22,8 +22,6 @@ from trainer_kai.policy.lint.subgroup_demand import (
 )
 from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount
 
-__all__ = ["NodeCapacityCheck", "RequiredDomain"]
-
 _MOST_LISTED: Final = 3  # names that a message lists
 _DOMAIN_STEPS: Final = 8  # steps of the budget for one domain
 

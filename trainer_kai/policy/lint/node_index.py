@@ -15,8 +15,6 @@ from trainer_kai.api.pod import PodSpec
 from trainer_kai.api.quantity import QuantityError, milli, whole
 from trainer_kai.api.selector import NodeSelectorTerm, Requirement
 
-__all__ = ["NodeIndex"]
-
 K = TypeVar("K")
 
 _EXCLUDING_EFFECTS: Final = ("NoSchedule", "NoExecute")

@@ -18,8 +18,6 @@ from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
-__all__ = ["QuotaShortage", "over_limits", "over_quotas", "quota_shortage"]
-
 _GPU: Final = "GPU"
 _UNITS: Final = {CPU: 1, MEMORY: 10**9, _GPU: 1000}  # thousandths of a queue's unit
 _KINDS: Final = {CPU: "cpu", MEMORY: "memory", _GPU: "gpu"}  # fields of `spec.resources`

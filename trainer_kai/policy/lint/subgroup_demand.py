@@ -15,16 +15,6 @@ from trainer_kai.api.quantity import QuantityError, milli
 from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PlannedSubGroup
 from trainer_kai.policy.pods.requests import ResourceAmounts, pod_requests
 
-__all__ = [
-    "SubGroupDemand",
-    "container_path",
-    "count_path",
-    "names_text",
-    "pod_path",
-    "subgroup_demand",
-    "total_demand",
-]
-
 _DEVICES: Final = (GPU, AMD_GPU)
 
 

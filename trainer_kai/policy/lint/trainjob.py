@@ -26,8 +26,6 @@ from trainer_kai.policy.lint.jobset import MOST_FINDINGS, lint_jobset
 from trainer_kai.policy.lint.known_cluster import KnownCluster
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
-__all__ = ["is_refusable", "lint_trainjob"]
-
 _RUNTIME: Final = "spec.runtimeRef"
 _JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec\.(.+)")
 _AMOUNT_PATH: Final = re.compile(

@@ -33,16 +33,6 @@ from trainer_kai.policy.pods.requests import (
 from trainer_kai.policy.pods.spec_limits import has_inter_pod_constraints
 from trainer_kai.policy.stages import READY, pods_at_once
 
-__all__ = [
-    "AnticipatedAnnotation",
-    "AnticipatedHostPort",
-    "AnticipatedPods",
-    "StageDependency",
-    "anticipated_annotation",
-    "anticipated_pod",
-    "read_anticipated",
-]
-
 
 class StageDependency(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True

@@ -24,17 +24,6 @@ from trainer_kai.api.names import EVICTED_BY, LAST_EVICTION_RECORD
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = [
-    "EvictionRecord",
-    "LastEviction",
-    "encode_eviction_record",
-    "encode_last_eviction",
-    "eviction_reason",
-    "is_evicted",
-    "last_eviction_of",
-    "read_eviction_record",
-]
-
 # The rule of docs/rules.md that decides which pods an action may evict.
 _RULES: Final = MappingProxyType(
     {

@@ -37,14 +37,6 @@ from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PlannedSubGrou
 from trainer_kai.policy.podgroups.pod_counts import JobPodCounts
 from trainer_kai.policy.queueing.priority_classes import DEFAULT_PRIORITY_CLASS, SYSTEM_CLASS_PREFIX
 
-__all__ = [
-    "GroupingMode",
-    "GroupingRules",
-    "ManifestFields",
-    "planned_podgroup_name",
-    "podgroup_manifests",
-]
-
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
 

@@ -10,15 +10,6 @@ from typing import Final
 
 from trainer_kai.api.meta import Key
 
-__all__ = [
-    "MAIN",
-    "owner_name",
-    "podgroup_name",
-    "podset_name",
-    "podset_name_prefix",
-    "workload_name",
-]
-
 MAIN: Final = "Main"  # the suffix of a JobSet's only PodGroup; no replicatedJob can have this name
 
 _MAX_UNHASHED: Final = 48  # characters: with "-replica-" and an index the name fits into a label

@@ -9,8 +9,6 @@ from typing import Final, TypeAlias
 
 from trainer_kai.policy.stages import READY, Edge, StartOrder
 
-__all__ = ["JobSetPartition"]
-
 _Part: TypeAlias = int
 _Start: TypeAlias = frozenset[tuple[str, str]]
 

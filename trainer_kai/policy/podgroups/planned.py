@@ -20,19 +20,6 @@ from trainer_kai.policy.podgroups.partition import JobSetPartition
 from trainer_kai.policy.pods.spec_limits import has_inter_pod_constraints
 from trainer_kai.policy.stages import INITIALIZERS, Edge, pods_at_once, start_order
 
-__all__ = [
-    "MOST_CONSTRAINED",
-    "MOST_EXPECTED",
-    "MOST_JOBS",
-    "MOST_SUB_GROUPS",
-    "PlannedPodGroup",
-    "PlannedSubGroup",
-    "PodGroupPlan",
-    "plan_podgroups",
-    "size_fault",
-    "too_many_jobs",
-]
-
 MOST_JOBS: Final = 64  # other JobSets wait while one is planned: 64 take at most 15 ms
 MOST_SUB_GROUPS: Final = 3000  # the limit of the PodGroup CRD
 MOST_EXPECTED: Final = 100_000  # anticipated pods of one PodGroup

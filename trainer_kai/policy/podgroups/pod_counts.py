@@ -11,16 +11,6 @@ from trainer_kai.api.names import JOB_INDEX, JOB_RESTART_ATTEMPT, REPLICATED_JOB
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.policy.podgroups.names import podset_name
 
-__all__ = [
-    "JobPodCounts",
-    "PodObservation",
-    "RestartAttempt",
-    "count_pods",
-    "newest_attempts",
-    "observe_pod",
-    "podset_and_attempt",
-]
-
 RestartAttempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
 
 

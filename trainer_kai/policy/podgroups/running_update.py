@@ -35,8 +35,6 @@ from trainer_kai.policy.queueing.priority_classes import (
     SelectablePriorityClasses,
 )
 
-__all__ = ["RunningUpdate", "running_update"]
-
 Spec: TypeAlias = Mapping[str, Any]
 
 _KAI_GRACE: Final = "60s"

@@ -15,19 +15,6 @@ from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBS
 
-__all__ = [
-    "CANNOT_CREATE",
-    "FIELD_SELECTOR",
-    "CreatedPod",
-    "PodCreationFailure",
-    "has_created_since",
-    "is_recent",
-    "owning_replicated_job",
-    "pods_per_job",
-    "read_creation_failure",
-    "still_applies",
-]
-
 FIELD_SELECTOR: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which events are read
 CANNOT_CREATE: Final = "cannot create its pods"
 

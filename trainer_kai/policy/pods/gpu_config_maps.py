@@ -11,19 +11,6 @@ from typing import Final, NamedTuple
 from trainer_kai.api.names import GPU_CONTAINER
 from trainer_kai.api.pod import PodSpec
 
-__all__ = [
-    "GPU_PORTION",
-    "MEMORY_LIMIT",
-    "NUMBER_OF_GPUS",
-    "VISIBLE_DEVICES",
-    "GpuConfigMaps",
-    "SharingContainer",
-    "config_map_data",
-    "config_map_prefix",
-    "is_config_map_prefix",
-    "sharing_container",
-]
-
 # Environment variables, and the keys of their values in the ConfigMap.
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 GPU_PORTION: Final = "GPU_PORTION"

@@ -14,17 +14,6 @@ from trainer_kai.api.names import EPHEMERAL_STORAGE, MEMORY
 from trainer_kai.api.pod import PodSpec
 from trainer_kai.api.quantity import Quantity, format_bytes, format_milli, milli
 
-__all__ = [
-    "ANY_ADDRESS",
-    "TCP",
-    "PodHostPort",
-    "ResourceAmounts",
-    "format_amount",
-    "format_amounts",
-    "pod_host_ports",
-    "pod_requests",
-]
-
 ResourceAmounts = Mapping[str, int]  # resource → thousandths
 _HUGE_PAGES: Final = "hugepages-"
 _BYTES: Final = (MEMORY, EPHEMERAL_STORAGE)

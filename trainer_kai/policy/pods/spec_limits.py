@@ -12,23 +12,6 @@ from trainer_kai.api.pod import PodSpec
 from trainer_kai.api.selector import Requirement
 from trainer_kai.policy.pods.requests import pod_host_ports
 
-__all__ = [
-    "MOST_EXPRESSIONS",
-    "MOST_PORTS",
-    "MOST_RESOURCES",
-    "MOST_TERMS",
-    "MOST_TERMS_PER_NAMESPACE",
-    "MOST_TOLERATIONS",
-    "MOST_VALUES",
-    "MOST_VOLUMES",
-    "hard_spread_constraints",
-    "has_inter_pod_constraints",
-    "has_match_label_keys",
-    "required_pod_terms",
-    "spec_limit_fault",
-    "term_count",
-]
-
 MOST_RESOURCES: Final = 64  # by name
 MOST_PORTS: Final = 256  # of the node
 MOST_TERMS: Final = 64  # required pod (anti-)affinity and hard spread constraints

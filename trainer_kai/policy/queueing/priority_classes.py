@@ -14,16 +14,6 @@ from typing import Final, TypeAlias
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.quota import ResourceQuota, ScopeRequirement
 
-__all__ = [
-    "DEFAULT_PRIORITY_CLASS",
-    "PREEMPTIBLE_BELOW",
-    "SYSTEM_CLASS_PREFIX",
-    "PriorityQuotas",
-    "SelectablePriorityClasses",
-    "default_priority",
-    "priority_class_scopes",
-]
-
 PriorityQuotas: TypeAlias = Mapping[str, Collection[ScopeRequirement]]  # of one namespace, by name
 
 DEFAULT_PRIORITY_CLASS: Final = "train"  # of a PodGroup without another one, as in KAI

@@ -13,17 +13,6 @@ from typing import NamedTuple
 
 from trainer_kai.api.names import ACCESS
 
-__all__ = [
-    "EffectiveQueueAccess",
-    "QueueAccessMode",
-    "close_command",
-    "closed_reason",
-    "effective_queue_access",
-    "grant_command",
-    "is_closed",
-    "service_accounts_group",
-]
-
 
 class QueueAccessMode(StrEnum):
     """The values of the annotation."""

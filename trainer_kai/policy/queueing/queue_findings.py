@@ -13,15 +13,6 @@ from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.policy.finding import Finding
 
-__all__ = [
-    "QueueFindingCode",
-    "QueueLevel",
-    "QueueRelatives",
-    "all_queue_relatives",
-    "queue_findings",
-    "queue_relatives",
-]
-
 _UNLIMITED: Final = Decimal(-1)
 _ZERO: Final = Decimal(0)
 _MILLI: Final = 1000  # millicores of a CPU

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from trainer_kai.api.names import QUEUE
 
-__all__ = ["QueueChoice", "QueueSource", "RequestedQueues", "resolve_queue"]
-
 
 class QueueSource(Enum):
     """Which object named the queue, the highest first."""

@@ -13,8 +13,6 @@ from trainer_kai.errors import FieldError
 from trainer_kai.policy.pods.gpu_config_maps import VISIBLE_DEVICES, SharingContainer
 from webhook.rules.pods.new_pod import Entry, NewPod, container_path
 
-__all__ = ["restrict_devices"]
-
 _VOID: Final = "void"
 _NO_DEVICES: Final = ("", _VOID, "none")
 _SHOWN: Final = 40  # characters of a value in a message

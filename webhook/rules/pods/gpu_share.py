@@ -31,8 +31,6 @@ from trainer_kai.policy.pods.gpu_config_maps import (
 from webhook.admission.patch import FieldPath
 from webhook.rules.pods.new_pod import Entry, NewPod, container_path
 
-__all__ = ["ShareRules", "prepare_share", "share_container"]
-
 _ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _VOLUMES: Final[FieldPath] = ("spec", "volumes")
 _TAIL: Final = re.compile("-i?[0-9]+(?:-evar)?")

@@ -24,8 +24,6 @@ from webhook.admission.review import (
     unreadable_object,
 )
 
-__all__ = ["Entry", "NewPod", "container_path", "read_new_pod"]
-
 Entry = Mapping[str, Any]  # of a list such as env, whole: it may be written again
 
 _FIELDS: Final = ("initContainers", "containers")

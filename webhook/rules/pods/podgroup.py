@@ -31,8 +31,6 @@ from webhook.admission.review import (
     unreadable_object,
 )
 
-__all__ = ["mutate_pod"]
-
 _JOBSET_LABELS: Final = (JOBSET_NAME, JOBSET_UID)
 _PODSET_LABELS: Final = (REPLICATED_JOB, JOB_INDEX)
 

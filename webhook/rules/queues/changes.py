@@ -21,8 +21,6 @@ from webhook.admission.review import AdmissionRequest, size_fault
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, denied, warned
 from webhook.rules.queues.deletion import positive_amounts
 
-__all__ = ["KnownQueues", "QueueReview", "read_queue", "validate_queue"]
-
 _PARENT: Final = "spec.parentQueue"
 _MAX_NAMED: Final = 5  # queues of a cycle
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})

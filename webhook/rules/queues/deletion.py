@@ -30,18 +30,6 @@ from webhook.admission.validation_result import (
     warned,
 )
 
-__all__ = [
-    "PODGROUPS",
-    "DeletedQueue",
-    "QueueUse",
-    "SlimPodGroup",
-    "SlimPodGroupSpec",
-    "is_deletion_allowed",
-    "positive_amounts",
-    "queues_below",
-    "validate_deletion",
-]
-
 _MAX_NAMED: Final = 5
 _NAME: Final = "metadata.name"
 _REMEDY: Final = f"Delete these workloads or let them use another queue (label {QUEUE}) first"

@@ -21,8 +21,6 @@ from trainer_kai.policy.queueing.queue_access import (
     service_accounts_group,
 )
 
-__all__ = ["VERB", "AccessCache", "QueueAccessRequest", "UserInfo", "forbidden_fault"]
-
 VERB: Final = "use"
 _ALLOWED_TTL_S: Final = 60.0
 _DENIED_TTL_S: Final = 5.0  # a user retries soon after access was granted

@@ -42,7 +42,8 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.quantity import Quantity, QuantityError
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.lint import KnownCluster, quota_shortage
+from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.queue_limits import quota_shortage
 from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.pods.requests import ResourceAmounts, pod_requests
@@ -54,8 +55,6 @@ from trainer_kai.policy.queueing.queue_access import QueueAccessMode, is_closed
 from webhook.admission.review import AdmissionRequest, size_fault
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, warned
 from webhook.cache.queues import QueueTree
-
-__all__ = ["WorkloadContext", "validate_workload"]
 
 _KAI_CLASSES: Final = {
     (APPS, "Deployment"): "inference",

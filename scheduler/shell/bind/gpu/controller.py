@@ -30,12 +30,11 @@ from trainer_kai.api.names import GPU_DEVICES, LAST_CHECKPOINT, POD_GROUP, RECEI
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.events.correlator import EventObject
+from trainer_kai.kube.events.recorder import EventRecorder
 from trainer_kai.kube.rest.errors import Conflict, NotFound
 from trainer_kai.kube.rest.request import DeleteOptions
 from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
-
-__all__ = ["ReservationController"]
 
 EvictTrainJob: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
 

@@ -20,15 +20,6 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 
-__all__ = [
-    "GpuPlace",
-    "ReservationPodOptions",
-    "is_live",
-    "reservation_pod",
-    "reservation_pod_key",
-    "reserved_device",
-]
-
 _CONTAINER: Final = "resource-reservation"
 _USER: Final = 65532
 _GRACE_S: Final = 1  # the agent ends at once

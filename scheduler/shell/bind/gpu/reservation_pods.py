@@ -39,8 +39,6 @@ from trainer_kai.kube.rest.errors import (
 from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
 from trainer_kai.service.metrics import Metrics
 
-__all__ = ["DeviceNotReserved", "OwnImage", "ReservationPodSource", "ReservationPods"]
-
 _CREATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _MOST_CREATIONS: Final = 12  # at once: a new pod costs the API server more than a bind
 _NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none

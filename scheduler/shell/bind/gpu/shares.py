@@ -46,8 +46,6 @@ from trainer_kai.policy.pods.gpu_config_maps import (
 )
 from trainer_kai.policy.pods.requests import pod_requests
 
-__all__ = ["GpuShareBinder", "PodShares", "ReservedShares", "ShareOptions"]
-
 _FRACTION: Final = "Fraction"  # of a pod that shares GPUs, in KAI's words
 _LABEL: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 _APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True)

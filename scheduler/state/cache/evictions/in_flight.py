@@ -26,8 +26,6 @@ from trainer_kai.api.quantity import QuantityError
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.policy.podgroups.anticipated import anticipated_pod
 
-__all__ = ["InFlightEvictions", "PlannedEvictions", "with_reserved_annotations"]
-
 _RELOCATION_WAIT_S: Final = 300  # pods that come back later have no reserved places
 
 PlannedEvictions: TypeAlias = tuple[PlannedEviction, ...]

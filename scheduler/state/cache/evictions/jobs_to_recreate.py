@@ -15,8 +15,6 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import REPLICATED_JOB
 from trainer_kai.policy.podgroups.planned import plan_podgroups
 
-__all__ = ["JobProgress", "job_progress", "jobs_to_recreate"]
-
 _COMPLETE: Final = "Complete"
 
 

@@ -25,8 +25,6 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.podgroups.eviction_record import is_evicted
 
-__all__ = ["SuspendedTrainJobs"]
-
 
 class SuspendedTrainJobs:
     """The suspended TrainJobs of *cluster*, and their PodGroups; *members* has the owners."""

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Candidate", "FakeScenario"]
-
 
 class Candidate(NamedTuple):
     """A possible victim: what it has of each node, and the queue that loses it."""

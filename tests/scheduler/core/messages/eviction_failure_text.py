@@ -6,8 +6,6 @@ from scheduler.core.messages.rejections import rejection_message
 from scheduler.core.model.rejections import NO_EVICTION_FAILURE, Rejection
 from scheduler.core.model.snapshot import Snapshot
 
-__all__ = ["eviction_failure_text"]
-
 
 def eviction_failure_text(snapshot: Snapshot, rejection: Rejection) -> str:
     """Return the sentences that follow those of the reason itself."""

@@ -15,17 +15,6 @@ from tests.support.state.objects import (
 )
 from trainer_kai.api.names import EVICTED_BY
 
-__all__ = [
-    "eviction_record",
-    "fill_over_quota",
-    "follow_suspension",
-    "fragmented",
-    "is_suspended",
-    "lend_to_trainjob",
-    "relocated_trainjob",
-    "trainjob_events",
-]
-
 _CONSOLIDATION_ON: Final = {"annotations": {"trainer-kai.dev/consolidation": "on"}}
 
 

@@ -8,7 +8,7 @@ from trainer_kai.cli.output.node_bars import (
     MigProfile,
     NodeGpus,
     SharedGpu,
-    node_bar,
+    _brackets,
     node_bars,
 )
 
@@ -79,7 +79,7 @@ BARS = [
 @pytest.mark.parametrize("case", BARS, ids=ids)
 def test_bars(case: Case[NodeGpus, str]) -> None:
     """One mark for each whole GPU, ten for a shared one; counts where there are many."""
-    assert node_bar(case.given) == case.want
+    assert " ".join(_brackets(case.given)) == case.want
 
 
 def test_all_idle_and_releasing_gpus_have_parts_of_gpus() -> None:

@@ -15,8 +15,8 @@ from tests.support.fakes.scripted_transport import ScriptedTransport
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.events.correlator import EventLimits
-from trainer_kai.kube.events.recorder import EventApi, EventObject, EventRecorder, EventSettings
+from trainer_kai.kube.events.correlator import EventLimits, EventObject
+from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
 from trainer_kai.kube.rest.errors import (
     AlreadyExists,
     ApiError,

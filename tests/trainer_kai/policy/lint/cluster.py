@@ -11,22 +11,10 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import QueueSpec
 from trainer_kai.api.topology import TopologySpec
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.lint import KnownCluster, NodeIndex, lint_jobset
+from trainer_kai.policy.lint.jobset import lint_jobset
+from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.node_index import NodeIndex
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-
-__all__ = [
-    "GPU",
-    "RULES",
-    "LintInput",
-    "decode_spec",
-    "findings",
-    "known_cluster",
-    "node",
-    "pod_spec",
-    "pods",
-    "queue_spec",
-    "short",
-]
 
 GPU: Final = "nvidia.com/gpu"
 RULES: Final = GroupingRules("bundled", "kai-scheduler", "default-queue")

@@ -17,7 +17,9 @@ from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint import KnownCluster, NodeIndex, lint_trainjob
+from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.node_index import NodeIndex
+from trainer_kai.policy.lint.trainjob import lint_trainjob
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 MIN = "kai.scheduler/batch-min-member"

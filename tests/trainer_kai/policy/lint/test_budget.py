@@ -15,7 +15,8 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.lint import KnownCluster, lint_trainjob
+from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.trainjob import lint_trainjob
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 REQUIRED = "kai.scheduler/topology-required-placement"

@@ -17,7 +17,7 @@ from tests.trainer_kai.policy.lint.cluster import (
 from tests.trainer_kai.policy.specs import jobset
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.queue import QueueSpec
-from trainer_kai.policy.lint import quota_shortage
+from trainer_kai.policy.lint.queue_limits import quota_shortage
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"

@@ -12,7 +12,8 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint import KnownCluster, is_refusable, lint_trainjob
+from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 TOPOLOGY = "kai.scheduler/topology"

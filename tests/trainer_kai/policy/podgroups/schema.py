@@ -8,8 +8,6 @@ import msgspec
 from tests.support.repository import ROOT
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation
 
-__all__ = ["PATH", "schema"]
-
 PATH: Final = ROOT / "trainer_kai" / "policy" / "podgroups" / "anticipated.schema.json"
 
 

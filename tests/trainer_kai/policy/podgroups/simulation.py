@@ -33,8 +33,6 @@ from trainer_kai.policy.podgroups.names import podset_name
 from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.podgroups.pod_counts import count_pods, observe_pod
 
-__all__ = ["OURS", "SimulationOutcome", "simulate_jobset", "written_podgroups"]
-
 OURS: Final = "kai-scheduler"
 _ANTICIPATED: Final = "trainer-kai.dev/anticipated"
 

@@ -14,8 +14,6 @@ from trainer_kai.errors import ConfigError, FieldError
 if TYPE_CHECKING:
     from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 
-__all__ = ["add_doctor"]
-
 _NAMESPACE: Final = "trainer-kai"
 _TIMEOUT_S: Final = 15.0  # three webhooks of other products may take 5 s each
 

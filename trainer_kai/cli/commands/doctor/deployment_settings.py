@@ -13,17 +13,6 @@ from trainer_kai.policy.duplicate_scheduler import (
     duplicate_scheduler_objects,
 )
 
-__all__ = [
-    "UNKNOWN_VALUE",
-    "containers_of",
-    "has_hidden_settings",
-    "kai_namespaces",
-    "other_scheduler_objects",
-    "scheduler_setting",
-    "settings_of",
-    "webhook_setting",
-]
-
 UNKNOWN_VALUE: Final = "?"  # the value is in another object
 _PREFIX: Final = "TRAINER_KAI_"
 _WEBHOOK: Final = "trainer-kai-webhook"

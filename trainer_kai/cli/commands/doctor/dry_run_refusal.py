@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 
 from trainer_kai.kube.rest.errors import ErrorDetails
 
-__all__ = ["DryRunRefusal", "RefusedBy", "parse_refusal"]
-
 _DENIED: Final = re.compile(
     r'admission webhook "(?P<hook>[^"]+)" '
     r"(?:denied the request(?: without explanation)?:? ?|(?=does not support dry run))(?P<why>.*)",

@@ -16,20 +16,6 @@ from trainer_kai.cli.commands.doctor.finding import Fact, Unread
 from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedManifests, Permission
 from trainer_kai.kube.rest.errors import ErrorDetails
 
-__all__ = [
-    "NOT_ASKED",
-    "DryRun",
-    "Installation",
-    "InstallationFacts",
-    "NodeFacts",
-    "Obj",
-    "PodGroupQueue",
-    "labels_of",
-    "listed",
-    "name_of",
-    "nested_field",
-]
-
 Obj: TypeAlias = Mapping[str, Any]
 
 NOT_ASKED: Final = Unread("it was not read")

@@ -5,19 +5,6 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from trainer_kai.errors import TrainerKaiError
 
-__all__ = [
-    "CannotTell",
-    "CheckFinding",
-    "CheckState",
-    "Fact",
-    "Unread",
-    "fault",
-    "ok",
-    "require",
-    "unknown",
-    "warning",
-]
-
 T = TypeVar("T")
 
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import TRAINJOB_CHECK
 from trainer_kai.cli.commands.doctor.finding import CheckFinding, CheckState
 
-__all__ = ["as_json", "as_text", "exit_code"]
-
 _SCHEMA: Final = "trainer-kai/doctor/v1"
 _GAP: Final = "   "
 _REMEDY: Final = "fix: "

@@ -11,8 +11,6 @@ from trainer_kai.errors import ConfigError, FieldError
 if TYPE_CHECKING:
     from trainer_kai.cli.input.documents import Document
 
-__all__ = ["add_migrate"]
-
 
 def add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""

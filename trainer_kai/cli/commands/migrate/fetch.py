@@ -29,8 +29,6 @@ from trainer_kai.kube.discovery import Discovery
 from trainer_kai.kube.rest.errors import Forbidden
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection, list_page
 
-__all__ = ["fetch_documents"]
-
 _PAGE: Final = 500
 _OURS: Final = Selection(fields=f"spec.schedulerName={SCHEDULER_NAME}")
 _OF_KUEUE: Final = Selection(labels=KUEUE_QUEUE)

@@ -14,19 +14,6 @@ from trainer_kai.api.meta import Key, Object
 from trainer_kai.cli.input.documents import Document, read_object
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = [
-    "FieldRule",
-    "Migration",
-    "MigrationNote",
-    "ObjectName",
-    "ReadObject",
-    "Successor",
-    "field_notes",
-    "name_of",
-    "read_objects",
-    "values_at",
-]
-
 T = TypeVar("T", bound=Object)
 
 Manifest = dict[str, Any]

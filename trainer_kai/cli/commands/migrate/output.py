@@ -24,8 +24,6 @@ from trainer_kai.cli.commands.migrate.migration import (
 )
 from trainer_kai.cli.output.table import escaped, wrapped_lines
 
-__all__ = ["SYSTEMS", "as_json", "as_text", "as_yaml"]
-
 SYSTEMS: Final = {"kai": "KAI", "kueue": "Kueue", "volcano": "Volcano"}
 _SCHEMA: Final = "trainer-kai/migrate/v1"
 _INDENT: Final = " " * 6

@@ -23,19 +23,6 @@ from trainer_kai.api.syntax import label_value_fault
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
-__all__ = [
-    "FREE",
-    "INSTALLED_QUEUES",
-    "RESOURCES",
-    "UNLIMITED",
-    "QueueShare",
-    "amount_of",
-    "queue_field",
-    "queue_manifest",
-    "queue_name_fault",
-    "shares_text",
-]
-
 UNLIMITED: Final = -1
 RESOURCES: Final = ("gpu", "cpu", "memory")
 _FIELDS: Final = {GPU: "gpu", AMD_GPU: "gpu", CPU: "cpu", MEMORY: "memory"}

@@ -36,20 +36,6 @@ from trainer_kai.cli.commands.migrate.migration import (
 )
 from trainer_kai.policy.queueing.priority_classes import PREEMPTIBLE_BELOW
 
-__all__ = [
-    "CLUSTER",
-    "WORKLOAD_KINDS",
-    "WORKLOAD_STRUCTS",
-    "NewLabels",
-    "Workload",
-    "is_finished",
-    "labelled_templates",
-    "new_labels",
-    "relabel_trainjob",
-    "relabelled_other",
-    "without_status",
-]
-
 CLUSTER: Final = "cluster"  # the file of a document that was read from the live cluster
 _SERVER_FIELDS: Final = (
     *("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"),

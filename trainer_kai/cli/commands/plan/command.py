@@ -50,12 +50,11 @@ from trainer_kai.errors import ConfigError, FieldError, FieldWarning
 from trainer_kai.kube.rest.errors import ApiError, Forbidden, NotFound
 from trainer_kai.kube.rest.request import ListTarget
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.lint import KnownCluster, NodeIndex
+from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.node_index import NodeIndex
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
-
-__all__ = ["add_plan"]
 
 _SCHEMA: Final = "trainer-kai/plan/v1"
 _BLOCKED: Final = 1

@@ -32,7 +32,9 @@ from trainer_kai.podgrouper.plan import ObservedState, is_admitted_here, plan
 from trainer_kai.policy.expand.carried_metadata import launcher_trains
 from trainer_kai.policy.expand.jobset import expand
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint import NOTHING_KNOWN, KnownCluster, lint_jobset, lint_trainjob
+from trainer_kai.policy.lint.jobset import lint_jobset
+from trainer_kai.policy.lint.known_cluster import NOTHING_KNOWN, KnownCluster
+from trainer_kai.policy.lint.trainjob import lint_trainjob
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
 from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PodGroupPlan
 from trainer_kai.policy.pods.requests import format_amounts, pod_requests
@@ -48,15 +50,6 @@ from webhook.cache.queues import QueueTree
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
 from webhook.rules.queue_resolution import QUEUE_LABEL_PATH, unusable_queue_message
-
-__all__ = [
-    "PodGroupPreview",
-    "Preview",
-    "PreviewContext",
-    "admitted_jobset",
-    "preview_jobset",
-    "preview_trainjob",
-]
 
 _UID: Final = "UID"
 _REPORTED_ELSEWHERE: Final = (  # by the build, the plan and the checks of values

@@ -9,8 +9,6 @@ from trainer_kai.cli.commands.queue.write_plan import WritePlan, effective_acces
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command
 
-__all__ = ["plan_allow"]
-
 
 async def plan_allow(reader: QueueReader, grant: QueueGrant) -> WritePlan:
     """Return the writes of a grant, and a note if it has no effect."""

@@ -12,8 +12,6 @@ from trainer_kai.cli.options import (
 )
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
-__all__ = ["add_queue"]
-
 _QUEUE_HELP: Final = "the name of the queue"
 _ACCESS = [str(it) for it in QueueAccessMode]
 

@@ -27,8 +27,6 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ListTarget
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode, grant_command
 
-__all__ = ["BesideGpus", "NewQueue", "plan_create"]
-
 _EXISTS: Final = (
     "already exists with other settings: `trainer-kai queue close` and `open` change its access, "
     "`kubectl edit queue` changes its quota, limit, weight and parent"

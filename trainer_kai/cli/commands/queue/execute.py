@@ -22,8 +22,6 @@ from trainer_kai.kube.client import Client, command_client
 from trainer_kai.kube.rest.errors import ApiError, Forbidden, NotFound
 from trainer_kai.kube.rest.request import ListTarget, Patch, WriteOptions, patch
 
-__all__ = ["QueueReader", "execute_plan", "read_all", "run_plan"]
-
 T = TypeVar("T", bound=Object)
 
 _WRITE: Final = WriteOptions(field_manager="trainer-kai-queue", strict=True)

@@ -18,8 +18,6 @@ from trainer_kai.cli.commands.queue.write_plan import QueueWrite
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import Patch, PatchKind
 
-__all__ = ["ExistingGrant", "QueueGrant", "grant_writes", "make_grant"]
-
 _USE: Final = "use"
 _ANY: Final = "*"
 

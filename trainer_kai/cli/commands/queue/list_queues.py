@@ -19,8 +19,6 @@ from trainer_kai.kube.client import command_client
 from trainer_kai.kube.rest.errors import Forbidden, NotFound
 from trainer_kai.kube.rest.request import ListTarget
 
-__all__ = ["run_list"]
-
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the queues."""

@@ -28,8 +28,6 @@ from trainer_kai.cli.commands.queue.write_plan import (
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command, grant_command
 
-__all__ = ["plan_close", "plan_open"]
-
 _MANIFEST_NOTE: Final = (
     "if a manifest of queue {} sets the annotation, set it to closed there as well: otherwise the "
     "next apply conflicts with this change, and with --force-conflicts opens the queue again"

@@ -16,19 +16,6 @@ from trainer_kai.api.names import POD_GROUP, QUEUE
 from trainer_kai.api.resource import Resource
 from trainer_kai.policy.queueing.queue_resolution import RequestedQueues, resolve_queue
 
-__all__ = [
-    "JOBSETS",
-    "NAMESPACES",
-    "PODGROUPS",
-    "PODS",
-    "TRAINJOBS",
-    "NamespaceQueue",
-    "PartialPodGroup",
-    "QueueWorkloads",
-    "SiteSettings",
-    "namespace_queues",
-]
-
 
 class SiteSettings(NamedTuple):
     """The settings of the cluster that determine the queue of a pod."""

@@ -19,15 +19,6 @@ from trainer_kai.policy.queueing.queue_access import (
     effective_queue_access,
 )
 
-__all__ = [
-    "QueueWrite",
-    "WritePlan",
-    "access_write",
-    "effective_access",
-    "existing_queue",
-    "inheriting_queues",
-]
-
 _DONE: Final = {"create": "created", "patch": "changed", "": "unchanged"}
 
 

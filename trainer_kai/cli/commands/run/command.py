@@ -3,8 +3,6 @@
 import argparse
 from typing import Final
 
-__all__ = ["add_run"]
-
 _PROCESSES: Final = ("webhook", "podgrouper", "scheduler", "all")
 
 

@@ -19,8 +19,6 @@ from trainer_kai.service.settings import (
 )
 from webhook.__main__ import webhook
 
-__all__ = ["run_named_process"]
-
 
 def run_named_process(process: str, argv: Sequence[str]) -> int:
     """Run a process until it is stopped; return its exit code."""

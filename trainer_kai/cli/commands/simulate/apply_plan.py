@@ -22,18 +22,6 @@ from trainer_kai.api.names import SELECTED_NODE
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod, PodStatus
 from trainer_kai.cli.input.cluster import pod_with_gpu_groups
 
-__all__ = [
-    "Binding",
-    "SharingPods",
-    "apply_plan",
-    "finish_transitions",
-    "is_finished",
-    "label_running_pods",
-    "pods_on_shared_gpus",
-    "shared_gpu_ids",
-    "with_terminating_as_running",
-]
-
 _SCHEDULED = "PodScheduled"
 _IDS: Final = UUID("6d1b3c1e-6a55-4d25-9a53-0b8f2d0c7f11")  # the namespace of ids of shared GPUs
 _Device: TypeAlias = tuple[int, str | int]  # the node, and the planner's id; the slot of a new one

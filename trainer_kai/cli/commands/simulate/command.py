@@ -20,8 +20,6 @@ from trainer_kai.errors import ConfigError, FieldError
 if TYPE_CHECKING:
     from trainer_kai.cli.commands.simulate.simulation import SimulationOptions
 
-__all__ = ["add_simulate"]
-
 _MAX_CYCLES: Final = 10_000
 _SECOND: Final = 1_000_000_000
 _CONSOLIDATION_NOTE: Final = (

@@ -45,8 +45,6 @@ from trainer_kai.policy.podgroups.planned import plan_podgroups
 from trainer_kai.policy.podgroups.pod_counts import observe_pod
 from trainer_kai.policy.stages import pods_at_once, start_order
 
-__all__ = ["create_missing_objects"]
-
 _FINISHED: Final = frozenset({"Complete", "Failed"})
 _MAX_PODS: Final = 100_000  # of one workload; a cluster has hardly more pods in total
 

@@ -19,8 +19,6 @@ from trainer_kai.api.names import MIG_PREFIX
 from trainer_kai.cli.output.node_bars import GpuShare, MigProfile, NodeGpus, SharedGpu
 from trainer_kai.cli.output.queue_tables import QueueAmounts
 
-__all__ = ["EndState", "NominatedPods", "end_state"]
-
 _FAULTS: Final[Mapping[int, str]] = {
     NodeFault.NO_NETWORK: "without network",
     NodeFault.PRESSURE: "under pressure",

@@ -28,15 +28,6 @@ from trainer_kai.policy.podgroups.anticipated import StageDependency, read_antic
 from trainer_kai.policy.queueing.priority_classes import default_priority
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
-__all__ = [
-    "assumed_access",
-    "hints",
-    "ignored_requests",
-    "missing_objects",
-    "other_scheduler_notes",
-    "suspended_podgroups",
-]
-
 _DEFAULT_CLASS = ("train", 50)  # the default class of a PodGroup, and its value
 
 

@@ -22,15 +22,6 @@ from trainer_kai.cli.output.queue_tables import THOUSANDTHS, Json, amounts_json,
 if TYPE_CHECKING:
     from scheduler.core.model.podgroup import ReservationCause
 
-__all__ = [
-    "EvictionRow",
-    "cycle_json",
-    "eviction_rows",
-    "own_podgroup_key",
-    "pod_phase",
-    "states_json",
-]
-
 GpuGroups: TypeAlias = Mapping[Key, Sequence[str]]  # the shared GPUs of pods on nodes
 _UNPLACED: Final[Json] = {"node": "", "gpuGroups": []}
 

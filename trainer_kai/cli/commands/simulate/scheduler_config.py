@@ -23,8 +23,6 @@ from trainer_kai.cli.input.cluster import InputCluster
 from trainer_kai.cli.input.kinds import Shard, ShardPlacement
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["SchedulerConfig", "action_faults", "scheduler_config"]
-
 _MAX_PREEMPTEES: Final = "max-consolidation-preemptees"
 _NUMBER: Final = re.compile("-?[0-9]{1,9}")
 

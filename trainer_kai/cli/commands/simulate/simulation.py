@@ -59,16 +59,6 @@ from trainer_kai.cli.input.cluster import read_cluster
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
-__all__ = [
-    "SCHEMA",
-    "SimulationInput",
-    "SimulationOptions",
-    "SimulationResult",
-    "prepare",
-    "run",
-    "simulate",
-]
-
 SCHEMA: Final = "trainer-kai/simulate/v1"
 Planner: TypeAlias = Callable[[Snapshot, Policies], Plan]
 

@@ -20,8 +20,6 @@ from trainer_kai.cli.output.table import (
     wrapped_lines,
 )
 
-__all__ = ["as_text"]
-
 _QUEUE_WIDTH: Final = 32  # columns of the queue of a PodGroup
 _MAX_LINES: Final = 50  # PodGroups, and lines of a cycle
 _MAX_PODS: Final = 16  # pods that a line names

@@ -21,8 +21,6 @@ from trainer_kai.errors import ConfigError, FieldError
 if TYPE_CHECKING:
     from trainer_kai.cli.commands.why.report import TrainJobReport
 
-__all__ = ["add_why"]
-
 _WAITS: Final = 1
 _KINDS: Final = {
     **dict.fromkeys(("trainjob", "trainjobs"), "TrainJob"),

@@ -48,8 +48,6 @@ from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
 
-__all__ = ["fetch_report"]
-
 T = TypeVar("T", bound=Object)
 
 

@@ -19,8 +19,6 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot
 
-__all__ = ["PlacedGpuShare", "placed_gpu_shares"]
-
 
 class PlacedGpuShare(NamedTuple):
     """The share that a pod on a node has of one GPU, or of each of several."""

@@ -34,18 +34,6 @@ from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read
 from trainer_kai.policy.podgroups.manifests import GroupingMode
 from trainer_kai.policy.stages import Edge
 
-__all__ = [
-    "PodCounts",
-    "PodGroupSnapshot",
-    "binding_mode",
-    "count_pods",
-    "pod_state",
-    "podgroup_snapshots",
-    "preview_of",
-    "standalone_snapshot",
-]
-
-
 _ONLY_OWN_PODS: Final = {PODS.kind, JOBS.kind}  # other pods of their PodGroup are not read
 
 

@@ -49,18 +49,6 @@ from trainer_kai.policy.pods.creation_failures import (
 )
 from trainer_kai.policy.stages import COMPLETE, Edge
 
-__all__ = [
-    "WaitingReason",
-    "event_time",
-    "evicted_at",
-    "job_without_pods",
-    "parse_time",
-    "standalone_reason",
-    "waiting_reason",
-    "why_suspended",
-    "why_user_suspended",
-]
-
 _LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
 _MAX_NAMED: Final = 3
 _OUR_REASONS: Final = SCHEDULER_REASONS | {ReasonName.SCHEDULER_PAUSED}

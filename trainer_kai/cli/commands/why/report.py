@@ -43,18 +43,6 @@ from trainer_kai.cli.commands.why.reasons import (
 from trainer_kai.cli.commands.why.snapshot import TrainJobSnapshot
 from trainer_kai.policy.podgroups.eviction_record import LastEviction, last_eviction_of
 
-__all__ = [
-    "PodGroupExplanation",
-    "QueueSourceKind",
-    "TrainJobReport",
-    "WorkloadState",
-    "finished_state",
-    "is_finished",
-    "last_evicted",
-    "trainjob_report",
-    "with_details",
-]
-
 _WEBHOOK: Final = ".trainer-kai.dev"
 
 

@@ -21,15 +21,6 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODS
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = [
-    "POD_SNAPSHOTS",
-    "SCHEDULER_LEASE",
-    "ContainerWaiting",
-    "PodSnapshot",
-    "TrainJobSnapshot",
-    "WhySubject",
-]
-
 SCHEDULER_LEASE: Final = Key("trainer-kai", "trainer-kai-scheduler")  # as our manifests have it
 
 

@@ -26,8 +26,6 @@ from trainer_kai.cli.commands.why.report import (
 )
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 
-__all__ = ["has_podgroup", "standalone_report"]
-
 _STATES: Final = {
     "running": WorkloadState.RUNS,
     "terminating": WorkloadState.RUNS,

@@ -16,8 +16,6 @@ from trainer_kai.cli.commands.why.report import (
 )
 from trainer_kai.cli.output.table import escaped, table, without_uids, wrapped_lines
 
-__all__ = ["as_json", "as_text"]
-
 _SCHEMA: Final = "trainer-kai/why/v1"
 _TIME_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STATE", "PODS")

@@ -34,29 +34,6 @@ from trainer_kai.cli.commands.doctor.manifests.expected import expected_manifest
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 from trainer_kai.kube.rest.errors import ErrorDetails
 
-__all__ = [
-    "HOSTS",
-    "MODE_EXTERNAL",
-    "NOW",
-    "RESERVATIONS",
-    "accepted_trainjob",
-    "beside_a_kai",
-    "broken_installation",
-    "by_policy",
-    "certificate_files",
-    "check_results",
-    "crd",
-    "deployment",
-    "healthy_installation",
-    "injected_jobset",
-    "lease",
-    "queues",
-    "refused_jobset",
-    "reservation_pod",
-    "secret",
-    "webhook_configurations",
-]
-
 NOW: Final = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOSTS: Final = ("trainer-kai-webhook.trainer-kai.svc",)
 MODE_EXTERNAL: Final = "kai.scheduler/skip-podgrouper"

@@ -11,8 +11,6 @@ from trainer_kai.cli.commands.migrate.migration import Migration, MigrationNote
 from trainer_kai.cli.commands.migrate.systems.plan import plan_migration
 from trainer_kai.cli.input.documents import Document
 
-__all__ = ["EXAMPLES", "Obj", "example", "faults_against_schema", "migrate", "notes", "shares"]
-
 Obj = dict[str, Any]
 Share = tuple[float, float, float]
 EXAMPLES: Final = ROOT / "tests/fixtures/migrate"

@@ -16,8 +16,6 @@ from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.rest.request import PatchKind, Request, resource_path
 from trainer_kai.kube.rest.response import ApiResponse
 
-__all__ = ["WritableStore"]
-
 _WRITES: Final = ("POST", "PATCH")
 
 

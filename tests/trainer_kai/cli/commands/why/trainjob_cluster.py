@@ -18,8 +18,6 @@ from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.policy.podgroups.manifests import GroupingMode
 
-__all__ = ["NOW", "NO_ROOM_REASONS", "TrainJobCluster", "without_capacity"]
-
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 NO_ROOM_REASONS: Final = (
     ("PodSchedulingErrors", "no nodes"),

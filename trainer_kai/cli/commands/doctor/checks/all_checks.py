@@ -53,8 +53,6 @@ from trainer_kai.cli.commands.doctor.checks.installation.settings import check_s
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 from trainer_kai.cli.commands.doctor.finding import CannotTell, CheckFinding, unknown
 
-__all__ = ["CHECKS", "run_checks"]
-
 Check: TypeAlias = Callable[[InstallationFacts], Iterable[CheckFinding]]
 
 # By the name of the finding if a check has no result.

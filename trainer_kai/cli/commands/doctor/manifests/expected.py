@@ -13,18 +13,6 @@ from msgspec.structs import replace
 
 from trainer_kai.api.names import SCHEDULER_NAME
 
-__all__ = [
-    "PATH",
-    "ExpectedAccount",
-    "ExpectedConfiguration",
-    "ExpectedDefinition",
-    "ExpectedManifests",
-    "ExpectedPolicy",
-    "ExpectedWebhook",
-    "Permission",
-    "expected_manifests",
-]
-
 PATH: Final = Path(__file__).with_name("expected.json")
 _ACCOUNT_PREFIX: Final = "system:serviceaccount"
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["ANYTHING", "dropped_fields", "field_paths"]
-
 ANYTHING: Final = "**"  # below it nothing is dropped
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 

@@ -17,8 +17,6 @@ from trainer_kai.kube.rest import request
 from trainer_kai.kube.rest.errors import ApiError, Forbidden, Garbled, NotFound, Unavailable
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection, WriteOptions
 
-__all__ = ["ApiReader", "read_fact"]
-
 A = TypeVar("A")
 T = TypeVar("T", bound=Object)
 

@@ -5,8 +5,6 @@ from trainer_kai.cli.commands.doctor.checks.admission.webhooks import selects_na
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed
 from trainer_kai.cli.commands.doctor.finding import Unread
 
-__all__ = ["dry_run_namespace", "namespace_fault"]
-
 
 def dry_run_namespace(facts: InstallationFacts, context: str) -> str:
     """Return a namespace that takes part, preferably that of the context; "" for none."""

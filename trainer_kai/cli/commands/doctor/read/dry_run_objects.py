@@ -17,8 +17,6 @@ from trainer_kai.api.names import (
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS
 from trainer_kai.cli.commands.doctor.facts import Obj, nested_field
 
-__all__ = ["NAME", "foreign_pod", "gang_pod", "is_for_scheduler", "jobset", "trainjob"]
-
 NAME: Final = "trainer-kai-doctor"
 _UID: Final = "00000000-0000-0000-0000-000000000000"
 _IMAGE: Final = "trainer-kai.invalid/doctor"  # never pulled

@@ -73,8 +73,6 @@ from trainer_kai.kube.process.tasks import finish_within
 from trainer_kai.kube.rest.errors import Forbidden, NotFound
 from trainer_kai.kube.rest.request import Request, Selection
 
-__all__ = ["DoctorOptions", "fetch_facts"]
-
 _LIMIT_S: Final = 30.0  # for all of it
 _MAX_CONCURRENT: Final = 16
 _RENEW_WAIT_S: Final = 4.0  # a leader renews its Lease more often

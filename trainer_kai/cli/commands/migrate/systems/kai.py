@@ -36,8 +36,6 @@ from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import BindRequest
 from trainer_kai.policy.queueing.queue_access import close_command
 
-__all__ = ["plan_kai"]
-
 _FINISHED: Final = ("Succeeded", "Failed")
 
 

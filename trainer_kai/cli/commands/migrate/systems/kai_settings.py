@@ -17,8 +17,6 @@ from trainer_kai.cli.commands.migrate.migration import (
     values_at,
 )
 
-__all__ = ["add_kai_settings"]
-
 _SETTINGS: Final = (  # of Config
     FieldRule(
         "spec.global.schedulerName",

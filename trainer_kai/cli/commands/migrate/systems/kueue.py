@@ -47,8 +47,6 @@ from trainer_kai.cli.input.documents import Document
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.queueing.priority_classes import PREEMPTIBLE_BELOW
 
-__all__ = ["plan_kueue"]
-
 _DEFAULT: Final = "default"  # the LocalQueue of workloads that name none
 _ALL_USERS: Final = "system:authenticated"
 _MAX_PRIORITY: Final = 10**9

@@ -14,17 +14,6 @@ from trainer_kai.api.names import KUEUE
 from trainer_kai.api.quantity import Quantity
 from trainer_kai.cli.commands.migrate.workloads import WORKLOAD_STRUCTS, Workload
 
-__all__ = [
-    "KUEUE_STRUCTS",
-    "KUEUE_VERSIONS",
-    "STOPPED",
-    "FlavorResource",
-    "LocalQueue",
-    "QuotaObject",
-    "WorkloadPriorityClass",
-    "flavor_resources",
-]
-
 KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1", "v1alpha1")
 STOPPED: Final = ("Hold", "HoldAndDrain")  # policies of queues that take no more workloads
 

@@ -39,8 +39,6 @@ from trainer_kai.cli.commands.migrate.systems.kueue_objects import (
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
-__all__ = ["add_kueue_queues"]
-
 Shares = dict[str, QueueShare]
 ReadQuota = ReadObject[QuotaObject]
 

@@ -18,8 +18,6 @@ from trainer_kai.policy.queueing.queue_findings import (
     queue_findings,
 )
 
-__all__ = ["plan_migration"]
-
 _RULES: Final[Mapping[str, Callable[[Sequence[Document]], Migration]]] = {
     "kai": plan_kai,
     "kueue": plan_kueue,

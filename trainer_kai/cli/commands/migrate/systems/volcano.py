@@ -48,8 +48,6 @@ from trainer_kai.cli.input.documents import Document
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
-__all__ = ["plan_volcano"]
-
 _SCHEDULING: Final = "scheduling.volcano.sh"
 _BATCH: Final = "batch.volcano.sh"
 _FLOW: Final = "flow.volcano.sh"

@@ -18,8 +18,6 @@ from trainer_kai.cli.commands.doctor.facts import (
 from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, require, warning
 from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedPolicy
 
-__all__ = ["check_policies"]
-
 _POLICY: Final = "ValidatingAdmissionPolicy"
 _BINDING: Final = f"{_POLICY}Binding"
 _CHECK: Final = "policies"

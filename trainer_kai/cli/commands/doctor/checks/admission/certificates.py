@@ -40,14 +40,6 @@ from trainer_kai.cli.commands.doctor.finding import (
     warning,
 )
 
-__all__ = [
-    "certificate_in_files",
-    "check_certificate",
-    "check_trust",
-    "is_external_certificate",
-    "secret_name",
-]
-
 _CA_KEY: Final = "ca.key"  # exists only if the webhook creates certificates itself
 _SELF_MANAGED: Final = "self-managed"
 _FILES: Final = "files"

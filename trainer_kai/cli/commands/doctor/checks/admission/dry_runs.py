@@ -39,23 +39,6 @@ from trainer_kai.cli.commands.doctor.finding import (
     warning,
 )
 
-__all__ = [
-    "MODE_POLICY",
-    "TRAINJOB_CHECK",
-    "assigned_queue",
-    "binding_mode",
-    "check_foreign_pod",
-    "check_gang_pod",
-    "check_jobset",
-    "check_namespaces",
-    "check_refusal",
-    "has_policy_only",
-    "kai_binds",
-    "namespace_selectors",
-    "refused_by",
-    "webhook_answered",
-]
-
 MODE_POLICY: Final = "policy"
 TRAINJOB_CHECK: Final = "TrainJob dry run"  # the main check
 _MUTATE: Final = "/mutate/"

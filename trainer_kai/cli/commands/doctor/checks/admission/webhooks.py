@@ -28,15 +28,6 @@ from trainer_kai.cli.commands.doctor.manifests.expected import (
     ExpectedWebhook,
 )
 
-__all__ = [
-    "APPLY",
-    "check_configurations",
-    "check_order",
-    "contains",
-    "installed_webhooks",
-    "selects_namespace",
-]
-
 APPLY: Final = "apply the overlay again (kubectl apply --server-side -k …)"
 _MUTATING: Final = "MutatingWebhookConfiguration"
 _BUNDLED: Final = "bundled"

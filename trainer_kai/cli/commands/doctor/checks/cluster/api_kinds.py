@@ -20,16 +20,6 @@ from trainer_kai.cli.commands.doctor.finding import (
 from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedDefinition
 from trainer_kai.cli.commands.doctor.manifests.schema import dropped_fields, field_paths
 
-__all__ = [
-    "JOBSET_DEFINITIONS",
-    "TRAINER_DEFINITIONS",
-    "check_definitions",
-    "check_jobset_kind",
-    "check_runtime_field",
-    "check_server",
-    "check_trainer_kinds",
-]
-
 _MIN_MINOR: Final = 33  # of Kubernetes 1: since then a CRD can have the rules of our PodGroups
 JOBSET_DEFINITIONS: Final = {str(JOBSETS): JOBSETS.version}
 TRAINER_DEFINITIONS: Final = {str(it): it.version for it in (TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES)}

@@ -16,8 +16,6 @@ from trainer_kai.cli.commands.doctor.finding import (
 )
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command, is_closed
 
-__all__ = ["check_access"]
-
 
 def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say which queues take pods of all namespaces because no annotation controls their access."""

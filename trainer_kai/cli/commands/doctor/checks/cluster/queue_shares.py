@@ -17,8 +17,6 @@ from trainer_kai.policy.queueing.queue_findings import (
     queue_findings,
 )
 
-__all__ = ["QueueFinding", "share_findings", "share_warnings", "unlimited_default"]
-
 _MAX_QUEUES: Final = 3  # in one warning
 _SEEN_FROM_THE_OTHER_SIDE: Final = (  # each is reported for the parent, or for the child
     QueueFindingCode.SIBLINGS_OVER_PARENT,

@@ -35,14 +35,6 @@ from trainer_kai.cli.commands.doctor.finding import (
 )
 from trainer_kai.service.settings import PolicySettings, split_names
 
-__all__ = [
-    "check_default_queue",
-    "check_named_queues",
-    "check_nodes",
-    "check_priority_classes",
-    "check_queues",
-]
-
 
 def check_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether each queue has a root, and its numbers are as intended."""

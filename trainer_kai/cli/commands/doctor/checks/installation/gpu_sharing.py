@@ -22,13 +22,6 @@ from trainer_kai.cli.commands.doctor.facts import (
 )
 from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, require, warning
 
-__all__ = [
-    "check_gpu_sharing",
-    "check_other_installations",
-    "check_reservation_pods",
-    "shares_gpus",
-]
-
 _RUNTIME_CLASS: Final = "nvidia"  # the default of the setting
 _ALLOCATION_S: Final = 40.0
 _NOT_NEEDED: Final = "not needed: KAI shares GPUs"

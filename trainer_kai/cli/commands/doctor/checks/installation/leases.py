@@ -7,8 +7,6 @@ from trainer_kai.api.lease import Lease
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 from trainer_kai.policy.duplicate_scheduler import DEFAULT_LEASE_S, lease_duration_s
 
-__all__ = ["CLOCK_S", "is_alive", "may_be_expired", "parse_time"]
-
 CLOCK_S: Final = 5.0  # clocks that differ by more are reported
 
 

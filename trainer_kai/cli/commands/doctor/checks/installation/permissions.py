@@ -27,8 +27,6 @@ from trainer_kai.cli.commands.doctor.finding import (
 )
 from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedAccount, Permission
 
-__all__ = ["SCHEDULER", "check_permissions", "needed_permissions"]
-
 SCHEDULER: Final = "trainer-kai-scheduler"  # the name of the account, the Deployment and the Lease
 _APPLY_ROLES: Final = "apply the roles and bindings of manifests/base/rbac again"
 _APPLY_SHARING: Final = "apply manifests/base/gpu-sharing again"

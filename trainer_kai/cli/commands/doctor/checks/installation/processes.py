@@ -46,15 +46,6 @@ from trainer_kai.policy.duplicate_scheduler import (
     lease_held_message,
 )
 
-__all__ = [
-    "check_clocks",
-    "check_kueue",
-    "check_leases",
-    "check_mode",
-    "check_other_schedulers",
-    "check_processes",
-]
-
 _PODGROUPER: Final = "trainer-kai-podgrouper"
 _SHARED_SETTINGS: Final = {  # settings that must be the same for all processes, with their defaults
     "MODE": "bundled",

@@ -13,8 +13,6 @@ from trainer_kai.cli.commands.doctor.finding import CheckFinding, ok, require
 from trainer_kai.service import config
 from trainer_kai.service.settings import PROCESSES
 
-__all__ = ["check_settings"]
-
 _PREFIX: Final = "TRAINER_KAI_"
 
 
