@@ -23,7 +23,7 @@ from benchmarks import (
     webhook,
 )
 from e2e.cluster.binaries import ensure_built
-from trainer_kai.kube.process import loop
+from trainer_kai.kube.process.runner import run_loop
 
 _ALL: Final = {
     "planning": planning,
@@ -76,6 +76,6 @@ if __name__ == "__main__":
             if not _WITHOUT_CHAIN.issuperset(names):
                 # Outside the event loop, which would keep Ctrl-C from it.
                 ensure_built("kube-scheduler")
-            loop.run(known[names[0]].main())
+            run_loop(known[names[0]].main())
     except KeyboardInterrupt:
         sys.exit(130)

@@ -3,13 +3,12 @@
 from typing import Any, Final
 
 from scheduler.state.inputs import Cluster
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode
 from trainer_kai.api.decode import encode as to_bytes
+from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.names import POD_GROUP, SCHEDULER_NAME
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue
 
 NODES: Final = 4_000
 JOBS: Final = 17_500

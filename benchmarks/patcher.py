@@ -13,9 +13,9 @@ from typing import Final
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import PODS
-from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.kube.auth.kubeconfig import find_rest_config
 from trainer_kai.kube.client import Client, process_client
-from trainer_kai.kube.process import loop
+from trainer_kai.kube.process.runner import run_loop
 from trainer_kai.service.clock import SystemClock
 
 _STAMP: Final = "example.com/sent-ns"
@@ -45,4 +45,4 @@ async def _patch(client: Client, left: Iterator[int], moments: dict[str, tuple[i
 
 
 if __name__ == "__main__":
-    loop.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    run_loop(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

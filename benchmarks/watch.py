@@ -18,15 +18,14 @@ from tests.support.repository import ROOT
 from tests.support.workloads.recorded_pods import PENDING, RUNNING, pods
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
-from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.kube.auth.kubeconfig import find_rest_config
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver, process_client
-from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.process.context import ClientObserver
 from trainer_kai.kube.process.tasks import cancel_all
 from trainer_kai.kube.rest.request import ListTarget, Request
 from trainer_kai.kube.rest.response import ApiResponse
-from trainer_kai.kube.watch.delta import Delta, DeltaType
-from trainer_kai.kube.watch.watch import Watch
+from trainer_kai.kube.watch import Delta, DeltaType, Watch
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.metrics import Metrics
 

@@ -32,20 +32,18 @@ from tests.support.repository import ROOT
 from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.trainjob import RuntimeRef
-from trainer_kai.kube.process import loop
+from trainer_kai.kube.process.runner import run_loop
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.log import configure, logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
 from webhook.admission.review import AdmissionResponse
-from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.cluster import AdmissionCache, SlimTrainJob, SlimTrainJobSpec, TrainJobSummary
 from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime
-from webhook.cache.trainjobs import SlimTrainJob, SlimTrainJobSpec, TrainJobSummary
-from webhook.reviews.live_lookups import LiveLookups
 from webhook.reviews.router import ReviewRouter, Route
-from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
-from webhook.rules.queues.permission import QueueAccessRequest
+from webhook.reviews.trainjob import AdmissionPolicy, LiveLookups, TrainJobHandler
+from webhook.rules.queue_access import QueueAccessRequest
 from webhook.server import WebhookServer
 from webhook.tls.make import apply_step, parse_host
 from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
@@ -404,4 +402,4 @@ async def _echo(stack: AsyncExitStack, tls: ssl.SSLContext) -> int:
 
 
 if __name__ == "__main__":
-    loop.run(_serve(sys.argv[1]) if len(sys.argv) > 1 else main())
+    run_loop(_serve(sys.argv[1]) if len(sys.argv) > 1 else main())

@@ -3,7 +3,7 @@
     TrainerKaiError
     ├── ConfigError       invalid settings or arguments: the process exits with code 2
     ├── InvariantError    a bug of ours: it is logged in full, and the process exits
-    └── ApiError          the cluster refused or did not answer: see trainer_kai.kube.rest.errors
+    └── ApiError          the cluster refused or did not answer: see trainer_kai.kube.rest.response
 
 Expected outcomes are values and not errors: a `FieldError` says what is wrong with one field of an
 object. This module does not know Kubernetes and does not wait.

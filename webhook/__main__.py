@@ -10,20 +10,27 @@ from trainer_kai.kube.process.runner import Runner
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import TlsSettings, WebhookSettings
-from webhook.cache.admission_cache import AdmissionCache
-from webhook.cache.bounded_store import BoundedStore
-from webhook.reviews.live_lookups import live_lookups, trainjob_reader
-from webhook.reviews.new_pod import GpuAccessRules, NewPodHandler
+from webhook.cache.cluster import AdmissionCache
+from webhook.cache.runtimes import BoundedStore
 from webhook.reviews.queue import QueueHandler, queue_lookups
-from webhook.reviews.router import ReviewRouter, Route
-from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
-from webhook.reviews.workload import WorkloadHandler
-from webhook.rules.lint import LintPolicy
-from webhook.rules.pods.gpu_share import ShareRules
+from webhook.reviews.router import (
+    GpuAccessRules,
+    NewPodHandler,
+    ReviewRouter,
+    Route,
+    WorkloadHandler,
+)
+from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler, live_lookups, trainjob_reader
+from webhook.rules.gpu_share import ShareRules
+from webhook.rules.trainjob import LintPolicy
 from webhook.server import WebhookServer
-from webhook.tls.external import CertManagerCertificate, FileCertificate
 from webhook.tls.self_managed import SelfManagedCertificate
-from webhook.tls.serving_certificate import CertificateSource, ServingCertificate
+from webhook.tls.serving_certificate import (
+    CertificateSource,
+    CertManagerCertificate,
+    FileCertificate,
+    ServingCertificate,
+)
 from webhook.tls.store import CertificateStore
 from webhook.watch import relist_runtimes, start_watches
 

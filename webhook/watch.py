@@ -5,24 +5,20 @@ from typing import Final, NamedTuple, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
+from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import ACCESS
-from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.process.context import ClientObserver
 from trainer_kai.kube.process.runner import Runner
-from trainer_kai.kube.rest.errors import ApiError
 from trainer_kai.kube.rest.request import ListTarget
-from trainer_kai.kube.watch.delta import Delta, DeltaType
-from trainer_kai.kube.watch.watch import Watch
+from trainer_kai.kube.rest.response import ApiError
+from trainer_kai.kube.watch import Delta, DeltaType, Watch
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
-from webhook.cache.admission_cache import AdmissionCache
-from webhook.cache.cluster import ClusterObjects
-from webhook.cache.queues import QueueTree
+from webhook.cache.cluster import TRAINJOBS, AdmissionCache, ClusterObjects, QueueTree
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES
-from webhook.cache.trainjobs import TRAINJOBS
 
 T = TypeVar("T", bound=Object)
 _PAGE_SIZE: Final = 50  # runtimes in a page: each may have 1.5 MB

@@ -25,8 +25,8 @@ from e2e.cluster.resources import SERVICE_ACCOUNTS
 from e2e.fixtures.product_client import CONFIG_MAPS, client_of
 from trainer_kai.errors import ConfigError, TrainerKaiError
 from trainer_kai.kube.client import Client, RetryPolicy, command_client
-from trainer_kai.kube.rest.errors import Forbidden, Unauthorized, Unavailable
 from trainer_kai.kube.rest.request import ListTarget
+from trainer_kai.kube.rest.response import Forbidden, Unauthorized, Unavailable
 
 Kubeconfig: TypeAlias = dict[str, Any]
 Connect: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Client]]

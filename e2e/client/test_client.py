@@ -13,11 +13,10 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.patience import patience, slowdown
 from e2e.fixtures.product_client import CONFIG_MAPS, client_of, config_map
 from trainer_kai.api.meta import Key, PartialObject
-from trainer_kai.api.resource import Resource
-from trainer_kai.kube.client import AccessRequest, Client, bind, review_access
-from trainer_kai.kube.discovery import Discovery
-from trainer_kai.kube.rest.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
+from trainer_kai.api.resources import Resource
+from trainer_kai.kube.client import AccessRequest, Client, Discovery, bind, review_access
 from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, WriteOptions
+from trainer_kai.kube.rest.response import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)  # noqa: FBT003
 NODES: Final = Resource("", "v1", "nodes", "Node", False, PartialObject)  # noqa: FBT003

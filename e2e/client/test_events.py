@@ -12,8 +12,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CONFIG_MAPS
 from e2e.fixtures.product_client import client_of
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.events.correlator import EventObject
-from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
+from trainer_kai.kube.events import EventApi, EventObject, EventRecorder, EventSettings
 from trainer_kai.service.clock import SystemClock
 
 

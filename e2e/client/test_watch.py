@@ -19,10 +19,9 @@ from e2e.fixtures.product_client import (
 )
 from tests.support.fakes.watch_recorder import WatchRecorder
 from trainer_kai.api.meta import Key, PartialObject
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 from trainer_kai.kube.rest.request import ListTarget, Selection
-from trainer_kai.kube.watch.delta import DeltaType
-from trainer_kai.kube.watch.watch import Watch, WatchTiming
+from trainer_kai.kube.watch import DeltaType, Watch, WatchTiming
 
 Maps = WatchRecorder[PartialObject]
 _SILENCE_S: Final = 3.0  # longer than a busy machine may stand still

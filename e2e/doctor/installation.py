@@ -27,7 +27,7 @@ from e2e.fixtures.processes import (
 )
 from tests.support.repository import ROOT
 from trainer_kai.api.names import ADMITTED
-from trainer_kai.cli.commands.doctor.read import dry_run_objects
+from trainer_kai.cli.commands.doctor import dry_run_objects
 
 RUNTIME_CLASSES: Final = Resource(
     "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False

@@ -8,9 +8,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj
 from e2e.fixtures.install import PODGROUPS, QUEUES, TOPOLOGIES, resource_of
 from trainer_kai.api.decode import DecodeError, decode, encode
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.topology import Topology
+from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
 from trainer_kai.api.validate import podgroup_faults, queue_faults, topology_faults
 
 BOTH: Final = "both"

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from e2e.cluster.patience import slowdown
 from trainer_kai.api.meta import Key, PartialObject
-from trainer_kai.api.resource import Resource
-from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.api.resources import Resource
+from trainer_kai.kube.auth.kubeconfig import find_rest_config
 from trainer_kai.kube.client import Client, process_client
 from trainer_kai.kube.leader.lease import Fence
 from trainer_kai.kube.process.context import leader_elector

@@ -11,8 +11,8 @@ from trainer_kai.api.names import RESERVED_DEVICE
 from trainer_kai.api.resources import PODS
 from trainer_kai.errors import ConfigError, FieldError, TrainerKaiError
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.rest.errors import ApiError, is_retryable
-from trainer_kai.kube.workqueue.backoff import Backoff
+from trainer_kai.kube.rest.response import ApiError, is_retryable
+from trainer_kai.kube.workqueue import Backoff
 
 A = TypeVar("A")
 

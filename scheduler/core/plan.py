@@ -6,12 +6,10 @@ from typing import Final
 
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
-from scheduler.core.actions.preempt import preempt
-from scheduler.core.actions.reclaim import reclaim
+from scheduler.core.actions.reclaim import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
-from scheduler.core.model.plugins import Policies
-from scheduler.core.model.result import Plan, PlanStats
+from scheduler.core.model.result import Plan, PlanStats, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.session import Session
 

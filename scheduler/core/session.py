@@ -20,7 +20,7 @@ from scheduler.core.eviction.victims import (
     VictimPool,
     has_min_runtime,
 )
-from scheduler.core.gang.tasks_to_allocate import (
+from scheduler.core.gang import (
     AssignedTasks,
     ElasticTasks,
     SignatureRuns,
@@ -29,10 +29,9 @@ from scheduler.core.gang.tasks_to_allocate import (
     is_elastic,
     min_available_state,
 )
-from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.plugins import Policies, QuotaRefusal
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, podsets_of
 from scheduler.core.model.rejections import (
+    ClusterEvent,
     FitErrors,
     IncompletePodSet,
     MissingPods,
@@ -43,7 +42,13 @@ from scheduler.core.model.rejections import (
     prefilter_rejection,
 )
 from scheduler.core.model.resources import NONE, Amounts
-from scheduler.core.model.result import Eviction, PodGroupAllocation, Relocation
+from scheduler.core.model.result import (
+    Eviction,
+    PodGroupAllocation,
+    Policies,
+    QuotaRefusal,
+    Relocation,
+)
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage, charged
 from scheduler.core.nodes.capacity import EmptyClusterFit, PodCapacities

@@ -1,26 +1,225 @@
 """All policies by the names that KAI's settings have for them: the one list.
 
 Plugins that are not supported yet are known by name, so that settings made for KAI are accepted.
+
+Orders: PodGroups of a queue by priority and minimum, victims by what their eviction costs.
+
+Quota checks: what a PodGroup may use of its queue and of all queues above.
+
+Limits and quotas are checked from the queue up, and every bound that would be exceeded is reported.
+A resource that is not requested is not checked, so that a queue above its limit can still start
+PodGroups that need other resources.
+
+Node scores: binpack and spread, idle and nominated nodes, and no GPU nodes for CPU pods.
+
+Minimum runtimes: how long a running PodGroup is protected where its queue does not say.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from scheduler.core.model.plugins import PodGroupOrderPlugin, Policies, QuotaPlugin, ScorePlugin
-from scheduler.policies.min_runtime import ARGUMENTS as MIN_RUNTIME_ARGUMENTS
-from scheduler.policies.min_runtime import argument_errors, min_runtime
-from scheduler.policies.order import VICTIM_ORDERS, elastic, priority
-from scheduler.policies.quota import may_borrow, within_limit, within_quota
-from scheduler.policies.scores import (
-    availability,
-    binpack,
-    by_resource_type,
-    nominated_node,
-    resource_type,
-    shared_gpu,
-    spread,
+from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
+from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts, ResourceKind
+from scheduler.core.model.result import (
+    MinRuntime,
+    NodeFeatures,
+    PodGroupOrderPlugin,
+    Policies,
+    QuotaPlugin,
+    QuotaRefusal,
+    ScorePlugin,
+    ScoreValue,
+    VictimOrderPlugin,
 )
+from scheduler.core.model.usage import Usage
+
+
+def priority(podgroup: PodGroupInfo, _min_available_state: int) -> int:
+    """Return a smaller number for a larger priority."""
+    return -podgroup.priority
+
+
+def elastic(_podgroup: PodGroupInfo, min_available_state: int) -> int:
+    """Return below the minimum first, then at it, then above."""
+    return min_available_state
+
+
+def _least_work(_amounts: Amounts, lost_work: int, _requested: Amounts) -> int:
+    return lost_work
+
+
+def _most_released(amounts: Amounts, _lost_work: int, requested: Amounts) -> int:
+    """Return what is released, the most first; more than is requested counts no more."""
+    kind = ResourceKind.GPU if requested[ResourceKind.GPU] else ResourceKind.CPU
+    return -min(amounts[kind], requested[kind])
+
+
+VICTIM_ORDERS: Final[Mapping[str, VictimOrderPlugin | None]] = {
+    "kai": None,
+    "least-work-lost": VictimOrderPlugin(
+        _least_work, "victims that lose the least work are evicted first"
+    ),
+    "fewest-units": VictimOrderPlugin(
+        _most_released, "victims that release the most are evicted first"
+    ),
+}
+
+
+_UNBOUND: Final = [UNBOUND] * len(RESOURCE_KINDS)
+
+
+def within_limit(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
+    """Refuse what would exceed a limit."""
+    path = usage.paths[podgroup.queue]
+    details = _exceeded(path, usage.limit, usage.allocated, requested)
+    return QuotaRefusal(UnschedulableReason.EXCEEDS_LIMIT, details) if details else None
+
+
+def within_quota(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
+    """Refuse a non-preemptible PodGroup what would exceed a quota."""
+    if podgroup.is_preemptible:
+        return None
+    details = _exceeded(usage.paths[podgroup.queue], usage.quota, usage.non_preemptible, requested)
+    return (
+        QuotaRefusal(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, details) if details else None
+    )
+
+
+def may_borrow(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
+    """Refuse more of a resource of which a queue has unevictable usage above its quota.
+
+    A queue with unevictable PodGroups could otherwise borrow everything, PodGroup by PodGroup.
+    """
+    queue = podgroup.queue
+    unevictable = usage.unevictable.get(queue)
+    if unevictable is None:
+        return None
+    columns = zip(
+        RESOURCE_KINDS,
+        usage.quota[queue],
+        usage.non_preemptible[queue],
+        requested,
+        unevictable.amounts,
+        strict=True,
+    )
+    details = [
+        QueueBoundExceeded(queue, kind, quota, fixed, more, unevictable=unevictable.podgroups)
+        for kind, quota, fixed, more, unevictable_amount in columns
+        if quota != UNBOUND and more > 0 and unevictable_amount and fixed > quota
+    ]
+    if not details:
+        return None
+    first = details[0]._replace(others=tuple(details[1:]))
+    return QuotaRefusal(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, first)
+
+
+def _exceeded(
+    path: tuple[int, ...], bounds: list[list[int]], has: list[list[int]], requested: Amounts
+) -> QueueBoundExceeded | None:
+    """Return the first bound that would be exceeded, from the queue up, with the others."""
+    passed: list[QueueBoundExceeded] = []
+    for q in path:
+        if bounds[q] == _UNBOUND:
+            continue  # called for every PodGroup, and most queues have no bound
+        for kind, bound, before, more in zip(
+            RESOURCE_KINDS, bounds[q], has[q], requested, strict=True
+        ):
+            if bound != UNBOUND and more > 0 and before + more > bound:
+                passed.append(QueueBoundExceeded(q, kind, bound, before, more))
+    return passed[0]._replace(others=tuple(passed[1:])) if passed else None
+
+
+def availability(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+    """Prefer nodes with idle resources for the pod."""
+    return 1 * features.fits_idle
+
+
+def nominated_node(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+    """Prefer the node that was nominated."""
+    return 1 * features.is_nominated
+
+
+def shared_gpu(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+    """Prefer nodes with a GPU that pods share and that has the share idle."""
+    return 1 * features.shares_gpu
+
+
+def binpack(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+    """Prefer nodes with little free; less than nothing free counts as nothing."""
+    return 1 - features.free * (features.free > 0) / max(features.max_allocatable, 1)
+
+
+def spread(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+    """Prefer nodes with a large part free; less than nothing free counts as nothing."""
+    return (
+        features.free * (features.free > 0) / (features.allocatable + (features.allocatable == 0))
+    )
+
+
+def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
+    """Return a score that uses one score for pods with GPUs, and another for the others."""
+
+    def score(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+        return gpu(signature, features) if signature.has_gpu else cpu(signature, features)
+
+    return score
+
+
+def resource_type(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+    """Prefer nodes without GPUs for pods without GPUs."""
+    return 0 * features.has_gpu if signature.has_gpu else 1 - 1 * features.has_gpu
+
+
+_RESOLVE: Final = "reclaimResolveMethod"
+_PREEMPT: Final = "defaultPreemptMinRuntime"
+_RECLAIM: Final = "defaultReclaimMinRuntime"
+MIN_RUNTIME_ARGUMENTS: Final = (_PREEMPT, _RECLAIM, _RESOLVE)
+
+_RESOLVE_METHODS: Final = ("lca", "queue")  # the first is KAI's choice
+_MILLISECONDS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_DURATION_PART: Final = re.compile(r"([0-9]{1,9})(ms|[smhdw])")
+_MAX_LENGTH: Final = 64
+
+
+def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
+    """Return the configured minimum runtimes; invalid values are ignored."""
+    return MinRuntime(
+        preempt_s=_seconds(arguments.get(_PREEMPT, "")) or 0,
+        reclaim_s=_seconds(arguments.get(_RECLAIM, "")) or 0,
+        from_victim_queue=arguments.get(_RESOLVE) == "queue",
+    )
+
+
+def argument_errors(arguments: Mapping[str, str]) -> Iterator[str]:
+    """Yield invalid values, with the valid ones."""
+    for name in (_PREEMPT, _RECLAIM):
+        if name in arguments and _seconds(arguments[name]) is None:
+            valid = 'must be a duration such as "90s", "10m" or "2d"'
+            yield f"{name} of minruntime {valid}, not {arguments[name]!r}"
+    if arguments.get(_RESOLVE, "lca") not in _RESOLVE_METHODS:
+        valid = f'must be "{_RESOLVE_METHODS[0]}", the default, or "{_RESOLVE_METHODS[1]}"'
+        yield f"{_RESOLVE} of minruntime {valid}, not {arguments[_RESOLVE]!r}"
+
+
+def _seconds(text: str) -> int | None:
+    """Return a duration in whole seconds, rounded up; None for what is none."""
+    parts = _DURATION_PART.findall(text[:_MAX_LENGTH])
+    if text == "0":
+        return 0
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return -(-sum(int(number) * _MILLISECONDS[unit] for number, unit in parts) // 1000)
+
 
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 

@@ -13,12 +13,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from trainer_kai.api.lease import Lease
+from trainer_kai.api.cluster_kinds import Lease
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import DEPLOYMENTS, LEASES
+from trainer_kai.api.resources import DEPLOYMENTS, LEASES, Resource
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.rest.errors import ApiError, Forbidden, NotFound
+from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
 from trainer_kai.policy.duplicate_scheduler import (
     REMEDY,
     DuplicateSchedulerObjects,

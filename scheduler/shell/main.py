@@ -1,13 +1,22 @@
 """The scheduler process, wired up: watches, the cycle, and the writers while this process leads.
 
 The settings become policies here; unknown names are rejected where the settings are read.
+
+Informers for every kind that a plan needs: a change goes to the cache, then the cycle.
+
+The cluster cache as one JSON list of objects that `trainer-kai simulate` reads.
+
+Assumed binds and evictions are part of it: it is what the next plan would be made from.
 """
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
 
+from scheduler.core.model.rejections import ClusterEvent
 from scheduler.policies.registry import ACTIONS, PluginSelection, PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BindSteps
 from scheduler.shell.bind.gpu.controller import ReservationController
@@ -21,32 +30,124 @@ from scheduler.shell.bind.gpu.shares import GpuShareBinder, ShareOptions
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
-from scheduler.shell.evict.evictor import Evictor
+from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
 from scheduler.shell.evict.stale_gangs import StaleGangController
 from scheduler.shell.evict.suspend import Suspender
-from scheduler.shell.evict.termination_grace import TerminationGraceLimiter
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
-from scheduler.shell.report.dump import dump_cluster
-from scheduler.shell.report.paused import PauseReporter
-from scheduler.shell.report.status import StatusReporter
-from scheduler.shell.watch import ClusterInformers
+from scheduler.shell.report.status import PauseReporter, StatusReporter
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.inputs import StateOptions
-from trainer_kai.api.meta import Key
+from scheduler.state.inputs import Cluster, StateOptions
+from scheduler.state.queues.access import access_review
+from trainer_kai.api.decode import encode
+from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.resources import ACCESS_REVIEWS, EVENTS, Resource
 from trainer_kai.kube.client import Client, RetryPolicy
-from trainer_kai.kube.events.recorder import EventRecorder
-from trainer_kai.kube.process.context import ProcessContext, event_recorder, leader_elector
+from trainer_kai.kube.events import EventRecorder
+from trainer_kai.kube.process.context import (
+    ClientObserver,
+    ProcessContext,
+    event_recorder,
+    leader_elector,
+)
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.process.tasks import cancel_all
+from trainer_kai.kube.rest.request import ListTarget, Selection
+from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
+from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
+from trainer_kai.service.health import Health
 from trainer_kai.service.settings import (
     PolicySettings,
     SchedulerSettings,
     read_gpu_replicas,
     split_names,
 )
+
+T = TypeVar("T", bound=Object)
+
+
+class _WatchedKind(NamedTuple):
+    """A kind that is watched, and what to call with its changes."""
+
+    resource: Resource[Any]
+    notify: Callable[[Key, Any], ClusterEvent]
+
+
+class ClusterInformers:
+    """Starts the watches; synced means that each has listed all objects of its kind."""
+
+    def __init__(self, cache: ClusterCache, cycle: Cycle) -> None:
+        self._cache = cache
+        self._cycle = cycle
+        self._unsynced: set[str] = set()
+        self._synced = asyncio.Event()
+
+    async def synced(self) -> None:
+        """Wait until each kind is listed."""
+        await self._synced.wait()
+
+    def start(self, run: Runner, client: Client, seen: ClientObserver, health: Health) -> None:
+        """Start to watch all kinds."""
+        kinds = [
+            _WatchedKind(resource, partial(self._cache.update, resource))
+            for resource in self._cache.cluster.by_resource()
+        ]
+        self._unsynced = {kind.resource.plural for kind in kinds}
+        for kind in kinds:
+            name = kind.resource.plural
+            watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
+            health.add_condition(f"{name} followed", watch.not_synced_reason)
+            run.start(f"watch {name}", self._watch_service(watch, kind))
+        # These Events only explain why pods are missing, so no sync waits for them.
+        kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
+        creation_failures: Watch[Any] = Watch(
+            client,
+            ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)),
+            seen,
+            timing=NO_BOOKMARKS,
+        )
+        run.start(f"watch {EVENTS.plural}", self._watch_service(creation_failures, kind))
+
+    def _watch_service(
+        self, watch: Watch[Any], kind: _WatchedKind
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        def change(it: Delta[Any]) -> None:
+            is_deleted = it.type is DeltaType.DELETED or it.object is None
+            seen = None if is_deleted else it.object
+            self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
+
+        def synced() -> None:
+            self._unsynced.discard(kind.resource.plural)
+            if not self._unsynced:
+                self._synced.set()
+
+        return lambda: watch.run(change, synced)
+
+
+_BATCH: Final = 200  # objects: a few milliseconds
+
+
+async def dump_cluster(cluster: Cluster) -> AsyncIterator[bytes]:
+    """Yield a List of the cached objects in JSON, piece by piece."""
+    kinds = [(resource, [*objects.values()]) for resource, objects in cluster.by_resource().items()]
+    kinds.append((ACCESS_REVIEWS, [access_review(*it) for it in cluster.permits.items()]))
+    yield b'{"apiVersion":"v1","kind":"List","items":['
+    is_first = True
+    for resource, objects in kinds:
+        remaining = iter(objects)
+        while batch := [*islice(remaining, _BATCH)]:
+            yield (b"" if is_first else b",\n") + b",\n".join(_encoded_objects(resource, batch))
+            is_first = False
+            await asyncio.sleep(0)
+    yield b"]}\n"
+
+
+def _encoded_objects(resource: Resource[Any], objects: Iterable[Any]) -> Iterable[bytes]:
+    head = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
+    return (head + encode(it)[1:] for it in objects)
+
 
 _KEEP_WARM_S: Final = 5.0
 

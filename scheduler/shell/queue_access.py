@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.model.cluster_events import ClusterEvent
+from scheduler.core.model.rejections import ClusterEvent
 from scheduler.shell.cycle import CommandExecutor
 from scheduler.shell.evict.evictor import owning_trainjob
 from scheduler.state.cache.cache import ClusterCache
@@ -30,13 +30,11 @@ from scheduler.state.inputs import Permit
 from scheduler.state.queues.access import AccessQuestion
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ACCESS, QUEUE, RUN_AI
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
+from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES, Resource
 from trainer_kai.kube.client import AccessRequest, Client, RetryPolicy, review_access
-from trainer_kai.kube.events.correlator import EventObject
-from trainer_kai.kube.events.recorder import EventRecorder
-from trainer_kai.kube.rest.errors import ApiError, Unauthorized
-from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.rest.response import ApiError, Unauthorized
+from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.policy.queueing.queue_access import close_command, service_accounts_group
 
 _VALID_S: Final = 60.0  # of an answer

@@ -7,18 +7,18 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from trainer_kai.api.disruption import PodDisruptionBudget
+from trainer_kai.api.cluster_kinds import (
+    Namespace,
+    Node,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+)
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
-from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.quota import ResourceQuota
-from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     JOBSETS,
     NAMESPACES,
@@ -34,9 +34,9 @@ from trainer_kai.api.resources import (
     STORAGE_CLASSES,
     TOPOLOGIES,
     TRAINJOBS,
+    Resource,
 )
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 

@@ -174,13 +174,14 @@ def test_a_folder_without_a_readme_is_found() -> None:
 
 def test_a_crowded_folder_is_found() -> None:
     """Folders count as entries; a folder of one sort may be long."""
-    nine = [f"scheduler/core/{letter}.py" for letter in "abcdefgh"] + ["scheduler/core/i/deep.py"]
-    nine += ["scheduler/core/__init__.py", "scheduler/core/README.md"]
-    one_sort = [f"trainer_kai/api/{letter}.py" for letter in "abcdefghijkl"]
+    most = [f"scheduler/core/a{number}.py" for number in range(MAX_ENTRIES - 1)]
+    most += ["scheduler/core/b/deep.py", "scheduler/core/__init__.py", "scheduler/core/README.md"]
+    one_sort = [f"trainer_kai/api/{letter}.py" for letter in "abcdefghijklmnopq"]
 
-    assert crowded_folders([*nine, *one_sort]) == {}
-    assert crowded_folders([*nine, "scheduler/core/j.py"]) == {"scheduler/core": MAX_ENTRIES + 1}
-    assert crowded_folders([f"webhook/{letter}/x.py" for letter in "abcdefghij"]) == {"webhook": 10}
+    assert crowded_folders([*most, *one_sort]) == {}
+    assert crowded_folders([*most, "scheduler/core/c.py"]) == {"scheduler/core": MAX_ENTRIES + 1}
+    folders_only = [f"webhook/{number}/x.py" for number in range(MAX_ENTRIES + 1)]
+    assert crowded_folders(folders_only) == {"webhook": MAX_ENTRIES + 1}
 
 
 def test_a_class_name_that_is_there_twice_is_found() -> None:

@@ -12,8 +12,7 @@ from tests.support.instruction_count import instruction_growth
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GANG, JOB_NAME, SUBGROUP
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import EVENTS, JOBSETS, PODGROUPS, PODS
+from trainer_kai.api.resources import EVENTS, JOBSETS, PODGROUPS, PODS, Resource
 
 _JOBS: Final = 100
 _PODS: Final = 6  # of each Job that were made, of a hundred

@@ -14,9 +14,8 @@ import pytest
 from tests.support.clock import VirtualClock
 from tests.support.closed_connection import is_closed
 from trainer_kai.service import health as health_module
-from trainer_kai.service.exposition import Exposition, MetricsText
 from trainer_kai.service.health import Health, HealthServer
-from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.metrics import Exposition, Metrics, MetricsText
 from trainer_kai.service.settings import HealthSettings
 
 _VICTIM: Final = "127.0.0.1"  # the kubelet

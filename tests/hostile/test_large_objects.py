@@ -12,14 +12,13 @@ from tests.support.fakes.fake_kube import FakeKube
 from tests.support.fakes.http_server import ReceivedRequest, ServerConnection
 from tests.support.fakes.watch_recorder import WatchRecorder
 from trainer_kai.api.meta import PartialObject
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.rest.errors import ErrorDetails, TooLarge
 from trainer_kai.kube.rest.pooled_transport import PooledTransport
 from trainer_kai.kube.rest.request import ListTarget, Request
-from trainer_kai.kube.rest.response import ApiResponse
-from trainer_kai.kube.watch.watch import Watch
+from trainer_kai.kube.rest.response import ApiResponse, ErrorDetails, TooLarge
+from trainer_kai.kube.watch import Watch
 
 _MIB: Final = 2**20
 _MAX_ANSWER_BYTES: Final = 4 * _MIB  # of an answer, so that a test need not make 32

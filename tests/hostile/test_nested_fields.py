@@ -7,7 +7,7 @@ import pytest
 from tests.support.cpu_time import assert_cpu_ratio, cpu_s
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.pod import Pod
-from trainer_kai.kube.watch.decode import read_object, read_page
+from trainer_kai.kube.watch import read_object, read_page
 
 # Any user may write the managedFields of an object of their own; the API server takes 9,000 levels.
 _LEVELS: Final = 9_000

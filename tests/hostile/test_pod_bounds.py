@@ -17,11 +17,10 @@ from tests.hostile.conftest import Measured, SimulateFixture
 from tests.hostile.objects import GPU, TENANT, TENANT_QUEUE, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
 from tests.support.cpu_time import assert_cpu_ratio, cpu_s
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode
-from trainer_kai.api.node import Node
+from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import NODES, QUEUES
 
 Obj: TypeAlias = dict[str, Any]

@@ -20,16 +20,15 @@ from tests.webhook.served_webhook import serving, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.process import loop
-from trainer_kai.kube.process.client_observer import ClientObserver
-from trainer_kai.kube.process.runner import Runner
+from trainer_kai.kube.process.context import ClientObserver
+from trainer_kai.kube.process.runner import Runner, run_loop
 from trainer_kai.kube.rest.pooled_transport import PooledTransport
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.health import Health
 from trainer_kai.service.log import configure
 from trainer_kai.service.metrics import Metrics
 from webhook import server
-from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.cluster import AdmissionCache
 from webhook.watch import relist_runtimes, start_watches
 
 _MAX_BYTES: Final = 6 << 30  # a hole must not take the machine with it
@@ -74,4 +73,4 @@ async def _serve(read_s: float) -> None:
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     configure(SystemClock(), layout="console", level="error")
-    loop.run(_follow(sys.argv[2]) if sys.argv[1] == "follow" else _serve(float(sys.argv[2])))
+    run_loop(_follow(sys.argv[2]) if sys.argv[1] == "follow" else _serve(float(sys.argv[2])))

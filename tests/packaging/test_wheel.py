@@ -88,7 +88,7 @@ def test_the_wheel_has_the_product_and_nothing_else(wheel: Path) -> None:
     found = set(zipfile.ZipFile(wheel).namelist())
 
     assert {it for it in found if not it.startswith(METADATA)} == product
-    assert "trainer_kai/cli/commands/doctor/manifests/expected.json" in product
+    assert "trainer_kai/cli/commands/doctor/expected.json" in product
     assert f"{METADATA}/licenses/LICENSE" in found
 
 
@@ -165,7 +165,7 @@ def test_a_command_works_from_the_wheel(installed: Installed) -> None:
     """It reads files of the user, and its own data from the environment."""
     shutil.copy(ROOT / "tests/fixtures/clusters/over-borrowed.yaml", installed.folder / "x.yaml")
     program = (
-        "import trainer_kai.cli.commands.doctor.manifests.expected as it;"
+        "import trainer_kai.cli.commands.doctor.expected as it;"
         "it.expected_manifests(); print(it.__file__)"
     )
 

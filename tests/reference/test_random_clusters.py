@@ -8,9 +8,8 @@ from tests.reference.random_clusters.clusters import random_cluster
 from tests.reference.scheduler.cycle import run_cycle
 from tests.support.size import seeds
 from trainer_kai.api.decode import decode
+from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue
 from trainer_kai.api.validate import pod_faults, podgroup_faults, queue_faults
 
 

@@ -17,7 +17,7 @@ from tests.support.documents import documents
 from tests.support.repository import ROOT
 from tests.trainer_kai.cli.commands.doctor.installation import broken_installation
 from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks
-from trainer_kai.cli.commands.doctor.manifests.expected import (
+from trainer_kai.cli.commands.doctor.expected import (
     PATH,
     ExpectedAccount,
     ExpectedConfiguration,
@@ -26,8 +26,8 @@ from trainer_kai.cli.commands.doctor.manifests.expected import (
     ExpectedPolicy,
     ExpectedWebhook,
     Permission,
+    field_paths,
 )
-from trainer_kai.cli.commands.doctor.manifests.schema import field_paths
 from trainer_kai.cli.commands.doctor.text_output import as_text
 from trainer_kai.cli.output.table import MAX_WIDTH
 

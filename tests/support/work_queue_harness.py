@@ -7,7 +7,7 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from tests.support.clock import VirtualClock
-from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 
 Outcome = Requeue | Exception | None
 Work = Callable[[str], Awaitable[Outcome]]

@@ -30,20 +30,19 @@ from tests.webhook.extreme_values import extreme
 from tests.webhook.objects import BUNDLED, REVIEWS
 from tests.webhook.served_webhook import serving, trainjob
 from trainer_kai.api.decode import Page
+from trainer_kai.api.kai_kinds import Queue, QueueSpec
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.queue import Queue, QueueSpec
 from trainer_kai.api.resources import PRIORITY_CLASSES, QUEUES
-from trainer_kai.kube.process import loop
-from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
+from trainer_kai.kube.process.runner import run_loop
+from trainer_kai.kube.rest.response import ErrorDetails, Unavailable
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.log import configure
+from webhook.cache.cluster import TrainJobSummary, summarize_trainjob
 from webhook.cache.runtimes import RuntimeSummary
-from webhook.cache.trainjobs import TrainJobSummary, summarize_trainjob
-from webhook.reviews.live_lookups import LiveLookups
 from webhook.reviews.queue import QueueLookups
-from webhook.reviews.trainjob import AdmissionPolicy
-from webhook.rules.queues.deletion import SlimPodGroup
-from webhook.rules.queues.permission import QueueAccessRequest
+from webhook.reviews.trainjob import AdmissionPolicy, LiveLookups
+from webhook.rules.queue import SlimPodGroup
+from webhook.rules.queue_access import QueueAccessRequest
 
 _IN_FLIGHT: Final = 8
 _LONGEST: Final = 9 << 20
@@ -317,9 +316,9 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        loop.run(_serve())
+        run_loop(_serve())
         return
-    result = loop.run(fuzz(options.seconds, options.seed))
+    result = run_loop(fuzz(options.seconds, options.seed))
     for answer, count in result.answers.most_common():
         print(f"{count:8} {answer}")
     before, after, most = result.mebibytes

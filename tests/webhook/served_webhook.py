@@ -13,26 +13,29 @@ import aiohttp
 from tests.support.certificates import authority_pem, server_tls
 from tests.webhook.objects import BUNDLED, UID
 from trainer_kai.api.decode import Page
+from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.queue import Queue
-from trainer_kai.kube.rest.errors import ErrorDetails, NotFound
+from trainer_kai.kube.rest.response import ErrorDetails, NotFound
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
-from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.cluster import AdmissionCache, SlimTrainJob, TrainJobSummary
 from webhook.cache.runtimes import RuntimeSummary
-from webhook.cache.trainjobs import SlimTrainJob, TrainJobSummary
-from webhook.reviews.live_lookups import LiveLookups, ReadTrainJob
-from webhook.reviews.new_pod import GpuAccessRules, NewPodHandler, new_random_text
 from webhook.reviews.queue import QueueHandler, QueueLookups
-from webhook.reviews.router import ReviewRouter, Route
-from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
-from webhook.reviews.workload import WorkloadHandler
-from webhook.rules.pods.gpu_share import ShareRules
-from webhook.rules.queues.deletion import SlimPodGroup
-from webhook.rules.queues.permission import QueueAccessRequest
+from webhook.reviews.router import (
+    GpuAccessRules,
+    NewPodHandler,
+    ReviewRouter,
+    Route,
+    WorkloadHandler,
+    new_random_text,
+)
+from webhook.reviews.trainjob import AdmissionPolicy, LiveLookups, ReadTrainJob, TrainJobHandler
+from webhook.rules.gpu_share import ShareRules
+from webhook.rules.queue import SlimPodGroup
+from webhook.rules.queue_access import QueueAccessRequest
 from webhook.server import WebhookServer
 
 KEY = Key("team", "job")

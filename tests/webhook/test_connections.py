@@ -15,7 +15,7 @@ from tests.webhook.objects import POD, pod, review
 from tests.webhook.served_webhook import ServedWebhook, client_tls, serving
 from trainer_kai.service.connections import ClientConnection, ConnectionState
 from webhook import server
-from webhook.body_memory import MAX_BODY_BYTES, BodyMemory
+from webhook.server import MAX_BODY_BYTES, BodyMemory
 
 PODS = "/mutate/pod"
 HEAD = f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"

@@ -20,10 +20,10 @@ from trainer_kai.api.meta import Key
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
-from webhook.body_memory import MAX_BODY_BYTES
-from webhook.cache.trainjobs import TrainJobSummary, summarize_trainjob
-from webhook.reviews.live_lookups import trainjob_reader
+from trainer_kai.kube.rest.response import ErrorDetails, Unavailable
+from webhook.cache.cluster import TrainJobSummary, summarize_trainjob
+from webhook.reviews.trainjob import trainjob_reader
+from webhook.server import MAX_BODY_BYTES
 
 JOBSETS = "/mutate/jobset"
 PODS = "/mutate/pod"

@@ -9,11 +9,11 @@ from tests.support.clock import VirtualClock
 from tests.support.fakes.fake_kube import FakeKube
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.process.context import ClientObserver
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
-from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.cluster import AdmissionCache
 from webhook.watch import start_watches
 
 

@@ -9,11 +9,10 @@ from tests.webhook.objects import BUNDLED, Obj
 from tests.webhook.served_webhook import ServedWebhook, serving
 from tests.webhook.trainjobs import ANN, ONE_JOB, body, watched_runtime
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
+from trainer_kai.kube.rest.response import ErrorDetails, NotFound, Unavailable
 from webhook.cache.runtimes import RuntimeSummary
-from webhook.reviews.live_lookups import LiveLookups
-from webhook.reviews.trainjob import AdmissionPolicy
-from webhook.rules.queues.permission import QueueAccessRequest
+from webhook.reviews.trainjob import AdmissionPolicy, LiveLookups
+from webhook.rules.queue_access import QueueAccessRequest
 
 PATH = "/validate/trainjob"
 AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "no connection"))

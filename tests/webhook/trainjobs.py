@@ -8,9 +8,8 @@ import msgspec
 from tests.webhook.objects import BUNDLED, Obj, request, review
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.admission.review import AdmissionResponse
-from webhook.admission.validation_result import NO_OBJECTIONS
-from webhook.cache.queues import QueueTree
+from webhook.admission.review import NO_OBJECTIONS, AdmissionResponse
+from webhook.cache.cluster import QueueTree
 from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime
 from webhook.rules.trainjob import (
     TrainJobContext,

@@ -4,6 +4,11 @@ To Kubernetes `null` means the same as a missing field, so a null field gets its
 means 2. Fields that a struct does not have are skipped. An object that is nested too deeply for the
 parser is read a second time without its deepest levels. Equal labels of many objects are one object
 in memory, like the other values that `interning` handles.
+
+JSON without levels that are too deep for a recursive parser.
+
+The API server stores objects with 10,000 levels: any user can write such managedFields. No field
+that we read is deeper than 100 levels.
 """
 
 import re
@@ -15,11 +20,34 @@ import msgspec
 
 from trainer_kai.api.interning import intern_meta, intern_spec
 from trainer_kai.api.meta import Meta, Object
-from trainer_kai.api.nesting_limit import without_deep_nesting
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.pod_text import NEXT, intern_and_learn, read_matching
 from trainer_kai.api.resized_pod import ResizedPod, may_be_resized, with_resize
 from trainer_kai.errors import FieldError, TrainerKaiError
+
+_LEVELS: Final = 100
+# A bracket, and the text up to the next one; strings are skipped together with brackets in them.
+_BRACKET: Final = re.compile(rb'[{}\[\]](?:[^{}\[\]"]+|"[^"\\]*(?:\\.[^"\\]*)*")*')
+_OPENING: Final = b"{["
+
+
+def without_deep_nesting(text: bytes) -> bytes:
+    """Return JSON with null in place of all values below the hundredth level."""
+    depth = kept_to = cut_from = 0
+    pieces = []
+    for bracket in _BRACKET.finditer(text):
+        at = bracket.start()
+        if text[at] in _OPENING:
+            depth += 1
+            if depth == _LEVELS + 1:
+                cut_from = at
+        else:
+            if depth == _LEVELS + 1:
+                pieces += [text[kept_to:cut_from], b"null"]
+                kept_to = at + 1
+            depth -= 1
+    return b"".join((*pieces, text[kept_to:]))
+
 
 T = TypeVar("T", bound=Object)
 S = TypeVar("S")

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from trainer_kai.api.container import Container
-from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.names import (
     AMD_GPU,
     APP,
@@ -23,8 +21,9 @@ from trainer_kai.api.names import (
     MPS,
     RESERVATION_APP,
 )
-from trainer_kai.api.pod import PodSpec
+from trainer_kai.api.pod import Container, PodSpec
 from trainer_kai.api.quantity import MAX, Quantity, QuantityError, is_whole, milli, whole
+from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError, FieldWarning
 
 WHOLE_GPU: Final = 1000  # thousandths

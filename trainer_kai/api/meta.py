@@ -1,4 +1,4 @@
-"""The metadata that all Kubernetes objects have: name, version, labels, owners."""
+"""What all Kubernetes objects have in common: metadata, owners, and selectors of objects."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -84,3 +84,31 @@ class PartialObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An object of any kind, with only its metadata."""
 
     metadata: Meta
+
+
+class Requirement(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """One key, an operator (In, NotIn, Exists, DoesNotExist; for nodes Gt and Lt too), values."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """All requirements must hold; an empty selector matches all objects, a missing one none."""
+
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """All requirements must hold; an empty term matches no node."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """At least one term must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()

@@ -1,4 +1,4 @@
-"""Quantities as exact integers: `500m` of CPU is 500 thousandths, `1Ki` of memory is 1024 bytes.
+"""Quantities and durations as exact integers: `500m` of CPU, `1Ki` of memory, `1h30m`.
 
 A fraction of the unit is rounded away from zero, as the API server does, so that a small request is
 not lost. A value beyond 64 bits becomes the largest 64-bit number.
@@ -164,3 +164,47 @@ def _powers(suffix: str, text: str) -> tuple[int, int]:
 
 def _truncated(text: str) -> str:
     return repr(text if len(text) <= _DIGITS else f"{text[:20]}…")
+
+
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # the micro sign
+    "μs": 1_000,  # the Greek letter
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_MAX: Final = 2**63
+_LONGEST_DURATION: Final = 64
+_PART: Final = re.compile(r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)([^0-9.]+)")
+_RIGHT_DURATION: Final = (
+    'write a duration such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, m and h'
+)
+
+
+class DurationError(TrainerKaiError):
+    """An invalid duration; the message has the valid format."""
+
+
+def nanoseconds(text: str) -> int:
+    """Return a duration in nanoseconds; fractions of a nanosecond are dropped."""
+    unsigned = text[1:] if text[:1] in ("+", "-") else text
+    if unsigned == "0":
+        return 0
+    if not unsigned or len(text) > _LONGEST_DURATION:
+        raise DurationError(f"{text[:_LONGEST_DURATION]!r} is not a duration; {_RIGHT_DURATION}")
+    total = 0
+    at = 0
+    while at < len(unsigned):
+        part = _PART.match(unsigned, at)
+        if part is None or part[3] not in _UNITS:
+            raise DurationError(f"{text!r} is not a duration; {_RIGHT_DURATION}")
+        before, after, unit = part.groups()
+        total += int(before + after) * _UNITS[unit] // 10 ** len(after)
+        at = part.end()
+    negative = text[0] == "-"
+    if total >= _MAX + negative:
+        raise DurationError(f"{text!r} is longer than 292 years; write a shorter one")
+    return -total if negative else total

@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 
-from trainer_kai.api.container import Container, Resources
 from trainer_kai.api.interning import intern_spec
 from trainer_kai.api.meta import Condition
-from trainer_kai.api.pod import Pod, PodSpec
+from trainer_kai.api.pod import Container, Pod, PodSpec, Resources
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 
 _RESIZE_PENDING: Final = "PodResizePending"

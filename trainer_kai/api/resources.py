@@ -1,13 +1,24 @@
-"""The kinds that we read, and their API paths."""
+"""The kinds that we read, their API paths, and our struct for the objects of each."""
 
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
-from trainer_kai.api.deployment import Deployment
-from trainer_kai.api.disruption import PodDisruptionBudget
-from trainer_kai.api.event import Event
-from trainer_kai.api.job import Job
-from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.lease import Lease
+import msgspec
+
+from trainer_kai.api.cluster_kinds import (
+    AccessReview,
+    Deployment,
+    Event,
+    Lease,
+    Namespace,
+    Node,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    Role,
+    RoleBinding,
+)
+from trainer_kai.api.jobset import Job, JobSet
+from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
 from trainer_kai.api.meta import Object, PartialObject
 from trainer_kai.api.names import (
     APPS,
@@ -23,22 +34,30 @@ from trainer_kai.api.names import (
     STORAGE,
     TRAINER,
 )
-from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.quota import ResourceQuota
-from trainer_kai.api.rbac import Role, RoleBinding
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.review import AccessReview
-from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from trainer_kai.api.topology import Topology
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 
 T = TypeVar("T", bound=Object)
+
+
+class Resource(msgspec.Struct, Generic[T], frozen=True):
+    """Group, version and plural form the URL path; the struct is for the objects."""
+
+    group: str  # "" is the core group
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    struct: type[T]
+
+    @property
+    def api_version(self) -> str:
+        """Return group and version as in an object."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 def _namespaced(group: str, version: str, plural: str, struct: type[T], kind: str) -> Resource[T]:

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from trainer_kai.api.meta import Meta
+from trainer_kai.api.meta import Meta, NodeSelector
 from trainer_kai.api.quantity import Quantity
-from trainer_kai.api.selector import NodeSelector
 
 
 class VolumeResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -8,21 +8,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from trainer_kai.api.container import Container
 from trainer_kai.api.gpu_share import gpu_share_faults
 from trainer_kai.api.jobset import JobSet, JobSetSpec
+from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResource, SubGroup, Topology
 from trainer_kai.api.meta import Meta, TemplateMeta
 from trainer_kai.api.names import GPU_FRACTION, HOSTNAME
-from trainer_kai.api.pod import Pod, PodSpec
-from trainer_kai.api.podgroup import PodGroup, SubGroup
+from trainer_kai.api.pod import Container, Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, is_whole, milli
-from trainer_kai.api.queue import Queue, QueueResource
 from trainer_kai.api.requested_values import (
     preemptibility_fault,
     requested_annotation_faults,
     requested_label_faults,
 )
-from trainer_kai.api.runtime import JobSetTemplate, Runtime
 from trainer_kai.api.syntax import (
     annotation_faults,
     dns_label_fault,
@@ -30,8 +27,7 @@ from trainer_kai.api.syntax import (
     label_faults,
     label_name_fault,
 )
-from trainer_kai.api.topology import Topology
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import JobSetTemplate, Runtime, TrainJob
 from trainer_kai.errors import FieldError
 
 Faults = Iterator[FieldError]

@@ -17,7 +17,7 @@ from trainer_kai.cli.commands.run.command import add_run
 from trainer_kai.cli.commands.simulate.command import add_simulate
 from trainer_kai.cli.commands.why.command import add_why
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.rest.errors import ApiError
+from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.version import version_text
 
 _KUBECTL_PLUGIN: Final = "kubectl-trainer_kai"  # kubectl runs it for `kubectl trainer-kai`

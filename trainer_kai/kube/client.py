@@ -12,11 +12,16 @@ Retries happen here and nowhere else, by these rules:
 `process_client` opens a client for many tasks, `command_client` one for the few requests of a
 command. `bind` (a Binding) and `review_access` (a SubjectAccessReview) create objects that the API
 server does not store.
+
+The kinds that the API server serves, read once and cached.
+
+One response has all groups ("aggregated discovery"). It is read again when a kind is missing, but
+at most every few seconds: a custom resource may have been installed since.
 """
 
 import os
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -24,22 +29,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import msgspec
 
 from trainer_kai.api.decode import Page, decode, decode_page
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.meta import Key, Object, PartialObject
 from trainer_kai.api.names import AUTHORIZATION
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import PODS
-from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.api.resources import PODS, Resource
+from trainer_kai.kube.auth.kubeconfig import find_rest_config
 from trainer_kai.kube.auth.rest_config import RestConfig
 from trainer_kai.kube.rest import request as build
 from trainer_kai.kube.rest.command_transport import CommandTransport
-from trainer_kai.kube.rest.errors import (
-    ApiError,
-    Throttled,
-    TooLarge,
-    Unauthorized,
-    Unavailable,
-    is_retryable,
-)
 from trainer_kai.kube.rest.request import (
     NO_OPTIONS,
     Body,
@@ -51,13 +47,23 @@ from trainer_kai.kube.rest.request import (
     object_path,
     post,
 )
-from trainer_kai.kube.rest.response import body_or_error, garbled_if_unreadable
+from trainer_kai.kube.rest.response import (
+    ApiError,
+    Throttled,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    body_or_error,
+    garbled_if_unreadable,
+    is_retryable,
+)
 from trainer_kai.kube.rest.transport import Transport
-from trainer_kai.kube.workqueue.backoff import Backoff
+from trainer_kai.kube.workqueue import Backoff
 from trainer_kai.service.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from trainer_kai.kube.leader.lease import Fence
+
 
 S = TypeVar("S")
 T = TypeVar("T", bound=Object)
@@ -128,7 +134,7 @@ class Client:
 
     def with_fence(self, fence: "Fence") -> "Client":
         """Return this client with a leader's fence before each write; closing it does nothing."""
-        from trainer_kai.kube.leader.fenced_transport import FencedTransport  # noqa: PLC0415 - no command leads
+        from trainer_kai.kube.leader.lease import FencedTransport  # noqa: PLC0415 - no command leads
 
         fenced = FencedTransport(self._transport, fence, self.clock)
         return Client(
@@ -419,3 +425,111 @@ async def review_access(client: Client, access_request: AccessRequest) -> Access
     body = {"apiVersion": f"{AUTHORIZATION}/v1", "kind": "SubjectAccessReview", "spec": spec}
     review = await client.call(_ReviewResponse, post(_ACCESS_REVIEWS, body, repeatable=True))
     return review.status
+
+
+_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_REFRESH_AGAIN_S: Final = 5.0
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    resource: str
+    scope: str = ""
+    singular_resource: str = ""
+    short_names: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+    response_kind: _Kind = msgspec.field(default_factory=_Kind)
+
+
+class _Version(msgspec.Struct):
+    version: str
+    resources: tuple[_Resource, ...] = ()
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+
+
+class _Group(msgspec.Struct):
+    metadata: _Meta
+    versions: tuple[_Version, ...] = ()
+
+
+class _Groups(msgspec.Struct):
+    items: tuple[_Group, ...] = ()
+
+
+class Discovery:
+    """The kinds that an API server serves."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._served: list[tuple[Resource[Any], _Resource]] = []
+        self._refreshed_s = float("-inf")
+
+    async def find(self, name: str) -> Resource[PartialObject] | None:
+        """Return the kind with this name, in the version that the API server prefers.
+
+        The name is a plural, a singular, a kind or a short name, and may have the group behind a
+        dot: `pods`, `podgroups.scheduling.run.ai`, `pg`.
+        """
+        resource = self._find(name.lower())
+        if resource is None:
+            await self._refresh_if_due()
+            resource = self._find(name.lower())
+        return resource
+
+    async def serves(self, resource: Resource[Any]) -> bool:
+        """Say whether exactly this group, version and plural is served."""
+        if not self._serves(resource):
+            await self._refresh_if_due()
+        return self._serves(resource)
+
+    async def refresh(self) -> None:
+        """Read it again."""
+        served: list[tuple[Resource[Any], _Resource]] = []
+        for root in ("/api", "/apis"):
+            request = Request("GET", root, accept=_AGGREGATED, repeatable=True)
+            served += _resources(await self._client.call(_Groups, request))
+        self._served = served
+        self._refreshed_s = self._client.clock.monotonic_s()
+
+    async def _refresh_if_due(self) -> None:
+        if self._client.clock.monotonic_s() - self._refreshed_s > _REFRESH_AGAIN_S:
+            await self.refresh()
+
+    def _find(self, name: str) -> Resource[PartialObject] | None:
+        plain, _, group = name.partition(".")
+        for resource, api_resource in self._served:
+            names = (resource.plural, api_resource.singular_resource, resource.kind.lower())
+            if (
+                plain
+                and plain in (*names, *api_resource.short_names)
+                and group in ("", resource.group)
+            ):
+                return resource
+        return None
+
+    def _serves(self, resource: Resource[Any]) -> bool:
+        same = (resource.group, resource.version, resource.plural)
+        return any((r.group, r.version, r.plural) == same for r, _ in self._served)
+
+
+def _resources(groups: _Groups) -> Iterator[tuple[Resource[PartialObject], _Resource]]:
+    for group in groups.items:
+        for version in group.versions:
+            for api_resource in version.resources:
+                yield (
+                    Resource(
+                        group.metadata.name,
+                        version.version,
+                        api_resource.resource,
+                        api_resource.response_kind.kind,
+                        api_resource.scope == "Namespaced",
+                        PartialObject,
+                    ),
+                    api_resource,
+                )

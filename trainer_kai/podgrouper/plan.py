@@ -29,13 +29,18 @@ from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.manifests import (
     GroupingRules,
     ManifestFields,
+    RunningUpdate,
     planned_podgroup_name,
     podgroup_manifests,
+    running_update,
 )
-from trainer_kai.policy.podgroups.names import podset_name
-from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PodGroupPlan, plan_podgroups
+from trainer_kai.policy.podgroups.planned import (
+    PlannedPodGroup,
+    PodGroupPlan,
+    plan_podgroups,
+    podset_name,
+)
 from trainer_kai.policy.podgroups.pod_counts import count_pods
-from trainer_kai.policy.podgroups.running_update import RunningUpdate, running_update
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")

@@ -13,24 +13,21 @@ from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
+from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object, PartialObject
 from trainer_kai.api.names import GANG, JOBSET_UID, MEMBERS, POD_GROUP, QUEUE, STAGE
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import JOBS, JOBSETS, PODS, PRIORITY_CLASSES, TRAINJOBS
+from trainer_kai.api.resources import JOBS, JOBSETS, PODS, PRIORITY_CLASSES, TRAINJOBS, Resource
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.correlator import EventObject
-from trainer_kai.kube.events.recorder import EventRecorder
-from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.process.context import ClientObserver
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.process.tasks import cancel_all
-from trainer_kai.kube.rest.errors import Conflict, NotFound
 from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection, WriteOptions
-from trainer_kai.kube.watch.delta import Delta, DeltaType
-from trainer_kai.kube.watch.watch import Watch
-from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.kube.rest.response import Conflict, NotFound
+from trainer_kai.kube.watch import Delta, DeltaType, Watch
+from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
 from trainer_kai.podgrouper.watched_podgroup import (

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
 from trainer_kai.api.names import (
@@ -25,7 +26,6 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.owners import same_name_trainjob_owner
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.resources import JOBS, JOBSETS
 from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, WatchedPodGroup, stored_podgroup
 from trainer_kai.policy.podgroups.pod_counts import PodObservation, observe_pod

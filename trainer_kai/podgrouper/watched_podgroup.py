@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import JOBSETS, PODGROUPS
+from trainer_kai.api.resources import JOBSETS, PODGROUPS, Resource
 
 ManagedFieldPath: TypeAlias = tuple[str, ...]
 

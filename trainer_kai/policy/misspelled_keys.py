@@ -36,7 +36,7 @@ from trainer_kai.api.names import (
     TRAINER_KAI_PREFIX,
 )
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.expand.carried_metadata import (
+from trainer_kai.policy.expand.jobset import (
     CARRIED_ANNOTATIONS,
     CARRIED_LABELS,
     CARRIED_TO_PODS,

@@ -22,8 +22,7 @@ from aiohttp import hdrs, web
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.connections import ClientConnection, ConnectionLimits, Connections
-from trainer_kai.service.exposition import Exposition
-from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.metrics import Exposition, Metrics
 from trainer_kai.service.settings import HealthSettings
 
 HealthCheck: TypeAlias = Callable[[], str | None]  # returns why it fails, or None

@@ -3,15 +3,22 @@
 The object of a request stays raw JSON, which the rule for its kind decodes. Bytes that are not a
 review become `Malformed`, with the reason; the server answers with HTTP 400, because without a uid
 there is no review to answer.
+
+The denials and warnings of several checks of one object, combined into one response.
+
+Each check returns a `ValidationResult`; `combined_with` combines two. The message of the response
+has all denials, so that a user can correct all faults at once.
 """
 
 import base64
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.names import ADMISSION
+from trainer_kai.errors import FieldError
 from webhook.admission.patch import Operation
 
 FORBIDDEN: Final = 403
@@ -166,3 +173,41 @@ def _one_line(text: str, characters: int) -> str:
     whole_words = line[: characters - 1].rpartition(" ")[0]
     is_enough = 2 * len(whole_words) >= characters
     return f"{whole_words if is_enough else line[: characters - 2]} …"
+
+
+class ValidationResult(NamedTuple):
+    """Why an object is denied, and the warnings about it in either case."""
+
+    denials: tuple[AdmissionDenial, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def combined_with(self, other: "ValidationResult") -> "ValidationResult":
+        """Return the denials and warnings of both."""
+        return ValidationResult(self.denials + other.denials, self.warnings + other.warnings)
+
+    def response(self) -> AdmissionResponse:
+        """Return the response to a review; the first denial gives the status."""
+        if not self.denials:
+            return AdmissionResponse(warnings=self.warnings) if self.warnings else UNCHANGED
+        message = "; ".join(denial.message for denial in self.denials)
+        return AdmissionResponse(
+            warnings=self.warnings, denial=AdmissionDenial(self.denials[0].code, message)
+        )
+
+
+NO_OBJECTIONS: Final = ValidationResult()
+
+
+def denied(fault: FieldError, code: int = INVALID) -> ValidationResult:
+    """Return a denial for one fault."""
+    return ValidationResult(denials=(AdmissionDenial(code, str(fault)),))
+
+
+def all_denied(faults: Iterable[FieldError]) -> ValidationResult:
+    """Return a denial for each fault."""
+    return ValidationResult(denials=tuple(AdmissionDenial(INVALID, str(fault)) for fault in faults))
+
+
+def warned(*faults: FieldError) -> ValidationResult:
+    """Return a warning for each fault; the object is allowed."""
+    return ValidationResult(warnings=tuple(map(str, faults)))

@@ -1,20 +1,168 @@
 """The objects that lint compares a TrainJob with: nodes, queues, PriorityClasses, Topologies.
 
 Until all objects of a kind are listed, the kind counts as unknown.
+
+The queues of the cluster: which are closed, and which have children and so hold no workloads.
+
+Until all queues are listed, no queue counts as missing.
+
+The fields of a TrainJob that are decoded and cached.
+
+The objects that admission has cached, kept up to date by watches: no review waits for them.
+
+Each object is reduced to the fields that a rule reads. All objects together fit into a process of
+512 MiB; an object that does not fit is left out, counts as unknown, and is read from the API server
+when a review needs it. The cache may be behind the cluster. A rule that must know the current state
+compares the uid, or reads the object.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from trainer_kai.api.cluster_kinds import Node, PriorityClass
+from trainer_kai.api.kai_kinds import Queue, QueueSpec, Topology, TopologySpec
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.node import Node
-from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.names import QUEUE, TRAINER
 from trainer_kai.api.quantity import Quantity
-from trainer_kai.api.queue import Queue, QueueSpec
-from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
-from trainer_kai.api.topology import Topology, TopologySpec
-from trainer_kai.policy.lint.known_cluster import KnownCluster
-from trainer_kai.policy.lint.node_index import NodeIndex
+from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES, Resource
+from trainer_kai.api.trainjob import RuntimeRef, TrainJobStatus
+from trainer_kai.policy.expand.jobset import (
+    CARRIED_ANNOTATIONS,
+    CARRIED_LABELS,
+    CARRIED_TO_PODS,
+)
+from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
+from trainer_kai.policy.misspelled_keys import similar_name
+from trainer_kai.policy.queueing.queue_access import (
+    EffectiveQueueAccess,
+    QueueAccessMode,
+    effective_queue_access,
+)
+from webhook.cache.runtimes import OBJECT_BYTES, BoundedStore, RuntimeCache, runtime_key, text_bytes
+
+_MAX_NAMED_CHILDREN: Final = 3
+
+
+class QueueTree:
+    """The names of queues, their parents, and their access annotations."""
+
+    def __init__(self) -> None:
+        self._is_listed = False
+        self._parents: dict[str, str] = {}
+        self._children: dict[str, dict[str, None]] = {}
+        self._access: dict[str, str] = {}  # annotations, by queue
+        self._annotated_closed: set[str] = set()  # queues with an annotation other than open
+
+    def put(self, name: str, parent: str, access: str | None = None) -> None:
+        """Put a queue as it is now, with its access annotation."""
+        self.drop(name)
+        self._parents[name] = parent
+        if access is not None:
+            self._access[name] = access
+            if access != QueueAccessMode.OPEN:
+                self._annotated_closed.add(name)
+        if parent:
+            self._children.setdefault(parent, {})[name] = None
+
+    def drop(self, name: str) -> None:
+        """Forget a queue; its children keep their parent."""
+        parent = self._parents.pop(name, "")
+        self._access.pop(name, None)
+        self._annotated_closed.discard(name)
+        siblings = self._children.get(parent, {})
+        siblings.pop(name, None)
+        if not siblings:
+            self._children.pop(parent, None)
+
+    def mark_listed(self) -> None:
+        """Note that all queues have been put."""
+        self._is_listed = True
+
+    def access(self, name: str) -> EffectiveQueueAccess:
+        """Return the access annotation of the queue, or of the nearest parent that has one."""
+        return effective_queue_access(name, lambda it: self._parents.get(it, ""), self._access.get)
+
+    @property
+    def has_closed_queue(self) -> bool:
+        """Say whether the annotation of any queue is not `open`."""
+        return bool(self._annotated_closed)
+
+    def is_unknown(self, name: str) -> bool:
+        """Say whether all queues are listed, and this queue does not exist."""
+        return self._is_listed and name not in self._parents
+
+    def unusable_reason(self, name: str) -> str | None:
+        """Say why a queue cannot hold workloads, and what to do; to follow the queue's name."""
+        if not self._is_listed:
+            return None
+        if name not in self._parents:
+            meant = similar_name(name, (it for it in self._parents if it not in self._children))
+            hint = f"Did you mean {meant!r}? Otherwise create" if meant else "Create"
+            return f"does not exist. {hint} the queue, or name an existing one"
+        children = sorted(self._children.get(name, ()))
+        if not children:
+            return None
+        more = ["…"] if len(children) > _MAX_NAMED_CHILDREN else []
+        few = ", ".join((*children[:_MAX_NAMED_CHILDREN], *more))
+        return f"has child queues and cannot hold workloads. Name one of the children: {few}"
+
+
+_FINISHED: Final = ("Complete", "Failed")
+
+
+class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """The runtime that a TrainJob names."""
+
+    runtime_ref: RuntimeRef = RuntimeRef()
+
+
+class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A TrainJob, with the fields that admission reads."""
+
+    metadata: Meta
+    spec: SlimTrainJobSpec = SlimTrainJobSpec()
+    status: TrainJobStatus = TrainJobStatus()
+
+
+class TrainJobSummary(NamedTuple):
+    """The cached fields of a TrainJob."""
+
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    runtime: Key  # without a namespace for a ClusterTrainingRuntime
+    is_finished: bool = False
+
+
+TRAINJOBS: Final = Resource(
+    TRAINER, "v1alpha1", "trainjobs", "TrainJob", namespaced=True, struct=SlimTrainJob
+)
+
+
+def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
+    """Return the fields of a TrainJob that are cached."""
+    meta = trainjob.metadata
+    return TrainJobSummary(
+        uid=meta.uid,
+        labels=_select(meta.labels, (QUEUE, *CARRIED_LABELS)),
+        annotations=_select(meta.annotations, (*CARRIED_ANNOTATIONS, *CARRIED_TO_PODS)),
+        runtime=runtime_key(trainjob.spec.runtime_ref, meta.namespace),
+        is_finished=any(
+            it.type in _FINISHED and it.status == "True" for it in trainjob.status.conditions
+        ),
+    )
+
+
+def trainjob_bytes(job: TrainJobSummary) -> int:
+    """Return how many bytes a cached TrainJob takes."""
+    texts = (*job.labels.values(), *job.annotations.values(), *job.runtime, job.uid)
+    return OBJECT_BYTES + text_bytes(texts)
+
+
+def _select(given: Mapping[str, str], names: Iterable[str]) -> Mapping[str, str]:
+    return {name: given[name] for name in names if name in given}
 
 
 class ClusterObjects:
@@ -87,3 +235,58 @@ class ClusterObjects:
             autoscales=autoscales,
             shares_gpus=shares_gpus,
         )
+
+
+_MAX_TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
+_MAX_TRAINJOB_BYTES: Final = 16 << 10  # one TrainJob: names and durations
+
+
+class AdmissionCache:
+    """TrainJobs, runtimes, queues, the queue labels of namespaces, and the objects for lint."""
+
+    def __init__(self) -> None:
+        self.queues = QueueTree()
+        self.cluster = ClusterObjects()
+        self.runtimes = RuntimeCache()
+        self._trainjobs: Final = BoundedStore[TrainJobSummary](
+            _MAX_TRAINJOBS_BYTES, _MAX_TRAINJOB_BYTES
+        )
+        self._namespaces: dict[str, str] = {}
+
+    def put_trainjob(self, trainjob: SlimTrainJob) -> None:
+        """Put a TrainJob as it is now."""
+        summary = summarize_trainjob(trainjob)
+        self._trainjobs.put(trainjob.metadata.key, summary, trainjob_bytes(summary))
+
+    def drop_trainjob(self, key: Key) -> None:
+        """Forget a TrainJob."""
+        self._trainjobs.drop(key)
+
+    def put_namespace(self, meta: Meta) -> None:
+        """Put a namespace as it is now."""
+        if meta.labels.get(QUEUE):
+            self._namespaces[meta.name] = meta.labels[QUEUE]
+        else:
+            self.drop_namespace(meta.name)
+
+    def drop_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        self._namespaces.pop(name, None)
+
+    def trainjob(self, key: Key) -> TrainJobSummary | None:
+        """Return the summary of a TrainJob; None if the TrainJob is unknown or left out."""
+        return self._trainjobs.get(key)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """Return the labels of a namespace that a rule reads."""
+        queue = self._namespaces.get(name)
+        return {QUEUE: queue} if queue else {}
+
+    def namespaces_with_queue(self, queue: str) -> Sequence[str]:
+        """Return the namespaces with a label that names a queue."""
+        return sorted(name for name, it in self._namespaces.items() if it == queue)
+
+    @property
+    def stores(self) -> Mapping[str, BoundedStore[Any]]:
+        """Return the stores, for the metrics of their size."""
+        return {"trainjobs": self._trainjobs, **self.runtimes.stores}

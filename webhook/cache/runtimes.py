@@ -3,17 +3,29 @@
 The summary has the labels that name a queue or mark a group of another scheduler, the annotations
 that place pods, and the scheduler names. It has no containers, so its size does not depend on
 theirs. A summary has at most as many replicatedJobs as are planned: a JobSet with more is denied.
+
+Objects by key, as many as fit into a limit of bytes.
+
+An object that does not fit is left out, and is read from the API server when a review needs it. A
+full store leaves out objects of the namespace that uses most; never cluster-scoped objects, since
+only administrators write those. So no namespace loses objects because of another namespace.
+
+All runtimes of the cluster, by key: their summaries, the queues they name, and their texts.
+
+One watch fills all three. A summary is decoded at once, since any TrainJob may need it. A text is
+decoded when lint checks a TrainJob that names the runtime, so a large runtime does not slow other
+reviews down. Summaries and texts have limits of memory of their own; what does not fit is left out.
+The queue that a runtime names by its own field is always known.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
-from trainer_kai.api.job import JobSpec, JobTemplate
-from trainer_kai.api.jobset import ReplicatedJob
+from trainer_kai.api.jobset import JobSpec, JobTemplate, ReplicatedJob
 from trainer_kai.api.meta import Key, Meta, TemplateMeta
 from trainer_kai.api.names import (
     COSCHEDULING_GROUP,
@@ -24,11 +36,71 @@ from trainer_kai.api.names import (
     VOLCANO_GROUP,
 )
 from trainer_kai.api.pod import PodSpec, PodTemplate
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.runtime import PodGroupPolicy
-from trainer_kai.api.trainjob import RuntimeRef
+from trainer_kai.api.resources import Resource
+from trainer_kai.api.trainjob import PodGroupPolicy, Runtime, RuntimeRef, RuntimeSpec
+from trainer_kai.owner_budget import OwnerBudget
 from trainer_kai.policy.podgroups.planned import MOST_JOBS
-from webhook.cache.bounded_store import OBJECT_BYTES, text_bytes
+
+OBJECT_BYTES: Final = 1_200  # measured: an entry, or a replicatedJob, without its texts
+V = TypeVar("V")
+
+
+class BoundedStore(Generic[V]):
+    """Values by key, bounded each and in sum."""
+
+    def __init__(self, max_bytes: int, max_value_bytes: int) -> None:
+        self._max_value_bytes: Final = max_value_bytes
+        self._values: Final[dict[Key, V]] = {}
+        self._budget: Final = OwnerBudget[Key](max_bytes)
+        self._left_out: Final[set[Key]] = set()
+
+    def put(self, key: Key, value: V, size: int) -> None:
+        """Put a value of *size* bytes, if it fits."""
+        self.drop(key)
+        if size <= self._max_value_bytes and self._make_room(key.namespace, size):
+            self._values[key] = value
+            self._budget.put(key.namespace, key, size)
+        else:
+            self._left_out.add(key)
+
+    def drop(self, key: Key) -> None:
+        """Forget a key."""
+        self._left_out.discard(key)
+        if self._values.pop(key, None) is not None:
+            self._budget.drop(key.namespace, key)
+
+    def get(self, key: Key) -> V | None:
+        """Return a value; None if the key is unknown or left out."""
+        return self._values.get(key)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return how many bytes the values have."""
+        return self._budget.total
+
+    @property
+    def left_out(self) -> int:
+        """Return how many objects are left out."""
+        return len(self._left_out)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _make_room(self, namespace: str, size: int) -> bool:
+        while not self._budget.has_room(size):
+            needed = self._budget.used_by(namespace) + size
+            evicted = self._budget.next_to_evict(needed, lambda key: bool(key.namespace))
+            if evicted is None:
+                return False
+            self.drop(evicted[1])
+            self._left_out.add(evicted[1])
+        return True
+
+
+def text_bytes(texts: Iterable[str]) -> int:
+    """Return how many bytes texts take at most."""
+    return sum(len(it) * (1 if it.isascii() else 4) for it in texts)
+
 
 _LABELS: Final = (QUEUE, COSCHEDULING_GROUP)
 _ANNOTATIONS: Final = (EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY, VOLCANO_GROUP)
@@ -203,3 +275,78 @@ def _metadata_summary(metadata: TemplateMeta) -> TemplateMeta:
 
 def _select(given: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     return {name: given[name] for name in names if name in given}
+
+
+MAX_TEXT_BYTES: Final = 256 * 1024  # the largest runtime or TrainJob that lint checks
+_MAX_TEXTS_BYTES: Final = 64 << 20  # thousands like those that Trainer ships, of 5 to 20 KB
+_ENTRY_BYTES: Final = 500
+_MAX_SUMMARIES_BYTES: Final = 32 << 20  # hundreds with 64 replicatedJobs, or thousands with two
+_MAX_SUMMARY_BYTES: Final = 128 << 10
+_MAX_QUEUE_CHARACTERS: Final = 64  # no label value has so many: a longer name is denied as well
+
+
+class RuntimeCache:
+    """Runtimes as last watched or listed."""
+
+    def __init__(self) -> None:
+        self._summaries: Final = BoundedStore[RuntimeSummary](
+            _MAX_SUMMARIES_BYTES, _MAX_SUMMARY_BYTES
+        )
+        self._texts: Final = BoundedStore[bytes](_MAX_TEXTS_BYTES, MAX_TEXT_BYTES + _ENTRY_BYTES)
+        self._queues: Final[dict[Key, str]] = {}
+        self._watched_since_list: Final[set[Key]] = set()  # runtimes with an event since then
+
+    def put(self, runtime: WatchedRuntime) -> None:
+        """Put a runtime from the watch."""
+        self._watched_since_list.add(runtime.metadata.key)
+        self._put(runtime)
+
+    def drop(self, key: Key) -> None:
+        """Forget a deleted runtime."""
+        self._watched_since_list.add(key)
+        self._summaries.drop(key)
+        self._texts.drop(key)
+        self._queues.pop(key, None)
+
+    def begin_list(self) -> None:
+        """Note that a list begins: an event from now on is newer than the list."""
+        self._watched_since_list.clear()
+
+    def put_listed(self, runtime: WatchedRuntime) -> None:
+        """Put a runtime from a list, unless it changed or was deleted since the list began."""
+        if runtime.metadata.key not in self._watched_since_list:
+            self._put(runtime)
+
+    def summary(self, key: Key) -> RuntimeSummary | None:
+        """Return the summary of a runtime; None if the runtime is unknown or left out."""
+        return self._summaries.get(key)
+
+    def queue(self, key: Key) -> str:
+        """Return the queue that a runtime names by its own field; "" if it names none."""
+        return self._queues.get(key, "")
+
+    def whole(self, key: Key) -> Runtime | None:
+        """Return a runtime as lint reads it; None if it is unknown, left out or unreadable."""
+        text = self._texts.get(key)
+        if text is None:
+            return None
+        try:
+            spec = decode(RuntimeSpec, text)
+        except DecodeError:
+            return None
+        return Runtime(metadata=Meta(namespace=key.namespace, name=key.name), spec=spec)
+
+    @property
+    def stores(self) -> Mapping[str, BoundedStore[Any]]:
+        """Return the stores, for the metrics of their size."""
+        return {"runtimes": self._summaries, "texts": self._texts}
+
+    def _put(self, runtime: WatchedRuntime) -> None:
+        key, summary = runtime.metadata.key, runtime.summary
+        text = bytes(runtime.spec)
+        self._summaries.put(key, summary, runtime_bytes(summary))
+        self._texts.put(key, text, len(text) + _ENTRY_BYTES)
+        if summary.queue:
+            self._queues[key] = summary.queue[:_MAX_QUEUE_CHARACTERS]
+        else:
+            self._queues.pop(key, None)

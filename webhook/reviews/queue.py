@@ -13,24 +13,27 @@ from typing import Final, NamedTuple, TypeAlias
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.decode import Page
+from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key
-from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import QUEUES
 from trainer_kai.kube.client import Client, RetryPolicy
-from trainer_kai.kube.rest.errors import ApiError, NotFound
 from trainer_kai.kube.rest.request import ListTarget
+from trainer_kai.kube.rest.response import ApiError, NotFound
 from trainer_kai.service.metrics import Metrics
 from webhook.admission.review import UNCHANGED, AdmissionRequest, AdmissionResponse
-from webhook.cache.admission_cache import AdmissionCache
-from webhook.rules.queues.changes import KnownQueues, QueueReview, read_queue, validate_queue
-from webhook.rules.queues.deletion import (
+from webhook.cache.cluster import AdmissionCache
+from webhook.rules.queue import (
     PODGROUPS,
     DeletedQueue,
+    KnownQueues,
+    QueueReview,
     QueueUse,
     SlimPodGroup,
     is_deletion_allowed,
     queues_below,
+    read_queue,
     validate_deletion,
+    validate_queue,
 )
 
 ListQueues: TypeAlias = Callable[[], Awaitable[Mapping[str, Queue]]]

@@ -2,14 +2,21 @@
 
 After an internal error the object is allowed as it is, except a new object that must not pass
 unchecked: that is denied with 503. Trainer retries its JobSet; a user retries the TrainJob.
+
+Answers reviews of Deployments, StatefulSets and Notebooks from the caches; reads nothing.
+
+Answers reviews of new pods: prepares their shares of GPUs, and hides GPUs from containers.
 """
 
+import secrets
+import string
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from trainer_kai.kube.rest.errors import ApiError
+from trainer_kai.errors import FieldError
+from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
@@ -19,14 +26,83 @@ from webhook.admission.review import (
     AdmissionRequest,
     AdmissionResponse,
     Malformed,
+    all_denied,
     encode_response,
     read_review,
 )
-from webhook.cache.admission_cache import AdmissionCache
-from webhook.cache.trainjobs import TrainJobSummary
-from webhook.reviews.live_lookups import ReadTrainJob
+from webhook.cache.cluster import AdmissionCache, TrainJobSummary
+from webhook.reviews.trainjob import AdmissionPolicy, ReadTrainJob
+from webhook.rules.gpu_share import ShareRules, prepare_share, share_container
 from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
-from webhook.rules.pods.podgroup import mutate_pod
+from webhook.rules.new_pod import read_new_pod, restrict_devices
+from webhook.rules.podgroup import mutate_pod
+from webhook.rules.workload import WorkloadContext, validate_workload
+
+
+class WorkloadHandler:
+    """Answers the reviews of workloads other than TrainJobs."""
+
+    def __init__(self, cache: AdmissionCache, policy: AdmissionPolicy) -> None:
+        self._cache = cache
+        self._policy = policy
+
+    async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Answer the review of a workload; it has warnings at most."""
+        cluster = self._cache.cluster
+        context = WorkloadContext(
+            self._cache.queues,
+            cluster.known_cluster(autoscales=False, shares_gpus=self._policy.lint.shares_gpus),
+            cluster.non_preemptible_usage,
+            self._policy.unannotated,
+        )
+        return validate_workload(request, context, self._policy.rules).response()
+
+
+_LETTERS: Final = string.ascii_lowercase + string.digits
+_RANDOM: Final = 7  # characters of the name of a ConfigMap
+
+
+class GpuAccessRules(NamedTuple):
+    """The settings that decide which GPUs the containers of a pod see."""
+
+    scheduler_name: str
+    shares: ShareRules
+    restricts_devices: bool = False
+
+
+def new_random_text() -> str:
+    """Return a text that no other pod has, as a part of the names of its ConfigMaps."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(_RANDOM))
+
+
+class NewPodHandler:
+    """Answers the reviews of new pods."""
+
+    def __init__(
+        self, rules: GpuAccessRules, new_random: Callable[[], str] = new_random_text
+    ) -> None:
+        self._rules = rules
+        self._new_random = new_random
+
+    async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Answer the review of a pod; nothing is read for it."""
+        pod = read_new_pod(request, self._rules.scheduler_name)
+        if isinstance(pod, AdmissionResponse):
+            return pod
+        faults = []
+        shares = self._rules.shares
+        sharing = share_container(pod) if shares.is_enabled or shares.is_by_kai else None
+        if isinstance(sharing, FieldError):
+            faults += [sharing] if shares.is_enabled else []
+            sharing = None
+        elif sharing is not None and shares.is_enabled:
+            prepare_share(pod, sharing, shares, self._new_random)
+        if self._rules.restricts_devices:
+            faults += restrict_devices(pod, sharing)
+        if faults:
+            return all_denied(faults).response()
+        return AdmissionResponse(pod.patch.operations)
+
 
 _INTERNAL_ERROR: Final = "trainer-kai had an internal error"
 _INTERNAL_REMEDY: Final = "The log of the webhook shows the error"

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
-from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     ADMITTED,
@@ -28,21 +27,21 @@ from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.syntax import dns_subdomain_fault
-from trainer_kai.policy.expand.carried_metadata import (
+from trainer_kai.api.text import listed_names
+from trainer_kai.policy.expand.jobset import (
     CARRIED_ANNOTATIONS,
     CARRIED_LABELS,
     carried_to_pods,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
-from trainer_kai.policy.queueing.queue_resolution import (
+from trainer_kai.policy.queueing.queue_access import (
     QueueChoice,
     QueueSource,
     RequestedQueues,
     resolve_queue,
 )
-from webhook.admission.managed_fields import FieldManagers
-from webhook.admission.patch import FieldPath, PatchBuilder
+from webhook.admission.patch import FieldManagers, FieldPath, PatchBuilder
 from webhook.admission.review import (
     INVALID,
     UNCHANGED,
@@ -52,7 +51,7 @@ from webhook.admission.review import (
     size_fault,
     unreadable_object,
 )
-from webhook.cache.trainjobs import TrainJobSummary
+from webhook.cache.cluster import TrainJobSummary
 from webhook.rules.jobset_deny import (
     deny_exclusive_placement,
     deny_oversized_podgroup,

@@ -4,6 +4,11 @@
 runtime, its namespace and the queues. Of an update only the changes are validated: an update that
 suspends, resumes or annotates a TrainJob is not denied for older faults. The caller checks access
 to the queues in `TrainJobValidation.requested_queues`.
+
+The lint findings about a TrainJob, as warnings or, with `admission.lint: deny`, as denials.
+
+Only creations are denied. An existing TrainJob runs or waits already; an update of it is not denied
+because a node was removed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,46 +22,45 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, KUEUE_QUEUE, QUEUE, TRAINJOB_CONTROLLER
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.resources import TRAINJOBS
-from trainer_kai.api.runtime import PresenceOnly
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
-from trainer_kai.api.trainjob import RuntimeRef
+from trainer_kai.api.trainjob import PresenceOnly, RuntimeRef, TrainJob
 from trainer_kai.errors import FieldError
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS, misspelled_keys
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import too_many_jobs
-from trainer_kai.policy.queueing.queue_resolution import QueueSource
+from trainer_kai.policy.queueing.queue_access import QueueSource
 from webhook.admission.review import (
     INVALID,
+    NO_OBJECTIONS,
     UNCHANGED,
     AdmissionDenial,
     AdmissionRequest,
     AdmissionResponse,
-    size_fault,
-    unreadable_object,
-)
-from webhook.admission.validation_result import (
-    NO_OBJECTIONS,
     ValidationResult,
     all_denied,
     denied,
+    size_fault,
+    unreadable_object,
     warned,
 )
-from webhook.cache.queues import QueueTree
-from webhook.cache.runtimes import RuntimeSummary, runtime_key
-from webhook.rules.expected_jobset import (
-    PATCHES,
-    SlimRuntimePatch,
-    patched_jobset_queue,
-    patched_pod_queues,
-    patches_annotation,
-)
+from webhook.cache.cluster import AdmissionCache, QueueTree
+from webhook.cache.runtimes import MAX_TEXT_BYTES, RuntimeSummary, runtime_key
 from webhook.rules.jobset_deny import (
     deny_exclusive_placement,
     deny_two_schedulers,
     other_schedulers,
     requests_our_scheduler,
 )
-from webhook.rules.queue_resolution import (
+from webhook.rules.jobset_restore import (
+    PATCHES,
+    SlimRuntimePatch,
+    patched_jobset_queue,
+    patched_pod_queues,
+    patches_annotation,
+)
+from webhook.rules.queue_access import (
     RUNTIME_REF_PATH,
     RequestedQueue,
     TrainJobQueues,
@@ -65,6 +69,56 @@ from webhook.rules.queue_resolution import (
 )
 
 _CREATE: Final = "CREATE"
+
+
+class LintPolicy(NamedTuple):
+    """The settings of lint."""
+
+    is_enabled: bool = True
+    denies: bool = False
+    autoscales: bool = False  # the cluster adds nodes when capacity is missing
+    shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
+
+
+def lint_result(
+    request: AdmissionRequest,
+    runtime_key: Key,
+    queue: str,
+    cache: AdmissionCache,
+    policies: tuple[GroupingRules, LintPolicy],
+) -> ValidationResult:
+    """Lint a TrainJob for its queue; another rule reports one that cannot be decoded."""
+    rules, lint_policy = policies
+    runtime = cache.runtimes.whole(runtime_key)
+    if not lint_policy.is_enabled or runtime is None or len(bytes(request.object)) > MAX_TEXT_BYTES:
+        return NO_OBJECTIONS
+    try:
+        job = decode(TrainJob, request.object)
+    except DecodeError:
+        return NO_OBJECTIONS
+    known_cluster = cache.cluster.known_cluster(
+        autoscales=lint_policy.autoscales, shares_gpus=lint_policy.shares_gpus
+    )
+    findings = [
+        it
+        for it in lint_trainjob(job, runtime, queue, rules, known_cluster)
+        if not _is_reported_elsewhere(it)
+    ]
+    denies = lint_policy.denies and request.operation == _CREATE
+    denied = [it for it in findings if denies and is_refusable(it)]
+    warnings = warned(*(_fault(it) for it in findings if it not in denied))
+    return all_denied(map(_fault, denied)).combined_with(warnings)
+
+
+def _is_reported_elsewhere(finding: Finding) -> bool:
+    """Say whether another rule reports a finding: an invalid value in the TrainJob's metadata."""
+    return finding.code == FindingCode.INVALID_VALUE and finding.path.startswith("metadata.")
+
+
+def _fault(finding: Finding) -> FieldError:
+    return FieldError(finding.path, finding.message)
+
+
 _UPDATE: Final = "UPDATE"
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from trainer_kai.kube.rest.errors import Conflict
+from trainer_kai.kube.rest.response import Conflict
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.settings import TlsSettings
 from webhook.tls.make import SecretContent, apply_step, hosts_in

@@ -10,10 +10,10 @@ import msgspec
 
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ADMISSION_REGISTRATION, CERT_MANAGER_PREFIX, TLS_SECRET
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.rest.errors import NotFound
 from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.kube.rest.response import NotFound
 from trainer_kai.service.settings import TlsSettings
 from webhook.tls.make import CertificateHost, SecretContent, TlsKeyPair, parse_host
 

@@ -7,7 +7,7 @@ are true of the end.
 
 from collections.abc import Iterator
 
-from scheduler.core.gang.tasks_to_allocate import (
+from scheduler.core.gang import (
     SignatureRuns,
     Tasks,
     has_expected,

@@ -38,7 +38,7 @@ from scheduler.core.eviction.victims import (
     unrelated_units,
     victims_of,
 )
-from scheduler.core.gang.tasks_to_allocate import PodSetTasks, SignatureRuns, Tasks, is_satisfied
+from scheduler.core.gang import PodSetTasks, SignatureRuns, Tasks, is_satisfied
 from scheduler.core.model.podgroup import (
     PodGroupInfo,
     PodSet,

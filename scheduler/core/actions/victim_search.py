@@ -19,7 +19,7 @@ from scheduler.core.eviction.scenario import (
 from scheduler.core.eviction.solver import Scenario, Solution, solve
 from scheduler.core.eviction.victim_order import by_plugin
 from scheduler.core.eviction.victims import UnitFilter, Victim, excluding, unrelated_units
-from scheduler.core.gang.tasks_to_allocate import SignatureRuns
+from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.rejections import (
     EvictionFailure,
     FitErrorReason,

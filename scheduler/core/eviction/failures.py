@@ -7,12 +7,11 @@ from typing import Final
 
 from scheduler.core.eviction.victim_order import Victims
 from scheduler.core.eviction.victims import PriorityAndReason
-from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import PodGroupInfo, is_evictable
 from scheduler.core.model.rejections import (
     FAIR_SHARE_EXCEEDED,
     NO_EVICTION_FAILURE,
+    ClusterEvent,
     ConsolidationFailure,
     EarlierIneligibility,
     EvictionFailure,
@@ -20,7 +19,7 @@ from scheduler.core.model.rejections import (
     UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Action
+from scheduler.core.model.result import Action, Policies
 
 
 class EvictionFailures:

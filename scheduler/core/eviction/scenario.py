@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from scheduler.core.eviction.solver import Scenario
 from scheduler.core.eviction.victims import DisruptionAllowance, EvictionUnit, Victim, VictimPool
-from scheduler.core.gang.tasks_to_allocate import AssignedTasks, Tasks
+from scheduler.core.gang import AssignedTasks, Tasks
 from scheduler.core.model.resources import NONE, Amounts
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.capacity import PodCapacity

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Final
 
 from scheduler.core.eviction.victims import EvictionUnit, MinRuntimeGuard, VictimPool
-from scheduler.core.model.plugins import VictimOrderPlugin
 from scheduler.core.model.resources import Amounts, ResourceKind
+from scheduler.core.model.result import VictimOrderPlugin
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.core.model.usage import Usage
 from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue

@@ -9,9 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.gang.tasks_to_allocate import min_available_state, tasks_to_allocate
-from scheduler.core.gang.tasks_to_evict import tasks_to_evict
-from scheduler.core.model.plugins import MinRuntime
+from scheduler.core.gang import min_available_state, tasks_to_allocate, tasks_to_evict
 from scheduler.core.model.podgroup import (
     NON_PREEMPTIBLE,
     PodGroupInfo,
@@ -23,7 +21,7 @@ from scheduler.core.model.podgroup import (
     podsets_of,
 )
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
-from scheduler.core.model.result import Action
+from scheduler.core.model.result import Action, MinRuntime
 from scheduler.core.model.snapshot import DisruptionBudgets, PodState, Snapshot, SnapshotQueues
 from scheduler.core.model.usage import (
     AmountList,

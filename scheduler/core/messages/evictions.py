@@ -1,11 +1,25 @@
-"""Messages about evictions that are made: why a victim is evicted, and what is waited for."""
+"""Messages about evictions that are made: why a victim is evicted, and what is waited for.
+
+Messages about evictions that were not made: why no victim is evicted for a PodGroup.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from scheduler.core.messages.amounts import KIND_NAMES, at_least
 from scheduler.core.model.podgroup import PodGroupInfo
-from scheduler.core.model.resources import NONE
+from scheduler.core.model.rejections import (
+    ConsolidationFailure,
+    EarlierIneligibility,
+    EarlierPodGroup,
+    EvictionFailure,
+    QueueOrderConflict,
+    ReclaimShortfall,
+    Rejection,
+)
+from scheduler.core.model.resources import NONE, RESOURCE_KINDS
 from scheduler.core.model.result import Action, Eviction
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 
@@ -81,3 +95,138 @@ _REASONS: Final[Mapping[Action, _Why]] = MappingProxyType(
         Action.CONSOLIDATION: _consolidated,
     }
 )
+
+
+_MAX_REASONS: Final = 3  # of reasons, queues and budgets
+_LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
+_INELIGIBLE: Final = {
+    EarlierIneligibility.QUOTA: "a quota of its queues does not allow it",
+    EarlierIneligibility.SHARE: "its queue would exceed its fair share",
+}
+_SHORTFALLS: Final = {
+    ReclaimShortfall.NO_QUEUE_OVER_SHARE: (
+        "Nothing can be reclaimed: no other queue is over its fair share"
+    ),
+    ReclaimShortfall.TOO_LITTLE: "{}, but reclaiming no more than that would not free enough",
+    ReclaimShortfall.UNFAIR: (
+        "{}, but reclaiming enough would leave the queue that loses resources no better off than "
+        "the queue that gets them"
+    ),
+}
+# Why a queue is ahead of another one, by the index of the first part of their keys that differs.
+_ORDER_CONFLICTS: Final = (
+    "queue {other} is over its fair share of every resource",
+    "queue {queue} would stay within its quota",
+    "queue {queue} has the higher priority ({priority}, queue {other} has {other_priority})",
+    "queue {other} has no fair share of a resource that it uses or would use",
+    "queue {queue} would then use a smaller part of its fair share",
+    "queue {queue} uses a smaller part of its fair share",
+    "both use equal parts of their fair share, and queue {queue} uses less or is older",
+)
+_CONSOLIDATION_FAILURES: Final = {
+    ConsolidationFailure.DISABLED: "the action consolidation is disabled",
+    ConsolidationFailure.NO_CANDIDATES: "only preemptible TrainJobs that Kueue does not manage can"
+    ' be relocated, in queues with the annotation trainer-kai.dev/consolidation: "on"',
+    ConsolidationFailure.NOT_PREEMPTIBLE: "that is done only for a preemptible PodGroup",
+    ConsolidationFailure.NO_SOLUTION: "no set of relocations was found that frees enough",
+}
+
+
+def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
+    """Yield why no victims were evicted, as far as that is known."""
+    failure = rejection.eviction_failure
+    if failure.non_evictable:
+        yield _non_evictable(failure.non_evictable)
+    if failure.protected:
+        are = "1 PodGroup is" if failure.protected == 1 else f"{failure.protected} PodGroups are"
+        name = snapshot.podgroups[failure.first_unprotected].name
+        until = _timestamp(failure.protected_until)
+        yield f"{are} within the minimum runtime; {name} can be evicted from {until} on"
+    if failure.budgets:
+        names = _first_names([snapshot.budgets.names[it] for it in failure.budgets])
+        yield f"PodDisruptionBudget {names} allows too few evictions"
+    for queue in failure.quota_only_queues[:_MAX_REASONS]:
+        name = snapshot.queues.names[queue]
+        goal = f"the reclaim-goal of queue {name} is quota-only"
+        yield f"Below queue {name} nothing is reclaimed beyond quotas: {goal}"
+    for queue, kind in failure.unlimited_queues[:_MAX_REASONS]:
+        name, resource = snapshot.queues.names[queue], KIND_NAMES[kind]
+        field = f"spec.resources.{resource.lower()}.quota"
+        yield (
+            f"Queue {name} cannot be reclaimed from: its {resource} quota is unlimited (-1). Lower "
+            f"{field} of that queue, to 0 if it owns none"
+        )
+    yield from _shortfall_sentences(snapshot, failure)
+    if failure.is_truncated:
+        yield "The search for victims ended at a limit: not all PodGroups were considered"
+    if failure.is_rate_limited:
+        yield "No pod is evicted for it for now: the eviction limit of one minute is reached"
+    if failure.is_delayed:
+        podgroup = snapshot.podgroups[rejection.podgroup]
+        words = f" of {podgroup.preemption_delay}" if podgroup.preemption_delay else ""
+        until = _timestamp(podgroup.preemption_delay_until)
+        yield f"No pod is evicted for it before {until}, when its preemption delay{words} ends"
+
+
+def _non_evictable(reasons: Sequence[tuple[str, int]]) -> str:
+    total = sum(count for _, count in reasons)
+    subject = f"{total} PodGroup{'s' if total > 1 else ''} cannot be evicted"
+    if not reasons[1:]:
+        return f"{subject} because {reasons[0][0]}"
+    more = ", …" if reasons[_MAX_REASONS:] else ""
+    listed = "; ".join(f"{count} because {why}" for why, count in reasons[:_MAX_REASONS])
+    return f"{subject}: {listed}{more}"
+
+
+def _shortfall_sentences(snapshot: Snapshot, failure: EvictionFailure) -> Iterator[str]:
+    if failure.shortfall is not None:
+        yield _SHORTFALLS[failure.shortfall].format(
+            _over_share(snapshot, failure.over_share_queues)
+        )
+    if failure.order_conflict is not None:
+        yield _order_conflict(snapshot, failure.order_conflict)
+    if failure.consolidation_failure is not None:
+        yield (
+            "No PodGroup is relocated to free enough on one node: "
+            f"{_CONSOLIDATION_FAILURES[failure.consolidation_failure]}"
+        )
+
+
+def _order_conflict(snapshot: Snapshot, order_conflict: QueueOrderConflict) -> str:
+    names, priority = snapshot.queues.names, snapshot.queues.priority
+    queue, other, key_index = order_conflict
+    why = _ORDER_CONFLICTS[min(key_index, len(_ORDER_CONFLICTS) - 1)].format(
+        queue=names[queue],
+        other=names[other],
+        priority=priority[queue],
+        other_priority=priority[other],
+    )
+    ahead = f"it would be ahead of queue {names[other]} again"
+    return f"Nothing is reclaimed from queue {names[queue]}, because {ahead}: {why}"
+
+
+def _over_share(snapshot: Snapshot, queues: Sequence[int]) -> str:
+    listed = _first_names([snapshot.queues.names[it] for it in queues])
+    if len(queues) == 1:
+        return f"Queue {listed} is over its fair share"
+    return f"Queues {listed} are over their fair shares"
+
+
+def _first_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_REASONS]) + (", …" if names[_MAX_REASONS:] else "")
+
+
+def _timestamp(seconds: int) -> str:
+    return datetime.fromtimestamp(min(seconds, _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def earlier_podgroup_message(snapshot: Snapshot, earlier_podgroup: EarlierPodGroup) -> str:
+    """Return that another PodGroup of the queue is ahead for what can be reclaimed."""
+    amounts = zip(RESOURCE_KINDS, earlier_podgroup.requested, strict=True)
+    needs = ", ".join(at_least(kind, number) for kind, number in amounts if number > 0)
+    name = snapshot.podgroups[earlier_podgroup.podgroup].name
+    ahead = f"{name}, which requests {needs}, is ahead of it for resources that can be reclaimed"
+    if earlier_podgroup.ineligibility is None:
+        return ahead
+    turn = "It is next when that PodGroup starts, requests less or is deleted"
+    return f"{ahead}, and cannot get them: {_INELIGIBLE[earlier_podgroup.ineligibility]}. {turn}"

@@ -9,18 +9,16 @@ from typing import Final, TypeVar
 
 from scheduler.core.messages.amounts import (
     first_listed,
-    joined_by_or,
-    resource_amount,
-    resource_request,
-)
-from scheduler.core.messages.gpu_shares import (
     form_reason,
     form_remedies,
     free_shares,
     free_shares_in_total,
+    joined_by_or,
     kai_insufficient_shares,
     needed_shares,
     requested_share,
+    resource_amount,
+    resource_request,
     too_small_gpus,
 )
 from scheduler.core.model.podgroup import SchedulingSignature

@@ -1,26 +1,233 @@
 """Messages: why a PodGroup waits, with numbers, and what would help. The entrance of this folder.
 
 The other modules have the templates, one a reason; all are made from data when they are read.
+
+Messages about pre-filter failures: a template for each cause, and what its values are.
+
+A template names its values by number. `{pod}` is the pod that the failure is about.
 """
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
-from scheduler.core.messages.eviction_failures import (
+from scheduler.core.messages.evictions import (
     earlier_podgroup_message,
     eviction_failure_sentences,
 )
 from scheduler.core.messages.fit_errors import fit_errors_message, kai_fit_errors_message
-from scheduler.core.messages.prefilter import prefilter_message
 from scheduler.core.messages.queue_bounds import exceeded_bounds, queue_bound_message
 from scheduler.core.model.rejections import (
     FitErrors,
     IncompletePodSet,
     MissingPods,
+    PreFilterCause,
+    PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
+    StageProgress,
     UnschedulableReason,
 )
 from scheduler.core.model.snapshot import Snapshot
+
+_TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
+    {
+        # faults, each with the path of its field
+        PreFilterCause.INVALID_PODGROUP: (
+            "The PodGroup is invalid: {0}. It can start when this is corrected"
+        ),
+        # PodGroup
+        PreFilterCause.PODGROUP_MISSING: (
+            "The pods name PodGroup {0}, which does not exist. They can start when it is created"
+        ),
+        # a whole sentence
+        PreFilterCause.IGNORED_PODS: "{0}",
+        # path of the field and remedy, and why
+        PreFilterCause.PRIORITY_CLASS_REFUSED: "{0}",
+        PreFilterCause.INVALID_REQUESTS: (
+            "The requests of {pod} are invalid: {0}. It can start when they are corrected"
+        ),
+        # field, and number and limit
+        PreFilterCause.POD_SPEC_LIMIT: "The spec of {pod} exceeds a limit: {0}",
+        # namespace, limit, terms, host ports, fields
+        PreFilterCause.PODGROUP_CONSTRAINT_LIMIT: (
+            "The pods of the PodGroup have {2} different terms about other pods and {3} host "
+            "ports, but at most {1} are supported in a namespace ({0}). It can never start "
+            "unless its pods have at most {1} in {4} (equal pods count once), or are in several "
+            "PodGroups that start one after another"
+        ),
+        PreFilterCause.NAMESPACE_CONSTRAINT_LIMIT: (
+            "The pods of namespace {0} have more than {1} different terms about other pods and "
+            "host ports together; the PodGroup has {2} terms and {3} host ports, and older ones "
+            "are ahead of it. It can start when older ones are deleted, or when pods of the "
+            "namespace have fewer in {4} (equal pods count once)"
+        ),
+        # PersistentVolumeClaim
+        PreFilterCause.VOLUME_CLAIM_MISSING: (
+            "PersistentVolumeClaim {0} of {pod} does not exist. It can start when the claim exists"
+        ),
+        PreFilterCause.VOLUME_CLAIM_TERMINATING: (
+            "PersistentVolumeClaim {0} of {pod} is being deleted. It can start when a new claim "
+            "exists"
+        ),
+        PreFilterCause.VOLUME_CLAIM_LOST: (
+            "PersistentVolumeClaim {0} of {pod} has lost its volume. It can start when a new claim "
+            "exists"
+        ),
+        # PersistentVolumeClaim, PersistentVolume
+        PreFilterCause.VOLUME_MISSING: (
+            "PersistentVolumeClaim {0} of {pod} is bound to PersistentVolume {1}, which does not "
+            "exist. It can start when the volume exists"
+        ),
+        # which queues take PodGroups
+        PreFilterCause.QUEUE_NOT_NAMED: (
+            "The PodGroup names no queue. It can start when it names one: {0}"
+        ),
+        # queue, which of its descendants take PodGroups
+        PreFilterCause.QUEUE_HAS_CHILDREN: (
+            "Queue {0} has child queues, so it takes no PodGroups. It can start when it names a "
+            "descendant of queue {0}: {1}"
+        ),
+        # queue, the circle
+        PreFilterCause.QUEUE_CYCLE: (
+            "Queue {0} is its own ancestor: {1}. It can start when spec.parentQueue of one of "
+            "these queues is corrected"
+        ),
+        # namespace, queue, why it is closed, group, verb, resource, command
+        PreFilterCause.QUEUE_CLOSED: (
+            "Namespace {0} may not use queue {1}, which is closed ({2}). It can start when group "
+            "{3} is granted the verb {4} on {5} in that namespace: {6}"
+        ),
+        # namespace, queue
+        PreFilterCause.QUEUE_ACCESS_PENDING: (
+            "The access review whether namespace {0} may use queue {1} is in progress. It can "
+            "start when the access is granted"
+        ),
+        PreFilterCause.QUEUE_ACCESS_UNKNOWN: (
+            "The access review whether namespace {0} may use queue {1} has no answer yet: the API "
+            "server cannot be reached. It can start when the access is granted"
+        ),
+        # queue, which queues take PodGroups
+        PreFilterCause.QUEUE_MISSING: (
+            "Queue {0} does not exist. It can start when queue {0} is created, or when it names an "
+            "existing queue: {1}"
+        ),
+        # queue, parent
+        PreFilterCause.PARENT_QUEUE_MISSING: (
+            "Queue {0} has the parent queue {1}, which does not exist. It can start when the "
+            "parent queue is created, or when spec.parentQueue of queue {0} is corrected"
+        ),
+        # annotation, and what is wrong
+        PreFilterCause.INVALID_GPU_SHARE: (
+            "The annotation {0} of {pod} is invalid: {1}. It can start when the annotation is "
+            "corrected or removed"
+        ),
+        # annotation
+        PreFilterCause.LEGACY_MIG: (
+            "The annotation {0} of {pod} requests MIG profiles by annotation, which is not "
+            "supported. It can start when it requests them as resources"
+        ),
+        # annotation, annotation that is missing
+        PreFilterCause.GPU_SHARE_NOT_ADMITTED: (
+            "The annotation {0} of {pod} requests a share of a GPU, but the pod has no valid "
+            "annotation {1}: it was created while the webhook of trainer-kai did not change it. "
+            "Delete the pod, so that it is created again"
+        ),
+        # annotation
+        PreFilterCause.SHARED_GPU: (
+            "The annotation {0} of {pod} requests a share of a GPU, and the scheduler binds no "
+            "such pods, because its setting gpu_sharing.enabled is false. It can start when the "
+            "setting is true, or when it requests whole GPUs"
+        ),
+        # names
+        PreFilterCause.RESOURCE_CLAIM: (
+            "spec.resourceClaims ({0}) of {pod} requests devices by ResourceClaim, which is not "
+            "supported yet. It can start when it requests them as resources"
+        ),
+        # PersistentVolumeClaim
+        PreFilterCause.VOLUME_CLAIM_NOT_CREATED: (
+            "PersistentVolumeClaim {0} of {pod} is not created yet. It can start when the claim "
+            "exists"
+        ),
+        PreFilterCause.VOLUME_CLAIM_UNBOUND: (
+            "PersistentVolumeClaim {0} of {pod} is not bound to a volume yet. It can start when "
+            "it is bound"
+        ),
+        # PersistentVolumeClaim, StorageClass
+        PreFilterCause.NO_VOLUME_LEFT: (
+            "No free PersistentVolume of StorageClass {1} fits PersistentVolumeClaim {0} of "
+            "{pod}. It can start when one is created or released"
+        ),
+    }
+)
+# Where no queue takes PodGroups: the last value is empty.
+_WITHOUT_QUEUES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
+    {
+        PreFilterCause.QUEUE_NOT_NAMED: (
+            "The PodGroup names no queue, and no queue takes PodGroups. It can start when a queue "
+            "is created and the PodGroup names it"
+        ),
+        PreFilterCause.QUEUE_HAS_CHILDREN: (
+            "Queue {0} has child queues, so it takes no PodGroups, and none of its descendants is "
+            "valid. It can start when one of these is corrected and the PodGroup names it"
+        ),
+        PreFilterCause.QUEUE_MISSING: (
+            "Queue {0} does not exist, and no other queue takes PodGroups. It can start when queue "
+            "{0} is created"
+        ),
+    }
+)
+
+
+def prefilter_message(failure: PreFilterFailure) -> str:
+    """Return the message of a failure."""
+    if failure.cause is PreFilterCause.EARLIER_STAGE:
+        return _stages_message(failure)
+    if failure.cause is PreFilterCause.REQUIRED_TOPOLOGY:
+        return _topology_message(*failure.values)
+    templates = _TEMPLATES
+    if failure.cause in _WITHOUT_QUEUES and not failure.values[-1]:
+        templates = _WITHOUT_QUEUES
+    message = templates[failure.cause].format(*failure.values, pod=failure.pod)
+    if failure.queue_label is None:
+        return message
+    label, queue, podgroup_queue = failure.queue_label
+    named = f"{failure.pod} has the label {label}: {queue}, but its PodGroup is in queue"
+    return f"{named[:1].upper()}{named[1:]} {podgroup_queue}. {message}"
+
+
+def prefilter_problem(failure: PreFilterFailure) -> str:
+    """Return what is wrong, without what would let a PodGroup start."""
+    return prefilter_message(failure).partition(". ")[0]
+
+
+def _stages_message(failure: PreFilterFailure) -> str:
+    stages = [it for it in failure.values if isinstance(it, StageProgress)]
+    until = " and ".join(dict.fromkeys("complete" if it.is_complete else "ready" for it in stages))
+    is_one = len(stages) == 1
+    subject = "that earlier stage is" if is_one else "these earlier stages are"
+    return f"{'; '.join(_stages(stages))}. It can start when {subject} {until}"
+
+
+def _topology_message(
+    subgroup: object, level: object, topology: object, further: object, annotation: object
+) -> str:
+    """Return that a topology is required: by a sub-group, and so many *further* ones."""
+    subject = f'Sub-group "{subgroup}"' if subgroup else "The PodGroup"
+    more = f", and {further} more sub-group{'s' * (further != 1)}," if further else ""
+    verb = "require" if further else "requires"
+    what = f'level "{level}" of topology "{topology}", which is not supported yet'
+    remedy = f"requiredTopologyLevel (annotation {annotation}) is removed"
+    change = f"{remedy}, or replaced by preferredTopologyLevel"
+    return f"{subject}{more} {verb} {what}. It can start when {change}"
+
+
+def _stages(stages: list[StageProgress]) -> Iterator[str]:
+    for it in stages:
+        verb = "have succeeded" if it.is_complete else "are ready"
+        running = ", but some still run" if it.done >= it.needed else ""
+        yield f"{it.done} of {it.needed} pods of replicatedJob {it.replicated_job} {verb}{running}"
+
 
 _FLAT: Final = "default"  # the PodSet of a PodGroup without sub-groups
 

@@ -5,17 +5,37 @@ A `Rejection` is the result of a plan for one PodGroup. Its details are one of: 
 `MissingPods`; a `QueueBoundExceeded`, which a quota plugin returns as a `QuotaRefusal`; and
 `FitErrors` (KAI's word), by node. An `EvictionFailure` comes on top: why no victim was evicted. All
 are data; `scheduler.core.messages` has the sentences.
+
+What changes in a cluster, as far as it can help a PodGroup that waits.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum, Flag, IntEnum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
 from trainer_kai.api.reasons import ReasonName
+
+
+class ClusterEvent(Flag):
+    """What has happened. A rejection names the events on which its PodGroup is retried.
+
+    `ANY` and `TIME_PASSED` retry every PodGroup that waits; another event retries only
+    PodGroups that await it, so that a busy cluster is not planned anew for each of its events.
+    """
+
+    RESOURCES_FREED = auto()  # a pod on a node terminates, has ended or was deleted
+    FOREIGN_POD_ASSIGNED = auto()  # a pod of another scheduler got a node: it may satisfy affinity
+    STAGE_PROGRESS = auto()  # a pod became Ready or no longer is, or a JobSet has a new status
+    BUDGET_CHANGED = auto()  # of a PodDisruptionBudget: pods may become evictable
+    PODGROUP_INCOMPLETE = auto()  # a pod came to a PodGroup that lacks others: new numbers only
+    TIME_PASSED = auto()  # every few seconds
+    ANY = auto()  # any other change
+
+
+NO_EVENT: Final = ClusterEvent(0)
 
 
 class UnschedulableReason(IntEnum):

@@ -1,12 +1,24 @@
-"""The result of a plan: allocations, evictions and relocations, and why other PodGroups wait."""
+"""The result of a plan: allocations, evictions and relocations, and why other PodGroups wait.
 
+The kinds of plugins, and how those of one kind are combined.
+
+| kind   | combined by |
+|--------|-------------|
+| score  | weighted sum |
+| PodGroup order | key by key; ties by age, then uid |
+| quota check | one refusal is enough; the first is reported |
+| victim order | there is one; ties by the reverse of the queue order |
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from scheduler.core.model.podgroup import ReservationCause
-from scheduler.core.model.rejections import Rejection
-from scheduler.core.model.resources import Ints
+from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
+from scheduler.core.model.rejections import QueueBoundExceeded, Rejection, UnschedulableReason
+from scheduler.core.model.resources import Amounts, Ints
+from scheduler.core.model.usage import Usage
 
 
 class PodPlacement(NamedTuple):
@@ -99,3 +111,87 @@ class Plan:
     stats: PlanStats = field(default_factory=PlanStats)
     evictions: tuple[Eviction, ...] = ()
     relocations: tuple[Relocation, ...] = ()
+
+
+ScoreValue: TypeAlias = Any  # a number, or an array: what the arithmetic makes of NodeFeatures
+
+
+class NodeFeatures(NamedTuple):
+    """What a score is computed from: arrays for all nodes, or plain numbers for one node.
+
+    A score is arithmetic and nothing else, so that both have the same result.
+    """
+
+    free: ScoreValue  # idle and releasing of the scored resource: GPUs, or else CPU
+    allocatable: ScoreValue  # of the scored resource
+    max_allocatable: int  # the largest of any node
+    fits_idle: ScoreValue  # whether the pod fits into what is idle
+    has_gpu: ScoreValue
+    is_nominated: ScoreValue
+    shares_gpu: ScoreValue = 0  # whether pods share a GPU there of which the share is idle
+
+
+class ScorePlugin(Protocol):
+    """How well a node suits a pod."""
+
+    def __call__(self, signature: SchedulingSignature, features: NodeFeatures, /) -> ScoreValue:
+        """Return the score, from 0 to 1."""
+        ...
+
+
+class PodGroupOrderPlugin(Protocol):
+    """Which of two PodGroups of a queue comes first."""
+
+    def __call__(self, podgroup: PodGroupInfo, min_available_state: int, /) -> int:
+        """Return a number, smaller first; the state is -1 below the minimum, 0 at it, 1 above."""
+        ...
+
+
+class QuotaRefusal(NamedTuple):
+    """A bound that would be exceeded."""
+
+    reason: UnschedulableReason
+    details: QueueBoundExceeded
+
+
+class QuotaPlugin(Protocol):
+    """What a PodGroup may use of its queue."""
+
+    def __call__(
+        self, usage: Usage, podgroup: PodGroupInfo, requested: tuple[int, int, int], /
+    ) -> QuotaRefusal | None:
+        """Return why it may not have *requested* on top of what is allocated."""
+        ...
+
+
+class VictimOrderPlugin(NamedTuple):
+    """Which of several victims is evicted first."""
+
+    # From the amounts of a victim, the work that is lost with it (in thousandths of a GPU times
+    # seconds) and the requested amounts to a number, smaller first.
+    rank: Callable[[Amounts, int, Amounts], int]
+    reason: str  # as the eviction reports it
+
+
+class MinRuntime(NamedTuple):
+    """How long running PodGroups keep what they need."""
+
+    preempt_s: int = 0  # where no queue sets it
+    reclaim_s: int = 0  # likewise
+    # In reclaim the nearest one set counts, from the victim's queue up; or from the compared queue.
+    from_victim_queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """All that a site has chosen, combined by kind."""
+
+    scores: tuple[tuple[float, ScorePlugin], ...]
+    podgroup_order: tuple[PodGroupOrderPlugin, ...] = ()
+    quotas: tuple[QuotaPlugin, ...] = ()
+    actions: tuple[str, ...] = ("allocate",)
+    min_runtime: MinRuntime | None = None  # None protects no PodGroup
+    max_relocated: int = 16  # candidates that consolidation tries; below zero: all
+    victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards
+    is_budget_strict: bool = False  # budgets hold in reclaim as well
+    spreads_shares: bool = False  # shares of GPUs go to GPUs with the least used, not the most

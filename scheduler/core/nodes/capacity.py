@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from scheduler.core.gang.tasks_to_allocate import SignatureRuns
+from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import (
     NONE,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.gang.tasks_to_allocate import SignatureRuns, Tasks
+from scheduler.core.gang import SignatureRuns, Tasks
 from scheduler.core.model.podgroup import SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE, Amounts, Bools, Ints, ResourceKind
 from scheduler.core.model.result import PodGroupAllocation

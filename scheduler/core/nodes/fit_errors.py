@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.core.gang.tasks_to_allocate import SignatureRuns
+from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import ReservedPlace, SchedulingSignature
 from scheduler.core.model.rejections import (
     FitErrorReason,

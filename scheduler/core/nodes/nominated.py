@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.gang.tasks_to_allocate import SignatureRuns, Tasks
-from scheduler.core.model.plugins import QuotaRefusal
+from scheduler.core.gang import SignatureRuns, Tasks
 from scheduler.core.model.resources import NONE, Amounts, Ints
+from scheduler.core.model.result import QuotaRefusal
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.devices import Slots

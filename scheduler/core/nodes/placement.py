@@ -5,17 +5,16 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.gang.tasks_to_allocate import (
+from scheduler.core.gang import (
     AssignedTasks,
     PodSetTasks,
     SignatureRuns,
     Tasks,
     is_satisfied,
 )
-from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, SubGroupTree, podsets_of
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Reservation
+from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Policies, Reservation
 from scheduler.core.nodes.devices import WHOLE_GPU, Slots
 from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
 from scheduler.core.nodes.statement import Statement

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.plugins import NodeFeatures, Policies, ScoreValue
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
+from scheduler.core.model.result import NodeFeatures, Policies, ScoreValue
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.predicates import (
     fits_empty_node,

@@ -7,11 +7,10 @@ Without this a queue would have more on nodes than its limit while its pods term
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model.plugins import QuotaRefusal
 from scheduler.core.model.podgroup import podsets_of
 from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts
-from scheduler.core.model.result import PodGroupAllocation
+from scheduler.core.model.result import PodGroupAllocation, QuotaRefusal
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
 

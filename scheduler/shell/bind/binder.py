@@ -29,10 +29,9 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.kube.client import Client, RetryPolicy, bind
-from trainer_kai.kube.events.correlator import EventObject
-from trainer_kai.kube.events.recorder import EventRecorder
-from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound, Unavailable
+from trainer_kai.kube.events import EventObject, EventRecorder
 from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.kube.rest.response import ApiError, Conflict, NotFound, Unavailable
 from trainer_kai.service.metrics import Metrics
 
 # Evicts the victims of the commands, if the preemptor still exists; returns the evictions that

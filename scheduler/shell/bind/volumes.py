@@ -19,7 +19,7 @@ from trainer_kai.api.resources import PVCS
 from trainer_kai.api.storage import PersistentVolumeClaim
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.tasks import within
-from trainer_kai.kube.rest.errors import ApiError, Conflict, ErrorDetails
+from trainer_kai.kube.rest.response import ApiError, Conflict, ErrorDetails
 
 _TIMEOUT_S: Final = 120.0  # a volume of a cloud takes a minute
 _MOST_WAITING: Final = 500  # claims of one namespace: more would hold places for other pods' time

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from scheduler.shell.bind.concurrency import AdaptiveConcurrency
-from trainer_kai.kube.rest.errors import Throttled, Unavailable
+from trainer_kai.kube.rest.response import Throttled, Unavailable
 from trainer_kai.service.clock import Clock
 
 T = TypeVar("T")

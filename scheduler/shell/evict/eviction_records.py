@@ -4,9 +4,19 @@ A TrainJob is suspended only after all records were written; a record without a 
 removed again by `suspend`, also after a restart. Each write names the uid of its PodGroup; one that
 is deleted or recreated needs no record. A written record counts before a watch shows it: the watch
 of TrainJobs may be quicker, and a suspension without a record is its user's.
+
+Recreates Jobs of a suspended TrainJob of which some ranks have succeeded and others have not.
+
+The JobSet controller recreates a Job that was deleted, suspended as its JobSet is, and its pods run
+from rank 0 when it is resumed. There is no state here: which Jobs have partly succeeded, and which
+pods are left of Jobs that were deleted, is read each time, so the next leader continues.
+
+A Job is deleted by its uid, and only while TrainJob, JobSet and Job are suspended; a policy of the
+cluster keeps this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
@@ -15,15 +25,21 @@ from structlog.typing import FilteringBoundLogger
 from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.evict.rate_limit import reduced_gpus_annotation
 from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.evictions import (
+    JobProgress,
+    job_progress,
+    jobs_to_recreate,
+)
 from scheduler.state.commands import PlannedEviction
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS, LAST_EVICTION_RECORD
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.resources import PODGROUPS
+from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS, JOBSET_NAME, LAST_EVICTION_RECORD
+from trainer_kai.api.resources import JOBS, PODGROUPS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound
-from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection, WriteOptions
+from trainer_kai.kube.rest.response import ApiError, Conflict, NotFound
 from trainer_kai.policy.podgroups.eviction_record import (
     EvictionRecord,
     LastEviction,
@@ -31,7 +47,7 @@ from trainer_kai.policy.podgroups.eviction_record import (
     encode_last_eviction,
     last_eviction_of,
 )
-from trainer_kai.policy.podgroups.names import workload_name
+from trainer_kai.policy.podgroups.planned import workload_name
 
 _Annotations: TypeAlias = dict[str, str | None]  # None removes one
 
@@ -135,3 +151,57 @@ def _is_undone(group: PodGroup, unused_gpus: int) -> bool:
     """Say whether all GPUs of the last eviction of a PodGroup are still in use."""
     last = last_eviction_of(group)
     return last is not None and 0 < 1000 * last.gpus <= unused_gpus
+
+
+class JobRecreator:
+    """Deletes the partly succeeded Jobs of suspended TrainJobs, so that JobSet recreates them."""
+
+    def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
+        self._client = client
+        self._cache = cache
+        self._log = log
+        self._list_lock = asyncio.Lock()  # one list at a time: a user's Jobs may be large
+
+    async def recreate(self, job: TrainJob) -> bool:
+        """Delete the Jobs that have partly succeeded; say whether no pod of such Jobs is left."""
+        jobset = self._cache.cluster.jobsets.get(job.metadata.key)
+        controller = jobset.metadata.controller if jobset else None
+        if jobset is None or controller is None or controller.uid != job.metadata.uid:
+            return True
+        if jobset.status.terminal_state:
+            return True  # no Job of it runs again
+        jobs = await self._jobs(jobset)
+        succeeded = self._succeeded(job)
+        to_delete = [*jobs_to_recreate(jobset, self._cache.scheduler_name, jobs, succeeded)]
+        for one in to_delete:
+            await self._delete(one)
+        return not to_delete and succeeded.keys() <= {it.uid for it in jobs}
+
+    async def _jobs(self, jobset: JobSet) -> list[JobProgress]:
+        meta, progress = jobset.metadata, list[JobProgress]()
+        target = ListTarget(JOBS, meta.namespace, Selection(labels=f"{JOBSET_NAME}={meta.name}"))
+        async with self._list_lock:
+            async for page in self._client.pages(target):
+                owned = ((it, it.metadata.controller) for it in page.items)
+                progress += [
+                    job_progress(it) for it, owner in owned if owner and owner.uid == meta.uid
+                ]
+        return progress
+
+    def _succeeded(self, job: TrainJob) -> Counter[str]:
+        """Count the pods of a TrainJob that succeeded and are still there, by their Job's uid."""
+        groups = self._cache.members.groups_of(job.metadata.key)
+        pods = (
+            self._cache.cluster.pods[it]
+            for group in groups
+            for it in self._cache.members.pods_of(group)
+        )
+        owners = (it.metadata.controller for it in pods if it.status.phase == "Succeeded")
+        return Counter(it.uid for it in owners if it is not None)
+
+    async def _delete(self, job: JobProgress) -> None:
+        try:
+            await self._client.delete(JOBS, job.key, DeleteOptions(uid=job.uid))
+        except (NotFound, Conflict):
+            return  # the Job is deleted or recreated
+        self._log.info("job deleted for recreation", job=str(job.key), succeeded=job.succeeded)

@@ -3,6 +3,14 @@
 Victims are evicted only if all that their preemptor needs can be: a dry run checks that before the
 first eviction. A failure after the dry run is an accident: the other evictions go on, and the next
 plan sees the result.
+
+Limits how long evicted pods may take to terminate: a user may have asked for 68 years.
+
+Resources that are used over quota can be reclaimed only if pods terminate in time. A pod with a
+grace period longer than the configuration allows is deleted once more, with the longest grace
+period that it may have, which the API server counts from the first deletion: at once if it was
+evicted, by itself or with its TrainJob, because other pods wait for its node; else when it has had
+that long.
 """
 
 import asyncio
@@ -17,16 +25,81 @@ from scheduler.shell.evict.rate_limit import evicted_gpus_annotation
 from scheduler.shell.evict.suspend import Suspender
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
-from trainer_kai.api.meta import Key
+from scheduler.state.inputs import epoch_s
+from trainer_kai.api.kai_kinds import PodGroup
+from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION, LAST_EVICTION_RECORD, POD_GROUP
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.correlator import EventObject
-from trainer_kai.kube.events.recorder import EventRecorder
-from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound
+from trainer_kai.kube.events import EventObject, EventRecorder
 from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
+from trainer_kai.kube.rest.response import ApiError, Conflict, NotFound
 from trainer_kai.service.metrics import Metrics
+
+_TICK_S: Final = 3.0
+
+
+class TerminationGraceLimiter:
+    """Checks the terminating pods every few seconds."""
+
+    def __init__(
+        self, client: Client, cache: ClusterCache, max_grace_s: float, log: FilteringBoundLogger
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        # With 0 the pod would be removed before the kubelet has stopped it.
+        self._max_grace_s = max(int(max_grace_s), 1)
+        self._log = log
+
+    async def run(self) -> None:
+        """Check as long as this process leads."""
+        while True:
+            await self._client.clock.sleep(_TICK_S)
+            for meta in self._pods_over_limit():
+                await self._shorten(meta)
+
+    def _pods_over_limit(self) -> list[Meta]:
+        """Return the pods with a grace period that is to be shortened."""
+        terminating = (pod.metadata for pod in self._cache.terminating_pods)
+        over_limit = [
+            it for it in terminating if it.deletion_grace_period_seconds > self._max_grace_s
+        ]
+        if not over_limit:
+            return []
+        evicted, now_s = self._evicted_pods(), self._client.clock.now().timestamp()
+        return [it for it in over_limit if it.key in evicted or self._deadline_s(it) <= now_s]
+
+    def _evicted_pods(self) -> set[Key]:
+        cache = self._cache
+        deleted = (
+            it
+            for evictions in cache.in_flight_evictions.current().values()
+            for one in evictions
+            for it in one.pods
+        )
+        suspended = (
+            it
+            for one in cache.suspended_trainjobs.evicted_groups()
+            for it in cache.members.placed_pods(one.metadata.key)
+        )
+        return {*deleted, *suspended}
+
+    def _deadline_s(self, meta: Meta) -> float:
+        """Return when a pod must have terminated."""
+        deletion_s = epoch_s(meta.deletion_timestamp) or 0
+        return deletion_s - meta.deletion_grace_period_seconds + self._max_grace_s
+
+    async def _shorten(self, meta: Meta) -> None:
+        deletion = DeleteOptions(uid=meta.uid, grace_s=self._max_grace_s)
+        try:
+            await self._client.delete(PODS, meta.key, deletion)
+        except NotFound:
+            return  # the pod has terminated
+        except ApiError as error:
+            self._log.warning("pod grace not shortened", pod=str(meta.key), error=str(error))
+            return
+        self._log.info("pod grace shortened", pod=str(meta.key), to_s=self._max_grace_s)
+
 
 _DISRUPTION_TARGET: Final = WriteOptions(
     field_manager="trainer-kai-eviction", subresource="status", force=True

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from scheduler.state.inputs import epoch_s
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError, format_milli, milli
 from trainer_kai.service.clock import Clock
 

@@ -12,19 +12,18 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.model.cluster_events import ClusterEvent
+from scheduler.core.model.rejections import ClusterEvent
 from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.podgroups.missing_pods import Shortage, staleness_grace_s
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import STALE_SINCE
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.correlator import EventObject
-from trainer_kai.kube.events.recorder import EventRecorder
-from trainer_kai.kube.rest.errors import ApiError
+from trainer_kai.kube.events import EventObject, EventRecorder
 from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.kube.rest.response import ApiError
 
 _TICK_S: Final = 1.0
 _TICK_BUDGET_S: Final = 0.05  # of each tick: a PodGroup may have thousands of pods

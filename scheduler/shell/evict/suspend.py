@@ -35,24 +35,22 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.shell.evict.eviction_records import EvictionRecords
-from scheduler.shell.evict.job_recreation import JobRecreator
+from scheduler.core.model.rejections import ClusterEvent
+from scheduler.shell.evict.eviction_records import EvictionRecords, JobRecreator
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction
 from scheduler.state.podgroups.attributes import has_eviction_copy, suspend_refusal
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.correlator import EventObject, EventType
-from trainer_kai.kube.events.recorder import EventRecorder
-from trainer_kai.kube.rest.errors import Conflict, Forbidden, Invalid, NotFound
+from trainer_kai.kube.events import EventObject, EventRecorder, EventType
 from trainer_kai.kube.rest.request import WriteOptions, get
-from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.kube.rest.response import Conflict, Forbidden, Invalid, NotFound
+from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.policy.podgroups.eviction_record import (
     EvictionRecord,
     is_evicted,

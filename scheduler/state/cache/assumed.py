@@ -13,10 +13,10 @@ import msgspec
 from scheduler.state.inputs import Cluster
 from scheduler.state.pods.gpu_sharing import with_gpu_groups
 from trainer_kai.api.interning import intern_labels
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EVICTED_BY, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.api.podgroup import PodGroup
 
 _NEVER: Final = float("inf")
 _IN_FLIGHT_S: Final = 15.0  # how long a write that was sent may take to be seen

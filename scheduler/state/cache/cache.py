@@ -8,11 +8,10 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.creation_failures import PodCreationFailures
-from scheduler.state.cache.evictions.in_flight import InFlightEvictions
-from scheduler.state.cache.evictions.suspended_trainjobs import SuspendedTrainJobs
+from scheduler.state.cache.evictions import InFlightEvictions, SuspendedTrainJobs
 from scheduler.state.cache.gpu_groups import GpuGroups
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPlaces
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
@@ -31,13 +30,12 @@ from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.podgroups.missing_pods import is_lost, min_existing_pods
 from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
+from trainer_kai.api.cluster_kinds import Node
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import RESERVED
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, TRAINJOBS
+from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, TRAINJOBS, Resource
 from trainer_kai.api.storage import PersistentVolumeClaim
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError

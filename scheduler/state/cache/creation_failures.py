@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.members import PodGroupMembers
 from scheduler.state.inputs import Cluster
-from trainer_kai.api.event import Event
+from trainer_kai.api.cluster_kinds import Event
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GANG, JOB_NAME
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.policy.podgroups.names import podgroup_name
+from trainer_kai.policy.podgroups.planned import podgroup_name
 from trainer_kai.policy.pods.creation_failures import (
     CreatedPod,
     PodCreationFailure,

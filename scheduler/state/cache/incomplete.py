@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
-from scheduler.state.cache.evictions.suspended_trainjobs import SuspendedTrainJobs
+from scheduler.state.cache.evictions import SuspendedTrainJobs
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Cluster, ObjectStore

@@ -5,17 +5,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.constraints.disruption_budgets import budget_fingerprint
 from scheduler.state.nodes.node_table import node_fault
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.meta import Object
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue
 from trainer_kai.api.resized_pod import may_be_resized, requests_hash
-from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     JOBSETS,
     NAMESPACES,
@@ -28,6 +26,7 @@ from trainer_kai.api.resources import (
     QUOTAS,
     STORAGE_CLASSES,
     TOPOLOGIES,
+    Resource,
 )
 
 QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object before and now

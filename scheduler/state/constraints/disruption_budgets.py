@@ -8,7 +8,7 @@ from scheduler.core.model.resources import NONE, Ints
 from scheduler.core.model.snapshot import NO_BUDGETS, DisruptionBudgets
 from scheduler.state.constraints.selectors import SelectorTable, budget_selector
 from scheduler.state.pods.pod_table import RUNNING, PodTable
-from trainer_kai.api.disruption import PodDisruptionBudget
+from trainer_kai.api.cluster_kinds import PodDisruptionBudget
 from trainer_kai.api.meta import Key
 
 

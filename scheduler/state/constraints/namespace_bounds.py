@@ -12,13 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
+from scheduler.core.model.rejections import ClusterEvent, PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from scheduler.state.pods.pod_table import PodTable
-from trainer_kai.policy.pods.requests import PodHostPort
-from trainer_kai.policy.pods.spec_limits import MOST_TERMS_PER_NAMESPACE
+from trainer_kai.policy.pods.requests import MOST_TERMS_PER_NAMESPACE, PodHostPort
 
 _FIELDS: Final = "spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports"
 

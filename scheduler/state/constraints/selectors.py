@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from trainer_kai.api.affinity import PodAffinityTerm, TopologySpread
+from trainer_kai.api.cluster_kinds import Namespace
+from trainer_kai.api.meta import LabelSelector, Requirement
 from trainer_kai.api.names import NAMESPACE_NAME
-from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.selector import LabelSelector, Requirement
+from trainer_kai.api.pod import PodAffinityTerm, TopologySpread
 
 if TYPE_CHECKING:
     from scheduler.core.model.resources import Ints

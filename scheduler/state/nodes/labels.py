@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.podgroup import LabelRequirement
 from scheduler.core.model.resources import NONE
-from trainer_kai.api.node import Node
-from trainer_kai.api.selector import NodeSelector, NodeSelectorTerm, Requirement
+from trainer_kai.api.cluster_kinds import Node
+from trainer_kai.api.meta import NodeSelector, NodeSelectorTerm, Requirement
 from trainer_kai.api.storage import TopologySelectorTerm
 
 Alternatives = tuple[tuple[LabelRequirement, ...], ...]

@@ -17,7 +17,7 @@ from scheduler.core.model.resources import (
 )
 from scheduler.core.model.snapshot import GpuMode, NodeFault
 from scheduler.state.inputs import ObjectWarning
-from trainer_kai.api.affinity import Toleration
+from trainer_kai.api.cluster_kinds import Node, Taint
 from trainer_kai.api.gpu_share import gpu_memory_mib as labelled_memory_mib
 from trainer_kai.api.gpu_share import mig_slices
 from trainer_kai.api.meta import Key
@@ -31,7 +31,7 @@ from trainer_kai.api.names import (
     PODS,
     UNSCHEDULABLE,
 )
-from trainer_kai.api.node import Node, Taint
+from trainer_kai.api.pod import Toleration
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
 from trainer_kai.policy.pods.requests import ResourceAmounts
 

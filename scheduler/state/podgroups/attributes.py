@@ -24,8 +24,9 @@ from scheduler.state.pods.pod_table import (
     SUCCEEDED,
     PodTable,
 )
-from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.api.cluster_kinds import PriorityClass, ResourceQuota, ScopeRequirement
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import (
     EVICTED_BY,
@@ -41,9 +42,7 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.owners import same_name_trainjob_owner
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.quota import ResourceQuota, ScopeRequirement
+from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.podgroups.eviction_record import is_evicted

@@ -29,10 +29,10 @@ from scheduler.state.pods.class_table import grown
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PodTable
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, JOBSET_NAME, RESERVED
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.policy.podgroups.names import podgroup_name
+from trainer_kai.policy.podgroups.planned import podgroup_name
 from trainer_kai.policy.podgroups.pod_counts import newest_attempts
 
 A = TypeVar("A")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler.core.gang.tasks_to_allocate import is_satisfied
+from scheduler.core.gang import is_satisfied
 from scheduler.core.model.podgroup import PodSet, ReservationCause, SubGroupTree
 from scheduler.state.podgroups.podgroup import (
     DEFAULT_PODSET,
@@ -23,9 +23,8 @@ from scheduler.state.podgroups.reserved_annotation import (
 )
 from scheduler.state.pods.class_table import PodClassTable
 from scheduler.state.pods.pod_class import PodClass
-from trainer_kai.api.container import Container, ContainerPort, Resources
-from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import (
     ANTICIPATED,
@@ -36,11 +35,10 @@ from trainer_kai.api.names import (
     RESERVED,
     SUBGROUP,
 )
-from trainer_kai.api.pod import TERMINAL_PHASES, Pod, PodSpec
-from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.pod import TERMINAL_PHASES, Container, ContainerPort, Pod, PodSpec, Resources
+from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.policy.podgroups.anticipated import AnticipatedPods, read_anticipated
-from trainer_kai.policy.podgroups.names import podset_name_prefix
-from trainer_kai.policy.podgroups.planned import MOST_EXPECTED
+from trainer_kai.policy.podgroups.planned import MOST_EXPECTED, podset_name_prefix
 from trainer_kai.policy.podgroups.pod_counts import newest_attempts, observe_pod
 
 

@@ -23,11 +23,11 @@ from scheduler.state.pods.pod_table import (
     SUCCEEDED,
     PodTable,
 )
-from trainer_kai.api.effective_values import podgroup_warnings
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup, SubGroup
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP, TOPOLOGY_REQUIRED
-from trainer_kai.api.podgroup import PodGroup, SubGroup
+from trainer_kai.api.requested_values import podgroup_warnings
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.validate import podgroup_faults
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated

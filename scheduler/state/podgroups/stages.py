@@ -7,8 +7,12 @@ created only afterwards, or in the status of the JobSet.
 from collections.abc import Iterator
 from typing import Final
 
-from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, StageProgress
+from scheduler.core.model.rejections import (
+    ClusterEvent,
+    PreFilterCause,
+    PreFilterFailure,
+    StageProgress,
+)
 from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_table import GATED, PENDING, RUNNING, SUCCEEDED, PodTable

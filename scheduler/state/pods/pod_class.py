@@ -14,7 +14,7 @@ from scheduler.state.pods.gpu_sharing import (
     is_gpu_reservation,
     read_mig_annotations,
 )
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, LabelSelector
 from trainer_kai.api.names import (
     APP,
     COMPLETION_INDEX,
@@ -32,18 +32,15 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
-from trainer_kai.api.selector import LabelSelector
 from trainer_kai.policy.podgroups.pod_counts import podset_and_attempt
 from trainer_kai.policy.pods.gpu_config_maps import is_config_map_prefix
 from trainer_kai.policy.pods.requests import (
     PodHostPort,
     ResourceAmounts,
-    pod_host_ports,
-    pod_requests,
-)
-from trainer_kai.policy.pods.spec_limits import (
     hard_spread_constraints,
     has_match_label_keys,
+    pod_host_ports,
+    pod_requests,
     required_pod_terms,
     spec_limit_fault,
     term_count,

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.state.inputs import Permit
+from trainer_kai.api.cluster_kinds import AccessReview, AccessSpec, AccessStatus, ResourceAttributes
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import RUN_AI
 from trainer_kai.api.resources import QUEUES
-from trainer_kai.api.review import AccessReview, AccessSpec, AccessStatus, ResourceAttributes
 from trainer_kai.policy.queueing.queue_access import (
     EffectiveQueueAccess,
     QueueAccessMode,

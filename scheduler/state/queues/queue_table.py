@@ -3,9 +3,18 @@
 Queues with a complete path to the top are rows. Of the others, one with a missing
 parent is missing, and one that is its own ancestor is misconfigured. An invalid value excludes no
 queue: `effective_queue` says what is used instead.
+
+PodGroups that grew by a resize in place: what exceeds the quota of a queue can be reclaimed.
+
+A non-preemptible PodGroup gets no more than the quotas of its queues have, and keeps it. A resize
+happens on the node and asks no queue. So where non-preemptible PodGroups have more CPU or memory
+than a quota, those with a resized pod count as preemptible, the newest first, until the rest is
+within the quota; first those of the queue itself, then those of the queues beside it below the
+same parent. The record of a resize is the generation of the pod, which no client can lower;
+every other change of a spec raises it as well.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
@@ -15,17 +24,27 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.messages.prefilter import prefilter_problem
+from scheduler.core.messages.rejections import prefilter_problem
+from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, UnschedulableReason
-from scheduler.core.model.resources import NONE, SUM_MOST, UNBOUND, Ints, ResourceKind, cut
-from scheduler.core.model.snapshot import SnapshotQueues
+from scheduler.core.model.resources import (
+    NONE,
+    RESOURCE_KINDS,
+    SUM_MOST,
+    UNBOUND,
+    Ints,
+    ResourceKind,
+    cut,
+)
+from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from scheduler.core.model.usage import Usage, allocated_by_podgroup
 from scheduler.state.inputs import ObjectWarning, epoch_s
 from scheduler.state.podgroups.attributes import duration_s
-from trainer_kai.api.effective_values import effective_queue
-from trainer_kai.api.listed_names import listed_names
+from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, Queue, QueueResource, QueueResources
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL
-from trainer_kai.api.queue import ABSENT_RESOURCE, Queue, QueueResource, QueueResources
+from trainer_kai.api.requested_values import effective_queue
+from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, effective_queue_access
@@ -333,3 +352,59 @@ def _bound(number: Decimal, scale: int) -> int:
     if number < 0:
         return UNBOUND
     return _MAX_BOUND if number > _MAX_BOUND // scale else int(number * scale)
+
+
+_RESIZABLE: Final = (ResourceKind.CPU, ResourceKind.MEMORY)
+
+
+def with_reclaimable_resizes(snapshot: Snapshot, resized: Collection[int]) -> Snapshot:
+    """Return a snapshot in which no PodGroup of resized pods exceeds a quota for ever."""
+    rows = {int(snapshot.pods.podgroup[pod]) for pod in resized} - {NONE}
+    fixed = [row for row in sorted(rows, reverse=True) if _is_fixed(snapshot.podgroups[row])]
+    if not fixed:
+        return snapshot
+    usage = Usage(snapshot.queues)
+    if not any(_exceeding(usage, snapshot.podgroups[row].queue) for row in fixed):
+        return snapshot
+    podgroups = [*snapshot.podgroups]
+    allocated, _ = allocated_by_podgroup(snapshot)
+
+    def release(row: int) -> None:
+        for each in _evicted_together(podgroups, row):
+            queue, (cpu, memory, gpu) = podgroups[each].queue, allocated[each]
+            podgroups[each] = replace(podgroups[each], is_preemptible=True)
+            usage.refund(queue, (cpu, memory, gpu), is_non_preemptible=True)
+            usage.charge(queue, (cpu, memory, gpu), is_non_preemptible=False)
+
+    # First the queues whose own quota is exceeded: their siblings do not pay for them.
+    for is_own in (True, False):
+        for row in fixed:
+            queue = podgroups[row].queue
+            exceeding = _exceeding(usage, queue)
+            if _is_fixed(podgroups[row]) and (queue in exceeding if is_own else exceeding):
+                release(row)
+    non_preemptible = cut(usage.non_preemptible, len(RESOURCE_KINDS))
+    queues = replace(snapshot.queues, non_preemptible=non_preemptible)
+    return replace(snapshot, podgroups=tuple(podgroups), queues=queues)
+
+
+def _is_fixed(podgroup: PodGroupInfo) -> bool:
+    return not podgroup.is_preemptible and podgroup.queue != NONE
+
+
+def _exceeding(usage: Usage, queue: int) -> list[int]:
+    """Return which of a queue and those above it have more than their quota."""
+    return [
+        q
+        for q in usage.paths[queue]
+        if any(
+            usage.non_preemptible[q][kind] > usage.quota[q][kind] != UNBOUND for kind in _RESIZABLE
+        )
+    ]
+
+
+def _evicted_together(podgroups: Sequence[PodGroupInfo], row: int) -> list[int]:
+    """Return a PodGroup, and the others of its JobSet, that are non-preemptible."""
+    jobset = podgroups[row].owning_jobset
+    rows = [row] if not jobset else range(len(podgroups))
+    return [it for it in rows if podgroups[it].owning_jobset == jobset and _is_fixed(podgroups[it])]

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.gang.tasks_to_allocate import is_satisfied
+from scheduler.core.gang import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.state.constraints.disruption_budgets import BudgetTable
@@ -27,20 +27,17 @@ from scheduler.state.pods.class_table import PodClassTable
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
-from scheduler.state.queues.queue_table import QueueTable
-from scheduler.state.queues.resized import with_reclaimable_resizes
-from scheduler.state.snapshot.context import BuildContext
+from scheduler.state.queues.queue_table import QueueTable, with_reclaimable_resizes
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from scheduler.state.snapshot.occupancy import NodeOccupancy
 from scheduler.state.snapshot.podgroup_rows import PodGroupTable
-from scheduler.state.snapshot.prefilter import PreFilter
+from scheduler.state.snapshot.prefilter import BuildContext, PreFilter
 from scheduler.state.snapshot.queue_usage import QueueTotals, QueueUsageTable, releasing_by_queue
 from scheduler.state.snapshot.signatures import Encoding, EncodingGenerations, current_encoding_key
+from trainer_kai.api.cluster_kinds import Node, ResourceQuota
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import QUEUE
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.quota import ResourceQuota
 
 
 class ObjectChanges(NamedTuple):

@@ -16,7 +16,6 @@ from scheduler.state.snapshot.builder import ObjectChanges, SnapshotBuilder
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     JOBSETS,
     NAMESPACES,
@@ -31,6 +30,7 @@ from trainer_kai.api.resources import (
     QUOTAS,
     STORAGE_CLASSES,
     TRAINJOBS,
+    Resource,
 )
 from trainer_kai.errors import InvariantError
 

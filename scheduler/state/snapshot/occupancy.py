@@ -14,8 +14,7 @@ import numpy as np
 
 from scheduler.core.model.resources import NONE, SUM_MOST, Bools, Ints, ResourceKind, sums, total
 from scheduler.core.model.snapshot import NodeFault, PodRelations, SharedDevices, SnapshotNodes
-from scheduler.state.nodes.gpu_packing import Packing, SharedGpus
-from scheduler.state.nodes.held_gpus import HeldGpus
+from scheduler.state.nodes.gpu_packing import HeldGpus, Packing, SharedGpus
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.pods.gpu_sharing import named_gpus

@@ -33,10 +33,10 @@ from scheduler.state.pods.pod_table import (
     SUCCEEDED,
     PodTable,
 )
-from scheduler.state.snapshot.context import BuildContext
+from scheduler.state.snapshot.prefilter import BuildContext
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import PREEMPTION_DELAY
-from trainer_kai.policy.podgroups.names import workload_name
+from trainer_kai.policy.podgroups.planned import workload_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

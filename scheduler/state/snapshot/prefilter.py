@@ -1,7 +1,10 @@
-"""Pre-filter failures: why a PodGroup cannot be placed, whatever room the nodes have."""
+"""Pre-filter failures: why a PodGroup cannot be placed, whatever room the nodes have.
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+What the PodGroups of a snapshot are built from.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from scheduler.core.model.rejections import (
     PreFilterCause,
@@ -9,21 +12,49 @@ from scheduler.core.model.rejections import (
     QueueLabel,
     UnschedulableReason,
 )
+from scheduler.core.model.resources import Ints
 from scheduler.state.constraints.namespace_bounds import bound_failure
 from scheduler.state.podgroups.attributes import (
+    AttributeResolver,
+    Evictability,
     PodGroupAttributes,
 )
+from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
+from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.podgroups.stages import StageDependencies
 from scheduler.state.pods.gpu_sharing import GpuShareFault
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import (
     PENDING,
     RUNNING,
+    PodTable,
 )
-from scheduler.state.snapshot.context import BuildContext
+from scheduler.state.queues.access import QueueAccessRule
+from scheduler.state.queues.queue_table import QueueTable
+from scheduler.state.snapshot.occupancy import SharedGpuTable
+from scheduler.state.snapshot.signatures import Encoding
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_CONFIG_MAP, QUEUE
+
+
+class BuildContext(NamedTuple):
+    """What PodGroups, their pre-filter failures and their queue usage are built from."""
+
+    pod_table: PodTable
+    pod_counts: Ints  # [pod class, state]
+    podgroup_index: PodGroupIndex
+    reservations: Reservations
+    attribute_resolver: AttributeResolver
+    queues: QueueTable
+    encoding: Encoding
+    evictability: Evictability
+    access_rule: QueueAccessRule
+    shared_gpus: SharedGpuTable
+    places_gpu_shares: bool
+    trusts_gpu_labels: bool
+    stale_since: Mapping[Key, int]  # as observed, by PodGroup
+
 
 _REQUESTS_NOTHING: Final = (
     UnschedulableReason.MISCONFIGURED,

@@ -14,8 +14,7 @@ from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
 from scheduler.state.pods.requests import PodRequests
-from scheduler.state.snapshot.context import BuildContext
-from scheduler.state.snapshot.prefilter import has_started, requests_nothing
+from scheduler.state.snapshot.prefilter import BuildContext, has_started, requests_nothing
 from trainer_kai.api.meta import Key
 
 

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE, Ints
-from scheduler.state.constraints.affinity import AffinityTable
-from scheduler.state.constraints.host_ports import HostPortTable
+from scheduler.state.constraints.affinity import AffinityTable, HostPortTable
 from scheduler.state.constraints.namespace_bounds import ConsideredConstraints
 from scheduler.state.constraints.selectors import NamespaceLabels
 from scheduler.state.constraints.volumes import VolumeClaims

@@ -16,7 +16,7 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver, RetryPolicy
 from trainer_kai.kube.rest.command_transport import CommandTransport
-from trainer_kai.kube.rest.errors import Conflict, NotFound
+from trainer_kai.kube.rest.response import Conflict, NotFound
 from trainer_kai.service.log import logger
 
 DEVICE: Final = "GPU-0a7dc3e1-7a5c-9f0b-6f53-19d1c2a3b4c5"

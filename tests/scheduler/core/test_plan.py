@@ -4,7 +4,6 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     PodSet,
@@ -14,6 +13,7 @@ from scheduler.core.model.podgroup import (
     SubGroupSet,
 )
 from scheduler.core.model.rejections import (
+    ClusterEvent,
     FitErrors,
     IncompletePodSet,
     MissingPods,

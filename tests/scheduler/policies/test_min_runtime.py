@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.core.model.plugins import MinRuntime
+from scheduler.core.model.result import MinRuntime
 from scheduler.policies.registry import (
     PluginSelection,
     PolicySelection,

@@ -1,7 +1,7 @@
 """Within a queue, the PodGroup with the larger priority comes first."""
 
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
-from scheduler.policies.order import elastic, priority
+from scheduler.policies.registry import elastic, priority
 
 
 def test_the_more_important_comes_first() -> None:

@@ -4,25 +4,26 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.model.plugins import NodeFeatures, Policies
-from scheduler.policies.order import elastic, priority
-from scheduler.policies.quota import may_borrow, within_limit, within_quota
+from scheduler.core.model.result import NodeFeatures, Policies
 from scheduler.policies.registry import (
     ACTIONS,
     ALWAYS_ON,
     PLUGINS,
     PluginSelection,
     PolicySelection,
-    build_policies,
-    selection_errors,
-)
-from scheduler.policies.scores import (
     availability,
     binpack,
+    build_policies,
+    elastic,
+    may_borrow,
     nominated_node,
+    priority,
     resource_type,
+    selection_errors,
     shared_gpu,
     spread,
+    within_limit,
+    within_quota,
 )
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import signature

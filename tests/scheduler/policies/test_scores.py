@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from scheduler.core.model.plugins import NodeFeatures, ScorePlugin
-from scheduler.policies.scores import (
+from scheduler.core.model.result import NodeFeatures, ScorePlugin
+from scheduler.policies.registry import (
     availability,
     binpack,
     by_resource_type,

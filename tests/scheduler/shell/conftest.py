@@ -19,10 +19,9 @@ from scheduler.shell.bind.gpu.reservation_pods import (
 from scheduler.shell.bind.gpu.shares import GpuShareBinder, ShareOptions
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
-from scheduler.shell.evict.evictor import Evictor
+from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
 from scheduler.shell.evict.stale_gangs import StaleGangController
 from scheduler.shell.evict.suspend import Suspender
-from scheduler.shell.evict.termination_grace import TerminationGraceLimiter
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
 from scheduler.shell.report.status import StatusReporter
 from scheduler.state.cache.cache import ClusterCache
@@ -31,7 +30,7 @@ from tests.support.fakes.fake_cluster import FakeCluster, Fields
 from tests.support.state.objects import queue
 from trainer_kai.api.names import GPU
 from trainer_kai.kube.client import RetryPolicy
-from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
+from trainer_kai.kube.events import EventApi, EventRecorder, EventSettings
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import UnannotatedAccess

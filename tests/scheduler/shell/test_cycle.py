@@ -10,7 +10,7 @@ from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.state.objects import JOBSET, gang, group, jobset_pod, node, pod, queue
 from trainer_kai.api.names import RECLAIM_GOAL
 from trainer_kai.errors import InvariantError
-from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
+from trainer_kai.kube.rest.response import ErrorDetails, Unavailable
 
 _RESERVED = "trainer-kai.dev/reserved"
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from scheduler.core.model.cluster_events import ClusterEvent
+from scheduler.core.model.rejections import ClusterEvent
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.state.objects import gang, node, pod
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from scheduler.core.model.plugins import NodeFeatures
-from scheduler.policies.order import VICTIM_ORDERS
-from scheduler.policies.quota import within_limit
+from scheduler.core.model.result import NodeFeatures
 from scheduler.policies.registry import (
     ACTIONS,
     ALWAYS_ON,
     PLUGINS,
+    VICTIM_ORDERS,
     build_policies,
     selection_errors,
+    within_limit,
 )
 from scheduler.shell.main import gpu_resources, policy_selection, state_options
 from scheduler.state.inputs import StateOptions

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.shell.report.dump import dump_cluster
+from scheduler.shell.main import dump_cluster
 from scheduler.state.inputs import Permit
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.fakes.fake_cluster import FakeCluster

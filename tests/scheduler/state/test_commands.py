@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.podgroup import ReservationCause
-from scheduler.core.model.rejections import MissingPods, Rejection, UnschedulableReason
+from scheduler.core.model.rejections import (
+    ClusterEvent,
+    MissingPods,
+    Rejection,
+    UnschedulableReason,
+)
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import (
     Action,

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.shell.cycle import Cycle
 from scheduler.state.cache.cache import ClusterCache
 from tests.support.clock import VirtualClock
@@ -22,7 +22,6 @@ from tests.support.state.objects import NOW
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVATION_APP
-from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     CONFIG_MAPS,
     JOBS,
@@ -36,6 +35,7 @@ from trainer_kai.api.resources import (
     QUEUES,
     STORAGE_CLASSES,
     TRAINJOBS,
+    Resource,
 )
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver

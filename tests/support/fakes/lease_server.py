@@ -15,9 +15,8 @@ from structlog.testing import CapturingLogger
 
 from tests.support.clock import VirtualClock
 from trainer_kai.kube.leader.elector import LeaderElector
-from trainer_kai.kube.leader.lease import Fence, LeaseRecord, LeaseTiming
-from trainer_kai.kube.leader.lease_client import LeaseClient
-from trainer_kai.kube.rest.errors import (
+from trainer_kai.kube.leader.lease import Fence, LeaseClient, LeaseRecord, LeaseTiming
+from trainer_kai.kube.rest.response import (
     AlreadyExists,
     Conflict,
     ErrorDetails,

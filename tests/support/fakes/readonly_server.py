@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from trainer_kai.api.meta import Key
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 from trainer_kai.kube.rest.request import Request, resource_path
 from trainer_kai.kube.rest.response import ApiResponse
 

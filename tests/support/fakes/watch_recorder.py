@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.kube.rest.errors import ApiError
-from trainer_kai.kube.watch.decode import UnreadableObject
-from trainer_kai.kube.watch.delta import Delta, DeltaType
+from trainer_kai.kube.rest.response import ApiError
+from trainer_kai.kube.watch import Delta, DeltaType, UnreadableObject
 
 T = TypeVar("T", bound=Object)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from scheduler.core.actions.consolidate import relocated_signatures
 from scheduler.core.actions.stale_gang import is_stale
-from scheduler.core.gang.tasks_to_allocate import AssignedTasks, is_satisfied, member_count
+from scheduler.core.gang import AssignedTasks, is_satisfied, member_count
 from scheduler.core.model.podgroup import PodSet, SubGroupTree, is_evictable, podsets_of
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, UNBOUND, Amounts, Ints
 from scheduler.core.model.result import Action, Eviction, Plan, PodGroupAllocation

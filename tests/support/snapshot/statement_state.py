@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from scheduler.core.gang.tasks_to_allocate import AssignedTasks, tasks_to_allocate
-from scheduler.core.model.plugins import Policies
+from scheduler.core.gang import AssignedTasks, tasks_to_allocate
+from scheduler.core.model.result import Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.placement import PlacementFailure, Placer

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from tests.support.state.objects import JOBSET, group, jobset_pod, make_object
-from trainer_kai.api.event import Event, ObjectReference
+from trainer_kai.api.cluster_kinds import Event, ObjectReference
 from trainer_kai.api.meta import Meta
 
 PODGROUP_NAME: Final = "pg-j-u"

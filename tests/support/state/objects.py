@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.core.messages.prefilter import prefilter_message
+from scheduler.core.messages.rejections import prefilter_message
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import Cluster, StateOptions
@@ -12,7 +12,7 @@ from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 
 if TYPE_CHECKING:
     from scheduler.core.model.rejections import PreFilterFailure

@@ -8,8 +8,7 @@ no limit to retries, no deadline and no success policy, and all Jobs must succee
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from trainer_kai.api.job import JobSpec
-from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
+from trainer_kai.api.jobset import JobSetSpec, JobSpec, ReplicatedJob
 
 
 class Job(NamedTuple):

@@ -10,14 +10,13 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.documents import documents
 from tests.support.workloads import recorded_pods
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import DecodeError, decode, decode_page, decode_watch_event, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Meta, PartialObject
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import ALL
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SUBMITTED = sorted((FIXTURES / "jobsets").rglob("*.yaml"))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
-from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.api.quantity import DurationError, nanoseconds
 
 SECOND = 10**9
 

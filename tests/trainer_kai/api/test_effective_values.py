@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.duration import nanoseconds
-from trainer_kai.api.effective_values import effective_queue, podgroup_warnings
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue, QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.quantity import nanoseconds
+from trainer_kai.api.requested_values import effective_queue, podgroup_warnings
 
 Obj = dict[str, Any]
 BOUND = "must be 0 or more, or -1 (unlimited): it counts as -1"

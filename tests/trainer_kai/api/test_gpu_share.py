@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from scheduler.state.pods.gpu_sharing import GpuSharing, read_gpu_sharing
 from tests.support.case import Case, ids
-from trainer_kai.api.container import Container
 from trainer_kai.api.gpu_share import (
     MAX_MEMORY_MIB,
     charged_gpus,
@@ -19,7 +18,7 @@ from trainer_kai.api.gpu_share import (
     read_memory_mib,
     unknown_container_fault,
 )
-from trainer_kai.api.pod import PodSpec
+from trainer_kai.api.pod import Container, PodSpec
 
 DEVICES = "gpu-fraction-num-devices"
 NAME = "gpu-fraction-container-name"

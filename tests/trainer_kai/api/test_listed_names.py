@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.listed_names import listed_names
+from trainer_kai.api.text import listed_names
 
 CASES: list[Case[list[str], str]] = [
     Case("none", [], ""),

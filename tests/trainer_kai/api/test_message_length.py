@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.message_length import truncated_message
+from trainer_kai.api.text import truncated_message
 
 MESSAGES: list[Case[str, str]] = [
     Case("short", "x", "x"),

@@ -10,12 +10,9 @@ from tests.support.documents import documents
 from tests.support.workloads import recorded_pods
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.topology import Topology
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.api.validate import (
     jobset_faults,
     pod_faults,

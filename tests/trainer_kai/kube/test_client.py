@@ -9,10 +9,12 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.fakes.recording_transport import ClientRun, GivenAnswer, json_answer
 from trainer_kai.api.meta import Key, PartialObject
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.client import Client, RetryPolicy
-from trainer_kai.kube.rest.errors import (
+from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Request, WriteOptions
+from trainer_kai.kube.rest.response import (
+    ApiResponse,
     Conflict,
     ErrorDetails,
     Forbidden,
@@ -22,8 +24,6 @@ from trainer_kai.kube.rest.errors import (
     Unavailable,
     WatchExpired,
 )
-from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Request, WriteOptions
-from trainer_kai.kube.rest.response import ApiResponse
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)
 GROUPS: Final = Resource("scheduling.run.ai", "v2", "podgroups", "PodGroup", True, PartialObject)

@@ -18,8 +18,8 @@ from tests.support.fakes.http_server import RawHttpServer, always_answer
 from tests.support.repository import ROOT
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.client import RetryPolicy, command_client, process_client
-from trainer_kai.kube.rest.errors import Unavailable
 from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import Unavailable
 
 SLOW: Final = {"aiohttp", "kubernetes", "pydantic"}
 GET: Final = Request("GET", "/version", repeatable=True)

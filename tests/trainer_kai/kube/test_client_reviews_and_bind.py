@@ -18,8 +18,7 @@ from trainer_kai.kube.client import (
     bind,
     review_access,
 )
-from trainer_kai.kube.rest.errors import Garbled
-from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.rest.response import ApiResponse, Garbled
 
 POD: Final = Key("a", "b")
 

@@ -8,12 +8,10 @@ from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from tests.support.fakes.recording_transport import RecordingTransport, json_answer
 from trainer_kai.api.meta import PartialObject
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
-from trainer_kai.kube.client import Client, NoRequestObserver, RetryPolicy
-from trainer_kai.kube.discovery import Discovery
-from trainer_kai.kube.rest.errors import Forbidden, Garbled
-from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.client import Client, Discovery, NoRequestObserver, RetryPolicy
+from trainer_kai.kube.rest.response import ApiResponse, Forbidden, Garbled
 
 
 def kind(plural: str, name: str, *short: str, scope: str = "Namespaced") -> dict[str, Any]:

@@ -13,8 +13,7 @@ from tests.support.workloads.jobsets import admitted, recorded
 from tests.trainer_kai.podgrouper.stores import BUNDLED, job_for
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.process.client_observer import ClientObserver
-from trainer_kai.kube.process.context import event_recorder
+from trainer_kai.kube.process.context import ClientObserver, event_recorder
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse

@@ -11,8 +11,8 @@ from tests.trainer_kai.podgrouper.stores import (
     store_with,
     trainjob_for,
 )
+from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.priority import PriorityClass
 from trainer_kai.podgrouper.store import PodgrouperStore
 
 JOB = Key("default", "job")

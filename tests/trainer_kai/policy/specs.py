@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.policy.expand.jobset import Expansion, expand
 
 UID: Final = "11111111-2222-3333-4444-555555555555"

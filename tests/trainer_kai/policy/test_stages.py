@@ -11,8 +11,7 @@ from tests.support.case import Case, ids
 from tests.support.size import examples
 from tests.support.workloads.jobset_model import Job, ModelPod, State, finished, settled, with_pod
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
-from trainer_kai.api.job import JobSpec
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.jobset import JobSet, JobSpec, ReplicatedJob
 from trainer_kai.policy.stages import (
     COMPLETE,
     READY,

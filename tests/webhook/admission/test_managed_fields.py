@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.webhook.objects import job, jobset, managed, recorded
-from webhook.admission.managed_fields import FieldManagers
+from webhook.admission.patch import FieldManagers
 
 QUEUE = "kai.scheduler/queue"
 LABELLED = managed(jobset(job("node", labels={QUEUE: "a"}), job("launcher"), labels={QUEUE: "a"}))

@@ -1,7 +1,7 @@
 """What is kept when the store is full: no object is lost to another namespace."""
 
 from trainer_kai.api.meta import Key
-from webhook.cache.bounded_store import BoundedStore, text_bytes
+from webhook.cache.runtimes import BoundedStore, text_bytes
 
 
 def filled(*sizes: tuple[str, int]) -> BoundedStore[int]:

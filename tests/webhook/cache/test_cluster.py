@@ -1,12 +1,10 @@
 """What lint compares with: no kind that was not listed, and no object that is gone."""
 
+from trainer_kai.api.cluster_kinds import Node, PriorityClass
+from trainer_kai.api.kai_kinds import Queue, QueueStatus, Topology
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.node import Node
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.queue import Queue, QueueStatus
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
-from trainer_kai.api.topology import Topology
-from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.node_index import KnownCluster
 from webhook.cache.cluster import ClusterObjects
 
 KEY = Key("", "a")

@@ -7,8 +7,7 @@ import pytest
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import DecodeError, decode, encode
 from trainer_kai.api.meta import Key
-from webhook.cache.runtime_cache import MAX_TEXT_BYTES, RuntimeCache
-from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime
+from webhook.cache.runtimes import MAX_TEXT_BYTES, RuntimeCache, RuntimeSummary, WatchedRuntime
 
 KEY = Key("", "torch")
 

@@ -10,16 +10,15 @@ from tests.webhook.objects import BUNDLED, EXTERNAL, QUEUE, Obj
 from tests.webhook.served_webhook import ServedWebhook, serving
 from tests.webhook.trainjob_reviews import ReviewResult, ask
 from tests.webhook.trainjobs import CLUSTER_RUNTIME, patch, submitted
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.meta import Key
-from trainer_kai.api.node import Node
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
-from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.trainjob import Runtime
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.cache.runtime_cache import MAX_TEXT_BYTES, RuntimeCache
-from webhook.cache.runtimes import WatchedRuntime
+from webhook.cache.runtimes import MAX_TEXT_BYTES, RuntimeCache, WatchedRuntime
 from webhook.reviews.trainjob import AdmissionPolicy
-from webhook.rules.lint import LintPolicy
+from webhook.rules.trainjob import LintPolicy
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 GPU = "nvidia.com/gpu"

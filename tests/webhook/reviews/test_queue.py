@@ -11,13 +11,13 @@ from tests.support.fakes.recording_transport import ClientRun, json_answer
 from tests.webhook.objects import UID, Obj, recorded, review
 from tests.webhook.served_webhook import ServedWebhook, serving
 from trainer_kai.api.decode import Page, decode, encode
+from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Condition, Key, Meta, OwnerReference
-from trainer_kai.api.queue import Queue
 from trainer_kai.api.trainjob import TrainJobStatus
-from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
-from webhook.cache.trainjobs import SlimTrainJob
+from trainer_kai.kube.rest.response import ErrorDetails, NotFound, Unavailable
+from webhook.cache.cluster import SlimTrainJob
 from webhook.reviews.queue import QueueLookups, queue_lookups
-from webhook.rules.queues.deletion import SlimPodGroup, SlimPodGroupSpec
+from webhook.rules.queue import SlimPodGroup, SlimPodGroupSpec
 
 PATH = "/validate/queue"
 QUEUE = {"group": "scheduling.run.ai", "version": "v2", "kind": "Queue"}

@@ -23,8 +23,8 @@ from tests.webhook.trainjobs import (
 )
 from trainer_kai.api.meta import Key
 from webhook.reviews import trainjob
-from webhook.reviews.live_lookups import live_lookups
-from webhook.rules.queues.permission import AccessCache, QueueAccessRequest, UserInfo
+from webhook.reviews.trainjob import live_lookups
+from webhook.rules.queue_access import AccessCache, QueueAccessRequest, UserInfo
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 CLOSED = (

@@ -25,9 +25,9 @@ from tests.webhook.objects import (
     reviewed_jobset,
 )
 from trainer_kai.api.meta import Key
-from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from trainer_kai.policy.expand.jobset import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.cache.trainjobs import TrainJobSummary
+from webhook.cache.cluster import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext
 
 KAI: Final = "kai-scheduler"

@@ -18,7 +18,7 @@ from tests.webhook.trainjobs import (
     validated_trainjob,
 )
 from trainer_kai.policy.podgroups.planned import MOST_JOBS
-from webhook.admission.validation_result import NO_OBJECTIONS
+from webhook.admission.review import NO_OBJECTIONS
 from webhook.rules.trainjob import TrainJobValidation
 
 LABEL = "metadata.labels[kai.scheduler/queue]"

@@ -14,15 +14,15 @@ from tests.webhook.trainjobs import (
     validated_trainjob,
 )
 from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY
-from trainer_kai.api.runtime import Runtime as WholeRuntime
+from trainer_kai.api.trainjob import Runtime as WholeRuntime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.expand.jobset import expand
-from trainer_kai.policy.queueing.queue_resolution import RequestedQueues, resolve_queue
-from webhook.admission.validation_result import NO_OBJECTIONS
+from trainer_kai.policy.queueing.queue_access import RequestedQueues, resolve_queue
+from webhook.admission.review import NO_OBJECTIONS
 from webhook.cache.runtimes import SlimRuntimeSpec, summarize_runtime
-from webhook.rules.expected_jobset import SlimRuntimePatch
 from webhook.rules.jobset_deny import deny_exclusive_placement, other_schedulers
-from webhook.rules.queue_resolution import resolve_trainjob_queues
+from webhook.rules.jobset_restore import SlimRuntimePatch
+from webhook.rules.queue_access import resolve_trainjob_queues
 from webhook.rules.trainjob import TrainJobValidation
 
 QUEUES = st.sampled_from(["", "a", "b", "Team_C", "x" * 64])

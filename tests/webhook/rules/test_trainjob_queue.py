@@ -18,7 +18,7 @@ from tests.webhook.trainjobs import (
     validate_case,
     validated_trainjob,
 )
-from webhook.rules.queue_resolution import RequestedQueue
+from webhook.rules.queue_access import RequestedQueue
 from webhook.rules.trainjob import TrainJobContext, TrainJobValidation
 
 LABEL = "metadata.labels[kai.scheduler/queue]"

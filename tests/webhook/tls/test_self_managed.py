@@ -16,7 +16,7 @@ from tests.webhook.fake_api_server import (
     encoded,
     short_lived,
 )
-from trainer_kai.kube.rest.errors import Unauthorized
+from trainer_kai.kube.rest.response import Unauthorized
 from trainer_kai.service.settings import TlsSettings
 from webhook.tls.make import hosts_in
 from webhook.tls.verify import inspect_content

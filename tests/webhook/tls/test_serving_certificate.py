@@ -23,9 +23,9 @@ from tests.webhook.fake_api_server import (
     short_lived,
 )
 from trainer_kai.service.settings import TlsSettings
-from webhook.tls.external import CertManagerCertificate, FileCertificate
 from webhook.tls.make import SecretContent, apply_step, parse_host
 from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
+from webhook.tls.serving_certificate import CertManagerCertificate, FileCertificate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LIVES = CertificateLifetimes(timedelta(days=90), timedelta(days=900))

@@ -17,8 +17,7 @@ from scheduler.state.queues.access import permits_from_review
 from trainer_kai.api.interning import spec_on_node
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.cli.input.documents import Document, read_object
 from trainer_kai.cli.input.kinds import (
     KINDS,
@@ -30,8 +29,12 @@ from trainer_kai.cli.input.kinds import (
     unix_seconds,
     with_identity,
 )
-from trainer_kai.cli.input.unknown_fields import InputWarnings
-from trainer_kai.cli.input.unread_files import kind_text, similar_kind, unread_files
+from trainer_kai.cli.input.unknown_fields import (
+    InputWarnings,
+    kind_text,
+    similar_kind,
+    unread_files,
+)
 from trainer_kai.errors import ConfigError, FieldError
 
 _CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind

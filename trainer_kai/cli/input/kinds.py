@@ -14,15 +14,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainer_kai.api.effective_values import effective_queue
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResources
 from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
-from trainer_kai.api.node import Node
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
-from trainer_kai.api.queue import Queue, QueueResources
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.resources import (
     ACCESS_REVIEWS,
     CLUSTER_RUNTIMES,
@@ -41,6 +39,7 @@ from trainer_kai.api.resources import (
     STORAGE_CLASSES,
     TOPOLOGIES,
     TRAINJOBS,
+    Resource,
 )
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim
 from trainer_kai.api.syntax import annotation_faults, label_faults

@@ -1,10 +1,14 @@
-"""Unknown fields and invalid enum values of input objects: both would change a result silently.
+"""Unknown fields, invalid enum values and unread files: each would change a result silently.
 
 Our structs have the fields that we read. For the structs named here the other fields of the API are
 listed, so that any other name is reported. Elsewhere only names that resemble ours are reported.
+
+Kinds that are not needed are ignored, as in a dump of a cluster. A mistyped kind is an error, and
+so is an input without any known kind.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -12,6 +16,10 @@ from typing import Any, Final, NamedTuple
 from msgspec import inspect
 
 from trainer_kai.cli.input.documents import Document
+from trainer_kai.cli.input.kinds import (
+    KINDS,
+    UNUSED_KINDS,
+)
 from trainer_kai.errors import FieldError, FieldWarning
 
 # The fields of the API that we do not read, by struct. Tests compare them with the schemas of our
@@ -221,3 +229,54 @@ def _holds_structs(field_type: Any) -> bool:
     if isinstance(field_type, inspect.DictType):
         return _holds_structs(field_type.value_type)
     return isinstance(field_type, inspect.StructType)
+
+
+_KIND_SIMILARITY: Final = 0.85
+
+
+_MAX_NAMED: Final = 3
+
+
+def unread_files(
+    documents: Iterable[Document], read: Collection[tuple[str, str]]
+) -> Iterator[FieldError]:
+    """Yield a fault for each file without a known kind; *read* are the kinds to list."""
+    kinds: dict[str, Counter[str]] = {}
+    known: set[str] = set()
+    mistyped: set[str] = set()
+    for document in documents:
+        kind = (document.group, document.kind)
+        if kind in KINDS or kind in UNUSED_KINDS:
+            known.add(document.file)
+            continue
+        similar = similar_kind(document)
+        kinds.setdefault(document.file, Counter())[f"{kind_text(document)}{similar}"] += 1
+        if similar or not document.kind or not document.fields.get("apiVersion"):
+            mistyped.add(document.file)
+    expected = f"known kinds are {', '.join(sorted({kind for _, kind in read}))}"
+    for file, counts in kinds.items():
+        if file not in known and (not known or file in mistyped):
+            named = [f"{name} ({count})" for name, count in sorted(counts.items())[:_MAX_NAMED]]
+            more = f" and {len(counts) - _MAX_NAMED} more" if len(counts) > _MAX_NAMED else ""
+            yield FieldError(file, f"has no known kind: {', '.join(named)}{more}; {expected}")
+
+
+def kind_text(document: Document) -> str:
+    """Return version and kind of an object as in its file."""
+    version = document.fields.get("apiVersion")
+    if not document.kind:
+        return "an object without a kind"
+    return f"{version} {document.kind}" if version else f"{document.kind} without an apiVersion"
+
+
+def similar_kind(document: Document) -> str:
+    """Return a hint with the known kind that a mistyped kind or version resembles; "" for none."""
+    version = str(document.fields.get("apiVersion", ""))
+    expected = [(it.resource.api_version, it.resource.kind) for it in KINDS.values()]
+    kinds = {kind.lower(): kind for api_version, kind in expected if api_version == version}
+    versions = [api_version for api_version, kind in expected if kind == document.kind]
+    for kind in get_close_matches(document.kind.lower(), kinds, 1, _KIND_SIMILARITY):
+        return f"; did you mean {version} {kinds[kind]}?"
+    for api_version in get_close_matches(version, versions, 1, _KIND_SIMILARITY):
+        return f"; did you mean {api_version} {document.kind}?"
+    return ""

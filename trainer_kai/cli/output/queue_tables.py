@@ -6,10 +6,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.resources import UNBOUND, ResourceKind
 from scheduler.state.queues.queue_table import QueueTable
+from trainer_kai.api.kai_kinds import PodGroup, Queue, ResourcesStatus
 from trainer_kai.api.names import CPU, GPU, MEMORY
-from trainer_kai.api.podgroup import PodGroup, ResourcesStatus
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
-from trainer_kai.api.queue import Queue
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.cli.output.table import escaped, fitted_table, table
 from trainer_kai.errors import ConfigError, FieldError

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.auth.kubeconfig import SelectedContext
 from trainer_kai.kube.auth.rest_config import ClientCertificate, RestConfig
-from trainer_kai.kube.rest.errors import ApiError
+from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.service.clock import Clock
 
 _EARLY_S: Final = 60.0  # a token is replaced this long before it expires

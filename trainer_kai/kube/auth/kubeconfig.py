@@ -3,6 +3,13 @@
 The credentials of a user with an `exec` plugin come from `trainer_kai.kube.auth.exec_plugin`. An
 `auth-provider` is refused: it would have to log in here, and to write new tokens into a file that
 other commands read.
+
+Access from inside a pod: two files and two variables that every pod has.
+
+The official package offers the same, but importing it costs each process the time and memory that
+`make bench` prints under "import".
+
+Find the API server and its credentials: a named kubeconfig, the pod, or the home directory.
 """
 
 import base64
@@ -24,6 +31,8 @@ from trainer_kai.kube.auth.rest_config import (
     ServerTrust,
     StaticToken,
     TokenFile,
+    check_proxy,
+    proxy_for_server,
 )
 from trainer_kai.service.clock import Clock
 
@@ -246,3 +255,90 @@ def _with_known_names(known: Mapping[str, KubeconfigEntry], message: str) -> str
 
 def _fault(where: Path | str, path: str, message: str) -> ConfigError:
     return ConfigError([FieldError(f"{where}: {path}", message)])
+
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+_HOST: Final = "KUBERNETES_SERVICE_HOST"
+_PORT: Final = "KUBERNETES_SERVICE_PORT"
+
+
+def is_in_cluster(environ: Mapping[str, str]) -> bool:
+    """Say whether this process runs in a pod with access to the API server."""
+    return bool(environ.get(_HOST))
+
+
+def in_cluster_config(
+    environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_ACCOUNT
+) -> RestConfig:
+    """Return the RestConfig of the pod's ServiceAccount."""
+    host, port = environ.get(_HOST, ""), environ.get(_PORT) or "443"
+    where = f"[{host}]" if ":" in host else host
+    return RestConfig(
+        server=f"https://{where}:{port}",
+        credentials=TokenFile(folder / "token", clock),
+        trust=ServerTrust(authority=_read(folder / "ca.crt")),
+        namespace=_read(folder / "namespace").strip() or "default",
+        origin="the ServiceAccount of the pod",
+    )
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError as error:
+        message = f"{error.strerror}; does the pod set automountServiceAccountToken: false?"
+        raise ConfigError([FieldError(str(file), message)]) from error
+
+
+async def find_rest_config(
+    environ: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = ""
+) -> RestConfig:
+    """Return the RestConfig of *kubeconfig*, $KUBECONFIG, the pod's account or ~/.kube/config."""
+    files = kubeconfig_files(environ, kubeconfig)
+    if not files and is_in_cluster(environ) and not context:
+        return in_cluster_config(environ, clock)  # a pod reaches its own cluster without a proxy
+    selected = select_context(read_files(_existing(files or [_home_kubeconfig(environ)])), context)
+    rest_config = load_rest_config(selected, clock)
+    if rest_config.proxy:
+        cluster = selected.cluster
+        check_proxy(
+            rest_config.proxy, f"{cluster.file}: clusters[{cluster.name}].cluster.proxy-url"
+        )
+    else:
+        rest_config = replace(rest_config, proxy=proxy_for_server(rest_config.server, environ))
+    if not selected.has_exec_plugin:
+        return rest_config
+    from trainer_kai.kube.auth.exec_plugin import with_exec_plugin  # noqa: PLC0415 - few need it
+
+    return await with_exec_plugin(rest_config, selected, clock)
+
+
+def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
+    """Return the kubeconfig files that the caller or the environment names."""
+    if named:
+        at_home = (
+            named.startswith("~/") and "HOME" in environ
+        )  # shells do not expand --kubeconfig=~/…
+        return [Path(environ["HOME"], named[2:]) if at_home else Path(named)]
+    return [Path(part) for part in environ.get("KUBECONFIG", "").split(":") if part]
+
+
+def _home_kubeconfig(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME", "/")) / ".kube" / "config"
+
+
+def _existing(files: list[Path]) -> list[Path]:
+    existing = [file for file in files if _may_exist(file)]
+    if not existing:
+        where = ", ".join(map(str, files))
+        message = f"no such file: {where}; set --kubeconfig or $KUBECONFIG"
+        raise ConfigError([FieldError("kubeconfig", message)])
+    return existing
+
+
+def _may_exist(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:
+        return True  # reading it reports why it cannot be read

@@ -1,17 +1,46 @@
-"""The Lease as a value, the term of a leader, and the fence in front of its writes.
+"""The Lease, the term of a leader, and the fence in front of its writes.
 
 Pure: `trainer_kai.kube.leader.elector` does the election and has the contract.
+
+`trainer_kai.kube.leader.elector` decides what is written when. `LeaseApi` patches our fields and
+leaves all others unchanged; the patch names the version that the API server must compare. Nothing
+is read from a cache.
+
+The client repeats failed requests, waits after a 429 and reads new credentials after a 401, so a
+fence that is checked before the client is called may have fallen long before the request is sent.
+Here it is checked each time that a request is handed to the transport.
+
+The transport may then still have to fetch credentials (a plugin is a process) and to connect. All
+of this and the response share one time limit of at most `write_s`, so a write is finished before
+another process leads. Not covered is a process that is stopped within that time: its request is
+sent when it wakes up, if the connection is ready before the time limit is noticed. Writes that must
+not happen twice carry a uid or a version.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from trainer_kai.api.cluster_kinds import Lease
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import LEASES
 from trainer_kai.errors import ConfigError, FieldError, TrainerKaiError
-from trainer_kai.kube.rest.errors import ApiError, Unavailable
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.process.tasks import within
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import (
+    ApiError,
+    ApiResponse,
+    ErrorDetails,
+    Forbidden,
+    NotFound,
+    Unavailable,
+)
+from trainer_kai.kube.rest.transport import Transport, unavailable
+from trainer_kai.service.clock import Clock
 
 
 class LeaseLost(TrainerKaiError):
@@ -182,3 +211,183 @@ def micro_time(now: datetime, other_than: str = "") -> str:
 
 def _micro(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+A = TypeVar("A")
+
+
+class LeaseStore(Protocol):
+    """A Lease as the API server has it; errors are those of `trainer_kai.kube.rest.response`."""
+
+    async def read(self) -> LeaseRecord | None:
+        """Return the current state, never from a cache; None if the Lease does not exist."""
+        ...
+
+    async def create(self, record: LeaseRecord) -> LeaseRecord:
+        """Create the Lease and return it with its version; `AlreadyExists` if it exists."""
+        ...
+
+    async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
+        """Overwrite exactly this version and return the new one; else `Conflict`."""
+        ...
+
+
+class WrittenLease(NamedTuple):
+    """The Lease after a write, and when that write was sent."""
+
+    record: LeaseRecord
+    sent_s: float
+
+
+class LeaseClient:
+    """Reads and writes one Lease for one candidate."""
+
+    def __init__(self, store: LeaseStore, identity: str, timing: LeaseTiming, clock: Clock) -> None:
+        self.identity = identity
+        self.timing = timing
+        self.clock = clock
+        self._store = store
+
+    async def read(self, limit_s: float) -> LeaseRecord | None:
+        """Return the current Lease."""
+        return await self._within(limit_s, self._store.read())
+
+    async def write(
+        self, current: LeaseRecord | None, record: LeaseRecord, limit_s: float
+    ) -> WrittenLease:
+        """Write a record over the current one; create the Lease if it does not exist."""
+        sent_s = self.clock.monotonic_s()
+        if current is None:
+            written = await self._within(limit_s, self._store.create(record))
+        else:
+            written = await self._within(limit_s, self._store.update(record, current.version))
+        return WrittenLease(written, sent_s)
+
+    async def release(self, record: LeaseRecord) -> None:
+        """Clear the holder in the last known version."""
+        renewed = micro_time(self.clock.now(), record.renewed)
+        empty = record._replace(holder="", duration_s=1, renewed=renewed)
+        await self._within(self.timing.request_s, self._store.update(empty, record.version))
+
+    def next_record(self, current: LeaseRecord | None) -> LeaseRecord:
+        """Return the record to write: a new acquisition, or a renewal."""
+        now = self.clock.now()
+        renewed = micro_time(now, current.renewed if current else "")
+        acquired, transitions = renewed, current.transitions + 1 if current else 0
+        if current is not None and current.holder == self.identity:
+            acquired, transitions = current.acquired, current.transitions
+        return LeaseRecord(self.identity, self.timing.lease_s, acquired, renewed, transitions)
+
+    async def _within(self, seconds: float, request: Coroutine[Any, Any, A]) -> A:
+        """Wait for a response with a time limit, whatever the client does meanwhile."""
+        try:
+            return await within(self.clock, seconds, request)
+        except TimeoutError as error:
+            details = ErrorDetails("lease", 0, "", f"no response within {seconds:g} s")
+            raise Unavailable(details) from error
+
+
+class LeaseApi:
+    """A Lease by its key."""
+
+    def __init__(self, client: Client, key: Key) -> None:
+        self._client = client
+        self._key = key
+
+    async def read(self) -> LeaseRecord | None:
+        """Return the current state; None if the Lease does not exist."""
+        try:
+            return _record(await self._allowed(self._client.get(LEASES, self._key)))
+        except NotFound:
+            return None
+
+    async def create(self, record: LeaseRecord) -> LeaseRecord:
+        """Create the Lease; `AlreadyExists` if it exists."""
+        metadata = {"namespace": self._key.namespace, "name": self._key.name}
+        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+        request = self._client.create(LEASES, self._key.namespace, body | {"spec": _spec(record)})
+        return _record(await self._allowed(request))
+
+    async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
+        """Overwrite exactly this version; else `Conflict`."""
+        fields = {"metadata": {"resourceVersion": version}, "spec": _spec(record)}
+        return _record(await self._allowed(self._client.merge_patch(LEASES, self._key, fields)))
+
+    async def _allowed(self, request: Awaitable[A]) -> A:
+        try:
+            return await request
+        except Forbidden as error:
+            namespace, name = self._key
+            needs = (
+                f"leader election needs get, create and patch on {LEASES} in namespace {namespace}"
+            )
+            message = f"{error.details.message}; {needs}, at least for {name}"
+            raise Forbidden(error.details._replace(message=message)) from error
+
+
+def _record(lease: Lease) -> LeaseRecord:
+    spec = lease.spec
+    return LeaseRecord(
+        spec.holder_identity,
+        spec.lease_duration_seconds,
+        spec.acquire_time,
+        spec.renew_time,
+        spec.lease_transitions,
+        lease.metadata.resource_version,
+    )
+
+
+def _spec(record: LeaseRecord) -> dict[str, Any]:
+    return {
+        "holderIdentity": record.holder,
+        "leaseDurationSeconds": record.duration_s,
+        "acquireTime": record.acquired or None,
+        "renewTime": record.renewed or None,
+        "leaseTransitions": record.transitions,
+    }
+
+
+_FAILED: Final = 500
+
+
+class FencedTransport:
+    """A transport behind a fence: reads pass, and writes raise `LeaseLost` once it has fallen.
+
+    Access reviews pass as well, because they change nothing. No write takes longer than the fence
+    allows. Closing it does nothing: the inner transport belongs to the client.
+    """
+
+    def __init__(self, transport: Transport, fence: Fence, clock: Clock) -> None:
+        self._transport = transport
+        self._fence = fence
+        self._clock = clock
+
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
+        """Send a request if the fence holds, and read the whole response."""
+        if request.method == "GET" or _changes_nothing(request):
+            return await self._transport.send(request, timeout_s)
+        limit_s = min(timeout_s, self._fence.write_s)
+        with self._fence.write() as write:
+            try:
+                sending = self._transport.send(request, limit_s)
+                response = await within(self._clock, limit_s, sending)
+            except TimeoutError as error:
+                message = f"no response within {limit_s:g} s"
+                raise unavailable(request, message, was_sent=True) from error
+            # after a 504 the write may still be in progress
+            write.may_still_apply = response.status >= _FAILED
+            return response
+
+    def stream(
+        self, request: Request, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Send a request and read the response while it arrives."""
+        return self._transport.stream(request, silence_s)
+
+    async def close(self) -> None:
+        """Leave the inner transport open."""
+
+
+def _changes_nothing(request: Request) -> bool:
+    """Say whether a POST changes nothing; other POSTs create an object each time."""
+    return request.method == "POST" and request.repeatable

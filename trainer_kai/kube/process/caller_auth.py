@@ -15,8 +15,8 @@ import msgspec
 
 from trainer_kai.api.names import AUTHENTICATION, AUTHORIZATION
 from trainer_kai.kube.client import Client, RetryPolicy
-from trainer_kai.kube.rest.errors import ApiError
 from trainer_kai.kube.rest.request import post
+from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.service.health import Denial
 
 _TOKEN_REVIEWS: Final = f"/apis/{AUTHENTICATION}/v1/tokenreviews"

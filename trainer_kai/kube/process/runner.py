@@ -12,6 +12,16 @@
 
 `main` is for a `__main__`: it adds signals and exit codes. It and this module are the only place
 where all exceptions are caught, besides the top of the webhook's server.
+
+The event loop of long-running processes.
+
+Commands that end at once use the loop of asyncio, because importing this one takes time.
+
+Asyncio tasks: wait for them with a time limit, cancel them, and unpack their errors.
+
+The clock is an argument. Only named tasks are cancelled, and no error is swallowed: the caller that
+started a task checks its end. A TaskGroup wraps even a single error into a group, so code that
+handles an error also handles a group of only such errors.
 """
 
 import asyncio
@@ -21,18 +31,24 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
+import uvloop
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.errors import ConfigError, InvariantError
-from trainer_kai.kube.process import loop
-from trainer_kai.kube.process.tasks import errors_in_group, finish_within
-from trainer_kai.kube.rest.errors import ApiError, Unauthorized
+from trainer_kai.kube.process.tasks import A, errors_in_group, finish_within
+from trainer_kai.kube.rest.response import ApiError, Unauthorized
 from trainer_kai.service.clock import Clock, SystemClock
 from trainer_kai.service.log import logger
 
-A = TypeVar("A")
+
+def run_loop(main: Coroutine[Any, Any, A]) -> A:
+    """Run a coroutine to its end, like `asyncio.run`."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
 TaskFunction: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 Program: TypeAlias = Callable[["Runner"], Awaitable[None]]
 
@@ -182,7 +198,7 @@ def main(
     0 after an orderly end, 1 after a failure, 2 for invalid settings. *leave* ends the process if
     no orderly end is possible.
     """
-    return loop.run(_main(program, clock or SystemClock(), leave))
+    return run_loop(_main(program, clock or SystemClock(), leave))
 
 
 async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) -> int:

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from trainer_kai.kube.auth.rest_config import RestConfig
-from trainer_kai.kube.auth.tls import tls_context
+from trainer_kai.kube.auth.rest_config import RestConfig, tls_context
 from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse
 from trainer_kai.kube.rest.transport import headers_for, unavailable, untrusted_server

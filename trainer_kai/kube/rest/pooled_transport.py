@@ -9,17 +9,26 @@ import aiohttp
 from yarl import URL
 
 from trainer_kai.errors import TrainerKaiError
-from trainer_kai.kube.auth.rest_config import RestConfig
-from trainer_kai.kube.auth.tls import tls_context
-from trainer_kai.kube.rest.errors import ErrorDetails, TooLarge
+from trainer_kai.kube.auth.rest_config import RestConfig, tls_context
 from trainer_kai.kube.rest.request import Request
-from trainer_kai.kube.rest.response import ApiResponse, body_or_error
+from trainer_kai.kube.rest.response import (
+    ApiResponse,
+    ErrorDetails,
+    TooLarge,
+    body_or_error,
+)
 from trainer_kai.kube.rest.transport import headers_for, unavailable, untrusted_server
 
 # Users decide how large the objects of a page are; they must not exhaust the memory.
 _MAX_RESPONSE_BYTES: Final = 32 * 2**20
+
+
 _CONNECT_S: Final = 10.0
+
+
 _KEEP_ALIVE_S: Final = 30.0  # less than the API server keeps an idle connection
+
+
 # A dead machine sends nothing: the kernel detects it within half a minute.
 _KEEP_ALIVE_OPTIONS: Final = {
     "TCP_KEEPIDLE": 15,

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 
 T = TypeVar("T", bound=Object)
 

@@ -13,9 +13,12 @@ from typing import Protocol
 
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.auth.rest_config import RestConfig
-from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
 from trainer_kai.kube.rest.request import Request
-from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.rest.response import (
+    ApiResponse,
+    ErrorDetails,
+    Unavailable,
+)
 
 _WRONG_DATE = (9, 10)  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and …_HAS_EXPIRED
 _WRONG_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH

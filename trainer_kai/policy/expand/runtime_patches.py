@@ -12,13 +12,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from trainer_kai.api.container import Container
 from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
-from trainer_kai.api.listed_names import listed_names
 from trainer_kai.api.meta import TemplateMeta
-from trainer_kai.api.pod import PodSpec, PodTemplate, SchedulingGate, Volume
-from trainer_kai.api.runtime import JobSetTemplate
-from trainer_kai.api.trainjob import RuntimePatch
+from trainer_kai.api.pod import Container, PodSpec, PodTemplate, SchedulingGate, Volume
+from trainer_kai.api.text import listed_names
+from trainer_kai.api.trainjob import JobSetTemplate, RuntimePatch
 from trainer_kai.errors import FieldError
 
 N = TypeVar("N", Container, SchedulingGate, Volume)

@@ -6,7 +6,7 @@ The API server refuses pods with invalid amounts, and their Jobs retry for ever.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from trainer_kai.api.container import Container, Resources
+from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.gpu_share import gpu_share_faults as requested_share_faults
 from trainer_kai.api.gpu_share import (
     mig_annotation_faults,
@@ -14,7 +14,7 @@ from trainer_kai.api.gpu_share import (
     sharing_off_faults,
 )
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.listed_names import listed_names
+from trainer_kai.api.kai_kinds import TopologySpec
 from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
@@ -26,15 +26,14 @@ from trainer_kai.api.names import (
     TOPOLOGY_PREFERRED,
     TOPOLOGY_REQUIRED,
 )
-from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.pod import Container, Resources
 from trainer_kai.api.quantity import QuantityError, is_whole, milli
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
-from trainer_kai.api.topology import TopologySpec
+from trainer_kai.api.text import listed_names
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.node_capacity import RequiredDomain
-from trainer_kai.policy.lint.subgroup_demand import pod_path
+from trainer_kai.policy.lint.node_capacity import RequiredDomain, pod_path
 from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
-from trainer_kai.policy.pods.spec_limits import spec_limit_fault
+from trainer_kai.policy.pods.requests import spec_limit_fault
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 _MOST_LISTED: Final = 5  # names in a message

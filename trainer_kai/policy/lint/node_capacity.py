@@ -3,24 +3,126 @@
 Three rules for each PodGroup: a pod against the largest node, all pods against all nodes, all pods
 against the largest topology domain. If no node of a kind exists today, the size of a future node is
 unknown, so that is only a warning.
+
+The requests of the replicatedJobs of a PodGroup, for lint.
+
+The total is a lower bound: only the minimum number of pods counts and, if a PodGroup needs only
+some of its SubGroups, only the smallest SubGroups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from trainer_kai.api.listed_names import listed_names
-from trainer_kai.api.names import PODS
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.names import AMD_GPU, GPU, GPU_FRACTION, GPU_MEMORY, PODS
+from trainer_kai.api.pod import Container, PodSpec
+from trainer_kai.api.quantity import QuantityError, milli
+from trainer_kai.api.text import listed_names
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.budget import LintBudget
-from trainer_kai.policy.lint.node_index import NodeIndex
-from trainer_kai.policy.lint.subgroup_demand import (
-    SubGroupDemand,
-    container_path,
-    count_path,
-    names_text,
-    pod_path,
-)
-from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount
+from trainer_kai.policy.lint.node_index import LintBudget, NodeIndex
+from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PlannedSubGroup
+from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount, pod_requests
+
+_DEVICES: Final = (GPU, AMD_GPU)
+
+
+class SubGroupDemand(NamedTuple):
+    """A replicatedJob of a PodGroup, and the requests of each of its pods."""
+
+    job_index: int  # in the JobSet
+    job: ReplicatedJob
+    subgroup: PlannedSubGroup
+    requests: ResourceAmounts  # of one pod, in thousandths
+
+    @property
+    def pod(self) -> PodSpec:
+        """Return the spec of its pods."""
+        return self.job.template.spec.template.spec
+
+    @property
+    def needed(self) -> int:
+        """Return the minimum number of pods that start together."""
+        return self.subgroup.replicas * self.subgroup.min_member
+
+
+def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
+    """Return the requests of a SubGroup; None if a quantity is invalid."""
+    jobs = jobset.spec.replicated_jobs
+    index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)
+    template = jobs[index].template.spec.template
+    try:
+        requests = dict(pod_requests(template.spec))
+    except QuantityError:
+        return None
+    annotations = template.metadata.annotations
+    if GPU_FRACTION in annotations or GPU_MEMORY in annotations:
+        for name in _DEVICES:
+            requests.pop(
+                name, None
+            )  # the pod uses fractions of devices, which are not counted here
+    return SubGroupDemand(
+        index, jobs[index], subgroup, {name: it for name, it in requests.items() if it > 0}
+    )
+
+
+def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -> Mapping[str, int]:
+    """Return the minimum requests of a PodGroup, by resource."""
+    found: dict[str, list[int]] = {}
+    for demand in demands:
+        for name, amount in demand.requests.items():
+            found.setdefault(name, []).append(amount * demand.needed)
+    totals = {}
+    for name, amounts in found.items():
+        without_request = len(podgroup.subgroups) - len(amounts)
+        totals[name] = sum(sorted(amounts)[: max(podgroup.min_subgroups - without_request, 0)])
+    return totals
+
+
+def names_text(demands: Iterable[SubGroupDemand]) -> str:
+    """Return the names of the replicatedJobs, for a message."""
+    return " and ".join(demand.job.name for demand in demands)
+
+
+def pod_path(index: int) -> str:
+    """Return the path of the pod spec of a replicatedJob."""
+    return f"spec.replicatedJobs[{index}].template.spec.template.spec"
+
+
+def count_path(demands: Iterable[SubGroupDemand]) -> str:
+    """Return the path of the pod count of the replicatedJob with the most pods."""
+    most = max(demands, key=lambda demand: demand.needed)
+    return f"spec.replicatedJobs[{most.job_index}].template.spec.parallelism"
+
+
+def container_path(demand: SubGroupDemand, name: str) -> str:
+    """Return the path of the largest request of a resource."""
+    found = [
+        (
+            _requested(container, field, name),
+            -i,
+            f"{pod_path(demand.job_index)}.{kind}[{i}].resources.{field}",
+        )
+        for kind, containers in _containers(demand.pod)
+        for i, container in enumerate(containers)
+        for field in ("requests", "limits")
+    ]
+    most = max(found, default=(0, 0, pod_path(demand.job_index)))
+    return f"{most[2]}[{name}]" if most[0] else pod_path(demand.job_index)
+
+
+def _containers(pod: PodSpec) -> Iterator[tuple[str, tuple[Container, ...]]]:
+    yield "containers", pod.containers
+    yield "initContainers", pod.init_containers
+
+
+def _requested(container: Container, field: str, name: str) -> int:
+    resources = container.resources
+    amounts = resources.limits if field == "limits" else resources.requests
+    try:
+        return milli(amounts[name]) if name in amounts else 0
+    except QuantityError:
+        return 0
+
 
 _MOST_LISTED: Final = 3  # names that a message lists
 _DOMAIN_STEPS: Final = 8  # steps of the budget for one domain

@@ -3,17 +3,80 @@
 A set of nodes is an integer with a bit for each node, so the cost depends on the number of
 different nodes. All results are upper bounds: cordons and conditions are ignored, and so are
 volumes, other pods, ports and numeric comparisons of labels.
+
+A limit on the work that lint does for one TrainJob: other reviews wait in the meantime.
+
+The parts are counted before they are checked, so a TrainJob that is too large is reported and not
+checked. A check above the limit is skipped and reports nothing.
+
+The objects that a TrainJob is compared with: nodes, queues, PriorityClasses, Topologies.
+
+A kind that was not listed yet is None, and nothing is reported about it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from trainer_kai.api.affinity import Toleration
-from trainer_kai.api.names import CLOUD_NODE_PREFIX, CPU, NODE_PREFIX
-from trainer_kai.api.node import Node, Taint
-from trainer_kai.api.pod import PodSpec
+from trainer_kai.api.cluster_kinds import Node, PriorityClass, Taint
+from trainer_kai.api.jobset import JobSetSpec
+from trainer_kai.api.kai_kinds import QueueSpec, TopologySpec
+from trainer_kai.api.meta import NodeSelectorTerm, Requirement
+from trainer_kai.api.names import AMD_GPU, CLOUD_NODE_PREFIX, CPU, GPU, NODE_PREFIX
+from trainer_kai.api.pod import Affinity, Container, PodSpec, Toleration
 from trainer_kai.api.quantity import QuantityError, milli, whole
-from trainer_kai.api.selector import NodeSelectorTerm, Requirement
+
+MOST_PARTS = 25_000
+_CONTAINER = 20  # a container takes as much work as this many ports
+_AMOUNT = 10
+
+
+class LintBudget:
+    """The steps that are left for one TrainJob."""
+
+    def __init__(self, steps: int = 40_000) -> None:
+        self._left = steps
+
+    def spend(self, steps: int) -> bool:
+        """Take so many steps from the budget; return whether there were enough."""
+        if steps > self._left:
+            return False
+        self._left -= steps
+        return True
+
+
+def count_spec_parts(specs: Iterable[JobSetSpec]) -> int:
+    """Return the number of parts to check; counting stops above the limit."""
+    count = 0
+    for spec in specs:
+        for job in spec.replicated_jobs:
+            for more in _pod_parts(job.template.spec.template.spec):
+                count += more
+                if count > MOST_PARTS:
+                    return count
+    return count
+
+
+def _pod_parts(pod: PodSpec) -> Iterator[int]:
+    yield _CONTAINER + len(pod.volumes) + len(pod.node_selector) + len(pod.tolerations)
+    yield len(pod.scheduling_gates)
+    yield from map(_container_parts, (*pod.init_containers, *pod.containers))
+    if pod.affinity is not None:
+        yield from _affinity_parts(pod.affinity)
+
+
+def _container_parts(container: Container) -> int:
+    resources = container.resources
+    amounts = len(resources.requests) + len(resources.limits)
+    return _CONTAINER + len(container.ports) + _AMOUNT * amounts
+
+
+def _affinity_parts(affinity: Affinity) -> Iterator[int]:
+    required = affinity.node_affinity.required if affinity.node_affinity else None
+    for term in required.node_selector_terms if required else ():
+        yield 1
+        for requirement in (*term.match_expressions, *term.match_fields):
+            yield 4 + len(requirement.values)
+
 
 K = TypeVar("K")
 
@@ -228,3 +291,18 @@ def _tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
     if toleration.operator in {"", "Equal"}:
         return (toleration.key, toleration.value) == (key, value)
     return toleration.key in {"", key}
+
+
+class KnownCluster(NamedTuple):
+    """The objects of each kind, by name."""
+
+    nodes: NodeIndex | None = None
+    queues: Mapping[str, QueueSpec] | None = None
+    priorities: Mapping[str, PriorityClass] | None = None
+    topologies: Mapping[str, TopologySpec] | None = None
+    autoscales: bool = False  # the cluster adds nodes when capacity is missing
+    gpus: tuple[str, ...] = (GPU, AMD_GPU)  # the resources that queues count as GPUs
+    shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
+
+
+NOTHING_KNOWN = KnownCluster()

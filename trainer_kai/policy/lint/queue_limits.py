@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.api.names import CPU, MEMORY, PREEMPTIBILITY
 from trainer_kai.api.quantity import Quantity, QuantityError, format_bytes, format_milli, milli
-from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.pods.requests import ResourceAmounts

@@ -11,26 +11,33 @@ from typing import Final
 
 import msgspec
 
-from trainer_kai.api.affinity import Affinity, Toleration, TopologySpread
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, MPS
-from trainer_kai.api.pod import Pod, PodSpec, PodTemplate, Volume
-from trainer_kai.policy.podgroups.names import podset_name_prefix
+from trainer_kai.api.pod import (
+    Affinity,
+    Pod,
+    PodSpec,
+    PodTemplate,
+    Toleration,
+    TopologySpread,
+    Volume,
+)
 from trainer_kai.policy.podgroups.planned import (
     MOST_CONSTRAINED,
     MOST_EXPECTED,
     MOST_SUB_GROUPS,
     PlannedPodGroup,
     PlannedSubGroup,
+    podset_name_prefix,
 )
 from trainer_kai.policy.pods.requests import (
     ANY_ADDRESS,
     TCP,
     format_amounts,
+    has_inter_pod_constraints,
     pod_host_ports,
     pod_requests,
 )
-from trainer_kai.policy.pods.spec_limits import has_inter_pod_constraints
 from trainer_kai.policy.stages import READY, pods_at_once
 
 

@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from trainer_kai.api.message_length import truncated_message
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.names import EVICTED_BY, LAST_EVICTION_RECORD
-from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.text import truncated_message
 from trainer_kai.api.trainjob import TrainJob
 
 # The rule of docs/rules.md that decides which pods an action may evict.

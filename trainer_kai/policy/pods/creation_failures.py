@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from trainer_kai.api.event import Event
+from trainer_kai.api.cluster_kinds import Event
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBS

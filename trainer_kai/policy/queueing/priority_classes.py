@@ -11,8 +11,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.quota import ResourceQuota, ScopeRequirement
+from trainer_kai.api.cluster_kinds import PriorityClass, ResourceQuota, ScopeRequirement
 
 PriorityQuotas: TypeAlias = Mapping[str, Collection[ScopeRequirement]]  # of one namespace, by name
 

@@ -4,14 +4,20 @@ A queue declares it by the annotation `trainer-kai.dev/access`. The nearest of t
 parents that has the annotation decides. An open queue needs no permission; a closed one may be used
 by namespaces and users that have the verb `use` on it. The configuration decides for queues without
 the annotation.
+
+Which queue a TrainJob goes to, and which object named it.
+
+The highest wins: the TrainJob's label, the runtime's own field, the JobSet's label (which is that
+of the runtime's template), a pod template's, the namespace's, the default. What admission itself
+filled in earlier is none of these; callers leave it out.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
-from trainer_kai.api.names import ACCESS
+from trainer_kai.api.names import ACCESS, QUEUE
 
 
 class QueueAccessMode(StrEnum):
@@ -84,3 +90,49 @@ def grant_command(queue: str, namespace: str, *, user: str = "", groups: Sequenc
 def close_command(queue: str) -> str:
     """Return the command that closes a queue and grants its present users access."""
     return shlex.join(["trainer-kai", "queue", "close", queue, "--from-usage"])
+
+
+class QueueSource(Enum):
+    """Which object named the queue, the highest first."""
+
+    TRAINJOB = "the TrainJob's label"
+    RUNTIME = "the runtime's podGroupPolicy.kaiScheduler.queue"
+    JOBSET = "the label of the runtime's template"
+    POD_TEMPLATE = "the label of a pod template"
+    NAMESPACE = "the namespace's label"
+    DEFAULT = "the setting default_queue"
+
+
+class RequestedQueues(NamedTuple):
+    """The labels of each object that may name a queue; templates as they are listed."""
+
+    trainjob: Mapping[str, str] = {}
+    runtime_queue: str = ""
+    jobset: Mapping[str, str] = {}
+    templates: tuple[Mapping[str, str], ...] = ()
+    namespace: Mapping[str, str] = {}
+
+
+class QueueChoice(NamedTuple):
+    """The queue, and which object named it."""
+
+    queue: str
+    source: QueueSource
+    others: tuple[str, ...] = ()  # queues that pod templates name beside it, in order
+
+
+def resolve_queue(requested: RequestedQueues, default: str) -> QueueChoice:
+    """Return the queue that is named highest; an empty label names none."""
+    templates = [labels[QUEUE] for labels in requested.templates if labels.get(QUEUE)]
+    named = {
+        QueueSource.TRAINJOB: requested.trainjob.get(QUEUE),
+        QueueSource.RUNTIME: requested.runtime_queue,
+        QueueSource.JOBSET: requested.jobset.get(QUEUE),
+        QueueSource.POD_TEMPLATE: templates[0] if templates else None,
+        QueueSource.NAMESPACE: requested.namespace.get(QUEUE),
+    }
+    for source, queue in named.items():
+        if queue:
+            others = tuple(dict.fromkeys(name for name in templates if name != queue))
+            return QueueChoice(queue, source, others)
+    return QueueChoice(default, QueueSource.DEFAULT)

@@ -9,8 +9,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from trainer_kai.api.listed_names import listed_names
-from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.text import listed_names
 from trainer_kai.policy.finding import Finding
 
 _UNLIMITED: Final = Decimal(-1)

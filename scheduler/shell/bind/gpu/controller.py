@@ -30,11 +30,10 @@ from trainer_kai.api.names import GPU_DEVICES, LAST_CHECKPOINT, POD_GROUP, RECEI
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events.correlator import EventObject
-from trainer_kai.kube.events.recorder import EventRecorder
-from trainer_kai.kube.rest.errors import Conflict, NotFound
+from trainer_kai.kube.events import EventObject, EventRecorder
 from trainer_kai.kube.rest.request import DeleteOptions
-from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.kube.rest.response import Conflict, NotFound
+from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 
 EvictTrainJob: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
 

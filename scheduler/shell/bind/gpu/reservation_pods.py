@@ -23,10 +23,10 @@ from scheduler.state.cache.cache import ClusterCache
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import GPU, GPU_GROUP, RESERVATION_APP
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import PODS
+from trainer_kai.api.resources import PODS, Resource
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.rest.errors import (
+from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
+from trainer_kai.kube.rest.response import (
     AlreadyExists,
     ApiError,
     Conflict,
@@ -36,7 +36,6 @@ from trainer_kai.kube.rest.errors import (
     Unavailable,
     is_retryable,
 )
-from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
 from trainer_kai.service.metrics import Metrics
 
 _CREATE: Final = WriteOptions(field_manager=FIELD_MANAGER)

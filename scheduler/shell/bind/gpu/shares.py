@@ -35,8 +35,8 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import CONFIG_MAPS, PODS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.rest.errors import ApiError, Conflict, ErrorDetails, NotFound
 from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.kube.rest.response import ApiError, Conflict, ErrorDetails, NotFound
 from trainer_kai.policy.pods.gpu_config_maps import (
     VISIBLE_DEVICES,
     GpuConfigMaps,

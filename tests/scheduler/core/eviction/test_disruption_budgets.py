@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.model.plugins import Policies
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Plan
+from scheduler.core.model.result import Plan, Policies
 from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies

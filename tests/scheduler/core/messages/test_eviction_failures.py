@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from scheduler.core.messages.rejections import kai_condition, rejection_message
-from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
-from scheduler.core.model.rejections import UnschedulableReason
+from scheduler.core.model.rejections import ClusterEvent, UnschedulableReason
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Plan
+from scheduler.core.model.result import Plan, Policies
 from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.policies.registry import PolicySelection, build_policies

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from scheduler.core.messages.rejections import rejection_message
-from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.rejections import (
+    ClusterEvent,
     EarlierPodGroup,
     EvictionFailure,
     PreFilterCause,
@@ -21,7 +21,7 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import ResourceKind
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotQueue, signature
-from trainer_kai.api.queue import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
 
 BUILD: Final = Builder(

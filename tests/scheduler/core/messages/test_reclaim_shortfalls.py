@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from scheduler.core.messages.rejections import rejection_message
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.core.model.podgroup import LabelRequirement, PodSet
 from scheduler.core.model.rejections import (
+    NO_EVENT,
+    ClusterEvent,
     EvictionFailure,
     PreFilterCause,
     PreFilterFailure,

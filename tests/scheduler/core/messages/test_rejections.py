@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 
 from scheduler.core.messages.rejections import kai_condition, rejection_message
-from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.rejections import (
+    ClusterEvent,
     FitErrorReason,
     IncompletePodSet,
     MissingPods,

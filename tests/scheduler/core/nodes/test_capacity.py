@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.model.plugins import Policies
+from scheduler.core.model.result import Policies
 from scheduler.core.nodes.capacity import PodCapacity
 from scheduler.core.nodes.placement import Placer
 from scheduler.core.nodes.statement import Statement

@@ -4,8 +4,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from scheduler.core.gang.tasks_to_allocate import AssignedTasks, tasks_to_allocate
-from scheduler.core.model.plugins import Policies
+from scheduler.core.gang import AssignedTasks, tasks_to_allocate
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     LabelRequirement,
@@ -24,6 +23,7 @@ from scheduler.core.model.rejections import (
     UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import Policies
 from scheduler.core.model.snapshot import GpuMode, NodeFault, Snapshot
 from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.placement import PlacementFailure, Placer

@@ -9,7 +9,7 @@ from hypothesis import example, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from scheduler.core.gang.tasks_to_allocate import AssignedTasks, PodSetTasks, tasks_to_allocate
+from scheduler.core.gang import AssignedTasks, PodSetTasks, tasks_to_allocate
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     PodSet,

@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.model.plugins import NodeFeatures, Policies, ScorePlugin
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import NodeFeatures, Policies, ScorePlugin
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.predicates import fits_empty_node, passes_dynamic
 from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
 from scheduler.core.nodes.statement import Statement, has_enough
-from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.policies.scores import (
+from scheduler.policies.registry import (
+    PolicySelection,
     availability,
     binpack,
+    build_policies,
     by_resource_type,
     nominated_node,
     resource_type,

@@ -11,8 +11,8 @@ from scheduler.shell.evict.rate_limit import (
     recorded_evictions,
 )
 from tests.support.clock import VirtualClock
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Meta
-from trainer_kai.api.podgroup import PodGroup
 
 _GPU = 1000
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)  # by the clock of a process that begins

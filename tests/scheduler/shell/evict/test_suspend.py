@@ -18,11 +18,11 @@ from tests.support.fakes.recording_transport import ClientRun, json_answer
 from trainer_kai.api.decode import decode
 from trainer_kai.api.decode import encode as to_bytes
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBSETS, TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
+from trainer_kai.kube.events import EventApi, EventRecorder, EventSettings
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.shell.report.dump import dump_cluster
+from scheduler.shell.main import dump_cluster
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.state.objects import group, make_object, node, pod
 from trainer_kai.cli.main import main

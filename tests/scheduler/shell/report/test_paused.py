@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from scheduler.shell.report.paused import PauseReporter
-from scheduler.shell.report.status import PAUSED
+from scheduler.shell.report.status import PAUSED, PauseReporter
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.state.objects import group, node, pod, trainjob
 from trainer_kai.api.reasons import ReasonName

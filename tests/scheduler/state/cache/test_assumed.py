@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.model.cluster_events import NO_EVENT
+from scheduler.core.model.rejections import NO_EVENT
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cache.cache import ClusterCache

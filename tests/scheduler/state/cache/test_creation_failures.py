@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import MAX_JOBS
 from scheduler.state.inputs import StateOptions
@@ -15,7 +15,7 @@ from tests.support.state.failed_create import (
     podgroup_object,
 )
 from tests.support.state.objects import NOW, decode_object
-from trainer_kai.api.event import Event
+from trainer_kai.api.cluster_kinds import Event
 from trainer_kai.api.meta import Key
 
 

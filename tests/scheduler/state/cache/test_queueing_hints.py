@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from tests.support.case import Case, ids

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import NO_BUDGETS
 from scheduler.state.cache.cache import ClusterCache

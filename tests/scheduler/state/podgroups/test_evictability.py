@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.core.model.podgroup import PodGroupInfo
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.core.model.resources import ResourceKind
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions

@@ -15,9 +15,9 @@ from tests.support.case import Case, ids
 from tests.support.state.objects import JOBSET, cluster_cache, group, jobset_pod, make_object, pod
 from trainer_kai.api.decode import decode
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
 
 _ANTICIPATED = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {}}
 _STAGED = {"annotations": {"trainer-kai.dev/anticipated": json.dumps({"later": [_ANTICIPATED]})}}

@@ -9,7 +9,7 @@ import pytest
 from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, podsets_of
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.state.cache.evictions.in_flight import with_reserved_annotations
+from scheduler.state.cache.evictions import with_reserved_annotations
 from scheduler.state.commands import PlannedEviction, commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.reserved_annotation import (

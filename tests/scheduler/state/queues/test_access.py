@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies

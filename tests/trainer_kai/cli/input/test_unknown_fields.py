@@ -18,8 +18,7 @@ from tests.support.workloads.simulate_objects import (
     resource_reservation_pod,
     trainjob,
 )
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import PODGROUPS, QUEUES, TOPOLOGIES
+from trainer_kai.api.resources import PODGROUPS, QUEUES, TOPOLOGIES, Resource
 from trainer_kai.cli.input.documents import Document, read_files
 from trainer_kai.cli.input.kinds import KINDS
 from trainer_kai.cli.input.unknown_fields import UNREAD_FIELDS, InputWarnings

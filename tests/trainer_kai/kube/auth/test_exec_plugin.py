@@ -11,7 +11,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.kube.auth.kubeconfig import find_rest_config
 from trainer_kai.kube.auth.rest_config import ClientCertificate, RestConfig
 
 API: Final = "client.authentication.k8s.io/v1"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.auth.find_rest_config import find_rest_config, kubeconfig_files
+from trainer_kai.kube.auth.kubeconfig import find_rest_config, kubeconfig_files
 from trainer_kai.kube.auth.rest_config import RestConfig
 
 POD: Final = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}

@@ -8,7 +8,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.auth.in_cluster import in_cluster_config, is_in_cluster
+from trainer_kai.kube.auth.kubeconfig import in_cluster_config, is_in_cluster
 from trainer_kai.kube.auth.rest_config import ServerTrust
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.auth.proxy import check_proxy, proxy_for_server
+from trainer_kai.kube.auth.rest_config import check_proxy, proxy_for_server
 
 PROXY = "http://proxy:3128"
 

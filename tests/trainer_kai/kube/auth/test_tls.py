@@ -24,8 +24,8 @@ from trainer_kai.kube.auth.rest_config import (
     RestConfig,
     ServerTrust,
     StaticToken,
+    tls_context,
 )
-from trainer_kai.kube.auth.tls import tls_context
 
 NO_CERTIFICATE: Final = (
     "the test: client-certificate: is not a certificate in PEM format with its key"

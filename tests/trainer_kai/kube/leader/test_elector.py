@@ -11,7 +11,7 @@ from tests.support.clock import VirtualClock
 from tests.support.fakes.lease_server import TIMING, Candidate, LeaseServer, Network
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.leader.lease import Fence, LeaseLost, LeaseRecord
-from trainer_kai.kube.rest.errors import Forbidden
+from trainer_kai.kube.rest.response import Forbidden
 
 
 class ElectionHarness:

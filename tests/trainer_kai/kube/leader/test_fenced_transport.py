@@ -15,9 +15,8 @@ from trainer_kai.api.resources import LEASES
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import AccessRequest, Client, NoRequestObserver, bind, review_access
 from trainer_kai.kube.leader.lease import Fence, LeaderTerm, LeaseLost, LeaseRecord
-from trainer_kai.kube.rest.errors import ApiError, Unavailable
 from trainer_kai.kube.rest.request import Request
-from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.rest.response import ApiError, ApiResponse, Unavailable
 from trainer_kai.kube.rest.transport import Transport
 
 KEY = Key("kai", "scheduler")

@@ -9,9 +9,8 @@ from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from tests.support.fakes.lease_server import TIMING, Host, LeaseServer, Network
 from trainer_kai.kube.leader.elector import LeaderElector
-from trainer_kai.kube.leader.lease import Fence, LeaseRecord, LeaseTiming
-from trainer_kai.kube.leader.lease_client import LeaseClient
-from trainer_kai.kube.workqueue.queue import WorkQueue, WorkQueueSettings
+from trainer_kai.kube.leader.lease import Fence, LeaseClient, LeaseRecord, LeaseTiming
+from trainer_kai.kube.workqueue import WorkQueue, WorkQueueSettings
 
 # how short a Lease is -> how often its holder leads when it is lost and found again
 TIMINGS: list[Case[LeaseTiming, int]] = [

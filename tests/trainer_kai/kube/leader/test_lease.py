@@ -16,7 +16,7 @@ from trainer_kai.kube.leader.lease import (
     LeaseTiming,
     micro_time,
 )
-from trainer_kai.kube.rest.errors import Conflict, ErrorDetails, Unavailable
+from trainer_kai.kube.rest.response import Conflict, ErrorDetails, Unavailable
 
 RECORD = LeaseRecord("a", 15, "then", "now", 1, "7")
 

@@ -12,9 +12,8 @@ from tests.support.fakes.scripted_transport import ScriptedTransport, error_answ
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.leader.lease import LeaseRecord
-from trainer_kai.kube.leader.lease_client import LeaseApi, LeaseClient
-from trainer_kai.kube.rest.errors import Forbidden, Unavailable
+from trainer_kai.kube.leader.lease import LeaseApi, LeaseClient, LeaseRecord
+from trainer_kai.kube.rest.response import Forbidden, Unavailable
 
 NOW = "2026-01-01T00:00:00.000000Z"
 

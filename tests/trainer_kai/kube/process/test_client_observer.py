@@ -7,10 +7,10 @@ from tests.support.case import Case, ids
 from trainer_kai.api.decode import DecodeError
 from trainer_kai.api.meta import Meta
 from trainer_kai.errors import FieldError
-from trainer_kai.kube.process.client_observer import ClientObserver, RequestInfo, request_info
-from trainer_kai.kube.rest.errors import ApiError, ErrorDetails, Unavailable, WatchExpired
+from trainer_kai.kube.process.context import ClientObserver, RequestInfo, request_info
 from trainer_kai.kube.rest.request import Request
-from trainer_kai.kube.watch.decode import UnreadableObject
+from trainer_kai.kube.rest.response import ApiError, ErrorDetails, Unavailable, WatchExpired
+from trainer_kai.kube.watch import UnreadableObject
 from trainer_kai.service.metrics import Metrics
 
 REQUEST_INFOS = [
@@ -139,7 +139,7 @@ def test_an_unreadable_object_is_named() -> None:
         {
             "event": "object ignored",
             "log_level": "warning",
-            "logger_name": "trainer_kai.kube.process.client_observer",
+            "logger_name": "trainer_kai.kube.process.context",
             "resource": "queues",
             "key": "a/q",
             "error": "spec.priority: Expected `int`, got `str`",

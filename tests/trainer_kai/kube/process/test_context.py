@@ -14,7 +14,7 @@ from tests.support.fakes.scripted_transport import ScriptedTransport
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.events.correlator import EventObject
+from trainer_kai.kube.events import EventObject
 from trainer_kai.kube.leader.lease import Fence, LeaseTiming
 from trainer_kai.kube.process.context import event_recorder, leader_elector, lease_timing
 from trainer_kai.service.metrics import Metrics

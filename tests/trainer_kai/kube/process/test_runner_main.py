@@ -11,7 +11,7 @@ from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError, FieldError, InvariantError
 from trainer_kai.kube.process.runner import Program, Runner, main
-from trainer_kai.kube.rest.errors import ErrorDetails, Forbidden, Unauthorized
+from trainer_kai.kube.rest.response import ErrorDetails, Forbidden, Unauthorized
 
 
 def raising(error: Exception) -> Program:

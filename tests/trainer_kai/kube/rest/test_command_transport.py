@@ -21,8 +21,7 @@ from tests.support.fakes.http_server import (
     http_answer,
 )
 from trainer_kai.kube.rest.command_transport import CommandTransport
-from trainer_kai.kube.rest.errors import Unavailable
-from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.rest.response import ApiResponse, Unavailable
 
 
 async def cancel(sending: asyncio.Task[object]) -> None:

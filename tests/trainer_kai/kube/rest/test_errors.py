@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.errors import TrainerKaiError
-from trainer_kai.kube.rest.errors import (
+from trainer_kai.kube.rest.response import (
     AlreadyExists,
     ApiError,
     Conflict,

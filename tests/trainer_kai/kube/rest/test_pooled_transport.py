@@ -17,8 +17,8 @@ from tests.support.fakes.http_server import (
     http_answer,
 )
 from trainer_kai.kube.auth.rest_config import RestConfig, ServerTrust
-from trainer_kai.kube.rest.errors import Unavailable
 from trainer_kai.kube.rest.pooled_transport import PooledTransport
+from trainer_kai.kube.rest.response import Unavailable
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api.meta import Key, PartialObject
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 from trainer_kai.kube.rest.request import (
     DeleteOptions,
     ListTarget,

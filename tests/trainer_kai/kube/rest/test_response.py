@@ -7,17 +7,19 @@ import msgspec
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.kube.rest.errors import (
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import (
     AlreadyExists,
     ApiError,
+    ApiResponse,
     Conflict,
     ErrorDetails,
     Throttled,
     Unavailable,
     WatchExpired,
+    body_or_error,
+    error_of_watch_event,
 )
-from trainer_kai.kube.rest.request import Request
-from trainer_kai.kube.rest.response import ApiResponse, body_or_error, error_of_watch_event
 
 ASKED: Final = Request("GET", "/x", (("a", "b"),))
 LATER: Final = {"reason": "TooManyRequests", "message": "m", "details": {"retryAfterSeconds": 3}}

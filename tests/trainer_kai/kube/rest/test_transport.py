@@ -33,10 +33,9 @@ from tests.support.fakes.http_server import (
 )
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.auth.rest_config import RestConfig, ServerTrust, StaticToken
-from trainer_kai.kube.rest.errors import Unavailable
 from trainer_kai.kube.rest.pooled_transport import PooledTransport
 from trainer_kai.kube.rest.request import Request
-from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.rest.response import ApiResponse, Unavailable
 from trainer_kai.kube.rest.transport import untrusted_server
 
 # Answers

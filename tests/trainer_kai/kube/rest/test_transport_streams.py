@@ -24,7 +24,7 @@ from tests.support.fakes.http_server import (
     always_answer,
     http_answer,
 )
-from trainer_kai.kube.rest.errors import NotFound, Throttled, Unavailable
+from trainer_kai.kube.rest.response import NotFound, Throttled, Unavailable
 from trainer_kai.kube.rest.transport import Transport
 
 

@@ -10,8 +10,8 @@ from tests.support.repository import ROOT
 from tests.trainer_kai.policy.specs import STEP, expanded, rjob
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.runtime import MLPolicy, MPIPolicy
-from trainer_kai.policy.expand.carried_metadata import (
+from trainer_kai.api.trainjob import MLPolicy, MPIPolicy
+from trainer_kai.policy.expand.jobset import (
     carried_to_pods,
     launcher_trains,
     with_carried_metadata,

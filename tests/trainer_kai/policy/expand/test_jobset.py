@@ -9,9 +9,9 @@ from tests.support.case import Case, ids
 from tests.support.documents import documents
 from tests.support.instruction_count import count_instructions
 from tests.trainer_kai.policy.specs import STEP, expanded
-from trainer_kai.api.container import Container
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.pod import Container
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.expand.jobset import Expansion
 

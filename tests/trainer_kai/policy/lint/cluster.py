@@ -4,16 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from tests.trainer_kai.policy.specs import rjob
+from trainer_kai.api.cluster_kinds import Node, PriorityClass
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.node import Node
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.queue import QueueSpec
-from trainer_kai.api.topology import TopologySpec
+from trainer_kai.api.kai_kinds import QueueSpec, TopologySpec
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.lint.jobset import lint_jobset
-from trainer_kai.policy.lint.known_cluster import KnownCluster
-from trainer_kai.policy.lint.node_index import NodeIndex
+from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
+from trainer_kai.policy.lint.trainjob import lint_jobset
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 GPU: Final = "nvidia.com/gpu"

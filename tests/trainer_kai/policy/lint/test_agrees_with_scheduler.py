@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 
 from tests.trainer_kai.policy.lint.cluster import GPU, RULES
+from trainer_kai.api.cluster_kinds import Node, PriorityClass
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.node import Node
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.kai_kinds import Queue
+from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.known_cluster import KnownCluster
-from trainer_kai.policy.lint.node_index import NodeIndex
+from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
 from trainer_kai.policy.lint.trainjob import lint_trainjob
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

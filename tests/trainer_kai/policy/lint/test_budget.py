@@ -12,10 +12,9 @@ from tests.support.case import Case, ids
 from tests.support.instruction_count import count_instructions
 from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, node
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.node_index import KnownCluster
 from trainer_kai.policy.lint.trainjob import lint_trainjob
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

@@ -8,8 +8,8 @@ from tests.support.case import Case, ids
 from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, short
 from tests.trainer_kai.policy.specs import jobset, rjob
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.policy.lint.jobset import lint_jobset
-from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.node_index import KnownCluster
+from trainer_kai.policy.lint.trainjob import lint_jobset
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"

@@ -14,7 +14,7 @@ from tests.trainer_kai.policy.lint.cluster import (
     pods,
 )
 from tests.trainer_kai.policy.specs import jobset
-from trainer_kai.policy.lint.known_cluster import NOTHING_KNOWN
+from trainer_kai.policy.lint.node_index import NOTHING_KNOWN
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.instruction_count import count_instructions
 from tests.trainer_kai.policy.lint.cluster import decode_spec, node, pod_spec
-from trainer_kai.api.node import Node
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.pod import PodSpec
 from trainer_kai.policy.lint.node_index import NodeIndex
 

@@ -16,7 +16,7 @@ from tests.trainer_kai.policy.lint.cluster import (
 )
 from tests.trainer_kai.policy.specs import jobset
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.queue import QueueSpec
+from trainer_kai.api.kai_kinds import QueueSpec
 from trainer_kai.policy.lint.queue_limits import quota_shortage
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 

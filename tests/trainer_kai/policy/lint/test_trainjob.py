@@ -9,10 +9,9 @@ from tests.support.case import Case, ids
 from tests.support.repository import ROOT
 from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, node, queue_spec, short
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.lint.node_index import KnownCluster
 from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

@@ -29,8 +29,7 @@ from trainer_kai.policy.podgroups.manifests import (
     planned_podgroup_name,
     podgroup_manifests,
 )
-from trainer_kai.policy.podgroups.names import podset_name
-from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
+from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups, podset_name
 from trainer_kai.policy.podgroups.pod_counts import count_pods, observe_pod
 
 OURS: Final = "kai-scheduler"

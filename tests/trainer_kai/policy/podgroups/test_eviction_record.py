@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import LAST_EVICTION_RECORD
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.podgroups.eviction_record import (
     LastEviction,
     encode_last_eviction,

@@ -12,7 +12,7 @@ from tests.support.size import examples
 from tests.trainer_kai.policy.specs import UID, any_jobset, jobset, rjob
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.validate import podgroup_faults
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields, podgroup_manifests
 from trainer_kai.policy.podgroups.planned import plan_podgroups

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.case import Case, ids
+from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.meta import Meta
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.policy.podgroups.manifests import GroupingMode
-from trainer_kai.policy.podgroups.running_update import running_update
+from trainer_kai.policy.podgroups.manifests import GroupingMode, running_update
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 _VALUES = {"low": 10, "train": 50, "more": 75, "inference": 125, "system-node-critical": 2 * 10**9}

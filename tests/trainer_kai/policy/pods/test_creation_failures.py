@@ -6,9 +6,15 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.event import Event, ObjectReference
-from trainer_kai.api.job import JobSpec, JobTemplate
-from trainer_kai.api.jobset import JobSet, JobSetSpec, JobSetStatus, ReplicatedJob
+from trainer_kai.api.cluster_kinds import Event, ObjectReference
+from trainer_kai.api.jobset import (
+    JobSet,
+    JobSetSpec,
+    JobSetStatus,
+    JobSpec,
+    JobTemplate,
+    ReplicatedJob,
+)
 from trainer_kai.api.meta import Condition, Key, Meta
 from trainer_kai.policy.pods.creation_failures import (
     CreatedPod,

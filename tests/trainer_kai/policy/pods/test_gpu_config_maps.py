@@ -3,8 +3,7 @@
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.container import Container
-from trainer_kai.api.pod import PodSpec
+from trainer_kai.api.pod import Container, PodSpec
 from trainer_kai.policy.pods.gpu_config_maps import (
     SharingContainer,
     config_map_prefix,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api.pod import PodSpec
-from trainer_kai.policy.pods.spec_limits import (
+from trainer_kai.policy.pods.requests import (
     MOST_EXPRESSIONS,
     MOST_PORTS,
     MOST_RESOURCES,

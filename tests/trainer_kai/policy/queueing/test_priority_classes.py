@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.quota import ResourceQuota
+from trainer_kai.api.cluster_kinds import PriorityClass, ResourceQuota
 from trainer_kai.policy.queueing.priority_classes import (
     SelectablePriorityClasses,
     priority_class_scopes,

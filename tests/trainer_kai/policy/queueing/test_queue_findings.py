@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.kai_kinds import QueueResource, QueueResources, QueueSpec
 from trainer_kai.policy.queueing.queue_findings import (
     QueueLevel,
     QueueRelatives,

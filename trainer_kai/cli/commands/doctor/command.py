@@ -49,7 +49,7 @@ def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
     from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks  # noqa: PLC0415 - as above
-    from trainer_kai.cli.commands.doctor.read.dry_run_namespace import namespace_fault  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.doctor.dry_run_objects import namespace_fault  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code  # noqa: PLC0415
 
     facts = asyncio.run(_read_facts(args))
@@ -67,8 +67,8 @@ def _run(args: argparse.Namespace) -> int:
 async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
     import os  # noqa: PLC0415 - as above
 
-    from trainer_kai.cli.commands.doctor.read.fetch import DoctorOptions, fetch_facts  # noqa: PLC0415 - as above
-    from trainer_kai.kube.auth.find_rest_config import find_rest_config  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.doctor.fetch import DoctorOptions, fetch_facts  # noqa: PLC0415 - as above
+    from trainer_kai.kube.auth.kubeconfig import find_rest_config  # noqa: PLC0415 - as above
     from trainer_kai.kube.client import RetryPolicy, process_client  # noqa: PLC0415 - as above
     from trainer_kai.service.clock import SystemClock  # noqa: PLC0415 - as above
 

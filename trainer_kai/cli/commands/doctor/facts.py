@@ -1,20 +1,31 @@
 """The facts that were read from a cluster, as values; each can be unread on its own.
 
 Objects without a struct of ours are as the API server wrote them: `nested_field` reads those.
+
+Leases: whether their holders still renew them.
+
+The settings that a Deployment gives to its process, as far as its fields show them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from trainer_kai.api.deployment import Deployment
-from trainer_kai.api.lease import Lease
-from trainer_kai.api.listed_names import listed_names
-from trainer_kai.api.meta import Meta
-from trainer_kai.api.queue import Queue
+from trainer_kai.api.cluster_kinds import Deployment, Lease
+from trainer_kai.api.kai_kinds import Queue
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.api.text import listed_names
+from trainer_kai.cli.commands.doctor.expected import ExpectedManifests, Permission
 from trainer_kai.cli.commands.doctor.finding import Fact, Unread
-from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedManifests, Permission
-from trainer_kai.kube.rest.errors import ErrorDetails
+from trainer_kai.kube.rest.response import ErrorDetails
+from trainer_kai.policy.duplicate_scheduler import (
+    DEFAULT_LEASE_S,
+    DuplicateSchedulerObjects,
+    duplicate_scheduler_objects,
+    lease_duration_s,
+)
 
 Obj: TypeAlias = Mapping[str, Any]
 
@@ -124,3 +135,138 @@ def labels_of(obj: Obj, kind: str = "labels") -> Mapping[str, str]:
 def listed(names: Iterable[str], limit: int = 4) -> str:
     """Return some names, and the number of the others."""
     return listed_names([*names], limit)
+
+
+CLOCK_S: Final = 5.0  # clocks that differ by more are reported
+
+
+def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = False) -> bool:
+    """Say whether a Lease looks expired, and has to be read again to see whether it is renewed.
+
+    The Lease of another scheduler counts as long as our scheduler accepts it.
+    """
+    renewed = parse_time(lease.spec.renew_time)
+    if not lease.spec.holder_identity or renewed is None:
+        return False
+    age_s = (now - renewed).total_seconds()
+    claimed_s = lease.spec.lease_duration_seconds
+    return (
+        not -CLOCK_S
+        <= age_s
+        <= (lease_duration_s(claimed_s) if is_other_scheduler else claimed_s or DEFAULT_LEASE_S)
+    )
+
+
+def is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool = False) -> bool:
+    """Say whether a Lease is held and renewed: by its date, or because it changed since."""
+    if not lease.spec.holder_identity:
+        return False
+    if lease.metadata.uid in facts.renewed:
+        return True
+    is_dated = bool(lease.spec.renew_time)
+    return is_dated and not may_be_expired(
+        lease, facts.server_now, is_other_scheduler=is_other_scheduler
+    )
+
+
+def parse_time(text: str) -> datetime | None:
+    """Return a time of the API server; None if it is none."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo else None
+
+
+UNKNOWN_VALUE: Final = "?"  # the value is in another object
+_PREFIX: Final = "TRAINER_KAI_"
+_WEBHOOK: Final = "trainer-kai-webhook"
+_SCHEDULER: Final = "trainer-kai-scheduler"
+
+
+def containers_of(deployment: Obj) -> list[Obj]:
+    """Return the containers of its pods."""
+    return list(nested_field(deployment, "spec", "template", "spec", "containers") or ())
+
+
+def settings_of(deployment: Obj) -> Mapping[str, str]:
+    """Return the settings by the names of their variables; flags override variables."""
+    settings: dict[str, str] = {}
+    for container in containers_of(deployment)[:1]:
+        for variable in container.get("env") or ():
+            name = str(variable.get("name"))
+            if name.startswith(_PREFIX):
+                value = UNKNOWN_VALUE if "valueFrom" in variable else variable.get("value") or ""
+                settings[name.removeprefix(_PREFIX)] = value
+        words = [*(container.get("command") or ()), *(container.get("args") or ())]
+        for word, following in zip_longest(words, words[1:], fillvalue=""):
+            name, equals, value = word.partition("=")
+            if name.startswith("--"):
+                setting = name.removeprefix("--").replace("-", "_").upper()
+                settings[setting] = value if equals else following
+    return settings
+
+
+def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str:
+    """Return a setting of the webhook; `UNKNOWN_VALUE` if no Deployment shows it."""
+    return _setting(facts, _WEBHOOK, setting, default)
+
+
+def scheduler_setting(facts: InstallationFacts, setting: str, default: str) -> str:
+    """Return a setting of the scheduler; `UNKNOWN_VALUE` if no Deployment shows it."""
+    return _setting(facts, _SCHEDULER, setting, default)
+
+
+def _setting(facts: InstallationFacts, process: str, setting: str, default: str) -> str:
+    """Return a setting of a process.
+
+    In a Deployment of all processes its own settings have a prefix: WEBHOOK_ or SCHEDULER_.
+    """
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    prefix = process.removeprefix("trainer-kai-").upper()
+    for deployment in deployments:
+        settings, own_name = settings_of(deployment), f"{prefix}_{setting}"
+        is_ours = name_of(deployment) in facts.manifests.deployments
+        for name in (own_name, setting) if is_ours else (own_name,):
+            if name in settings:
+                return settings[name]
+    is_visible = any(name_of(it) == process and not has_hidden_settings(it) for it in deployments)
+    return default if is_visible else UNKNOWN_VALUE
+
+
+def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjects:
+    """Return the Leases and Deployments that show other schedulers with our scheduler name."""
+    installation = facts.installation
+    own_name = Key(installation.namespace, _SCHEDULER)
+    namespaces, shards = _kai_settings(facts)
+    return duplicate_scheduler_objects(installation.scheduler_name, namespaces, shards, own_name)
+
+
+def kai_namespaces(facts: InstallationFacts) -> list[str]:
+    """Return the namespaces in which another KAI scheduler can run, as our scheduler has them."""
+    return _kai_settings(facts)[0]
+
+
+def _kai_settings(facts: InstallationFacts) -> tuple[list[str], list[str]]:
+    """Return the namespaces of another KAI scheduler, and the names of its shards."""
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    values = {
+        "KAI_NAMESPACES": SCHEDULER_NAME,
+        "KAI_SHARDS": "default",
+    }  # the defaults of the settings
+    for deployment in deployments:
+        is_ours = name_of(deployment) == _SCHEDULER
+        for name, value in settings_of(deployment).items():
+            setting = name if is_ours else name.removeprefix("SCHEDULER_")
+            if setting in values and value != UNKNOWN_VALUE:
+                values[setting] = value
+    namespaces, shards = (
+        [name.strip() for name in value.split(",") if name.strip()] for value in values.values()
+    )
+    return namespaces, shards
+
+
+def has_hidden_settings(deployment: Obj) -> bool:
+    """Say whether settings are in other objects or in a file."""
+    has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
+    return has_more or "CONFIG" in settings_of(deployment)

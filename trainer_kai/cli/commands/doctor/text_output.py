@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import TRAINJOB_CHECK
+from trainer_kai.cli.commands.doctor.checks.dry_runs import TRAINJOB_CHECK
 from trainer_kai.cli.commands.doctor.finding import CheckFinding, CheckState
 
 _SCHEMA: Final = "trainer-kai/doctor/v1"

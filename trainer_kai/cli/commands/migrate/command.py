@@ -49,7 +49,7 @@ def add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def _run(args: argparse.Namespace) -> int:
     from trainer_kai.cli.commands.migrate import output  # noqa: PLC0415 - few commands need it
-    from trainer_kai.cli.commands.migrate.systems.plan import plan_migration  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.migrate.systems import plan_migration  # noqa: PLC0415 - as above
     from trainer_kai.cli.input.documents import display_name, read_files  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 

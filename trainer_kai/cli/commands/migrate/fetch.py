@@ -20,14 +20,13 @@ from trainer_kai.api.names import (
     SCHEDULER_NAME,
     TRAINER,
 )
-from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import Resource
 from trainer_kai.cli.commands.migrate.workloads import CLUSTER
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.client import Client, command_client
-from trainer_kai.kube.discovery import Discovery
-from trainer_kai.kube.rest.errors import Forbidden
+from trainer_kai.kube.client import Client, Discovery, command_client
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection, list_page
+from trainer_kai.kube.rest.response import Forbidden
 
 _PAGE: Final = 500
 _OURS: Final = Selection(fields=f"spec.schedulerName={SCHEDULER_NAME}")

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from trainer_kai.api.cluster_kinds import Namespace
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key
-from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     CLUSTER_RUNTIMES,
     JOBSETS,
@@ -26,9 +25,9 @@ from trainer_kai.api.resources import (
     RUNTIMES,
     TOPOLOGIES,
     TRAINJOBS,
+    Resource,
 )
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.cli.commands.plan.preview import (
     Preview,
     PreviewContext,
@@ -37,8 +36,7 @@ from trainer_kai.cli.commands.plan.preview import (
 )
 from trainer_kai.cli.input.documents import Document, read_files, read_object
 from trainer_kai.cli.input.kinds import KINDS, faults_of, queue_warnings, with_identity
-from trainer_kai.cli.input.unknown_fields import InputWarnings
-from trainer_kai.cli.input.unread_files import unread_files
+from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
 from trainer_kai.cli.options import (
     add_cluster_flags,
     add_default_queue_flag,
@@ -47,11 +45,10 @@ from trainer_kai.cli.options import (
 )
 from trainer_kai.cli.output.table import table
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
-from trainer_kai.kube.rest.errors import ApiError, Forbidden, NotFound
 from trainer_kai.kube.rest.request import ListTarget
+from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.lint.known_cluster import KnownCluster
-from trainer_kai.policy.lint.node_index import NodeIndex
+from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client

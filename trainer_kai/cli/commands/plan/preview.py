@@ -26,19 +26,16 @@ from trainer_kai.api.names import (
     STAGE,
 )
 from trainer_kai.api.resources import JOBSETS
-from trainer_kai.api.runtime import Runtime
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.podgrouper.plan import ObservedState, is_admitted_here, plan
-from trainer_kai.policy.expand.carried_metadata import launcher_trains
-from trainer_kai.policy.expand.jobset import expand
+from trainer_kai.policy.expand.jobset import expand, launcher_trains
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.jobset import lint_jobset
-from trainer_kai.policy.lint.known_cluster import NOTHING_KNOWN, KnownCluster
-from trainer_kai.policy.lint.trainjob import lint_trainjob
+from trainer_kai.policy.lint.node_index import NOTHING_KNOWN, KnownCluster
+from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
 from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PodGroupPlan
 from trainer_kai.policy.pods.requests import format_amounts, pod_requests
-from trainer_kai.policy.queueing.queue_resolution import (
+from trainer_kai.policy.queueing.queue_access import (
     QueueChoice,
     QueueSource,
     RequestedQueues,
@@ -46,10 +43,9 @@ from trainer_kai.policy.queueing.queue_resolution import (
 )
 from webhook.admission.patch import Operation
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, ReviewedKind
-from webhook.cache.queues import QueueTree
-from webhook.cache.trainjobs import TrainJobSummary
+from webhook.cache.cluster import QueueTree, TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
-from webhook.rules.queue_resolution import QUEUE_LABEL_PATH, unusable_queue_message
+from webhook.rules.queue_access import QUEUE_LABEL_PATH, unusable_queue_message
 
 _UID: Final = "UID"
 _REPORTED_ELSEWHERE: Final = (  # by the build, the plan and the checks of values

@@ -202,7 +202,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _create(args: argparse.Namespace) -> int:
     from trainer_kai.cli.commands.queue.create import NewQueue, plan_create  # noqa: PLC0415 - as above
-    from trainer_kai.cli.commands.queue.execute import run_plan  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
 
     shares = args.gpu_quota, args.gpu_limit, args.weight
     new = NewQueue(args.queue, args.parent, *shares, QueueAccessMode(args.access))
@@ -210,25 +210,24 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _allow(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.queue.allow import plan_allow  # noqa: PLC0415 - slow to import
-    from trainer_kai.cli.commands.queue.execute import run_plan  # noqa: PLC0415 - as above
-    from trainer_kai.cli.commands.queue.grants import make_grant  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.access import plan_allow  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.commands.queue.write_plan import make_grant, run_plan  # noqa: PLC0415 - as above
 
     grant = make_grant(args.queue, args.namespace, args.users, args.groups)
     return run_plan(args, lambda reader: plan_allow(reader, grant))
 
 
 def _close(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.queue.execute import run_plan  # noqa: PLC0415 - slow to import
-    from trainer_kai.cli.commands.queue.open_close import plan_close  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.access import plan_close  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.queue.usage import SiteSettings  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
 
     settings = SiteSettings(args.scheduler_name, args.default_queue) if args.from_usage else None
     return run_plan(args, lambda reader: plan_close(reader, args.queue, settings))
 
 
 def _open(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.queue.execute import run_plan  # noqa: PLC0415 - slow to import
-    from trainer_kai.cli.commands.queue.open_close import plan_open  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.access import plan_open  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
 
     return run_plan(args, lambda reader: plan_open(reader, args.queue))

@@ -10,19 +10,23 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.kai_kinds import Queue, QueueResources, QueueSpec
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS, AMD_GPU, GPU
-from trainer_kai.api.node import Node
 from trainer_kai.api.quantity import milli, whole
-from trainer_kai.api.queue import Queue, QueueResources, QueueSpec
 from trainer_kai.api.resources import NODES, QUEUES
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
 from trainer_kai.api.validate import queue_faults
-from trainer_kai.cli.commands.queue.execute import QueueReader
 from trainer_kai.cli.commands.queue.usage import PODGROUPS
-from trainer_kai.cli.commands.queue.write_plan import QueueWrite, WritePlan, existing_queue
+from trainer_kai.cli.commands.queue.write_plan import (
+    QueueReader,
+    QueueWrite,
+    WritePlan,
+    existing_queue,
+)
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ListTarget
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode, grant_command

@@ -9,15 +9,14 @@ import asyncio
 import json
 import sys
 
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue
+from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.resources import PODGROUPS, QUEUES
 from trainer_kai.cli.commands.queue.write_plan import effective_access
 from trainer_kai.cli.output.queue_tables import as_json, as_text, read_queues
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import command_client
-from trainer_kai.kube.rest.errors import Forbidden, NotFound
 from trainer_kai.kube.rest.request import ListTarget
+from trainer_kai.kube.rest.response import Forbidden, NotFound
 
 
 def run_list(args: argparse.Namespace) -> int:

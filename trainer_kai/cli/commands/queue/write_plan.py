@@ -1,18 +1,38 @@
-"""A write of `trainer-kai queue` as a value, and a plan of several writes. Pure."""
+"""A write of `trainer-kai queue` as a value, and a plan of several writes. Pure.
 
+Grants of queues: the writes of their role and binding, given the existing ones. Pure.
+
+Run the queue commands that write: read the objects for a plan, and execute it.
+
+A refusal by RBAC is reported with the missing permission; earlier writes are kept.
+"""
+
+import argparse
+import asyncio
+import sys
 import textwrap
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import yaml
+from msgspec.structs import replace
 
-from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ACCESS
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import QUEUES
+from trainer_kai.api.cluster_kinds import PolicyRule, Role, RoleBinding, Subject
+from trainer_kai.api.kai_kinds import Queue
+from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.names import ACCESS, RBAC, RUN_AI
+from trainer_kai.api.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    QUEUES,
+    ROLE_BINDINGS,
+    ROLES,
+    Resource,
+)
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.rest.request import Body, Patch, PatchKind
+from trainer_kai.kube.client import Client, command_client
+from trainer_kai.kube.rest.request import Body, ListTarget, Patch, PatchKind, WriteOptions, patch
+from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
 from trainer_kai.policy.queueing.queue_access import (
     EffectiveQueueAccess,
     QueueAccessMode,
@@ -93,3 +113,260 @@ def access_write(queue: Queue, access: QueueAccessMode) -> QueueWrite:
         return QueueWrite(QUEUES, key, None, text)
     fields = {"metadata": {"annotations": {ACCESS: str(access)}}}
     return QueueWrite(QUEUES, key, Patch(PatchKind.MERGE, fields), text)
+
+
+_USE: Final = "use"
+_ANY: Final = "*"
+
+
+class QueueGrant(NamedTuple):
+    """A queue, a namespace that may use it, and the users and groups that may use it there."""
+
+    queue: str
+    namespace: str  # "" is all namespaces
+    subjects: tuple[Subject, ...]
+
+    @property
+    def roles(self) -> Resource[Role]:
+        """Return the kind of its role."""
+        return ROLES if self.namespace else CLUSTER_ROLES
+
+    @property
+    def bindings(self) -> Resource[RoleBinding]:
+        """Return the kind of its binding."""
+        return ROLE_BINDINGS if self.namespace else CLUSTER_ROLE_BINDINGS
+
+    @property
+    def key(self) -> Key:
+        """Return the namespace and the name of both."""
+        return Key(self.namespace, f"trainer-kai-use-{self.queue}")
+
+
+class ExistingGrant(NamedTuple):
+    """The existing role and binding of a grant."""
+
+    role: Role | None
+    binding: RoleBinding | None
+
+
+def make_grant(
+    queue: str, namespace: str, users: Iterable[str] = (), groups: Iterable[str] = ()
+) -> QueueGrant:
+    """Return a grant; one in a namespace includes the ServiceAccounts there."""
+    own_group = (f"system:serviceaccounts:{namespace}",) if namespace else ()
+    names = [("Group", name) for name in (*own_group, *groups)] + [("User", name) for name in users]
+    subjects = (
+        Subject(kind=kind, api_group=RBAC, name=name) for kind, name in dict.fromkeys(names)
+    )
+    return QueueGrant(queue, namespace, tuple(subjects))
+
+
+def grant_writes(wanted: QueueGrant, existing: ExistingGrant) -> tuple[QueueWrite, QueueWrite]:
+    """Return the writes of a grant; existing rules and subjects are kept."""
+    return _role_write(wanted, existing.role), _binding_write(wanted, existing.binding)
+
+
+def _role_write(wanted: QueueGrant, existing: Role | None) -> QueueWrite:
+    resource, text = wanted.roles, f"may {_USE} queue {wanted.queue}"
+    rule = {
+        "apiGroups": [RUN_AI],
+        "resources": [QUEUES.plural],
+        "resourceNames": [wanted.queue],
+        "verbs": [_USE],
+    }
+    if existing is None:
+        return QueueWrite(
+            resource, wanted.key, {**_new_object(resource, wanted.key), "rules": [rule]}, text
+        )
+    if any(_allows_use(it, wanted.queue) for it in existing.rules):
+        return QueueWrite(resource, wanted.key, None, text)
+    change = _append_patch("/rules", [rule], exists=bool(existing.rules))
+    return QueueWrite(resource, wanted.key, change, text)
+
+
+def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWrite:
+    resource, key = wanted.bindings, wanted.key
+    text = f"may {_USE} queue {wanted.queue}: {', '.join(map(_subject_text, wanted.subjects))}"
+    role = {"apiGroup": RBAC, "kind": wanted.roles.kind, "name": key.name}
+    if existing is None:
+        subjects = [_subject_fields(it) for it in wanted.subjects]
+        body = {**_new_object(resource, key), "roleRef": role, "subjects": subjects}
+        return QueueWrite(resource, key, body, text)
+    if (existing.role_ref.kind, existing.role_ref.name) != (role["kind"], role["name"]):
+        message = (
+            f"is {existing.role_ref.kind} {existing.role_ref.name}, but must be "
+            f"{role['kind']} {role['name']}. A roleRef cannot be changed: delete this "
+            f"{resource.kind}, then repeat the command"
+        )
+        raise ConfigError([FieldError(f"{resource.kind} {key}: roleRef", message)])
+    known = {(it.kind, it.name) for it in existing.subjects}
+    new = [_subject_fields(it) for it in wanted.subjects if (it.kind, it.name) not in known]
+    if not new:
+        return QueueWrite(resource, key, None, text)
+    return QueueWrite(
+        resource, key, _append_patch("/subjects", new, exists=bool(existing.subjects)), text
+    )
+
+
+def _new_object(resource: Resource[Any], key: Key) -> dict[str, Any]:
+    metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+
+
+def _allows_use(rule: PolicyRule, queue: str) -> bool:
+    return (
+        bool({RUN_AI, _ANY} & {*rule.api_groups})
+        and bool({QUEUES.plural, _ANY} & {*rule.resources})
+        and (not rule.resource_names or queue in rule.resource_names)
+        and bool({_USE, _ANY} & {*rule.verbs})
+    )
+
+
+def _append_patch(path: str, items: list[dict[str, Any]], *, exists: bool) -> Patch:
+    """Return a patch that appends to a list; concurrent additions are kept."""
+    if not exists:
+        return Patch(PatchKind.JSON, [{"op": "add", "path": path, "value": items}])
+    return Patch(PatchKind.JSON, [{"op": "add", "path": f"{path}/-", "value": it} for it in items])
+
+
+def _subject_fields(subject: Subject) -> dict[str, str]:
+    return {"apiGroup": subject.api_group, "kind": subject.kind, "name": subject.name}
+
+
+def _subject_text(subject: Subject) -> str:
+    return f"{subject.kind.lower()} {subject.name}"
+
+
+T = TypeVar("T", bound=Object)
+
+_WRITE: Final = WriteOptions(field_manager="trainer-kai-queue", strict=True)
+_ESCALATES: Final = "attempting to grant RBAC permissions not currently held"
+
+
+async def read_all(*reads: Awaitable[Any]) -> list[Any]:
+    """Return the results of all reads; raise one error with the faults of all of them."""
+    results = await asyncio.gather(*reads, return_exceptions=True)
+    faults: list[FieldError] = []
+    for result in results:
+        if isinstance(result, ConfigError):
+            faults += result.faults
+        elif isinstance(result, BaseException):
+            raise result
+    if faults:
+        raise ConfigError(faults)
+    return results
+
+
+class QueueReader:
+    """Reads the objects that a plan needs; raises for missing permissions."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def queues(self) -> dict[str, Queue]:
+        """Return all queues."""
+        try:
+            queues = await self._client.list(ListTarget(QUEUES))
+        except NotFound as error:
+            message = f"the cluster does not have this kind: {error.details.message}"
+            raise ConfigError([FieldError(str(QUEUES), message)]) from error
+        except Forbidden as error:
+            raise _missing_permission("list", QUEUES, Key("", ""), error) from error
+        return {it.metadata.name: it for it in queues}
+
+    async def existing_grant(self, grant: QueueGrant) -> ExistingGrant:
+        """Return the existing role and binding of a grant."""
+        key = grant.key
+        reads = (self._get(grant.roles, key), self._get(grant.bindings, key))
+        return ExistingGrant(*await read_all(*reads))
+
+    async def list_all(self, target: ListTarget[T]) -> list[T]:
+        """Return all objects of a kind; none if the cluster does not have the kind."""
+        try:
+            return await self._client.list(target)
+        except NotFound:
+            return []
+        except Forbidden as error:
+            raise _missing_permission("list", target.resource, Key("", ""), error) from error
+
+    async def _get(self, resource: Resource[T], key: Key) -> T | None:
+        try:
+            return await self._client.get(resource, key)
+        except NotFound:
+            return None
+        except Forbidden as error:
+            raise _missing_permission("get", resource, key, error) from error
+
+
+def run_plan(
+    args: argparse.Namespace, make_plan: Callable[[QueueReader], Awaitable[WritePlan]]
+) -> int:
+    """Make a plan from the objects of the cluster, and execute it."""
+
+    async def run() -> None:
+        async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+            plan = await make_plan(QueueReader(client))
+            for note in plan.notes:
+                print(f"trainer-kai: {note}", file=sys.stderr)
+            await execute_plan(client, plan, is_dry=args.dry_run)
+
+    asyncio.run(run())
+    return 0
+
+
+async def execute_plan(client: Client, plan: WritePlan, *, is_dry: bool) -> None:
+    """Execute each write and print its line, and in a dry run its object."""
+    for number, write in enumerate(plan.writes, 1):
+        if not is_dry:
+            try:
+                await _write(client, write, _WRITE)
+            except ConfigError as error:
+                more = await _further_faults(client, plan.writes[number:])
+                raise ConfigError([*error.faults, *more]) from error
+        print(write.describe(is_dry=is_dry), flush=True)
+    for line in () if is_dry else plan.outcome:
+        print(line)
+
+
+async def _further_faults(client: Client, writes: Sequence[QueueWrite]) -> list[FieldError]:
+    """Return the missing permissions of the remaining writes, found by server-side dry runs."""
+    faults: list[FieldError] = []
+    for write in writes:
+        try:
+            await _write(client, write, replace(_WRITE, dry_run=True))
+        except ConfigError as error:
+            faults += error.faults
+        except ApiError:
+            continue  # it may depend on an earlier write
+    return faults
+
+
+async def _write(client: Client, write: QueueWrite, options: WriteOptions) -> None:
+    resource, key, change = write.resource, write.key, write.change
+    try:
+        if isinstance(change, Patch):
+            await client.call(resource.struct, patch(resource, key, change, options))
+        elif change is not None:
+            await client.create(resource, key.namespace, change, options)
+    except Forbidden as error:
+        raise _missing_permission(write.verb, resource, key, error) from error
+    except NotFound as error:
+        if f'namespaces "{key.namespace}" not found' not in error.details.message:
+            raise
+        message = "does not exist; create it, or name another one with -n"
+        raise ConfigError([FieldError(f"namespace {key.namespace}", message)]) from error
+
+
+def _missing_permission(
+    verb: str, resource: Resource[Any], key: Key, error: Forbidden
+) -> ConfigError:
+    """Return the error that names the permission which the user lacks."""
+    where = f" in namespace {key.namespace}" if key.namespace else ""
+    needed = f"permission to {verb} {resource}{where} is missing"
+    if _ESCALATES in error.details.message:
+        needed = (
+            f"a user can only grant permissions of their own: permission to use {QUEUES}{where} "
+            f"is missing (or to escalate and bind {resource})"
+        )
+    path = f"{resource.kind} {key}" if key.name else str(resource)
+    return ConfigError([FieldError(path, f"{needed}. API server: {error.details.message}")])

@@ -10,8 +10,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.cli.input.documents import display_name, read_files
 from trainer_kai.cli.options import add_default_queue_flag, add_output_flag
 from trainer_kai.cli.output.table import screen_width
@@ -191,7 +191,7 @@ def _has_moves(document: dict[str, Any]) -> bool:
 
 def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationOptions":
     """Return the options; add a fault for each that is invalid."""
-    from trainer_kai.cli.commands.simulate.scheduler_config import action_faults  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.simulate.scheduler_config import action_faults  # noqa: PLC0415 - it imports numpy
     from trainer_kai.cli.commands.simulate.simulation import SimulationOptions  # noqa: PLC0415 - it imports numpy
     from trainer_kai.cli.input.kinds import unix_seconds  # noqa: PLC0415 - few need it
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.interning import intern_labels
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta, OwnerReference
 from trainer_kai.api.names import (
     ADMITTED,
@@ -31,7 +32,6 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.owners import same_name_trainjob_owner
 from trainer_kai.api.pod import Pod, PodStatus
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBS, RUNTIMES, TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.commands.plan.preview import PreviewContext, admitted_jobset

@@ -11,6 +11,7 @@ import msgspec
 
 from scheduler.state.inputs import Cluster
 from scheduler.state.queues.queue_table import QueueTable
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
@@ -22,7 +23,6 @@ from trainer_kai.api.names import (
     QUEUE,
 )
 from trainer_kai.api.pod import TERMINAL_PHASES
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.commands.why.reasons import why_suspended
 from trainer_kai.policy.podgroups.anticipated import StageDependency, read_anticipated
 from trainer_kai.policy.queueing.priority_classes import default_priority

@@ -11,11 +11,11 @@ from scheduler.state.commands import Commands
 from scheduler.state.inputs import Cluster
 from scheduler.state.podgroups.reserved_annotation import read_reserved
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
-from trainer_kai.api.message_length import truncated_message
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import LAST_START, QUEUE, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.text import truncated_message
 from trainer_kai.cli.commands.simulate.end_state import EndState
 from trainer_kai.cli.output.queue_tables import THOUSANDTHS, Json, amounts_json, number_json
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from scheduler.core.model.plugins import Policies
+from scheduler.core.model.result import Policies
 from scheduler.policies.registry import (
     ACTIONS,
     ALWAYS_ON,
@@ -18,12 +18,16 @@ from scheduler.policies.registry import (
     build_policies,
     selection_errors,
 )
-from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.api.names import (
+    SCHEDULER_NAME,
+)
 from trainer_kai.cli.input.cluster import InputCluster
 from trainer_kai.cli.input.kinds import Shard, ShardPlacement
 from trainer_kai.errors import ConfigError, FieldError
 
 _MAX_PREEMPTEES: Final = "max-consolidation-preemptees"
+
+
 _NUMBER: Final = re.compile("-?[0-9]{1,9}")
 
 

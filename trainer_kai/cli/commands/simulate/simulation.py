@@ -2,6 +2,10 @@
 
 Each cycle plans and applies all decisions. The clock does not advance, and the order of the objects
 does not matter.
+
+The scheduler's configuration: from a SchedulingShard, a KAI snapshot and the options.
+
+An unknown action is an error.
 """
 
 import time
@@ -10,8 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from scheduler.core.model.plugins import Policies
-from scheduler.core.model.result import Plan
+from scheduler.core.model.result import Plan, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.state.commands import Commands, commands_from_plan

@@ -8,11 +8,10 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE, KUEUE_QUEUE, POD_GROUP
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.reasons import ReasonName
-from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     EVENTS,
     JOBS,
@@ -22,13 +21,16 @@ from trainer_kai.api.resources import (
     PODS,
     QUEUES,
     TRAINJOBS,
+    Resource,
 )
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
     WorkloadState,
+    has_podgroup,
     is_finished,
     last_evicted,
+    standalone_report,
     trainjob_report,
     with_details,
 )
@@ -39,10 +41,9 @@ from trainer_kai.cli.commands.why.snapshot import (
     TrainJobSnapshot,
     WhySubject,
 )
-from trainer_kai.cli.commands.why.standalone import has_podgroup, standalone_report
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.rest.errors import Forbidden, NotFound
 from trainer_kai.kube.rest.request import ListTarget, Request, Selection
+from trainer_kai.kube.rest.response import Forbidden, NotFound
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 
 if TYPE_CHECKING:

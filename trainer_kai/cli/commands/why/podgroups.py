@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import PodGroup, SubGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
@@ -21,7 +22,6 @@ from trainer_kai.api.names import (
     STAGE,
     SUBGROUP,
 )
-from trainer_kai.api.podgroup import PodGroup, SubGroup
 from trainer_kai.api.resources import JOBS, PODS
 from trainer_kai.cli.commands.plan.preview import (
     PodGroupPreview,

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from trainer_kai.api.event import Event
-from trainer_kai.api.job import Job, ReplicatedJobStatus
-from trainer_kai.api.lease import Lease
+from trainer_kai.api.cluster_kinds import Event, Lease
+from trainer_kai.api.jobset import Job, ReplicatedJobStatus
+from trainer_kai.api.kai_kinds import PodGroup, SchedulingCondition
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.names import (
     EVICTED_BY,
@@ -25,7 +25,6 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
     STALE_SINCE,
 )
-from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
 from trainer_kai.api.reasons import SCHEDULER_REASONS, ReasonName
 from trainer_kai.api.resources import JOBS, PODGROUPS, PODS
 from trainer_kai.api.trainjob import TrainJob

@@ -3,6 +3,11 @@
 It calls the functions that decide in admission and in the podgrouper, once, and reads what the
 scheduler has written; what no process writes is derived from the objects. Some reasons need objects
 that are read only then, such as Events: `with_details` adds these to a report.
+
+The report on pods that belong to no PodGroup: one pod, or the pods of a batch Job. Pure.
+
+The scheduler places such a pod alone, and writes the reason why it waits into the pod's condition
+PodScheduled.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,35 +17,41 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from trainer_kai.api.message_length import truncated_message
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
     JOBSET_NAME,
+    POD_GROUP,
     QUEUE,
     RESERVED,
     TRAINJOB_CONTROLLER,
 )
-from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.reasons import SCHEDULER_REASONS, ReasonName
-from trainer_kai.api.resources import EVENTS, JOBSETS
+from trainer_kai.api.resources import EVENTS, JOBS, JOBSETS, PODS
+from trainer_kai.api.text import truncated_message
 from trainer_kai.cli.commands.plan.preview import Preview
 from trainer_kai.cli.commands.why.podgroups import (
     PodCounts,
     PodGroupSnapshot,
     count_pods,
+    pod_state,
     podgroup_snapshots,
     preview_of,
+    standalone_snapshot,
 )
 from trainer_kai.cli.commands.why.reasons import (
     WaitingReason,
     event_time,
     evicted_at,
+    job_without_pods,
+    standalone_reason,
     waiting_reason,
     why_suspended,
+    why_user_suspended,
 )
-from trainer_kai.cli.commands.why.snapshot import TrainJobSnapshot
+from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.eviction_record import LastEviction, last_eviction_of
 
 _WEBHOOK: Final = ".trainer-kai.dev"
@@ -376,3 +387,102 @@ def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
 def _unreadable_kinds(snapshot: TrainJobSnapshot) -> AbstractSet[str]:
     """Return the unreadable kinds that matter: PodGroups contain all that is needed of a JobSet."""
     return snapshot.unknown - {JOBSETS.plural} if snapshot.podgroups else snapshot.unknown
+
+
+_STATES: Final = {
+    "running": WorkloadState.RUNS,
+    "terminating": WorkloadState.RUNS,
+    "succeeded": WorkloadState.COMPLETE,
+    "failed": WorkloadState.FAILED,
+}
+
+
+def has_podgroup(snapshot: TrainJobSnapshot) -> bool:
+    """Say whether any pod names a PodGroup."""
+    return any(pod.metadata.annotations.get(POD_GROUP) for pod in snapshot.pods)
+
+
+def standalone_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on a pod or a Job; pods that are in the same state share one row."""
+    queue, source = _standalone_queue(snapshot)
+    # The default queue of the cluster may have another name than the user has given.
+    named = queue if source == QueueSourceKind.LABEL else ""
+    explanations = tuple(_explanation(pods, named, snapshot) for pods in _alike(snapshot.pods))
+    state, reason = _overall(snapshot, explanations)
+    nodes = {pod.spec.node_name for pod in snapshot.pods} if snapshot.kind == PODS.kind else {""}
+    return TrainJobReport(
+        kind=snapshot.kind,
+        key=snapshot.key,
+        runtime="",
+        queue=queue,
+        queue_source=source,
+        state=state,
+        reason=reason,
+        has_jobset=False,
+        now=snapshot.now,
+        podgroups=explanations,
+        notes=tuple(_standalone_notes(snapshot)),
+        unknown=tuple(sorted(snapshot.unknown)),
+        node="".join(nodes),
+    )
+
+
+def _standalone_queue(snapshot: TrainJobSnapshot) -> tuple[str, QueueSourceKind | None]:
+    """Return the queue of the pods; "-" if another scheduler places them."""
+    pods = [it for it in snapshot.pods if it.spec.scheduler_name == snapshot.scheduler_name]
+    if not pods:
+        return "-", None
+    label = next(filter(None, (it.metadata.labels.get(QUEUE, "") for it in pods)), "")
+    if label:
+        return label, QueueSourceKind.LABEL
+    return snapshot.default_queue, QueueSourceKind.DEFAULT
+
+
+def _alike(pods: Iterable[PodSnapshot]) -> list[list[PodSnapshot]]:
+    """Return the pods in groups of the same state and the same cause; the largest group first."""
+    groups: dict[tuple[object, ...], list[PodSnapshot]] = {}
+    for pod in pods:
+        messages = [it.message for it in pod.status.conditions if it.type == "PodScheduled"]
+        gates = [it.name for it in pod.spec.scheduling_gates]
+        cause = (pod.spec.scheduler_name, *messages, *gates)
+        groups.setdefault((pod_state(pod), cause), []).append(pod)
+    return sorted(groups.values(), key=lambda them: (-len(them), them[0].metadata.name))
+
+
+def _explanation(
+    pods: list[PodSnapshot], queue: str, snapshot: TrainJobSnapshot
+) -> PodGroupExplanation:
+    podgroup, counts = standalone_snapshot(pods), count_pods(pods)
+    state = _STATES.get(pod_state(pods[0]), WorkloadState.WAITS)
+    reason = None
+    if state == WorkloadState.WAITS:
+        reason = standalone_reason(podgroup, counts, queue, snapshot)
+    elif state == WorkloadState.FAILED:
+        status = pods[0].status
+        reason = WaitingReason(status.reason or "Failed", status.message or "no message")
+    return PodGroupExplanation(podgroup, state, counts, reason)
+
+
+def _overall(
+    snapshot: TrainJobSnapshot, explanations: tuple[PodGroupExplanation, ...]
+) -> tuple[WorkloadState, WaitingReason | None]:
+    if snapshot.job is None:
+        return explanations[0].state, None
+    job = snapshot.job
+    finished = finished_state(job.status.conditions)
+    if finished:
+        return finished
+    if job.spec.suspend:
+        message = why_user_suspended(job.metadata, has_kueue=snapshot.has_kueue)
+        return WorkloadState.SUSPENDED, WaitingReason(ReasonName.SUSPENDED, message)
+    states = {it.state for it in explanations}
+    if WorkloadState.WAITS not in states and WorkloadState.RUNS not in states:
+        return WorkloadState.WAITS, job_without_pods(job, snapshot)
+    return WorkloadState.WAITS if WorkloadState.WAITS in states else WorkloadState.RUNS, None
+
+
+def _standalone_notes(snapshot: TrainJobSnapshot) -> Iterator[str]:
+    for it in (snapshot.job, *(snapshot.pods if snapshot.kind == PODS.kind else ())):
+        if it is not None and it.metadata.deletion_timestamp:
+            kind = JOBS.kind if it is snapshot.job else "pod"
+            yield f"the {kind} is terminating"

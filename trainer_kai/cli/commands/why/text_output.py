@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
-from trainer_kai.cli.commands.why.gpu_shares import placed_gpu_shares
 from trainer_kai.cli.commands.why.podgroups import PodCounts
 from trainer_kai.cli.commands.why.reasons import WaitingReason, parse_time
 from trainer_kai.cli.commands.why.report import (
@@ -14,6 +13,7 @@ from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
 )
+from trainer_kai.cli.commands.why.snapshot import placed_gpu_shares
 from trainer_kai.cli.output.table import escaped, table, without_uids, wrapped_lines
 
 _SCHEMA: Final = "trainer-kai/why/v1"

@@ -11,16 +11,18 @@ from tests.support.certificates import CertificateFiles, make_certificates
 from tests.support.documents import documents
 from tests.support.repository import ROOT
 from tests.support.workloads.simulate_objects import queue
+from trainer_kai.api.cluster_kinds import Lease
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.lease import Lease
+from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import ACCESS, APP, GPU, INJECT, RESERVATION_APP, RESERVED_DEVICE
-from trainer_kai.api.queue import Queue
+from trainer_kai.cli.commands.doctor import dry_run_objects
 from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
-from trainer_kai.cli.commands.doctor.checks.cluster.api_kinds import (
+from trainer_kai.cli.commands.doctor.checks.api_kinds import (
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
 )
+from trainer_kai.cli.commands.doctor.expected import expected_manifests
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
     Installation,
@@ -30,9 +32,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     name_of,
 )
 from trainer_kai.cli.commands.doctor.finding import require
-from trainer_kai.cli.commands.doctor.manifests.expected import expected_manifests
-from trainer_kai.cli.commands.doctor.read import dry_run_objects
-from trainer_kai.kube.rest.errors import ErrorDetails
+from trainer_kai.kube.rest.response import ErrorDetails
 
 NOW: Final = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOSTS: Final = ("trainer-kai-webhook.trainer-kai.svc",)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.doctor.installation import deployment, healthy_installation
-from trainer_kai.cli.commands.doctor.deployment_settings import webhook_setting
+from trainer_kai.cli.commands.doctor.facts import webhook_setting
 
 WEBHOOK = "trainer-kai-webhook"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.cli.commands.doctor.dry_run_refusal import DryRunRefusal, RefusedBy, parse_refusal
-from trainer_kai.kube.rest.errors import ErrorDetails
+from trainer_kai.cli.commands.doctor.checks.dry_runs import DryRunRefusal, RefusedBy, parse_refusal
+from trainer_kai.kube.rest.response import ErrorDetails
 
 HOOK = "jobset-create.trainer-kai.dev"
 POST = 'failed to call webhook: Post "https://127.0.0.1:9443/mutate/jobset?timeout=5s"'

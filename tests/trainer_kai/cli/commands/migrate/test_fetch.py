@@ -10,8 +10,7 @@ import pytest
 from tests.support.clock import VirtualClock
 from tests.support.fakes.readonly_server import ReadOnlyApiServer
 from trainer_kai.api.meta import PartialObject
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import JOBSETS, PODS, QUEUES, TRAINJOBS
+from trainer_kai.api.resources import JOBSETS, PODS, QUEUES, TRAINJOBS, Resource
 from trainer_kai.cli.commands.migrate import fetch
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken

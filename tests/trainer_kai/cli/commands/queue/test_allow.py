@@ -13,8 +13,8 @@ from trainer_kai.api.resources import (
     ROLE_BINDINGS,
     ROLES,
 )
-from trainer_kai.cli.commands.queue.allow import plan_allow
-from trainer_kai.cli.commands.queue.grants import make_grant
+from trainer_kai.cli.commands.queue.access import plan_allow
+from trainer_kai.cli.commands.queue.write_plan import make_grant
 from trainer_kai.errors import ConfigError
 
 NAME: Final = "trainer-kai-use-team-a"

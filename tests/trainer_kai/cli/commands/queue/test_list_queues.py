@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from tests.support.workloads.simulate_objects import queue
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue, QueueResource, QueueResources
+from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResource, QueueResources
 from trainer_kai.cli.commands.queue.write_plan import effective_access
 from trainer_kai.cli.output.queue_tables import as_json, as_text, read_queues
 from trainer_kai.errors import ConfigError

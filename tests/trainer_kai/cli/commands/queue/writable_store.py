@@ -7,10 +7,8 @@ from typing import Any, Final
 from tests.support.clock import VirtualClock
 from tests.support.fakes.readonly_server import ReadOnlyApiServer
 from tests.support.workloads.simulate_objects import queue
-from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import NAMESPACES, QUEUES
-from trainer_kai.cli.commands.queue.execute import QueueReader, execute_plan
-from trainer_kai.cli.commands.queue.write_plan import WritePlan
+from trainer_kai.api.resources import NAMESPACES, QUEUES, Resource
+from trainer_kai.cli.commands.queue.write_plan import QueueReader, WritePlan, execute_plan
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.rest.request import PatchKind, Request, resource_path

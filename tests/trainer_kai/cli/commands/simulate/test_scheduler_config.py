@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.plugins import MinRuntime, Policies
+from scheduler.core.model.result import MinRuntime, Policies
 from scheduler.policies.registry import ACTIONS
 from tests.support.case import Case, ids
 from tests.support.workloads.simulate_objects import resource_reservation_pod

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.plugins import Policies
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Plan, PodGroupAllocation, PodPlacement
+from scheduler.core.model.result import Plan, PodGroupAllocation, PodPlacement, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import ACTIONS

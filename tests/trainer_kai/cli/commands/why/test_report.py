@@ -19,7 +19,7 @@ from trainer_kai.cli.commands.why import podgroups
 from trainer_kai.cli.commands.why.report import WorkloadState
 from trainer_kai.cli.commands.why.text_output import as_json, as_text
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.rest.errors import Forbidden
+from trainer_kai.kube.rest.response import Forbidden
 
 GROUP: Final = f"pg-job-{UID}"
 _JSON_COUNTS: Final = [

@@ -3,12 +3,19 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from trainer_kai.cli.commands.doctor.checks.admission.admission_policies import check_policies
-from trainer_kai.cli.commands.doctor.checks.admission.certificates import (
+from trainer_kai.cli.commands.doctor.checks.admission_policies import check_policies
+from trainer_kai.cli.commands.doctor.checks.api_kinds import (
+    check_definitions,
+    check_jobset_kind,
+    check_runtime_field,
+    check_server,
+    check_trainer_kinds,
+)
+from trainer_kai.cli.commands.doctor.checks.certificates import (
     check_certificate,
     check_trust,
 )
-from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import (
+from trainer_kai.cli.commands.doctor.checks.dry_runs import (
     TRAINJOB_CHECK,
     check_foreign_pod,
     check_gang_pod,
@@ -16,40 +23,33 @@ from trainer_kai.cli.commands.doctor.checks.admission.dry_runs import (
     check_namespaces,
     check_refusal,
 )
-from trainer_kai.cli.commands.doctor.checks.admission.webhooks import (
-    check_configurations,
-    check_order,
-)
-from trainer_kai.cli.commands.doctor.checks.cluster.api_kinds import (
-    check_definitions,
-    check_jobset_kind,
-    check_runtime_field,
-    check_server,
-    check_trainer_kinds,
-)
-from trainer_kai.cli.commands.doctor.checks.cluster.queue_access import check_access
-from trainer_kai.cli.commands.doctor.checks.cluster.queues_and_nodes import (
-    check_default_queue,
-    check_named_queues,
-    check_nodes,
-    check_priority_classes,
-    check_queues,
-)
-from trainer_kai.cli.commands.doctor.checks.installation.gpu_sharing import (
+from trainer_kai.cli.commands.doctor.checks.gpu_sharing import (
     check_gpu_sharing,
     check_other_installations,
     check_reservation_pods,
 )
-from trainer_kai.cli.commands.doctor.checks.installation.permissions import check_permissions
-from trainer_kai.cli.commands.doctor.checks.installation.processes import (
+from trainer_kai.cli.commands.doctor.checks.permissions import check_permissions
+from trainer_kai.cli.commands.doctor.checks.processes import (
     check_clocks,
     check_kueue,
     check_leases,
     check_mode,
     check_other_schedulers,
     check_processes,
+    check_settings,
 )
-from trainer_kai.cli.commands.doctor.checks.installation.settings import check_settings
+from trainer_kai.cli.commands.doctor.checks.queues import (
+    check_access,
+    check_default_queue,
+    check_named_queues,
+    check_nodes,
+    check_priority_classes,
+    check_queues,
+)
+from trainer_kai.cli.commands.doctor.checks.webhooks import (
+    check_configurations,
+    check_order,
+)
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts
 from trainer_kai.cli.commands.doctor.finding import CannotTell, CheckFinding, unknown
 

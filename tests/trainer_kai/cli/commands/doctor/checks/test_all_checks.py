@@ -21,6 +21,7 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
 )
 from trainer_kai.api.meta import Meta
 from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
+from trainer_kai.cli.commands.doctor.expected import Permission, expected_manifests
 from trainer_kai.cli.commands.doctor.facts import (
     NOT_ASKED,
     Installation,
@@ -28,7 +29,6 @@ from trainer_kai.cli.commands.doctor.facts import (
     Obj,
 )
 from trainer_kai.cli.commands.doctor.finding import CheckState, require
-from trainer_kai.cli.commands.doctor.manifests.expected import Permission, expected_manifests
 
 
 def by_address(found: Any) -> None:

@@ -1,1 +1,0 @@
-"""Gangs: which pods the next attempt places, and which are evicted together."""

@@ -1,1 +1,0 @@
-"""Tests of trainer_kai.cli.commands.doctor.manifests."""

@@ -1,1 +1,0 @@
-"""Tests of trainer_kai.kube.events."""

@@ -1,1 +1,0 @@
-"""The rules of queues: deletion, changes, and workloads that exceed a quota."""

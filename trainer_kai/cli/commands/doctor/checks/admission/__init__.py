@@ -1,1 +1,0 @@
-"""Checks of admission: webhooks, policies, certificates, and dry runs through them."""

@@ -1,1 +1,0 @@
-"""Checks of the cluster: kinds, queues, their access, and nodes."""

@@ -1,1 +1,0 @@
-"""Checks of the installation: processes, their permissions and settings."""

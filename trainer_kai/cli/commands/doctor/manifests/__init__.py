@@ -1,1 +1,0 @@
-"""What the manifests install, to compare a cluster with."""

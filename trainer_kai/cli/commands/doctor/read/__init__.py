@@ -1,1 +1,0 @@
-"""Read the facts from a cluster: reads, access reviews and dry runs."""

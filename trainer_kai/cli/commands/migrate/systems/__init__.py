@@ -1,1 +1,0 @@
-"""The rules of each system that a cluster can move from. Pure."""

@@ -1,1 +1,0 @@
-"""Kubernetes Events: the recorder, and what it combines, counts and drops."""

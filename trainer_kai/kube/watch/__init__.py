@@ -1,1 +1,0 @@
-"""List and watch: every net change of the objects of one kind, exactly once."""

@@ -1,1 +1,0 @@
-"""The work queue of a controller: it calls the reconciler with keys, and retries with back-off."""

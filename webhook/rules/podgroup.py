@@ -1,0 +1,96 @@
+"""What is written on a pod at its creation: its PodGroup and PodSet, from its own labels alone.
+
+JobSet labels every pod with the name and uid of its JobSet, and admission labels the pod template
+with the PodGroup. So nothing is read from the API server.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.api.meta import OwnerReference
+from trainer_kai.api.names import (
+    GANG,
+    JOB_INDEX,
+    JOBSET_NAME,
+    JOBSET_UID,
+    POD_GROUP,
+    REPLICATED_JOB,
+    SUBGROUP,
+)
+from trainer_kai.api.resources import JOBS, PODS
+from trainer_kai.policy.podgroups.manifests import GroupingMode
+from trainer_kai.policy.podgroups.planned import podgroup_name, podset_name
+from webhook.admission.patch import PatchBuilder
+from webhook.admission.review import (
+    UNCHANGED,
+    AdmissionRequest,
+    AdmissionResponse,
+    unreadable_object,
+)
+
+_JOBSET_LABELS: Final = (JOBSET_NAME, JOBSET_UID)
+_PODSET_LABELS: Final = (REPLICATED_JOB, JOB_INDEX)
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Unlike `Meta`, this distinguishes a missing map from an empty one."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: _Metadata
+
+
+def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionResponse:
+    """Set the PodGroup of a pod with our label, and for our scheduler its PodSet."""
+    kind = request.kind
+    is_pod = (kind.group, kind.version, kind.kind) == (PODS.group, PODS.version, PODS.kind)
+    if not is_pod or request.operation != "CREATE" or request.sub_resource:
+        return UNCHANGED
+    try:
+        meta = decode(_Pod, request.object).metadata
+    except DecodeError as error:
+        return unreadable_object(error)
+    labels = meta.labels or {}
+    if not labels.get(GANG):
+        return UNCHANGED
+    fault = _fault(meta, labels, mode)
+    if fault:
+        return AdmissionResponse(
+            warnings=(f"metadata.labels[{GANG}]: the pod is added to no PodGroup: {fault}",)
+        )
+    return _podgroup_response(meta, labels, mode)
+
+
+def _fault(meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode) -> str:
+    """Say why a pod is not a pod of a JobSet that we admitted."""
+    owner = next((it for it in meta.owner_references or () if it.controller), None)
+    if owner is None or (owner.api_version, owner.kind) != (JOBS.api_version, JOBS.kind):
+        return "its controller is not a Job"
+    needed = _JOBSET_LABELS if mode == "external" else (*_JOBSET_LABELS, *_PODSET_LABELS)
+    missing = [name for name in needed if not labels.get(name)]
+    return f"it lacks the label {' and the label '.join(missing)}" if missing else ""
+
+
+def _podgroup_response(
+    meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode
+) -> AdmissionResponse:
+    podgroup = podgroup_name(labels[JOBSET_NAME], labels[JOBSET_UID], labels[GANG])
+    patch = PatchBuilder({"metadata": {"labels": meta.labels, "annotations": meta.annotations}})
+    current = (meta.annotations or {}).get(POD_GROUP)
+    is_replaced = current not in {None, podgroup}
+    patch.set(("metadata", "annotations", POD_GROUP), podgroup)
+    if mode == "bundled" and (is_replaced or SUBGROUP not in labels):
+        podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX])
+        patch.set(("metadata", "labels", SUBGROUP), podset)
+    if not is_replaced:
+        return AdmissionResponse(patch.operations)
+    # Its gang would wait for it for ever: the PodGroup of the TrainJob counts all its pods.
+    warning = f"metadata.annotations[{POD_GROUP}]: replaced by {podgroup}, the PodGroup of the pod"
+    return AdmissionResponse(patch.operations, warnings=(warning,))

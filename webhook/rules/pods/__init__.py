@@ -1,1 +1,0 @@
-"""The rules of pods: their PodGroup, their shares of GPUs, and the GPUs that they may see."""
