@@ -5,13 +5,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from e2e.cluster.resources import LEASES, PODS, TRAINJOBS
+import pytest
+
+from e2e.cluster.resources import JOBSETS, LEASES, NODES, PODS, TRAINJOBS
 from e2e.cluster.timeline import Key, State
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import is_complete, pods_in
 from e2e.fixtures.processes import NAMESPACE, SCHEDULER, running
 from e2e.fixtures.trainjobs import end_stage_now
+from e2e.scheduling.gang_check import check_gangs
 from e2e.scheduling.test_gangs import bound, submit
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
@@ -75,6 +78,34 @@ async def test_another_takes_over(
     ours = Counter((it.verb, it.resource) for it in asked if it.user.endswith(SCHEDULER.account))
     assert ours["create", "pods/binding"] == 8
     assert [it for it in ours if it[0] == "list"] == []
+
+
+@pytest.mark.soak
+async def test_a_paused_leader_binds_nothing_when_it_wakes_up(
+    damaged_installation: Installation, damaged_namespace: str, tmp_path: Path
+) -> None:
+    """It is paused in the middle of a gang, loses its Lease, and goes on beside the new leader."""
+    cluster, proxy = damaged_installation.cluster, damaged_installation.proxy
+    first = damaged_installation.scheduler
+    async with cluster.timeline(*_WATCHED, LEASES, JOBSETS, NODES) as seen:
+        proxy.burst(503, 1000, applies=FirstTwo(), retry_after_s=None)
+        await submit(damaged_installation, damaged_namespace, nodes=8, run_for="600s")
+        await seen.until(lambda state: bound(state) == 2, "two are bound")
+        paused = _leader(seen.state)
+        async with running(cluster, SCHEDULER._replace(name="second"), tmp_path):
+            first.process.pause()
+            proxy.burst(503, 0)
+            await seen.until(lambda state: _leader(state) not in ("", paused), "another leads", 60)
+            await seen.until(lambda state: bound(state) == 8, "the gang is bound", 60)
+            first.process.resume()
+            await submit(damaged_installation, damaged_namespace, "next", run_for="600s")
+            await seen.until(lambda state: bound(state, "next") == 4, "the next one is bound")
+            assert _leader(seen.state) != paused
+        await end_stage_now(cluster, pods_in(seen.state))
+        await first.kill()  # it ended as it found its Lease lost; a Deployment starts it again
+        await first.start()
+
+    assert check_gangs(seen.history()).faults == []
 
 
 def _is_bind(method: str, path: str) -> bool:
