@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
+import yaml
 from aiohttp import web
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +31,7 @@ from rich.table import Table
 from tests.support.machine_speed import MachineSpeed
 from tests.support.repository import ROOT
 from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
+from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.kube.process.runner import run_loop
@@ -55,6 +57,7 @@ _JOBSETS_PER_S: Final = 300
 _JOBSETS: Final = 3_000
 _JOBSET_P99_S: Final = 0.005
 _TRAINJOB_P99_S: Final = 0.015
+_RUNTIME: Final = ROOT / "tests" / "fixtures" / "runtimes" / "deepspeed-distributed.yaml"
 _PERMISSION_S: Final = 0.005
 _TEAMS: Final = 7
 _IN_FLIGHT: Final = 16
@@ -335,7 +338,8 @@ def _router() -> ReviewRouter:
     for number in range(_TEAMS):
         cache.queues.put(_queue(number), "")
     cache.queues.mark_listed()
-    cache.runtimes.put(WatchedRuntime(metadata=Meta(name="deepspeed-distributed")))
+    runtime_object = yaml.safe_load(_RUNTIME.read_text())
+    cache.runtimes.put(decode(WatchedRuntime, msgspec.json.encode(runtime_object)))
     clock, metrics, log = SystemClock(), Metrics(), logger(__name__)
     router = ReviewRouter(cache, BUNDLED, read, clock, metrics, log)
     admission_policy = AdmissionPolicy(BUNDLED, "closed", denies_unknown_queues=True)
