@@ -6,8 +6,7 @@ Numbers are parts of one GPU with three decimals, because a queue is charged in 
 A request for memory is named in MiB, as the user has written it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from scheduler.core.model.podgroup import SchedulingSignature
@@ -20,8 +19,8 @@ from scheduler.core.model.resources import (
     ResourceKind,
 )
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.text import counted, first_listed
 
-_MAX_LISTED: Final = 3  # of names, bounds, taints, labels and resources
 _MIB: Final = 2**20
 _GIB: Final = 2**30
 KIND_NAMES: Final = {
@@ -44,7 +43,7 @@ def resource_request(resources: ResourceColumns, resource: int, number: int) -> 
 def resource_amount(resources: ResourceColumns, resource: int, number: int) -> str:
     """Return an amount of a resource of nodes."""
     if resource == resources.pods:
-        return f"{number} place{'' if number == 1 else 's'} for pods"
+        return counted(number, "place for pods", "places for pods")
     kind = resources.kinds[resource]
     if kind == NONE or (kind == ResourceKind.GPU and resource not in resources.gpus):
         return f"{number} {resources.names[resource]}"
@@ -73,17 +72,6 @@ def amount_of_kind(kind: ResourceKind, number: int) -> str:
 def parts_of_one(thousandths: int) -> str:
     """Return a number of thousandths as a decimal number."""
     return _short(thousandths / 1000)
-
-
-def joined_by_or(parts: list[str]) -> str:
-    """Return alternatives."""
-    return ", ".join([*parts[:-1], f"or {parts[-1]}"] if parts[1:] else parts)
-
-
-def first_listed(parts: Iterable[str], between: str = ", ") -> str:
-    """Return the first of some parts, and whether there are more."""
-    first = [*islice(parts, _MAX_LISTED + 1)]
-    return between.join(first[:_MAX_LISTED]) + (", …" if first[_MAX_LISTED:] else "")
 
 
 def _short(number: float) -> str:
@@ -219,9 +207,7 @@ def _of_gpus(devices: int) -> str:
 
 
 def _places(number: int) -> str:
-    return (
-        "1 place for a reservation pod" if number == 1 else f"{number} places for reservation pods"
-    )
+    return counted(number, "place for a reservation pod", "places for reservation pods")
 
 
 def _parts(thousandths: int) -> str:

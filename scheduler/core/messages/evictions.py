@@ -22,6 +22,7 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
 from scheduler.core.model.result import Action, Eviction
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from trainer_kai.api.text import counted, first_listed, listed_names, noun_form, verb_form
 
 _MAX_NAMES: Final = 3  # of victims or budgets
 _WORK_UNITS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # used from two of them
@@ -41,13 +42,9 @@ def eviction_message(snapshot: Snapshot, one: Eviction) -> str:
 
 def nominated_message(pods: int, nodes: int, victims: Iterable[str]) -> str:
     """Return for which victims the nominated pods of a PodGroup wait."""
-    where = "1 node" if nodes == 1 else f"{nodes} nodes"
-    are = "1 pod is" if pods == 1 else f"{pods} pods are"
-    titles = sorted({*victims})
-    more = len(titles) - _MAX_NAMES
-    rest = f" and {more} more" if more > 0 else ""
-    named = f": {', '.join(titles[:_MAX_NAMES])}{rest}" if titles else ""
-    begin = f"{are} nominated to {where}, where evicted pods are terminating{named}"
+    are = f"{counted(pods, 'pod')} {verb_form(pods, 'are')} nominated to {counted(nodes, 'node')}"
+    titles = listed_names(sorted({*victims}), _MAX_NAMES)
+    begin = f"{are}, where evicted pods are terminating{titles and f': {titles}'}"
     return f"{begin}. It starts when the evicted pods have terminated"
 
 
@@ -71,8 +68,8 @@ def _lost_work_note(snapshot: Snapshot, one: Eviction) -> str:
     podgroups = [snapshot.podgroups[row] for row in one.podgroups]
     is_saved = all(podgroup.checkpoint_at >= podgroup.running_since for podgroup in podgroups)
     start = "its last checkpoint" if is_saved else "its start"
-    many, are = ("", "is") if count == "1" else ("s", "are")
-    return f"{count} {name}{many} since {start} {are} lost"
+    amount = f"{count} {noun_form(float(count), name)}"
+    return f"{amount} since {start} {verb_form(float(count), 'are')} lost"
 
 
 def _reclaimed(queues: SnapshotQueues, victim: PodGroupInfo, preemptor: PodGroupInfo) -> str:
@@ -97,7 +94,7 @@ _REASONS: Final[Mapping[Action, _Why]] = MappingProxyType(
 )
 
 
-_MAX_REASONS: Final = 3  # of reasons, queues and budgets
+_MAX_QUEUES: Final = 3  # with a sentence each
 _LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
 _INELIGIBLE: Final = {
     EarlierIneligibility.QUOTA: "a quota of its queues does not allow it",
@@ -138,18 +135,19 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
     if failure.non_evictable:
         yield _non_evictable(failure.non_evictable)
     if failure.protected:
-        are = "1 PodGroup is" if failure.protected == 1 else f"{failure.protected} PodGroups are"
+        number = failure.protected
+        are = f"{counted(number, 'PodGroup')} {verb_form(number, 'are')}"
         name = snapshot.podgroups[failure.first_unprotected].name
         until = _timestamp(failure.protected_until)
         yield f"{are} within the minimum runtime; {name} can be evicted from {until} on"
     if failure.budgets:
-        names = _first_names([snapshot.budgets.names[it] for it in failure.budgets])
+        names = first_listed(snapshot.budgets.names[it] for it in failure.budgets)
         yield f"PodDisruptionBudget {names} allows too few evictions"
-    for queue in failure.quota_only_queues[:_MAX_REASONS]:
+    for queue in failure.quota_only_queues[:_MAX_QUEUES]:
         name = snapshot.queues.names[queue]
         goal = f"the reclaim-goal of queue {name} is quota-only"
         yield f"Below queue {name} nothing is reclaimed beyond quotas: {goal}"
-    for queue, kind in failure.unlimited_queues[:_MAX_REASONS]:
+    for queue, kind in failure.unlimited_queues[:_MAX_QUEUES]:
         name, resource = snapshot.queues.names[queue], KIND_NAMES[kind]
         field = f"spec.resources.{resource.lower()}.quota"
         yield (
@@ -170,12 +168,12 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
 
 def _non_evictable(reasons: Sequence[tuple[str, int]]) -> str:
     total = sum(count for _, count in reasons)
-    subject = f"{total} PodGroup{'s' if total > 1 else ''} cannot be evicted"
+    subject = f"{counted(total, 'PodGroup')} cannot be evicted"
     if not reasons[1:]:
         return f"{subject} because {reasons[0][0]}"
-    more = ", …" if reasons[_MAX_REASONS:] else ""
-    listed = "; ".join(f"{count} because {why}" for why, count in reasons[:_MAX_REASONS])
-    return f"{subject}: {listed}{more}"
+    return f"{subject}: " + first_listed(
+        (f"{count} because {why}" for why, count in reasons), between="; "
+    )
 
 
 def _shortfall_sentences(snapshot: Snapshot, failure: EvictionFailure) -> Iterator[str]:
@@ -206,14 +204,10 @@ def _order_conflict(snapshot: Snapshot, order_conflict: QueueOrderConflict) -> s
 
 
 def _over_share(snapshot: Snapshot, queues: Sequence[int]) -> str:
-    listed = _first_names([snapshot.queues.names[it] for it in queues])
+    listed = first_listed(snapshot.queues.names[it] for it in queues)
     if len(queues) == 1:
         return f"Queue {listed} is over its fair share"
     return f"Queues {listed} are over their fair shares"
-
-
-def _first_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_REASONS]) + (", …" if names[_MAX_REASONS:] else "")
 
 
 def _timestamp(seconds: int) -> str:

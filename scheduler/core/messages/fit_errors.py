@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 from scheduler.core.messages.amounts import (
-    first_listed,
     form_reason,
     form_remedies,
     free_shares,
     free_shares_in_total,
-    joined_by_or,
     kai_insufficient_shares,
     needed_shares,
     requested_share,
@@ -30,6 +28,7 @@ from scheduler.core.model.rejections import (
 )
 from scheduler.core.model.resources import ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.text import counted, first_listed, joined_by_or, verb_form
 
 N = TypeVar("N", int, str)
 _MAX_REMEDIES: Final = 2  # changes that are named
@@ -152,7 +151,7 @@ def _signature(snapshot: Snapshot, details: FitErrors) -> SchedulingSignature:
 def _subject(details: FitErrors) -> str:
     if details.needed == 1:
         return "A pod"
-    fit = "fits" if details.placed == 1 else "fit"
+    fit = verb_form(details.placed, "fit")
     return f"{details.placed} of {details.needed} pods {fit}; the next pod"
 
 
@@ -184,7 +183,7 @@ def _unmet(snapshot: Snapshot, details: FitErrors, *, is_one: bool) -> str:
 
 def _node_reasons(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
     for fit_error_reason, count in sorted(details.counts.items(), reverse=True):
-        nodes = "1 node" if count == 1 else f"{count} nodes"
+        nodes = counted(count, "node")
         if fit_error_reason == FitErrorReason.ROOM:
             yield f"{nodes} {_too_little_free(snapshot, details, count)}"
             continue
@@ -241,7 +240,7 @@ def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
     parts = [free if count == 1 else f"at most {free} on one node"] if free else []
     signature = _signature(snapshot, details)
     parts += free_shares(snapshot, signature, details.share_shortage, count)
-    return f"{'has' if count == 1 else 'have'} too little free ({', '.join(parts)})"
+    return f"{verb_form(count, 'have')} too little free ({', '.join(parts)})"
 
 
 def _remedy(snapshot: Snapshot, details: FitErrors) -> str:

@@ -29,6 +29,7 @@ from scheduler.core.model.rejections import (
     UnschedulableReason,
 )
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.text import capitalized, counted, verb_form
 
 _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
     {
@@ -193,7 +194,7 @@ def prefilter_message(failure: PreFilterFailure) -> str:
         return message
     label, queue, podgroup_queue = failure.queue_label
     named = f"{failure.pod} has the label {label}: {queue}, but its PodGroup is in queue"
-    return f"{named[:1].upper()}{named[1:]} {podgroup_queue}. {message}"
+    return f"{capitalized(named)} {podgroup_queue}. {message}"
 
 
 def prefilter_problem(failure: PreFilterFailure) -> str:
@@ -213,9 +214,10 @@ def _topology_message(
     subgroup: object, level: object, topology: object, further: object, annotation: object
 ) -> str:
     """Return that a topology is required: by a sub-group, and so many *further* ones."""
+    assert isinstance(further, int)
     subject = f'Sub-group "{subgroup}"' if subgroup else "The PodGroup"
-    more = f", and {further} more sub-group{'s' * (further != 1)}," if further else ""
-    verb = "require" if further else "requires"
+    more = f", and {counted(further, 'more sub-group')}," if further else ""
+    verb = verb_form(1 + further, "require")
     what = f'level "{level}" of topology "{topology}", which is not supported yet'
     remedy = f"requiredTopologyLevel (annotation {annotation}) is removed"
     change = f"{remedy}, or replaced by preferredTopologyLevel"
@@ -295,5 +297,5 @@ def _missing_pods(details: MissingPods) -> str:
 
 def _incomplete_podset(it: IncompletePodSet, *, is_flat: bool) -> str:
     exist = f"{it.existing} of {it.needed} exist{'' if is_flat else f' in sub-group {it.podset}'}"
-    gated = f", {it.gated} of which {'has' if it.gated == 1 else 'have'} scheduling gates"
+    gated = f", {it.gated} of which {verb_form(it.gated, 'have')} scheduling gates"
     return f"{exist}{gated}" if it.gated else exist
