@@ -12,6 +12,7 @@ from scheduler.core.eviction.failures import explained
 from scheduler.core.model.result import Plan, PlanStats, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.session import Session
+from trainer_kai.api.scheduler_names import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +22,17 @@ class PlanLimits:
     evictable_gpus: int | None = None  # thousandths; the last eviction may go beyond it
 
 
-_ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
-    "allocate": allocate,
-    "consolidation": consolidate,
-    "reclaim": reclaim,
-    "preempt": preempt,
-    "stalegangeviction": evict_stale_gangs,
+_ACTIONS: Final[Mapping[Action, Callable[[Session], None]]] = {
+    Action.ALLOCATE: allocate,
+    Action.CONSOLIDATION: consolidate,
+    Action.RECLAIM: reclaim,
+    Action.PREEMPT: preempt,
+    Action.STALE_GANG_EVICTION: evict_stale_gangs,
 }
-_ALWAYS: Final = ("allocate", "stalegangeviction")  # the others evict for PodGroups that wait
+_ALWAYS: Final = (
+    Action.ALLOCATE,
+    Action.STALE_GANG_EVICTION,
+)  # the others evict for PodGroups that wait
 
 
 def _ignore(_action: str) -> None:
@@ -47,7 +51,7 @@ def plan(
     """
     session = Session(snapshot, policies, limits.evictable_gpus)
     unbound_count = 0
-    if "allocate" not in policies.actions:  # what fits is placed and not bound
+    if Action.ALLOCATE not in policies.actions:  # what fits is placed and not bound
         allocate(session)
         unbound_count = len(session.allocations)
         for one in session.allocations:

@@ -38,7 +38,6 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
-    UnschedulableReason,
     prefilter_rejection,
 )
 from scheduler.core.model.resources import NONE, Amounts
@@ -62,6 +61,7 @@ from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import unevictable_usage
 from scheduler.core.queues.releasing import ReleasingPods
+from trainer_kai.api.reasons import UnschedulableReason
 
 _NONE_ASSIGNED: Final = AssignedTasks()
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED

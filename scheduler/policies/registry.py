@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
-from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts, ResourceKind
 from scheduler.core.model.result import (
     MinRuntime,
@@ -35,6 +35,25 @@ from scheduler.core.model.result import (
     VictimOrderPlugin,
 )
 from scheduler.core.model.usage import Usage
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import (
+    ACTIONS,
+    ALWAYS_ON_PLUGINS,
+    ELASTIC,
+    GPU_PACK,
+    GPU_SHARING_ORDER,
+    GPU_SPREAD,
+    MIN_RUNTIME,
+    NODE_AVAILABILITY,
+    NODE_PLACEMENT,
+    NOMINATED_NODE,
+    PLUGINS,
+    PRIORITY,
+    PROPORTION,
+    RESOURCE_TYPE,
+    SUPPORTED_PLUGINS,
+    Action,
+)
 
 
 def priority(podgroup: PodGroupInfo, _min_available_state: int) -> int:
@@ -176,8 +195,6 @@ def resource_type(signature: SchedulingSignature, features: NodeFeatures) -> Sco
 _RESOLVE: Final = "reclaimResolveMethod"
 _PREEMPT: Final = "defaultPreemptMinRuntime"
 _RECLAIM: Final = "defaultReclaimMinRuntime"
-MIN_RUNTIME_ARGUMENTS: Final = (_PREEMPT, _RECLAIM, _RESOLVE)
-
 _RESOLVE_METHODS: Final = ("lca", "queue")  # the first is KAI's choice
 _MILLISECONDS: Final = {
     "ms": 1,
@@ -221,57 +238,23 @@ def _seconds(text: str) -> int | None:
     return -(-sum(int(number) * _MILLISECONDS[unit] for number, unit in parts) // 1000)
 
 
-ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
-
-_PODGROUP_ORDER: Final[Mapping[str, PodGroupOrderPlugin]] = {
-    "priority": priority,
-    "elastic": elastic,
-}
+_PODGROUP_ORDER: Final[Mapping[str, PodGroupOrderPlugin]] = {PRIORITY: priority, ELASTIC: elastic}
 _SCORES: Final[Mapping[str, tuple[float, ScorePlugin]]] = {
-    "nominatednode": (10_000_000.0, nominated_node),
-    "nodeavailability": (1_000.0, availability),
-    "resourcetype": (10.0, resource_type),
+    NOMINATED_NODE: (10_000_000.0, nominated_node),
+    NODE_AVAILABILITY: (1_000.0, availability),
+    RESOURCE_TYPE: (10.0, resource_type),
 }
-_PACK_SHARES, _SPREAD_SHARES, _SHARING_ORDER = "gpupack", "gpuspread", "gpusharingorder"
-_PLACEMENT: Final = "nodeplacement"
 _PLACEMENTS: Final[Mapping[str, ScorePlugin]] = {"binpack": binpack, "spread": spread}
 _PLACEMENT_WEIGHT: Final = 9.0
-_PROPORTION: Final = "proportion"
-_MIN_RUNTIME: Final = "minruntime"
 _QUOTAS: Final[tuple[QuotaPlugin, ...]] = (within_limit, within_quota, may_borrow)
 _K_VALUE: Final = "kValue"
 _BUDGETS: Final = ("best-effort", "always")
-
-# Always on: without them pods would be bound where they cannot run, or sub-groups would be split.
-ALWAYS_ON: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
-NOT_BUILT: Final = (
-    "podaffinity",
-    "dynamicresources",
-    "topology",
-    "numa",
-    "sg-nodelocalgreedy",
-    "sg-multinodegang",
-    "reflectjoborder",
-)
-PLUGINS: Final = (
-    *_PODGROUP_ORDER,
-    *_SCORES,
-    _PACK_SHARES,
-    _SPREAD_SHARES,
-    _SHARING_ORDER,
-    _PLACEMENT,
-    _PROPORTION,
-    _MIN_RUNTIME,
-    *ALWAYS_ON,
-    *NOT_BUILT,
-)
+# Of the plugins that are supported; of others arguments are not checked.
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(
-        (*_PODGROUP_ORDER, *_SCORES, _PACK_SHARES, _SPREAD_SHARES, _SHARING_ORDER, *ALWAYS_ON), ()
-    ),
-    _PLACEMENT: ("cpu", "gpu"),
-    _PROPORTION: (_K_VALUE,),
-    _MIN_RUNTIME: MIN_RUNTIME_ARGUMENTS,
+    **dict.fromkeys((*SUPPORTED_PLUGINS, *ALWAYS_ON_PLUGINS), ()),
+    NODE_PLACEMENT: ("cpu", "gpu"),
+    PROPORTION: (_K_VALUE,),
+    MIN_RUNTIME: (_PREEMPT, _RECLAIM, _RESOLVE),
 }
 
 
@@ -315,14 +298,14 @@ def selection_errors(selection: PolicySelection) -> Iterator[str]:
     if selection.disruption_budgets not in _BUDGETS:
         unknown = f"disruption budget mode {selection.disruption_budgets!r} is unknown"
         yield f"{unknown}; valid values: {', '.join(_BUDGETS)}"
-    if _K_VALUE in _arguments(selection, _PROPORTION):
+    if _K_VALUE in _arguments(selection, PROPORTION):
         yield f"{_K_VALUE} has no effect: fair share over time (past use) is not supported yet"
-    yield from argument_errors(_arguments(selection, _MIN_RUNTIME))
+    yield from argument_errors(_arguments(selection, MIN_RUNTIME))
 
 
 def _ineffective_settings(selection: PolicySelection) -> Iterator[str]:
     for name, it in sorted(selection.plugins.items()):
-        if name in ALWAYS_ON and it.enabled is False:
+        if name in ALWAYS_ON_PLUGINS and it.enabled is False:
             yield f"plugin {name!r} is always enabled"
         known = _ARGUMENTS.get(name)
         for argument in sorted(it.arguments) if known is not None else ():
@@ -336,22 +319,22 @@ def build_policies(selection: PolicySelection) -> Policies:
     placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(selection).items()}
     scores = [score for name, score in _SCORES.items() if _is_on(selection, name)]
     packs_shares = _packs_shares(selection)
-    if _is_on(selection, _SHARING_ORDER, is_default=packs_shares):
+    if _is_on(selection, GPU_SHARING_ORDER, is_default=packs_shares):
         scores.append((10_000.0, shared_gpu))
-    if _is_on(selection, _PLACEMENT):
+    if _is_on(selection, NODE_PLACEMENT):
         scores.append((_PLACEMENT_WEIGHT, by_resource_type(placements["gpu"], placements["cpu"])))
     return Policies(
         scores=tuple(scores),
         podgroup_order=tuple(
             key for name, key in _PODGROUP_ORDER.items() if _is_on(selection, name)
         ),
-        quotas=_QUOTAS if _is_on(selection, _PROPORTION) else (),
+        quotas=_QUOTAS if _is_on(selection, PROPORTION) else (),
         min_runtime=(
-            min_runtime(_arguments(selection, _MIN_RUNTIME))
-            if _is_on(selection, _MIN_RUNTIME)
+            min_runtime(_arguments(selection, MIN_RUNTIME))
+            if _is_on(selection, MIN_RUNTIME)
             else None
         ),
-        actions=tuple(name for name in ACTIONS if selection.actions.get(name, True)),
+        actions=tuple(it for it in Action if selection.actions.get(it, True)),
         max_relocated=selection.max_relocated,
         victim_order=VICTIM_ORDERS.get(selection.victim_order),
         is_budget_strict=selection.disruption_budgets == "always",
@@ -362,13 +345,13 @@ def build_policies(selection: PolicySelection) -> Policies:
 def _packs_shares(selection: PolicySelection) -> bool:
     """Say whether shares go to the GPU with the most used; KAI's plugins outrank the placement."""
     is_packed = _placements(selection)["gpu"] != "spread"
-    if _is_on(selection, _SPREAD_SHARES, is_default=not is_packed):
-        return _is_on(selection, _PACK_SHARES, is_default=is_packed)
+    if _is_on(selection, GPU_SPREAD, is_default=not is_packed):
+        return _is_on(selection, GPU_PACK, is_default=is_packed)
     return True
 
 
 def _placements(selection: PolicySelection) -> Mapping[str, str]:
-    arguments = _arguments(selection, _PLACEMENT)
+    arguments = _arguments(selection, NODE_PLACEMENT)
     return {
         "gpu": arguments.get("gpu", selection.gpu_placement),
         "cpu": arguments.get("cpu", selection.cpu_placement),

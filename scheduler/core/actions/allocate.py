@@ -17,8 +17,9 @@ from scheduler.core.gang import (
     tasks_to_allocate,
 )
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
-from scheduler.core.model.rejections import UnschedulableReason, prefilter_rejection
+from scheduler.core.model.rejections import prefilter_rejection
 from scheduler.core.session import Session, elastic_failure, missing_pods
+from trainer_kai.api.reasons import UnschedulableReason
 
 
 def allocate(session: Session) -> None:
@@ -44,7 +45,9 @@ def _attemptable(session: Session) -> Iterator[int]:
             continue
         tasks = tasks_to_allocate(podgroup.tree)
         failure = podgroup.prefilter_failure or elastic_failure(podgroup, tasks)
-        if failure is not None and (tasks or failure.reason < UnschedulableReason.PODS_MISSING):
+        if failure is not None and (
+            tasks or failure.reason.rank < UnschedulableReason.PODS_MISSING.rank
+        ):
             session.rejections[row] = prefilter_rejection(row, failure)
         elif not tasks or _is_only_reserving(podgroup, tasks):
             session.rejections[row] = missing_pods(row, podgroup)

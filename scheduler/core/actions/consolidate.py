@@ -47,12 +47,13 @@ from scheduler.core.model.podgroup import (
     is_evictable,
     podsets_of,
 )
-from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
-from scheduler.core.model.result import Action, Relocation, Reservation
+from scheduler.core.model.result import Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.capacity import free_amount, requested_gpus
 from scheduler.core.session import Session, podgroup_key
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 _RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
 

@@ -24,13 +24,13 @@ from scheduler.core.model.rejections import (
     EvictionFailure,
     QueueOrderConflict,
     ReclaimShortfall,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import Amounts
-from scheduler.core.model.result import Action
 from scheduler.core.queues.order import QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import QueueShares, Reclaimable, Reclaimer, ReclaimState
 from scheduler.core.session import Session
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 _MAX_OVER_SHARE: Final = 4  # queues that are collected: one more than a message names
 
@@ -232,7 +232,7 @@ class EarlierPending:
         self._keys: Final = keys_by_queue(
             (podgroups[row].queue, session.attempts[row].key)
             for row in rows
-            if rejections[row].reason > UnschedulableReason.PODS_MISSING
+            if rejections[row].reason.rank > UnschedulableReason.PODS_MISSING.rank
         )
         self._seen: Final = dict.fromkeys(self._keys, 0)
         self._requests: Final[dict[int, dict[Amounts, int]]] = {queue: {} for queue in self._keys}

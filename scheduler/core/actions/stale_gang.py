@@ -11,9 +11,9 @@ import numpy as np
 from scheduler.core.actions.victim_search import evict_podgroups
 from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.session import Session
+from trainer_kai.api.scheduler_names import Action
 
 
 def evict_stale_gangs(session: Session) -> None:

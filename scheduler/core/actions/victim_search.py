@@ -26,13 +26,14 @@ from scheduler.core.model.rejections import (
     FitErrors,
     QueueBoundExceeded,
     Rejection,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceKind
-from scheduler.core.model.result import Action, Eviction
+from scheduler.core.model.result import Eviction
 from scheduler.core.nodes.capacity import free_amount, requested_gpus
 from scheduler.core.nodes.devices import MAX_UNCHARGED
 from scheduler.core.session import Session
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 OrderedVictims: TypeAlias = Callable[[UnitFilter], tuple[Iterator[int], int]]
 Checks: TypeAlias = Callable[[], Sequence[Scenario[UnitMembers]]]

@@ -16,10 +16,11 @@ from scheduler.core.model.rejections import (
     EarlierIneligibility,
     EvictionFailure,
     Rejection,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Action, Policies
+from scheduler.core.model.result import Policies
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 
 class EvictionFailures:
@@ -172,7 +173,7 @@ def _consolidation_failure(
     """Return why no PodGroup is relocated for a PodGroup."""
     if not podgroup.is_preemptible:
         return ConsolidationFailure.NOT_PREEMPTIBLE
-    if not policies.max_relocated or "consolidation" not in policies.actions:
+    if not policies.max_relocated or Action.CONSOLIDATION not in policies.actions:
         return ConsolidationFailure.DISABLED
     return (
         ConsolidationFailure.NO_SOLUTION if has_candidates else ConsolidationFailure.NO_CANDIDATES

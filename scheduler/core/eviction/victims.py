@@ -21,7 +21,7 @@ from scheduler.core.model.podgroup import (
     podsets_of,
 )
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
-from scheduler.core.model.result import Action, MinRuntime
+from scheduler.core.model.result import MinRuntime
 from scheduler.core.model.snapshot import DisruptionBudgets, PodState, Snapshot, SnapshotQueues
 from scheduler.core.model.usage import (
     AmountList,
@@ -31,6 +31,7 @@ from scheduler.core.model.usage import (
 )
 from scheduler.core.queues.order import PodGroupKey
 from scheduler.core.queues.reclaimable import Reclaimable
+from trainer_kai.api.scheduler_names import Action
 
 Rows: TypeAlias = tuple[int, ...]
 KeyFunction: TypeAlias = Callable[

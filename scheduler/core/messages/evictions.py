@@ -20,8 +20,9 @@ from scheduler.core.model.rejections import (
     Rejection,
 )
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
-from scheduler.core.model.result import Action, Eviction
+from scheduler.core.model.result import Eviction
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from trainer_kai.api.scheduler_names import Action
 from trainer_kai.api.text import counted, first_listed, listed_names, noun_form, verb_form
 
 _MAX_NAMES: Final = 3  # of victims or budgets

@@ -20,14 +20,10 @@ from scheduler.core.messages.amounts import (
     too_small_gpus,
 )
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.rejections import (
-    FitErrorReason,
-    FitErrors,
-    ShareShortage,
-    UnschedulableReason,
-)
+from scheduler.core.model.rejections import FitErrorReason, FitErrors, ShareShortage
 from scheduler.core.model.resources import ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.text import counted, first_listed, joined_by_or, verb_form
 
 N = TypeVar("N", int, str)

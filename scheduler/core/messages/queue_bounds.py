@@ -9,9 +9,10 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from scheduler.core.messages.amounts import amount_of_kind, at_least
-from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.text import capitalized, counted, first_listed, joined_by_or
 
 _Bounds: TypeAlias = Sequence[QueueBoundExceeded]

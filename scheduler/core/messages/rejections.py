@@ -26,9 +26,9 @@ from scheduler.core.model.rejections import (
     QueueBoundExceeded,
     Rejection,
     StageProgress,
-    UnschedulableReason,
 )
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.text import capitalized, counted, verb_form
 
 _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
@@ -262,7 +262,7 @@ def kai_condition(snapshot: Snapshot, rejection: Rejection) -> tuple[str, str]:
         return "QueueDoesNotExist", rejection_message(snapshot, rejection)
     if isinstance(details, FitErrors):
         return "PodSchedulingErrors", kai_fit_errors_message(snapshot, details)
-    return rejection.reason.title, rejection_message(snapshot, rejection)
+    return rejection.reason.value, rejection_message(snapshot, rejection)
 
 
 def no_pods_message(needed: int) -> str:

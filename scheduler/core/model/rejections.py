@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
-from trainer_kai.api.reasons import ReasonName
+from trainer_kai.api.reasons import UnschedulableReason
 
 
 class ClusterEvent(Flag):
@@ -36,29 +36,6 @@ class ClusterEvent(Flag):
 
 
 NO_EVENT: Final = ClusterEvent(0)
-
-
-class UnschedulableReason(IntEnum):
-    """Why a PodGroup is pending; of several reasons the smallest is reported."""
-
-    MISCONFIGURED = 1
-    FORBIDDEN_QUEUE = 2
-    QUEUE_MISSING = 3
-    PODS_MISSING = 4
-    WAITING_FOR_STAGE = 5
-    EXCEEDS_LIMIT = 7
-    NON_PREEMPTIBLE_OVER_QUOTA = 8
-    NO_NODE_MATCHES = 9
-    TOPOLOGY_UNFIT = 10
-    FRAGMENTED = 11
-    NO_CAPACITY = 12
-    PREEMPTION_DELAY = 13
-    WAITING_FOR_VICTIMS = 14
-
-    @property
-    def title(self) -> str:
-        """Return its name as users read it."""
-        return ReasonName[self.name].value
 
 
 class PreFilterCause(Enum):

@@ -12,13 +12,14 @@ The kinds of plugins, and how those of one kind are combined.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
-from scheduler.core.model.rejections import QueueBoundExceeded, Rejection, UnschedulableReason
+from scheduler.core.model.rejections import QueueBoundExceeded, Rejection
 from scheduler.core.model.resources import Amounts, Ints
 from scheduler.core.model.usage import Usage
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 
 class PodPlacement(NamedTuple):
@@ -49,20 +50,6 @@ class PodGroupAllocation:
     nominations: tuple[PodPlacement, ...] = ()  # pods that wait for what is being released
     reservations: tuple[Reservation, ...] = ()  # new ones
     is_start: bool = False  # no pod of it ran before
-
-
-class Action(IntEnum):
-    """An action that evicts pods."""
-
-    RECLAIM = 1
-    PREEMPT = 2
-    CONSOLIDATION = 3
-    STALE_GANG_EVICTION = 4
-
-    @property
-    def title(self) -> str:
-        """Return its name as settings have it."""
-        return self.name.lower().replace("_", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +176,7 @@ class Policies:
     scores: tuple[tuple[float, ScorePlugin], ...]
     podgroup_order: tuple[PodGroupOrderPlugin, ...] = ()
     quotas: tuple[QuotaPlugin, ...] = ()
-    actions: tuple[str, ...] = ("allocate",)
+    actions: tuple[Action, ...] = (Action.ALLOCATE,)
     min_runtime: MinRuntime | None = None  # None protects no PodGroup
     max_relocated: int = 16  # candidates that consolidation tries; below zero: all
     victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards

@@ -14,7 +14,6 @@ from scheduler.core.model.rejections import (
     MigRefusal,
     ReservationPodPlaces,
     ShareShortage,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import GpuMode, Snapshot
@@ -24,6 +23,7 @@ from scheduler.core.nodes.placement import PlacementFailure
 from scheduler.core.nodes.predicates import DYNAMIC_PREDICATES, STATIC_PREDICATES, has_value
 from scheduler.core.nodes.ranking import NodeRanking
 from scheduler.core.nodes.statement import Statement
+from trainer_kai.api.reasons import UnschedulableReason
 
 
 class _WithoutAttempt(NamedTuple):

@@ -89,7 +89,7 @@ class Scene(NamedTuple):
 
 def described(got: Plan) -> list[str]:
     """Return decisions in their order: ~ waits, + is reserved, ! is a start; then rejections."""
-    waiting = [f"{it.podgroup} {it.reason.title}" for it in got.rejections]
+    waiting = [f"{it.podgroup} {it.reason}" for it in got.rejections]
     return [*map(_one, got.allocations), *waiting]
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
@@ -24,6 +23,7 @@ from tests.support.snapshot.builder import (
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.snapshot.random_snapshots import DEVICES, PLAIN_DEVICES, after_plan, snapshots
 from tests.support.snapshot.statement_state import assert_failures_leave_no_trace
+from trainer_kai.api.scheduler_names import Action
 
 PACK: Final = build_policies(PolicySelection())
 SPREAD: Final = build_policies(PolicySelection(gpu_placement="spread", cpu_placement="spread"))

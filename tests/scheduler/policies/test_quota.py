@@ -5,13 +5,14 @@ from typing import NamedTuple
 import pytest
 
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
-from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import NONE, UNBOUND, Amounts, ResourceKind
 from scheduler.core.model.result import QuotaRefusal
 from scheduler.core.model.usage import Usage
 from scheduler.policies.registry import within_limit, within_quota
 from tests.support.case import Case, ids
 from tests.support.snapshot.queue_cases import QueueCase, queues_of
+from trainer_kai.api.reasons import UnschedulableReason
 
 FREE = (UNBOUND, UNBOUND, UNBOUND)
 

@@ -6,9 +6,6 @@ import pytest
 
 from scheduler.core.model.result import NodeFeatures, Policies
 from scheduler.policies.registry import (
-    ACTIONS,
-    ALWAYS_ON,
-    PLUGINS,
     PluginSelection,
     PolicySelection,
     availability,
@@ -27,6 +24,7 @@ from scheduler.policies.registry import (
 )
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import signature
+from trainer_kai.api.scheduler_names import ACTIONS, ALWAYS_ON_PLUGINS, PLUGINS
 
 OFF: Final = PluginSelection(enabled=False)
 FEATURES: Final = NodeFeatures(1, 2, 8, fits_idle=True, has_gpu=True, is_nominated=False)
@@ -50,7 +48,7 @@ FAULTS: list[Case[PolicySelection, list[str]]] = [
         without("proporton"),
         ["plugin 'proporton' is unknown; known plugins: dynamicresources, "],
     ),
-    Case("every plugin of KAI's is known", without(*(set(PLUGINS) - set(ALWAYS_ON))), []),
+    Case("every plugin of KAI's is known", without(*(set(PLUGINS) - set(ALWAYS_ON_PLUGINS))), []),
     Case("what is always on", without("ray"), ["plugin 'ray' is always enabled"]),
     Case(
         "an unknown action",

@@ -133,7 +133,7 @@ def prefilter_failure_of(found: EncodedSnapshot, name: str) -> tuple[str, str] |
     """Return the reason and the message of the PreFilterFailure of a PodGroup."""
     prefilter_failure: PreFilterFailure | None = podgroup_of(found, name).prefilter_failure
     return (
-        (prefilter_failure.reason.title, prefilter_message(prefilter_failure))
+        (prefilter_failure.reason, prefilter_message(prefilter_failure))
         if prefilter_failure
         else None
     )

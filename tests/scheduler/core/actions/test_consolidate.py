@@ -16,14 +16,16 @@ from scheduler.core.model.podgroup import (
     SpreadConstraint,
     SubGroupSet,
 )
-from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, UnschedulableReason
-from scheduler.core.model.result import Action, Plan, Relocation, Reservation
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
+from scheduler.core.model.result import Plan, Relocation, Reservation
 from scheduler.core.model.snapshot import PodRelations, Snapshot
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 POLICIES = build_policies(PolicySelection())
 ONE, TWO, FOUR, EIGHT = (signature(gpu=n) for n in (1, 2, 4, 8))

@@ -9,13 +9,14 @@ import pytest
 from scheduler.core.actions.stale_gang import is_stale, next_stale_at
 from scheduler.core.model.podgroup import podsets_of
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Action, Eviction, Plan
+from scheduler.core.model.result import Eviction, Plan
 from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.scheduler_names import Action
 
 POLICIES = build_policies(PolicySelection())
 ONE, EIGHT = signature(gpu=1), signature(gpu=8)

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.core.messages.rejections import kai_condition, rejection_message
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
-from scheduler.core.model.rejections import ClusterEvent, UnschedulableReason
+from scheduler.core.model.rejections import ClusterEvent
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan, Policies
 from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
@@ -16,6 +16,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.scheduler.core.messages.eviction_failure_text import eviction_failure_text
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from trainer_kai.api.reasons import UnschedulableReason
 
 POLICIES = build_policies(PolicySelection())
 KEEPS = build_policies(PolicySelection(disruption_budgets="always"))
@@ -41,7 +42,7 @@ def sentence_of(
 ) -> tuple[str, str]:
     """Return the reason on a PodGroup, and why no victim is evicted for it."""
     (one,) = [it for it in plan(snapshot, policies).rejections if it.podgroup == podgroup]
-    return one.reason.title, eviction_failure_text(snapshot, one)
+    return one.reason, eviction_failure_text(snapshot, one)
 
 
 def test_a_preemption_delay_holds_evictions_back() -> None:

@@ -13,13 +13,13 @@ from scheduler.core.model.rejections import (
     MigRefusal,
     ReservationPodPlaces,
     ShareShortage,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, share_signature, signature
 from tests.support.snapshot.fit_errors import fit_errors
+from trainer_kai.api.reasons import UnschedulableReason
 
 CPU: Final = 0
 GPU: Final = 3

@@ -10,9 +10,9 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueLabel,
     StageProgress,
-    UnschedulableReason,
 )
 from tests.support.case import Case, ids
+from trainer_kai.api.reasons import UnschedulableReason
 
 QUEUE: Final = "kai.scheduler/queue"
 

@@ -16,12 +16,12 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import ResourceKind
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotQueue, signature
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
 
 BUILD: Final = Builder(

@@ -14,7 +14,6 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueOrderConflict,
     Rejection,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import DisruptionBudgets
@@ -23,6 +22,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.scheduler.core.messages.eviction_failure_text import eviction_failure_text
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from trainer_kai.api.reasons import UnschedulableReason
 
 ONE, HALF, ALL = signature(gpu=1), signature(gpu=4), signature(gpu=8)
 
@@ -297,7 +297,7 @@ def test_why_no_podgroup_is_relocated(case: Case[ConsolidationCase, str]) -> Non
         snapshot,
         build_policies(PolicySelection(actions={"consolidation": one.is_partly_succeeded})),
     ).rejections
-    assert it.reason.title == "Fragmented"
+    assert it.reason == "Fragmented"
     text = rejection_message(snapshot, it)
     assert text.endswith(f". No PodGroup is relocated to free enough on one node: {case.want}")
 

@@ -17,13 +17,13 @@ from scheduler.core.model.rejections import (
     Rejection,
     RejectionDetails,
     StageProgress,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import MAX_REQUEST, NONE, ResourceColumns, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.fit_errors import fit_errors
+from trainer_kai.api.reasons import UnschedulableReason
 
 CPU, MEMORY, POD, GPU = range(4)
 
@@ -367,20 +367,6 @@ def test_every_obstacle_has_words(fit_error_reason: FitErrorReason) -> None:
     assert phrases[1].startswith("3 ")
     assert all(len(phrase) > 5 for phrase in phrases)
     assert "3 node(s) " in kai_condition(snapshot(), several)[1]
-
-
-@pytest.mark.parametrize("reason", UnschedulableReason)
-def test_every_reason_has_a_title(reason: UnschedulableReason) -> None:
-    """A word as Kubernetes writes reasons."""
-    assert reason.title.isalpha()
-    assert reason.title[0].isupper()
-    assert "_" not in reason.title
-
-
-def test_titles() -> None:
-    """As the README lists them."""
-    assert UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA.title == "NonPreemptibleOverQuota"
-    assert len({reason.title for reason in UnschedulableReason}) == len(UnschedulableReason)
 
 
 HISTOGRAM: Final = (

@@ -20,7 +20,6 @@ from scheduler.core.model.rejections import (
     MigRefusal,
     ReservationPodPlaces,
     ShareShortage,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Policies
@@ -38,6 +37,7 @@ from tests.support.snapshot.builder import (
     signature,
 )
 from tests.support.snapshot.random_snapshots import no_pod_affinity
+from trainer_kai.api.reasons import UnschedulableReason
 
 POLICIES: Final = build_policies(PolicySelection())
 CPU, MEMORY, POD, GPU = range(4)  # resources

@@ -82,7 +82,7 @@ def cycle_json(
             {
                 "namespace": it.group.namespace,
                 "podGroup": it.group.name,
-                "reason": it.reason.title,
+                "reason": it.reason.value,
                 "message": truncated_message(rejection_message(encoded.snapshot, it.rejection)),
             }
             for it in commands.unschedulable
