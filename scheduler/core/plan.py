@@ -6,7 +6,7 @@ from typing import Final
 
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
-from scheduler.core.actions.reclaim import preempt, reclaim
+from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
 from scheduler.core.model.result import Plan, PlanStats, Policies

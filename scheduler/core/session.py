@@ -55,8 +55,8 @@ from scheduler.core.nodes.devices import memory_pods, most_saved
 from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.nominated import NominatedCapacity, NominatedPodGroups, NominationAccess
 from scheduler.core.nodes.placement import PlacementFailure, Placer
+from scheduler.core.nodes.ranking import MemorySubsets
 from scheduler.core.nodes.statement import Statement
-from scheduler.core.nodes.subsets import MemorySubsets
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import unevictable_usage

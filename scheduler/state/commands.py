@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.core.messages.evictions import eviction_message
+from scheduler.core.messages.eviction_messages import eviction_message
 from scheduler.core.model.podgroup import PodSet, ReservationCause, podsets_of
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, Rejection
 from scheduler.core.model.resources import NONE

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.rejections import prefilter_message
+from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.resources import SUM_MOST
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import encode

@@ -20,16 +20,16 @@ from scheduler.core.actions.victim_search import (
     solve_scenario,
     use_free_resources,
 )
-from scheduler.core.eviction.failures import has_relocatable
-from scheduler.core.eviction.scenario import (
+from scheduler.core.eviction.eviction_scenario import (
     BudgetCheck,
     CandidateVictims,
     EvictionScenario,
     PreemptorRequest,
     UnitMembers,
 )
-from scheduler.core.eviction.solver import Scenario
+from scheduler.core.eviction.failures import has_relocatable
 from scheduler.core.eviction.victim_order import Victims
+from scheduler.core.eviction.victim_set_solver import Scenario
 from scheduler.core.eviction.victims import (
     MinRuntimeGuard,
     Victim,

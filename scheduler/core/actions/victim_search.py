@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, TypeAlias
 
-from scheduler.core.eviction.failures import Protection
-from scheduler.core.eviction.scenario import (
+from scheduler.core.eviction.eviction_scenario import (
     BudgetCheck,
     CandidateVictims,
     EvictionScenario,
@@ -16,8 +15,9 @@ from scheduler.core.eviction.scenario import (
     QueueHeadroom,
     UnitMembers,
 )
-from scheduler.core.eviction.solver import Scenario, Solution, solve
+from scheduler.core.eviction.failures import Protection
 from scheduler.core.eviction.victim_order import by_plugin
+from scheduler.core.eviction.victim_set_solver import Scenario, Solution, solve
 from scheduler.core.eviction.victims import UnitFilter, Victim, excluding, unrelated_units
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.rejections import (

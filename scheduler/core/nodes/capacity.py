@@ -25,9 +25,8 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.devices import WHOLE_GPU, gpu_columns, least_share, share_on_nodes
 from scheduler.core.nodes.placement import Placer
-from scheduler.core.nodes.ranking import NodeRanking
+from scheduler.core.nodes.ranking import ALL_NODES, NodeRanking, NodeSubset
 from scheduler.core.nodes.statement import Statement
-from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
 _MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
 _UNLIMITED: Final = 2**40  # for pods that request nothing

@@ -16,9 +16,8 @@ from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, SubGr
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Policies, Reservation
 from scheduler.core.nodes.devices import WHOLE_GPU, Slots
-from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
+from scheduler.core.nodes.ranking import ALL_NODES, NodeRanking, NodeSubset, ScoredResource
 from scheduler.core.nodes.statement import Statement
-from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
 # To which nodes the pods of a signature are restricted.
 SubsetOf: TypeAlias = Callable[[int], NodeSubset]

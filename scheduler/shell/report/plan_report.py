@@ -22,8 +22,12 @@ from typing import Final, NamedTuple, TypeAlias
 from prometheus_client import Gauge
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.messages.evictions import nominated_message
-from scheduler.core.messages.rejections import kai_condition, no_pods_message, rejection_message
+from scheduler.core.messages.eviction_messages import nominated_message
+from scheduler.core.messages.rejection_messages import (
+    kai_condition,
+    no_pods_message,
+    rejection_message,
+)
 from scheduler.core.model.podgroup import PodGroupInfo, podsets_of
 from scheduler.core.model.rejections import FitErrors
 from scheduler.core.model.resources import NONE, Ints, ResourceKind

@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.messages.rejections import prefilter_problem
+from scheduler.core.messages.rejection_messages import prefilter_problem
 from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import (

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.core.messages.rejections import prefilter_message
+from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import Cluster, StateOptions

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.fit_errors import fit_errors_message, kai_fit_errors_message
+from scheduler.core.messages.node_messages import fit_errors_message, kai_fit_errors_message
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import (
     FitErrorReason,

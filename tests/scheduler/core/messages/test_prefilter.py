@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.messages.rejections import prefilter_message
+from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.rejections import (
     PreFilterCause,
     PreFilterFailure,

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.model.podgroup import LabelRequirement, PodSet
 from scheduler.core.model.rejections import (
     NO_EVENT,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.plan import plan
 from scheduler.core.queues.reclaimable import unevictable_usage
 from scheduler.policies.registry import PolicySelection, build_policies

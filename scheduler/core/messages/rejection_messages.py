@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from scheduler.core.messages.evictions import (
+from scheduler.core.messages.eviction_messages import (
     earlier_podgroup_message,
     eviction_failure_sentences,
 )
-from scheduler.core.messages.fit_errors import fit_errors_message, kai_fit_errors_message
-from scheduler.core.messages.queue_bounds import exceeded_bounds, queue_bound_message
+from scheduler.core.messages.node_messages import fit_errors_message, kai_fit_errors_message
+from scheduler.core.messages.queue_messages import exceeded_bounds, queue_bound_message
 from scheduler.core.model.rejections import (
     FitErrors,
     IncompletePodSet,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from scheduler.core.eviction.solver import Scenario
+from scheduler.core.eviction.victim_set_solver import Scenario
 from scheduler.core.eviction.victims import DisruptionAllowance, EvictionUnit, Victim, VictimPool
 from scheduler.core.gang import AssignedTasks, Tasks
 from scheduler.core.model.resources import NONE, Amounts

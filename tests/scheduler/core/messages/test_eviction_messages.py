@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.core.messages.evictions import eviction_message, nominated_message
+from scheduler.core.messages.eviction_messages import eviction_message, nominated_message
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Eviction
 from tests.support.case import Case, ids

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.eviction import scenario
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.eviction import eviction_scenario
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.model.podgroup import (
     LabelRequirement,
     PodSet,
@@ -371,7 +371,7 @@ def test_after_so_many_trials_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) 
     snapshot = waiting(builder, (8, ports)).snapshot()
     snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=np.zeros((10, 1), np.int32)))
     enough = plan(snapshot, POLICIES)
-    monkeypatch.setattr(scenario, "_MAX_TRIALS", enough.stats.trials - 1)
+    monkeypatch.setattr(eviction_scenario, "_MAX_TRIALS", enough.stats.trials - 1)
     answer = plan(snapshot, POLICIES)
     assert len(enough.allocations) == 1
     assert (described(answer), answer.stats.truncated) == ("", 1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.eviction.solver import solve
+from scheduler.core.eviction.victim_set_solver import solve
 from tests.scheduler.core.eviction.fake_scenario import Candidate, FakeScenario
 from tests.support.case import Case, ids
 from tests.support.size import examples

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.rejections import kai_condition, rejection_message
+from scheduler.core.messages.rejection_messages import kai_condition, rejection_message
 from scheduler.core.model.rejections import (
     ClusterEvent,
     FitErrorReason,

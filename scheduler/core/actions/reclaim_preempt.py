@@ -14,8 +14,8 @@ from scheduler.core.actions.victim_search import (
     preempt_for_each,
     use_free_resources,
 )
-from scheduler.core.eviction.scenario import UnitMembers
-from scheduler.core.eviction.solver import Scenario
+from scheduler.core.eviction.eviction_scenario import UnitMembers
+from scheduler.core.eviction.victim_set_solver import Scenario
 from scheduler.core.eviction.victims import UnitFilter
 from scheduler.core.model.rejections import (
     FAIR_SHARE_EXCEEDED,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.model.rejections import (
     ClusterEvent,
     EarlierPodGroup,
