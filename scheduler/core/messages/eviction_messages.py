@@ -105,7 +105,7 @@ _SHORTFALLS: Final = {
     ReclaimShortfall.NO_QUEUE_OVER_SHARE: (
         "Nothing can be reclaimed: no other queue is over its fair share"
     ),
-    ReclaimShortfall.TOO_LITTLE: "{}, but reclaiming no more than that would not free enough",
+    ReclaimShortfall.TOO_LITTLE: "{}, but what can be reclaimed is not enough",
     ReclaimShortfall.UNFAIR: (
         "{}, but reclaiming enough would leave the queue that loses resources no better off than "
         "the queue that gets them"
@@ -125,7 +125,7 @@ _CONSOLIDATION_FAILURES: Final = {
     ConsolidationFailure.DISABLED: "the action consolidation is disabled",
     ConsolidationFailure.NO_CANDIDATES: "only preemptible TrainJobs that Kueue does not manage can"
     ' be relocated, in queues with the annotation trainer-kai.dev/consolidation: "on"',
-    ConsolidationFailure.NOT_PREEMPTIBLE: "that is done only for a preemptible PodGroup",
+    ConsolidationFailure.NOT_PREEMPTIBLE: "the pending PodGroup is non-preemptible",
     ConsolidationFailure.NO_SOLUTION: "no set of relocations was found that frees enough",
 }
 
@@ -159,7 +159,10 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
     if failure.is_truncated:
         yield "The search for victims ended at a limit: not all PodGroups were considered"
     if failure.is_rate_limited:
-        yield "No pod is evicted for it for now: the eviction limit of one minute is reached"
+        yield (
+            "Evictions are rate-limited: the limit of one minute is reached, so no pod is evicted "
+            "for this PodGroup for now"
+        )
     if failure.is_delayed:
         podgroup = snapshot.podgroups[rejection.podgroup]
         words = f" of {podgroup.preemption_delay}" if podgroup.preemption_delay else ""

@@ -254,10 +254,13 @@ def test_a_rate_limit_is_reported() -> None:
     snapshot = lent().snapshot()
     (one,) = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0)).rejections
     assert rejection_message(snapshot, one).endswith(
-        "No pod is evicted for it for now: the eviction limit of one minute is reached"
+        "Evictions are rate-limited: the limit of one minute is reached, so no pod is evicted for "
+        "this PodGroup for now"
     )
     rest = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=1)).rejections
-    assert not [it for it in rest if "the eviction limit" in rejection_message(snapshot, it)]
+    assert not [
+        it for it in rest if "Evictions are rate-limited" in rejection_message(snapshot, it)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +279,7 @@ def test_a_rate_limit_is_not_reported_if_nothing_could_be_reclaimed(
     snapshot = builder.snapshot()
     plan_result = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0))
     (one,) = plan_result.rejections
-    assert ("the eviction limit" in rejection_message(snapshot, one)) is is_named
+    assert ("Evictions are rate-limited" in rejection_message(snapshot, one)) is is_named
     assert plan_result.stats.withheld == is_named
 
 

@@ -128,13 +128,12 @@ CLAIMS: list[Case[Builder, str]] = [
     Case(
         "in two halves",
         halves(),
-        "Queue a is over its fair share, but reclaiming no more than that would not free enough",
+        "Queue a is over its fair share, but what can be reclaimed is not enough",
     ),
     Case(
         "too little in all",
         two_lenders(),
-        "Queues a, c are over their fair shares, but reclaiming no more than that would not free "
-        "enough",
+        "Queues a, c are over their fair shares, but what can be reclaimed is not enough",
     ),
     Case(
         "all is theirs",
@@ -163,7 +162,7 @@ CLAIMS: list[Case[Builder, str]] = [
     Case(
         "a non-evictable queue within its share",
         halves_and_one_that_stays(quota=8),
-        "Queue a is over its fair share, but reclaiming no more than that would not free enough",
+        "Queue a is over its fair share, but what can be reclaimed is not enough",
     ),
     Case(
         "a non-evictable queue over its share",
@@ -270,7 +269,7 @@ MOVES: list[Case[ConsolidationCase, str]] = [
     Case(
         "not for a non-preemptible PodGroup",
         ConsolidationCase(is_preemptor_fixed=True),
-        "that is done only for a preemptible PodGroup",
+        "the pending PodGroup is non-preemptible",
     ),
 ]
 
