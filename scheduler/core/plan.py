@@ -29,26 +29,17 @@ _ACTIONS: Final[Mapping[Action, Callable[[Session], None]]] = {
     Action.PREEMPT: preempt,
     Action.STALE_GANG_EVICTION: evict_stale_gangs,
 }
-_ALWAYS: Final = (
-    Action.ALLOCATE,
-    Action.STALE_GANG_EVICTION,
-)  # the others evict for PodGroups that wait
-
-
-def _ignore(_action: str) -> None:
-    """Ignore that an action is over."""
+# The others evict for PodGroups that wait.
+_ALWAYS: Final = (Action.ALLOCATE, Action.STALE_GANG_EVICTION)
 
 
 def plan(
     snapshot: Snapshot,
     policies: Policies,
     limits: PlanLimits = PlanLimits(),
-    passed: Callable[[str], None] = _ignore,
+    passed: Callable[[str], None] = lambda _action: None,
 ) -> Plan:
-    """Return the plan of a snapshot; the same snapshot always has the same plan.
-
-    *passed* is called with each action when it is over.
-    """
+    """Return the plan of a snapshot; *passed* is called with each action when it is over."""
     session = Session(snapshot, policies, limits.evictable_gpus)
     unbound_count = 0
     if Action.ALLOCATE not in policies.actions:  # what fits is placed and not bound
@@ -64,7 +55,6 @@ def plan(
 
 
 def _result(session: Session, unbound_count: int) -> Plan:
-    """Return the plan; the first *unbound_count* allocations are not carried out."""
     allocations = tuple(session.allocations[unbound_count:])
     rejections = tuple(
         explained(

@@ -1,18 +1,10 @@
 """All policies by the names that KAI's settings have for them: the one list.
 
-Plugins that are not supported yet are known by name, so that settings made for KAI are accepted.
-
-Orders: PodGroups of a queue by priority and minimum, victims by what their eviction costs.
-
-Quota checks: what a PodGroup may use of its queue and of all queues above.
-
-Limits and quotas are checked from the queue up, and every bound that would be exceeded is reported.
-A resource that is not requested is not checked, so that a queue above its limit can still start
-PodGroups that need other resources.
-
-Node scores: binpack and spread, idle and nominated nodes, and no GPU nodes for CPU pods.
-
-Minimum runtimes: how long a running PodGroup is protected where its queue does not say.
+Policies are plain functions of the kinds in `scheduler.core.model.result`: orders of PodGroups and
+of victims, quota checks, and scores of nodes. Limits and quotas are checked from the queue up, and
+every bound that would be exceeded is reported. A resource that is not requested is not checked, so
+that a queue above its limit can still start PodGroups that need other resources. Plugins that are
+not supported yet are known by name, so that settings made for KAI are accepted.
 """
 
 import re
@@ -57,12 +49,10 @@ from trainer_kai.api.scheduler_names import (
 
 
 def priority(podgroup: PodGroupInfo, _min_available_state: int) -> int:
-    """Return a smaller number for a larger priority."""
     return -podgroup.priority
 
 
 def elastic(_podgroup: PodGroupInfo, min_available_state: int) -> int:
-    """Return below the minimum first, then at it, then above."""
     return min_available_state
 
 
@@ -71,7 +61,7 @@ def _least_work(_amounts: Amounts, lost_work: int, _requested: Amounts) -> int:
 
 
 def _most_released(amounts: Amounts, _lost_work: int, requested: Amounts) -> int:
-    """Return what is released, the most first; more than is requested counts no more."""
+    """More than is requested counts no more."""
     kind = ResourceKind.GPU if requested[ResourceKind.GPU] else ResourceKind.CPU
     return -min(amounts[kind], requested[kind])
 
@@ -91,14 +81,12 @@ _UNBOUND: Final = [UNBOUND] * len(RESOURCE_KINDS)
 
 
 def within_limit(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
-    """Refuse what would exceed a limit."""
     path = usage.paths[podgroup.queue]
     details = _exceeded(path, usage.limit, usage.allocated, requested)
     return QuotaRefusal(UnschedulableReason.EXCEEDS_LIMIT, details) if details else None
 
 
 def within_quota(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
-    """Refuse a non-preemptible PodGroup what would exceed a quota."""
     if podgroup.is_preemptible:
         return None
     details = _exceeded(usage.paths[podgroup.queue], usage.quota, usage.non_preemptible, requested)
@@ -138,7 +126,6 @@ def may_borrow(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> Quot
 def _exceeded(
     path: tuple[int, ...], bounds: list[list[int]], has: list[list[int]], requested: Amounts
 ) -> QueueBoundExceeded | None:
-    """Return the first bound that would be exceeded, from the queue up, with the others."""
     passed: list[QueueBoundExceeded] = []
     for q in path:
         if bounds[q] == _UNBOUND:
@@ -152,35 +139,30 @@ def _exceeded(
 
 
 def availability(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes with idle resources for the pod."""
     return 1 * features.fits_idle
 
 
 def nominated_node(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer the node that was nominated."""
     return 1 * features.is_nominated
 
 
 def shared_gpu(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes with a GPU that pods share and that has the share idle."""
     return 1 * features.shares_gpu
 
 
 def binpack(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes with little free; less than nothing free counts as nothing."""
+    """Less than nothing free counts as nothing."""
     return 1 - features.free * (features.free > 0) / max(features.max_allocatable, 1)
 
 
 def spread(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes with a large part free; less than nothing free counts as nothing."""
+    """Less than nothing free counts as nothing."""
     return (
         features.free * (features.free > 0) / (features.allocatable + (features.allocatable == 0))
     )
 
 
 def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
-    """Return a score that uses one score for pods with GPUs, and another for the others."""
-
     def score(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
         return gpu(signature, features) if signature.has_gpu else cpu(signature, features)
 
@@ -188,7 +170,6 @@ def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
 
 
 def resource_type(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes without GPUs for pods without GPUs."""
     return 0 * features.has_gpu if signature.has_gpu else 1 - 1 * features.has_gpu
 
 
@@ -209,7 +190,7 @@ _MAX_LENGTH: Final = 64
 
 
 def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
-    """Return the configured minimum runtimes; invalid values are ignored."""
+    """Invalid values are ignored: `argument_errors` reports them."""
     return MinRuntime(
         preempt_s=_seconds(arguments.get(_PREEMPT, "")) or 0,
         reclaim_s=_seconds(arguments.get(_RECLAIM, "")) or 0,
@@ -218,7 +199,6 @@ def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
 
 
 def argument_errors(arguments: Mapping[str, str]) -> Iterator[str]:
-    """Yield invalid values, with the valid ones."""
     for name in (_PREEMPT, _RECLAIM):
         if name in arguments and _seconds(arguments[name]) is None:
             valid = 'must be a duration such as "90s", "10m" or "2d"'
@@ -229,7 +209,7 @@ def argument_errors(arguments: Mapping[str, str]) -> Iterator[str]:
 
 
 def _seconds(text: str) -> int | None:
-    """Return a duration in whole seconds, rounded up; None for what is none."""
+    """Round up to whole seconds; return None for what is no duration."""
     parts = _DURATION_PART.findall(text[:_MAX_LENGTH])
     if text == "0":
         return 0
@@ -315,7 +295,7 @@ def _ineffective_settings(selection: PolicySelection) -> Iterator[str]:
 
 
 def build_policies(selection: PolicySelection) -> Policies:
-    """Return the selected policies; invalid values are ignored."""
+    """Invalid values are ignored: `selection_errors` reports them."""
     placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(selection).items()}
     scores = [score for name, score in _SCORES.items() if _is_on(selection, name)]
     packs_shares = _packs_shares(selection)

@@ -1,7 +1,4 @@
-"""Messages about evictions that are made: why a victim is evicted, and what is waited for.
-
-Messages about evictions that were not made: why no victim is evicted for a PodGroup.
-"""
+"""Messages about evictions: why a victim is evicted, what is awaited, and why none was found."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,11 +24,43 @@ from trainer_kai.api.text import counted, first_listed, listed_names, noun_form,
 
 _MAX_NAMES: Final = 3  # of victims or budgets
 _WORK_UNITS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # used from two of them
+_MAX_QUEUES: Final = 3  # with a sentence each
+_LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
+_INELIGIBLE: Final = {
+    EarlierIneligibility.QUOTA: "a quota of its queues does not allow it",
+    EarlierIneligibility.SHARE: "its queue would exceed its fair share",
+}
+_SHORTFALLS: Final = {
+    ReclaimShortfall.NO_QUEUE_OVER_SHARE: (
+        "Nothing can be reclaimed: no other queue is over its fair share"
+    ),
+    ReclaimShortfall.TOO_LITTLE: "{}, but what can be reclaimed is not enough",
+    ReclaimShortfall.UNFAIR: (
+        "{}, but reclaiming enough would leave the queue that loses resources no better off than "
+        "the queue that gets them"
+    ),
+}
+# Why a queue is ahead of another one, by the index of the first part of their keys that differs.
+_ORDER_CONFLICTS: Final = (
+    "queue {other} is over its fair share of every resource",
+    "queue {queue} would stay within its quota",
+    "queue {queue} has the higher priority ({priority}, queue {other} has {other_priority})",
+    "queue {other} has no fair share of a resource that it uses or would use",
+    "queue {queue} would then use a smaller part of its fair share",
+    "queue {queue} uses a smaller part of its fair share",
+    "both use equal parts of their fair share, and queue {queue} uses less or is older",
+)
+_CONSOLIDATION_FAILURES: Final = {
+    ConsolidationFailure.DISABLED: "the action consolidation is disabled",
+    ConsolidationFailure.NO_CANDIDATES: "only preemptible TrainJobs that Kueue does not manage can"
+    ' be relocated, in queues with the annotation trainer-kai.dev/consolidation: "on"',
+    ConsolidationFailure.NOT_PREEMPTIBLE: "the pending PodGroup is non-preemptible",
+    ConsolidationFailure.NO_SOLUTION: "no set of relocations was found that frees enough",
+}
 _Why: TypeAlias = Callable[[SnapshotQueues, PodGroupInfo, PodGroupInfo], str]
 
 
 def eviction_message(snapshot: Snapshot, one: Eviction) -> str:
-    """Return why pods are evicted, and which work is lost."""
     notes = *_budget_notes(snapshot, one.budgets), _lost_work_note(snapshot, one), one.victim_order
     more = "".join(f"; {it}" for it in notes if it)
     if one.preemptor == NONE:
@@ -42,7 +71,6 @@ def eviction_message(snapshot: Snapshot, one: Eviction) -> str:
 
 
 def nominated_message(pods: int, nodes: int, victims: Iterable[str]) -> str:
-    """Return for which victims the nominated pods of a PodGroup wait."""
     are = f"{counted(pods, 'pod')} {verb_form(pods, 'are')} nominated to {counted(nodes, 'node')}"
     titles = listed_names(sorted({*victims}), _MAX_NAMES)
     begin = f"{are}, where evicted pods are terminating{titles and f': {titles}'}"
@@ -50,7 +78,6 @@ def nominated_message(pods: int, nodes: int, victims: Iterable[str]) -> str:
 
 
 def _budget_notes(snapshot: Snapshot, rows: Sequence[int]) -> Iterator[str]:
-    """Yield which disruption budgets allow fewer evictions."""
     budgets = snapshot.budgets
     for row in rows[:_MAX_NAMES]:
         yield f"PodDisruptionBudget {budgets.names[row]} allows only {budgets.allowed[row]}"
@@ -59,7 +86,7 @@ def _budget_notes(snapshot: Snapshot, rows: Sequence[int]) -> Iterator[str]:
 
 
 def _lost_work_note(snapshot: Snapshot, one: Eviction) -> str:
-    """Return how much work is lost, in the largest unit of time of which it is at least two."""
+    """Name the largest unit of time of which it is at least two."""
     if not one.work_lost:
         return ""
     seconds, name = next(
@@ -95,43 +122,7 @@ _REASONS: Final[Mapping[Action, _Why]] = MappingProxyType(
 )
 
 
-_MAX_QUEUES: Final = 3  # with a sentence each
-_LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
-_INELIGIBLE: Final = {
-    EarlierIneligibility.QUOTA: "a quota of its queues does not allow it",
-    EarlierIneligibility.SHARE: "its queue would exceed its fair share",
-}
-_SHORTFALLS: Final = {
-    ReclaimShortfall.NO_QUEUE_OVER_SHARE: (
-        "Nothing can be reclaimed: no other queue is over its fair share"
-    ),
-    ReclaimShortfall.TOO_LITTLE: "{}, but what can be reclaimed is not enough",
-    ReclaimShortfall.UNFAIR: (
-        "{}, but reclaiming enough would leave the queue that loses resources no better off than "
-        "the queue that gets them"
-    ),
-}
-# Why a queue is ahead of another one, by the index of the first part of their keys that differs.
-_ORDER_CONFLICTS: Final = (
-    "queue {other} is over its fair share of every resource",
-    "queue {queue} would stay within its quota",
-    "queue {queue} has the higher priority ({priority}, queue {other} has {other_priority})",
-    "queue {other} has no fair share of a resource that it uses or would use",
-    "queue {queue} would then use a smaller part of its fair share",
-    "queue {queue} uses a smaller part of its fair share",
-    "both use equal parts of their fair share, and queue {queue} uses less or is older",
-)
-_CONSOLIDATION_FAILURES: Final = {
-    ConsolidationFailure.DISABLED: "the action consolidation is disabled",
-    ConsolidationFailure.NO_CANDIDATES: "only preemptible TrainJobs that Kueue does not manage can"
-    ' be relocated, in queues with the annotation trainer-kai.dev/consolidation: "on"',
-    ConsolidationFailure.NOT_PREEMPTIBLE: "the pending PodGroup is non-preemptible",
-    ConsolidationFailure.NO_SOLUTION: "no set of relocations was found that frees enough",
-}
-
-
 def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
-    """Yield why no victims were evicted, as far as that is known."""
     failure = rejection.eviction_failure
     if failure.non_evictable:
         yield _non_evictable(failure.non_evictable)
@@ -219,7 +210,6 @@ def _timestamp(seconds: int) -> str:
 
 
 def earlier_podgroup_message(snapshot: Snapshot, earlier_podgroup: EarlierPodGroup) -> str:
-    """Return that another PodGroup of the queue is ahead for what can be reclaimed."""
     amounts = zip(RESOURCE_KINDS, earlier_podgroup.requested, strict=True)
     needs = ", ".join(at_least(kind, number) for kind, number in amounts if number > 0)
     name = snapshot.podgroups[earlier_podgroup.podgroup].name

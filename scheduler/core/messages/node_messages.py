@@ -103,7 +103,6 @@ _KAI_FIT_ERRORS: Final = {
 
 
 def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
-    """Return what the pod requests, how many nodes do not fit it and why, and what would help."""
     remedy = _remedy(snapshot, details)
     requests = f"{_subject(details)} requests {_requests(snapshot, details)}"
     nodes = len(snapshot.nodes.names)
@@ -117,7 +116,6 @@ def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
 
 
 def kai_fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
-    """Return how many nodes do not fit, as KAI writes it."""
     histogram = ", ".join(sorted(_kai_fit_errors(snapshot, details)))
     return f"no nodes with enough resources were found: {histogram}."
 
@@ -215,7 +213,6 @@ def _reason_names(
 
 
 def _sizes(resources: ResourceColumns, details: FitErrors, count: int) -> str:
-    """Return what nodes have of what they have too little of."""
     small, order = details.too_small, _by_count(details.too_small)
     most = {r: resource_amount(resources, r, details.largest_allocatable[r]) for r in order}
     if any(small[r] < count for r in order):
@@ -265,7 +262,6 @@ def _lacks_places_alone(details: FitErrors) -> bool:
 
 
 def _needs(snapshot: Snapshot, details: FitErrors) -> str:
-    """Return what the pods that are left request of what is insufficient."""
     signature, pods = _signature(snapshot, details), details.unplaced
     needs = [
         resource_amount(snapshot.resources, r, signature.request[r] * pods)
@@ -276,7 +272,7 @@ def _needs(snapshot: Snapshot, details: FitErrors) -> str:
 
 
 def _free_in_total(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
-    """Yield what the nodes have together, where it is more than one has and still too little."""
+    """Only what is more than one node has, and still too little."""
     signature = _signature(snapshot, details)
     for r in sorted(details.insufficient):
         free, requested = details.total_free[r], signature.request[r] * details.unplaced
@@ -297,7 +293,6 @@ def _too_few(details: FitErrors) -> str:
 
 
 def _needed_resources(details: FitErrors, needs: str) -> str:
-    """Return what has to be free for the pods that are left."""
     is_one = details.counts[FitErrorReason.ROOM] == 1
     then = "then " if details.placed else ""
     if details.unplaced == 1:

@@ -26,7 +26,6 @@ _LOOKS_LIKE_OTHER_UNIT: Final = 1000  # a smaller number was probably meant as c
 def queue_bound_message(
     snapshot: Snapshot, reason: UnschedulableReason, details: QueueBoundExceeded
 ) -> str:
-    """Return which limits or quotas would be exceeded, by how much, and what would help."""
     if details.unevictable:
         return _unevictable_over_quota(snapshot, details)
     field, names = _field(reason), snapshot.queues.names
@@ -51,7 +50,6 @@ def queue_bound_message(
 def exceeded_bounds(
     snapshot: Snapshot, reason: UnschedulableReason, details: QueueBoundExceeded
 ) -> str:
-    """Return which limits or quotas would be exceeded, and by how much."""
     field, bounds = _field(reason), (details, *details.others)
     uses = first_listed((_usage(snapshot, it, field) for _, it in _by_queue(bounds)), between="; ")
     return f"{capitalized(uses)}; {_request(bounds, is_fixed=field == _QUOTA)}"
@@ -62,7 +60,7 @@ def _field(reason: UnschedulableReason) -> str:
 
 
 def _by_queue(bounds: _Bounds) -> Iterable[tuple[int, _Bounds]]:
-    """Yield the bounds of each queue; they are ordered by queue."""
+    """They are ordered by queue."""
     for queue, found in groupby(bounds, key=lambda it: it.queue):
         yield queue, [*found]
 
@@ -101,7 +99,7 @@ def _usage(snapshot: Snapshot, bounds: _Bounds, field: str) -> str:
 
 
 def _remedy(queue: str, bounds: _Bounds, field: str) -> str:
-    """Return what would make it fit: higher bounds, or resources that are released."""
+    """Higher bounds, or resources that are released."""
     if all(it.requested > it.bound for it in bounds):
         least = ", ".join(_new_bound(it.kind, it.requested, field) for it in bounds)
         text = f"the {field} of queue {queue} is raised to {least}"

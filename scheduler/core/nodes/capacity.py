@@ -50,7 +50,6 @@ class PodCapacity:
 
     @property
     def total(self) -> int:
-        """Return how many pods fit on all nodes."""
         return self._total
 
     def refresh(self) -> None:
@@ -73,13 +72,12 @@ class PodCapacity:
         self._seen = len(changed_nodes)
 
     def set_free(self, node: int, free: Sequence[int], used_later: Sequence[int]) -> None:
-        """Set what would be free on a node, and used of its shared GPUs."""
         pod_count = self._fitting(node, free, used_later)
         self._total += pod_count - self._trial.get(node, self._per_node[node])
         self._trial[node] = pod_count
 
     def _fitting(self, node: int, free: Sequence[int], used_later: Sequence[int]) -> int:
-        """Return how many pods fit on a node: of pods with shares of GPUs at most so many."""
+        """Of pods with shares of GPUs return an upper bound."""
         pod_count = _UNLIMITED
         for resource, amount in self._requests:
             here = free[resource] // amount
@@ -116,15 +114,12 @@ class PodCapacity:
 
 
 class PodCapacities:
-    """The capacities for some signatures, each made when it is first needed."""
-
     def __init__(self, placer: Placer) -> None:
         self._placer: Final = placer
         # By signature and key of the subset.
         self._capacities: Final[dict[tuple[int, tuple[int, ...]], PodCapacity]] = {}
 
     def of(self, signature: int, subset: NodeSubset = ALL_NODES) -> PodCapacity:
-        """Return the capacity of the nodes of a subset for pods of a signature."""
         key = signature, subset.key
         capacity = self._capacities.get(key)
         if capacity is None:
@@ -148,7 +143,6 @@ class EmptyClusterFit:
         self._fitting: Final[dict[_AlikePods, int]] = {}
 
     def fits_empty_cluster(self, queue: int, amounts: Amounts, signatures: SignatureRuns) -> bool:
-        """Say whether pods of these signatures are within all limits, and fit on empty nodes."""
         for q in self._paths[queue]:
             for requested, limit in zip(amounts, self._limits[q], strict=True):
                 if requested > limit != UNBOUND:
@@ -161,10 +155,8 @@ class EmptyClusterFit:
         """Count pods together that request the same and that fit on the same nodes."""
         needed = Counter[_AlikePods]()
         for row, number in signatures:
-            signature, fits_empty = (
-                self._snapshot.signatures[row],
-                self._placer.ranking(row).fits_empty,
-            )
+            signature = self._snapshot.signatures[row]
+            fits_empty = self._placer.ranking(row).fits_empty
             shares = signature.shared_devices, signature.device_share, signature.device_memory
             alike = signature.request, shares, fits_empty.tobytes()
             needed[alike] += number

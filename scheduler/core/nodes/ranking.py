@@ -28,13 +28,15 @@ _RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeSubset:
-    """Some nodes; in one plan equal keys mean equal nodes."""
+    """Some nodes, to which pods are restricted beside all that their own specs say.
+
+    In one plan equal keys mean equal nodes: what is computed for a subset is cached by its key.
+    """
 
     key: tuple[int, ...]
     mask: Bools | None  # [node]; None is all nodes
 
     def within(self, nodes: Bools) -> Bools:
-        """Return which of some nodes the subset has, [node]."""
         return nodes if self.mask is None else nodes & self.mask
 
 
@@ -49,7 +51,6 @@ class MemorySubsets:
         self._larger = ALL_NODES
 
     def subset_of(self, signature: int) -> NodeSubset:
-        """Return the nodes for a signature."""
         is_by_memory = self._snapshot.signatures[signature].least_queue_request is not None
         return self._larger if is_by_memory else ALL_NODES
 
@@ -75,8 +76,6 @@ class ScoredResource:
 
 
 class NodeRanking:
-    """The nodes for pods of one signature, by score."""
-
     def __init__(
         self,
         statement: Statement,
@@ -107,7 +106,6 @@ class NodeRanking:
         self._rescore_all()
 
     def best(self) -> int:
-        """Return the best node, or NONE."""
         self._refresh()
         row = int(self._tops.argmax())
         if self._tops[row] == -math.inf:
@@ -156,7 +154,6 @@ class NodeRanking:
         return pods_until_skewed(self._statement, self.signature, node)
 
     def _second_best(self, node: int) -> tuple[int, float]:
-        """Return the second best node, and its score."""
         at, place = divmod(node, self._width)
         was, self.rows[at, place] = self.rows[at, place], -math.inf
         tops = self._tops.copy()
@@ -167,7 +164,6 @@ class NodeRanking:
         return found
 
     def fits(self, node: int) -> bool:
-        """Say whether a pod fits on a node."""
         self._refresh()
         return bool(self._scores[node] != -math.inf)
 
@@ -189,10 +185,8 @@ class NodeRanking:
 
     def _rescore_all(self) -> None:
         statement = self._statement
-        self._seen, self._relation_changes = (
-            len(statement.changed_nodes),
-            statement.relation_changes,
-        )
+        self._seen = len(statement.changed_nodes)
+        self._relation_changes = statement.relation_changes
         if not len(self.fits_empty):
             return
         passing = None if self.has_no_relations else passes_dynamic(statement, self.signature)
