@@ -114,11 +114,7 @@ def _consolidated(_queues: SnapshotQueues, victim: PodGroupInfo, _preemptor: Pod
 
 
 _REASONS: Final[Mapping[Action, _Why]] = MappingProxyType(
-    {
-        Action.RECLAIM: _reclaimed,
-        Action.PREEMPT: _preempted,
-        Action.CONSOLIDATION: _consolidated,
-    }
+    {Action.RECLAIM: _reclaimed, Action.PREEMPT: _preempted, Action.CONSOLIDATION: _consolidated}
 )
 
 

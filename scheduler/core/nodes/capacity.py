@@ -12,15 +12,7 @@ import numpy as np
 
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.resources import (
-    NONE,
-    UNBOUND,
-    Amounts,
-    Bools,
-    Ints,
-    ResourceKind,
-    total,
-)
+from scheduler.core.model.resources import NONE, UNBOUND, Amounts, Bools, Ints, ResourceKind, total
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.devices import WHOLE_GPU, gpu_columns, least_share, share_on_nodes

@@ -5,13 +5,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.gang import (
-    AssignedTasks,
-    PodSetTasks,
-    SignatureRuns,
-    Tasks,
-    is_satisfied,
-)
+from scheduler.core.gang import AssignedTasks, PodSetTasks, SignatureRuns, Tasks, is_satisfied
 from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, SubGroupTree, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Policies, Reservation
