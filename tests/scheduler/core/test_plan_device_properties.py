@@ -64,7 +64,6 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) ->
 @some
 @given(snapshots(DEVICES), st.booleans())
 def test_a_failure_leaves_no_trace(snapshot: Snapshot, packs: bool) -> None:
-    """Nor in the shares of GPUs."""
     assert_failures_leave_no_trace(snapshot, PACK if packs else SPREAD)
 
 
@@ -99,7 +98,6 @@ def _crowded(seed: int) -> Snapshot:
 
 @pytest.mark.parametrize("block", blocks(150, 150), ids=by_first_seed)
 def test_victims_release_what_is_needed(block: range) -> None:
-    """Whole GPUs and shares that are reclaimed, preempted, or relocated."""
     actions = Counter[Action]()
     for seed in block:
         snapshot, policies = _crowded(seed), PACK if seed % 3 else SPREAD

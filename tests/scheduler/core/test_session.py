@@ -26,13 +26,11 @@ FAST: Final = ((((LabelRequirement(0, frozenset({0})),)),),)
 
 
 def mixed(build: Builder, first: SchedulingSignature, second: SchedulingSignature) -> int:
-    """Add a PodGroup of two pods that differ."""
     pods = (*build.waiting_pods(1, first), *build.waiting_pods(1, second))
     return build.podgroup(PodSet("a", 2, pods))
 
 
 def of(plan_result: Plan, podgroup: int) -> Rejection:
-    """Return why a PodGroup waits."""
     return next(it for it in plan_result.rejections if it.podgroup == podgroup)
 
 

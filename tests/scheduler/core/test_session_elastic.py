@@ -81,12 +81,10 @@ def two_podsets(minimum: int, reserved_places: tuple[ReservedPlace, ...]) -> Pla
 
 
 def test_a_podset_that_is_needed_comes() -> None:
-    """All PodSets have to be there."""
     assert len(two_podsets(2, ()).allocations) == 1
 
 
 def test_a_podset_that_is_not_needed_does_not() -> None:
-    """One of the two is enough."""
     assert two_podsets(1, ()).allocations == ()
 
 

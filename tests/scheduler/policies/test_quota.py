@@ -62,7 +62,6 @@ BOUNDS: list[Case[Given, list[Bound]]] = [
 
 
 def usage(given: Given, bound: str) -> Usage:
-    """Return a department and its team, all of what they have being fixed."""
     rows = [
         QueueCase(given.has, quota=bounds, limit=FREE)
         if bound == "quota"
@@ -76,7 +75,6 @@ def usage(given: Given, bound: str) -> Usage:
 
 
 def unit(*, is_preemptible: bool) -> PodGroupInfo:
-    """Return a PodGroup of the team."""
     return PodGroupInfo("it", 1, 50, is_preemptible, PodSet("a", 1))
 
 

@@ -23,7 +23,6 @@ ONE, EIGHT = signature(gpu=1), signature(gpu=8)
 
 
 def cluster(*queues: SnapshotQueue) -> Builder:
-    """Return a node and queues."""
     return Builder([SnapshotNode(gpu=8)], queues or (SnapshotQueue("a", quota=8),))
 
 
@@ -78,7 +77,6 @@ PLANS: list[Case[Builder, str]] = [
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
 def test_which_podgroups_are_evicted(case: Case[Builder, str]) -> None:
-    """Each PodGroup that is stale by now, with all it has."""
     snapshot = case.given.snapshot()
 
     answer = plan(snapshot, POLICIES)
@@ -88,7 +86,6 @@ def test_which_podgroups_are_evicted(case: Case[Builder, str]) -> None:
 
 
 def test_a_podgroup_without_a_queue_is_left_alone() -> None:
-    """Its queue is unknown."""
     snapshot = short(cluster()).snapshot()
     podgroups = tuple(replace(podgroup, queue=NONE) for podgroup in snapshot.podgroups)
 
@@ -105,7 +102,6 @@ def test_the_limit_of_evicted_gpus_does_not_hold_stale_gangs() -> None:
 
 
 def test_when_the_next_grace_ends() -> None:
-    """Of those that are over none is the next."""
     builder = short(short(short(cluster(), stale_at=7), stale_at=5), stale_at=None)
     snapshot = builder.snapshot()
 

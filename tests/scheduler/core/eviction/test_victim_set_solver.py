@@ -14,7 +14,6 @@ from tests.support.size import examples
 
 
 def is_solution(scenario: FakeScenario, ranks: Sequence[int]) -> bool:
-    """Say whether a set does."""
     taken = []
     for rank in ranks:
         if not scenario.may_evict(rank):
@@ -67,7 +66,6 @@ SCENARIOS = st.builds(
 @given(SCENARIOS)
 @settings(max_examples=examples(200))
 def test_of_eight_it_is_the_first_of_all_sets(scenario: FakeScenario) -> None:
-    """If any does."""
     needed_pods = min(all_solutions(scenario), default=None)
     choice = solve(len(scenario.candidates), scenario, scenario.fits)
     assert choice.ranks == needed_pods

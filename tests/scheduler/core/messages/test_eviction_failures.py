@@ -53,7 +53,6 @@ def test_a_preemption_delay_holds_evictions_back() -> None:
 
 
 def test_a_preemption_delay_is_reported() -> None:
-    """With the time at which it ends, and the delay as it is written."""
     snapshot = lent(preemption_delay_until=100, preemption_delay="90s").snapshot(now=99)
     (one,) = plan(snapshot, POLICIES).rejections
     assert one.retry_on == _ON_FREE_RESOURCES | ClusterEvent.TIME_PASSED
@@ -64,7 +63,6 @@ def test_a_preemption_delay_is_reported() -> None:
 
 
 def test_the_end_of_time_is_reported() -> None:
-    """A larger time has no name, and is cut."""
     assert (
         "before 9999-12-31T23:59:59Z"
         in sentence_of(lent(preemption_delay_until=2**60).snapshot())[1]
@@ -168,7 +166,6 @@ def test_what_keeps_the_others_is_reported() -> None:
 
 
 def test_a_preemption_delay_is_reported_beside_it() -> None:
-    """A victim exists, but for the delay."""
     reason, text = sentence_of(eviction_failure(preemption_delay_until=1001).snapshot(now=1000), 4)
     assert reason == "PreemptionDelay"
     assert text.startswith(f"{_NON_EVICTABLE}. {_YOUNG}. No pod is evicted for it before ")
@@ -233,7 +230,7 @@ def test_non_preemptible_podgroups_are_reported() -> None:
 
 
 def test_a_podgroup_that_is_relocated_is_reported() -> None:
-    """Nothing of him is there but his reserved places."""
+    """Nothing of it is there but its reserved places."""
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a"), SnapshotQueue("b", quota=1)])
     reserved_place = ReservedPlace(0, builder.signature_row(ONE), ReservationCause.MOVE)
     podset = PodSet(

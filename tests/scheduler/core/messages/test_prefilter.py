@@ -18,7 +18,6 @@ QUEUE: Final = "kai.scheduler/queue"
 
 
 def about_pod(cause: PreFilterCause, *values: str) -> PreFilterFailure:
-    """Return a failure of a pod."""
     return PreFilterFailure(cause, values, pod="pod w-0")
 
 
@@ -298,7 +297,6 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
 
 @pytest.mark.parametrize("case", MESSAGES, ids=ids)
 def test_messages(case: Case[PreFilterFailure, str]) -> None:
-    """What is wrong, with names and numbers, and what would help."""
     assert prefilter_message(case.given) == case.want
 
 

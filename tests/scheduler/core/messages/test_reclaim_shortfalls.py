@@ -65,7 +65,6 @@ def two_lenders() -> Builder:
 
 
 def only_one_queue() -> Builder:
-    """Return a node of B alone."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b", quota=9)])
     builder.running_podgroup([0], ALL, queue="b")
     builder.uniform_podgroup(1, ONE, queue="b")
@@ -120,7 +119,6 @@ def worse_off() -> Builder:
 
 
 def on(label: int) -> Any:
-    """Return what selects the nodes of a label."""
     return (((LabelRequirement(0, frozenset({label})),),),)
 
 
@@ -174,7 +172,6 @@ CLAIMS: list[Case[Builder, str]] = [
 
 @pytest.mark.parametrize("case", CLAIMS, ids=ids)
 def test_why_nothing_is_reclaimed(case: Case[Builder, str]) -> None:
-    """Where no victim in particular is protected, the queues explain it."""
     snapshot = case.given.snapshot()
     answer = plan(snapshot, build_policies(PolicySelection()))
     assert not answer.evictions
@@ -322,7 +319,7 @@ def test_a_time_is_reported_only_where_it_could_help(requested: int) -> None:
         requested == 2,
         requested == 2,
     )
-    assert ("would not free enough" in report) == (requested == 4)
+    assert ("what can be reclaimed is not enough" in report) == (requested == 4)
     awaited = ClusterEvent.TIME_PASSED | ClusterEvent.BUDGET_CHANGED
     assert one.retry_on & awaited == (awaited if requested == 2 else NO_EVENT)
 

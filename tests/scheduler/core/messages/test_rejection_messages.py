@@ -29,7 +29,6 @@ CPU, MEMORY, POD, GPU = range(4)
 
 
 def snapshot() -> Snapshot:
-    """Return four nodes, two queues and some signatures."""
     node = SnapshotNode(labels=(0,) * 2, taints=(True,) * 4)
     build = Builder(nodes=[node] * 4, queues=[SnapshotQueue("department"), SnapshotQueue("team")])
     build.signature_row(signature(gpu=8, cpu=0.5, memory=1.5))
@@ -40,7 +39,6 @@ def snapshot() -> Snapshot:
 
 
 def rejected(reason: UnschedulableReason, details: RejectionDetails) -> Rejection:
-    """Return a rejection."""
     return Rejection(0, reason, details, is_resolvable=False, retry_on=ClusterEvent.ANY)
 
 
@@ -50,12 +48,10 @@ def nodes(reason: UnschedulableReason, counts: dict[FitErrorReason, int], **more
 
 
 def quota(reason: UnschedulableReason) -> Rejection:
-    """Return a rejection by a bound of the team's queue."""
     return rejected(reason, QueueBoundExceeded(1, ResourceKind.GPU, 8000, 6000, 3000))
 
 
 def members(*missing: IncompletePodSet) -> Rejection:
-    """Return a rejection for lack of members."""
     return rejected(UnschedulableReason.PODS_MISSING, MissingPods(missing))
 
 
@@ -321,7 +317,6 @@ SENTENCES: list[Case[Rejection, str]] = [
 
 @pytest.mark.parametrize("case", SENTENCES, ids=ids)
 def test_sentences(case: Case[Rejection, str]) -> None:
-    """Whole sentences: what is requested, what there is, what would help."""
     assert rejection_message(snapshot(), case.given) == case.want
 
 

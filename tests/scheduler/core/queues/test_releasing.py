@@ -27,7 +27,6 @@ def builder(*nodes: SnapshotNode, limit: float = 4, **more: Any) -> Builder:
 
 
 def full(gpu: int = 4) -> SnapshotNode:
-    """Return a node, all of which is being released."""
     return SnapshotNode(gpu=gpu, releasing_gpu=gpu)
 
 
@@ -119,7 +118,6 @@ def test_what_is_taken_in_a_plan_is_there_until_it_is_gone() -> None:
 
 
 def test_without_limits_nothing_is_checked() -> None:
-    """Nor where a site has switched them off."""
     build = builder(full(), SnapshotNode(gpu=4), limit=-1)
     build.uniform_podgroup(1, FOUR)
     assert described(answer(build)) == {0: "1"}

@@ -110,7 +110,6 @@ def test_what_it_does_not_ask_for_is_not_looked_at() -> None:
 
 
 def test_it_is_reported_with_what_would_help() -> None:
-    """The queue, both numbers, and which PodGroups they are."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a", quota=1)])
     for _ in range(4):
         builder.running_podgroup([0], ONE, **_STAYS)
