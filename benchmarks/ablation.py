@@ -13,8 +13,8 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from scheduler.core.actions.reclaim import ReclaimCheck
-from scheduler.core.eviction.solver import _Solver
+from scheduler.core.actions.reclaim_preempt import ReclaimCheck
+from scheduler.core.eviction.victim_set_solver import _Solver
 from scheduler.core.nodes.nominated import NominatedCapacity
 from tests.reference.nominations import lost_nominations
 from tests.reference.random_clusters.borrowed import borrowed_cluster

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pynvml
 
+from trainer_kai.api.text import counted
 from trainer_kai.errors import TrainerKaiError
 
 _NODE: Final = "check whether nvidia-smi works on the node, and the kernel log of the node"
@@ -55,16 +56,11 @@ def _only_one(physical: list[Any], visible_devices: str | None) -> str:
             empty.append(_uuid(device))
     if len(usable) == 1:
         return usable[0]
-    message = f"NVML shows {_counted(usable)}, but a reservation pod must see exactly 1"
+    shown = counted(len(usable), "device") + (f" ({', '.join(usable)})" if usable else "")
+    message = f"NVML shows {shown}, but a reservation pod must see exactly 1"
     if empty:
         message += f"; no MIG device is visible of {', '.join(empty)}, which MIG mode divides"
     raise DeviceUnknown(f"{message}: {_reason(usable, visible_devices)}")
-
-
-def _counted(uuids: list[str]) -> str:
-    if not uuids:
-        return "0 devices"
-    return f"{len(uuids)} devices ({', '.join(uuids)})"
 
 
 def _reason(usable: list[str], visible_devices: str | None) -> str:

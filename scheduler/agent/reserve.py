@@ -21,8 +21,6 @@ _LONGEST_WAIT_S: Final = 30.0
 
 
 class OwnPod(NamedTuple):
-    """The pod that this process runs in."""
-
     key: Key
     uid: str  # "" if the pod does not tell it: then it is that of the first answer
 
@@ -32,7 +30,6 @@ class PodReplaced(TrainerKaiError):
 
 
 def own_pod(environ: Mapping[str, str]) -> OwnPod:
-    """Return the pod that the environment names."""
     missing = [name for name in ("POD_NAME", "POD_NAMESPACE") if not environ.get(name)]
     if missing:
         message = "is not set: the container needs it from a fieldRef to the metadata of its pod"
@@ -42,7 +39,6 @@ def own_pod(environ: Mapping[str, str]) -> OwnPod:
 
 
 async def reserve(client: Client, pod: OwnPod, device: str, log: FilteringBoundLogger) -> None:
-    """Annotate the pod with the device, unless it is annotated already."""
     found = (await _answered(client, lambda: client.get(PODS, pod.key), log)).metadata
     if pod.uid and found.uid != pod.uid:
         message = f"pod {pod.key} has the uid {found.uid}, and ours {pod.uid}: it was recreated"

@@ -1,11 +1,10 @@
-"""Which pods of a PodGroup the next attempt places: all that it needs, then one more at a time.
+"""Which pods of a PodGroup the next attempt places, and which it loses step by step.
 
-Which pods of a PodGroup are evicted step by step: the reverse of `tasks_to_allocate`.
-
-Pods above a minimum are evicted one by one, and then whole SubGroups that are not needed. Of the
-children only the one that lost a pod changes its place, and one that has no pod to spare never has
-again: so nothing is sorted anew, and a step costs what it evicts. Evicting a child includes the
-pods that it lost before: otherwise these are left, and too few to be of any use.
+`tasks_to_allocate` takes all that the PodGroup needs, then one more pod at a time.
+`tasks_to_evict` is the reverse: pods above a minimum go one by one, and then whole SubGroups that
+are not needed. Of the children only the one that lost a pod changes its place, and one that has no
+pod to spare never has again: so nothing is sorted anew, and a step costs what it evicts. Evicting a
+child includes the pods that it lost before: otherwise these are left, and too few to be of any use.
 """
 
 import heapq
@@ -30,10 +29,11 @@ class PodSetTasks(NamedTuple):
     expected: int
 
 
-Tasks = tuple[PodSetTasks, ...]
+Tasks: TypeAlias = tuple[PodSetTasks, ...]
 # A signature and how many pods of it in a row; neighbours differ.
 SignatureRuns: TypeAlias = tuple[tuple[int, int], ...]
-_Rank = tuple[bool, bool, float, str]
+_Rank: TypeAlias = tuple[bool, bool, float, str]
+Pods: TypeAlias = tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -44,7 +44,6 @@ class AssignedTasks:
     expected: dict[str, int] = field(default_factory=dict)
 
     def add(self, taken: Tasks) -> None:
-        """Add tasks that were placed."""
         for podset, pods, later in taken:
             self.pods[podset.name] = self.pods.get(podset.name, 0) + len(pods)
             self.expected[podset.name] = self.expected.get(podset.name, 0) + later
@@ -54,7 +53,7 @@ class AssignedTasks:
         return podset.reserved_places[self.pods.get(podset.name, 0) :]
 
 
-_NONE_ASSIGNED = AssignedTasks()
+NONE_ASSIGNED: Final = AssignedTasks()
 
 
 class ElasticTasks:
@@ -66,12 +65,10 @@ class ElasticTasks:
 
     def __init__(self, tree: SubGroupTree) -> None:
         self._tree = tree
-        self._places: dict[
-            str, list[tuple[_Rank, int]]
-        ] = {}  # by SubGroupSet, a heap of its children
+        # By SubGroupSet, a heap of its children.
+        self._places: dict[str, list[tuple[_Rank, int]]] = {}
 
     def next(self, assigned: AssignedTasks) -> Tasks:
-        """Return what to place next; empty if nothing can be or need be placed."""
         return self._next(self._tree, assigned)
 
     def _next(self, tree: SubGroupTree, assigned: AssignedTasks) -> Tasks:
@@ -97,7 +94,7 @@ class ElasticTasks:
         return ()
 
 
-def tasks_to_allocate(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> Tasks:
+def tasks_to_allocate(tree: SubGroupTree, assigned: AssignedTasks = NONE_ASSIGNED) -> Tasks:
     """Return what to place next; empty if nothing can be or need be placed."""
     if isinstance(tree, PodSet):
         podset_tasks = _from_podset(tree, assigned)
@@ -115,27 +112,25 @@ def pending_after(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks) -> 
 
 
 def has_pending(tree: SubGroupTree) -> bool:
-    """Say whether it has pending pods; asked of every PodGroup, most of which have none."""
+    """Asked of every PodGroup, most of which have none."""
     if isinstance(tree, PodSet):
         return bool(tree.pending)
     return any(map(has_pending, tree.children))
 
 
 def has_expected(tree: SubGroupTree) -> bool:
-    """Say whether it expects pods that do not exist yet."""
     if isinstance(tree, PodSet):
         return tree.expected > 0
     return any(map(has_expected, tree.children))
 
 
-def is_satisfied(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
-    """Say whether as many members as it needs have their place."""
+def is_satisfied(tree: SubGroupTree, assigned: AssignedTasks = NONE_ASSIGNED) -> bool:
     if isinstance(tree, PodSet):
         return member_count(tree, assigned) >= tree.minimum
     return sum(is_satisfied(child, assigned) for child in tree.children) >= tree.minimum
 
 
-def is_elastic(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
+def is_elastic(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks = NONE_ASSIGNED) -> bool:
     """Say whether tasks are beyond the minimum, and beyond its own reserved places."""
     return is_satisfied(tree, assigned) and any(
         len(podset_tasks.pods) > len(assigned.unused_places(podset_tasks.podset))
@@ -143,21 +138,19 @@ def is_elastic(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks = _NONE
     )
 
 
-def can_be_satisfied(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
-    """Say whether enough members run, are pending, or are expected."""
+def can_be_satisfied(tree: SubGroupTree, assigned: AssignedTasks = NONE_ASSIGNED) -> bool:
     if isinstance(tree, PodSet):
         members, waiting, later = _counts(tree, assigned)
         return members + waiting + later >= tree.minimum
     return sum(can_be_satisfied(child, assigned) for child in tree.children) >= tree.minimum
 
 
-def member_count(podset: PodSet, assigned: AssignedTasks = _NONE_ASSIGNED) -> int:
-    """Return how many members of a PodSet have their place."""
+def member_count(podset: PodSet, assigned: AssignedTasks = NONE_ASSIGNED) -> int:
     placed = assigned.pods.get(podset.name, 0) + assigned.expected.get(podset.name, 0)
     return podset.running + podset.succeeded + _unused_place_count(podset) + placed
 
 
-def min_available_state(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> int:
+def min_available_state(tree: SubGroupTree, assigned: AssignedTasks = NONE_ASSIGNED) -> int:
     """Return -1 if a PodGroup lacks members, 0 if it can spare none, 1 if it can."""
     if isinstance(tree, PodSet):
         members = member_count(tree, assigned)
@@ -240,9 +233,6 @@ def _rank(tree: SubGroupTree, assigned: AssignedTasks) -> _Rank:
     return True, True, float(members), tree.name
 
 
-Pods: TypeAlias = tuple[int, ...]
-
-
 def tasks_to_evict(tree: SubGroupTree) -> Iterator[Pods]:
     """Yield what a PodGroup loses step by step while it can spare pods; of a child all it had."""
     left = _remaining(tree)
@@ -251,8 +241,6 @@ def tasks_to_evict(tree: SubGroupTree) -> Iterator[Pods]:
 
 
 class _RemainingPodSet:
-    """What is left of a PodSet."""
-
     def __init__(self, podset: PodSet) -> None:
         self.minimum: Final = podset.minimum
         self.name: Final = podset.name
@@ -268,7 +256,6 @@ class _RemainingPodSet:
         return (self._pods.pop(),)
 
     def evict_all(self) -> Pods:
-        """Evict all pods."""
         pods = (*self._pods,)
         self._pods.clear()
         self.members -= len(pods)
@@ -304,7 +291,6 @@ class _RemainingSubGroupSet:
         return self._evict_child()
 
     def evict_all(self) -> Pods:
-        """Evict all pods."""
         pods = tuple(pod for child in self._children for pod in child.evict_all())
         self.members = sum(map(_is_satisfied, self._children))
         return pods

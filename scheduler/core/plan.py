@@ -6,12 +6,13 @@ from typing import Final
 
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
-from scheduler.core.actions.reclaim import preempt, reclaim
+from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
 from scheduler.core.model.result import Plan, PlanStats, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.session import Session
+from trainer_kai.api.scheduler_names import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,33 +22,27 @@ class PlanLimits:
     evictable_gpus: int | None = None  # thousandths; the last eviction may go beyond it
 
 
-_ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
-    "allocate": allocate,
-    "consolidation": consolidate,
-    "reclaim": reclaim,
-    "preempt": preempt,
-    "stalegangeviction": evict_stale_gangs,
+_ACTIONS: Final[Mapping[Action, Callable[[Session], None]]] = {
+    Action.ALLOCATE: allocate,
+    Action.CONSOLIDATION: consolidate,
+    Action.RECLAIM: reclaim,
+    Action.PREEMPT: preempt,
+    Action.STALE_GANG_EVICTION: evict_stale_gangs,
 }
-_ALWAYS: Final = ("allocate", "stalegangeviction")  # the others evict for PodGroups that wait
-
-
-def _ignore(_action: str) -> None:
-    """Ignore that an action is over."""
+# The others evict for PodGroups that wait.
+_ALWAYS: Final = (Action.ALLOCATE, Action.STALE_GANG_EVICTION)
 
 
 def plan(
     snapshot: Snapshot,
     policies: Policies,
     limits: PlanLimits = PlanLimits(),
-    passed: Callable[[str], None] = _ignore,
+    passed: Callable[[str], None] = lambda _action: None,
 ) -> Plan:
-    """Return the plan of a snapshot; the same snapshot always has the same plan.
-
-    *passed* is called with each action when it is over.
-    """
+    """Return the plan of a snapshot; *passed* is called with each action when it is over."""
     session = Session(snapshot, policies, limits.evictable_gpus)
     unbound_count = 0
-    if "allocate" not in policies.actions:  # what fits is placed and not bound
+    if Action.ALLOCATE not in policies.actions:  # what fits is placed and not bound
         allocate(session)
         unbound_count = len(session.allocations)
         for one in session.allocations:
@@ -60,7 +55,6 @@ def plan(
 
 
 def _result(session: Session, unbound_count: int) -> Plan:
-    """Return the plan; the first *unbound_count* allocations are not carried out."""
     allocations = tuple(session.allocations[unbound_count:])
     rejections = tuple(
         explained(

@@ -21,6 +21,7 @@ from scheduler.core.eviction.victims import (
     has_min_runtime,
 )
 from scheduler.core.gang import (
+    NONE_ASSIGNED,
     AssignedTasks,
     ElasticTasks,
     SignatureRuns,
@@ -38,7 +39,6 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
-    UnschedulableReason,
     prefilter_rejection,
 )
 from scheduler.core.model.resources import NONE, Amounts
@@ -56,23 +56,20 @@ from scheduler.core.nodes.devices import memory_pods, most_saved
 from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.nominated import NominatedCapacity, NominatedPodGroups, NominationAccess
 from scheduler.core.nodes.placement import PlacementFailure, Placer
+from scheduler.core.nodes.ranking import MemorySubsets
 from scheduler.core.nodes.statement import Statement
-from scheduler.core.nodes.subsets import MemorySubsets
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import unevictable_usage
 from scheduler.core.queues.releasing import ReleasingPods
+from trainer_kai.api.reasons import UnschedulableReason
 
-_NONE_ASSIGNED: Final = AssignedTasks()
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
-
 
 _FailedSignatures: TypeAlias = dict[tuple[NominationAccess, SignatureRuns], FitErrors | None]
 
 
 class PlacementAttempt(NamedTuple):
-    """What a PodGroup takes when it is attempted next."""
-
     tasks: Tasks
     amounts: Amounts
     signatures: SignatureRuns
@@ -81,7 +78,6 @@ class PlacementAttempt(NamedTuple):
 
     @property
     def depends_on_nodes(self) -> bool:
-        """Say whether its queue is charged less on some nodes than on others."""
         return self.least_amounts != self.amounts
 
     @property
@@ -116,15 +112,12 @@ class Attempts:
         return iter(self._attempts)
 
     def requested(self, row: int) -> Amounts:
-        """Return what a PodGroup requests next of its queue."""
         return self._attempts[row].amounts
 
     def assigned(self, row: int) -> AssignedTasks:
-        """Return what was placed of a PodGroup so far."""
-        return self._assigned.get(row, _NONE_ASSIGNED)
+        return self._assigned.get(row, NONE_ASSIGNED)
 
     def is_first(self, row: int) -> bool:
-        """Say whether no attempt of a PodGroup was placed before its next one."""
         return row not in self._assigned
 
     def has_reserved_places(self, row: int) -> bool:
@@ -137,13 +130,11 @@ class Attempts:
         return False
 
     def add(self, row: int, tasks: Tasks) -> None:
-        """Add the first attempt of a PodGroup."""
         tree = self._snapshot.podgroups[row].tree
-        self._attempts[row] = self._attempt(row, tasks, _NONE_ASSIGNED, min_available_state(tree))
+        self._attempts[row] = self._attempt(row, tasks, NONE_ASSIGNED, min_available_state(tree))
         self._pending[row] = sum([len(podset.pending) for podset in podsets_of(tree)])
 
     def count_pending(self, row: int) -> int:
-        """Return how many pods of a PodGroup are pending after its attempt was placed."""
         tasks = self._attempts[row].tasks
         self._pending[row] -= sum([len(podset_tasks.pods) for podset_tasks in tasks])
         return self._pending[row]
@@ -161,9 +152,8 @@ class Attempts:
         failure = elastic_failure(podgroup, more, assigned)
         if failure is not None:
             return prefilter_rejection(row, failure)
-        available_state = (
-            1 if was_elastic else min_available_state(podgroup.tree, assigned)
-        )  # elastic pods can be spared
+        # Elastic pods can be spared.
+        available_state = 1 if was_elastic else min_available_state(podgroup.tree, assigned)
         self._attempts[row] = self._attempt(row, more, assigned, available_state)
         return None
 
@@ -198,12 +188,10 @@ class Attempts:
 
 
 class Session:
-    """What a plan has decided so far, and what is next of each PodGroup."""
-
     def __init__(
         self, snapshot: Snapshot, policies: Policies, evictable_gpus: int | None = None
     ) -> None:
-        """Open the session of a snapshot; evictions end after *evictable_gpus*, in thousandths."""
+        """Evictions end after *evictable_gpus*, in thousandths."""
         self.snapshot: Final = snapshot
         self.policies: Final = policies
         # What is decided.
@@ -248,7 +236,7 @@ class Session:
     def jobs_order(
         self, rows: Iterable[int], nomination_rank: Callable[[int, int], int] | None = None
     ) -> JobsOrderByQueues:
-        """Return the order in which PodGroups are attempted; *nomination_rank* comes first."""
+        """*nomination_rank* comes before the order of queues."""
         attempts = self.attempts
         keys = keys_by_queue(
             (self.snapshot.podgroups[row].queue, attempts[row].key) for row in rows
@@ -277,7 +265,6 @@ class Session:
         return False
 
     def place_elastic(self, row: int) -> None:
-        """Place more pods of a PodGroup as long as they fit."""
         while self.next_attempt(row) and self.place(row, is_final=True):
             pass
 
@@ -308,7 +295,6 @@ class Session:
         self._failed_signatures.clear()
 
     def record(self, eviction: Eviction) -> None:
-        """Record an eviction that is to be carried out."""
         self.evictions.append(eviction)
         self.evicted.update(eviction.podgroups)
         if self._evictable_gpus is not None:
@@ -316,24 +302,20 @@ class Session:
 
     @property
     def is_limit_reached(self) -> bool:
-        """Say whether so much was evicted that no further pods may be."""
         return self._evictable_gpus is not None and self._evictable_gpus <= 0
 
     def protect(self, row: int) -> None:
-        """Exclude a PodGroup that was placed or relocated from the victims."""
         self.placed.add(row)
         self.failures.forget(row)
         if self._victims is not None:
             self._victims.remove_podgroup(row)
 
     def reclaimable_totals(self) -> ReclaimableTotals:
-        """Return what may be evicted of queues at most; it is added up at the first call."""
         if self._totals is None:
             self._totals = ReclaimableTotals(self.snapshot, self.placed)
         return self._totals
 
     def victims(self) -> Victims:
-        """Return the possible victims; they are collected at the first call."""
         if self._victims is None:
             snapshot, configured = self.snapshot, self.policies.min_runtime
             key = partial(podgroup_key, snapshot, self.policies)
@@ -406,7 +388,6 @@ class Session:
         )
 
     def _errors_of_empty_nodes(self, signatures: SignatureRuns) -> FitErrors | None:
-        """Return the fit errors of the first signature that fits on no empty node."""
         for signature, _ in signatures:
             ranking = self.placer.ranking(signature)
             if not ranking.fits_empty.any():
@@ -496,7 +477,6 @@ class Session:
         return False, None if may_wait else refusal
 
     def _charged_amounts(self, row: int, placed: PodGroupAllocation) -> Amounts:
-        """Return what an allocation is charged; of pods that request memory, on their GPUs."""
         cpu, memory, gpu = self.attempts[row].amounts
         if self.attempts[row].depends_on_nodes:
             pods = memory_pods(self.snapshot, self.attempts[row].tasks, placed)
@@ -540,20 +520,17 @@ class Session:
 def podgroup_key(
     snapshot: Snapshot, policies: Policies, row: int, available_state: int
 ) -> PodGroupKey:
-    """Return the key of a PodGroup in its queue, for a min_available_state."""
     podgroup = snapshot.podgroups[row]
     return (*[of(podgroup, available_state) for of in policies.podgroup_order], row)
 
 
 def elastic_failure(
-    podgroup: PodGroupInfo, tasks: Tasks, assigned: AssignedTasks = _NONE_ASSIGNED
+    podgroup: PodGroupInfo, tasks: Tasks, assigned: AssignedTasks = NONE_ASSIGNED
 ) -> PreFilterFailure | None:
-    """Return why a PodGroup may not have tasks that it can do without."""
     return podgroup.elastic_failure if is_elastic(podgroup.tree, tasks, assigned) else None
 
 
 def missing_pods(row: int, podgroup: PodGroupInfo) -> Rejection:
-    """Return the rejection of a PodGroup with PodSets that lack members."""
     missing = tuple(
         IncompletePodSet(podset.name, _existing_pods(podset), podset.minimum, podset.gated)
         for podset in podsets_of(podgroup.tree)

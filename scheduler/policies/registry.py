@@ -1,18 +1,10 @@
 """All policies by the names that KAI's settings have for them: the one list.
 
-Plugins that are not supported yet are known by name, so that settings made for KAI are accepted.
-
-Orders: PodGroups of a queue by priority and minimum, victims by what their eviction costs.
-
-Quota checks: what a PodGroup may use of its queue and of all queues above.
-
-Limits and quotas are checked from the queue up, and every bound that would be exceeded is reported.
-A resource that is not requested is not checked, so that a queue above its limit can still start
-PodGroups that need other resources.
-
-Node scores: binpack and spread, idle and nominated nodes, and no GPU nodes for CPU pods.
-
-Minimum runtimes: how long a running PodGroup is protected where its queue does not say.
+Policies are plain functions of the kinds in `scheduler.core.model.result`: orders of PodGroups and
+of victims, quota checks, and scores of nodes. Limits and quotas are checked from the queue up, and
+every bound that would be exceeded is reported. A resource that is not requested is not checked, so
+that a queue above its limit can still start PodGroups that need other resources. Plugins that are
+not supported yet are known by name, so that settings made for KAI are accepted.
 """
 
 import re
@@ -21,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
-from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts, ResourceKind
 from scheduler.core.model.result import (
     MinRuntime,
@@ -35,15 +27,32 @@ from scheduler.core.model.result import (
     VictimOrderPlugin,
 )
 from scheduler.core.model.usage import Usage
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import (
+    ACTIONS,
+    ALWAYS_ON_PLUGINS,
+    ELASTIC,
+    GPU_PACK,
+    GPU_SHARING_ORDER,
+    GPU_SPREAD,
+    MIN_RUNTIME,
+    NODE_AVAILABILITY,
+    NODE_PLACEMENT,
+    NOMINATED_NODE,
+    PLUGINS,
+    PRIORITY,
+    PROPORTION,
+    RESOURCE_TYPE,
+    SUPPORTED_PLUGINS,
+    Action,
+)
 
 
 def priority(podgroup: PodGroupInfo, _min_available_state: int) -> int:
-    """Return a smaller number for a larger priority."""
     return -podgroup.priority
 
 
 def elastic(_podgroup: PodGroupInfo, min_available_state: int) -> int:
-    """Return below the minimum first, then at it, then above."""
     return min_available_state
 
 
@@ -52,7 +61,7 @@ def _least_work(_amounts: Amounts, lost_work: int, _requested: Amounts) -> int:
 
 
 def _most_released(amounts: Amounts, _lost_work: int, requested: Amounts) -> int:
-    """Return what is released, the most first; more than is requested counts no more."""
+    """More than is requested counts no more."""
     kind = ResourceKind.GPU if requested[ResourceKind.GPU] else ResourceKind.CPU
     return -min(amounts[kind], requested[kind])
 
@@ -72,14 +81,12 @@ _UNBOUND: Final = [UNBOUND] * len(RESOURCE_KINDS)
 
 
 def within_limit(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
-    """Refuse what would exceed a limit."""
     path = usage.paths[podgroup.queue]
     details = _exceeded(path, usage.limit, usage.allocated, requested)
     return QuotaRefusal(UnschedulableReason.EXCEEDS_LIMIT, details) if details else None
 
 
 def within_quota(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
-    """Refuse a non-preemptible PodGroup what would exceed a quota."""
     if podgroup.is_preemptible:
         return None
     details = _exceeded(usage.paths[podgroup.queue], usage.quota, usage.non_preemptible, requested)
@@ -119,7 +126,6 @@ def may_borrow(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> Quot
 def _exceeded(
     path: tuple[int, ...], bounds: list[list[int]], has: list[list[int]], requested: Amounts
 ) -> QueueBoundExceeded | None:
-    """Return the first bound that would be exceeded, from the queue up, with the others."""
     passed: list[QueueBoundExceeded] = []
     for q in path:
         if bounds[q] == _UNBOUND:
@@ -133,35 +139,30 @@ def _exceeded(
 
 
 def availability(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes with idle resources for the pod."""
     return 1 * features.fits_idle
 
 
 def nominated_node(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer the node that was nominated."""
     return 1 * features.is_nominated
 
 
 def shared_gpu(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes with a GPU that pods share and that has the share idle."""
     return 1 * features.shares_gpu
 
 
 def binpack(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes with little free; less than nothing free counts as nothing."""
+    """Less than nothing free counts as nothing."""
     return 1 - features.free * (features.free > 0) / max(features.max_allocatable, 1)
 
 
 def spread(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes with a large part free; less than nothing free counts as nothing."""
+    """Less than nothing free counts as nothing."""
     return (
         features.free * (features.free > 0) / (features.allocatable + (features.allocatable == 0))
     )
 
 
 def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
-    """Return a score that uses one score for pods with GPUs, and another for the others."""
-
     def score(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
         return gpu(signature, features) if signature.has_gpu else cpu(signature, features)
 
@@ -169,15 +170,12 @@ def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
 
 
 def resource_type(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer nodes without GPUs for pods without GPUs."""
     return 0 * features.has_gpu if signature.has_gpu else 1 - 1 * features.has_gpu
 
 
 _RESOLVE: Final = "reclaimResolveMethod"
 _PREEMPT: Final = "defaultPreemptMinRuntime"
 _RECLAIM: Final = "defaultReclaimMinRuntime"
-MIN_RUNTIME_ARGUMENTS: Final = (_PREEMPT, _RECLAIM, _RESOLVE)
-
 _RESOLVE_METHODS: Final = ("lca", "queue")  # the first is KAI's choice
 _MILLISECONDS: Final = {
     "ms": 1,
@@ -192,7 +190,7 @@ _MAX_LENGTH: Final = 64
 
 
 def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
-    """Return the configured minimum runtimes; invalid values are ignored."""
+    """Invalid values are ignored: `argument_errors` reports them."""
     return MinRuntime(
         preempt_s=_seconds(arguments.get(_PREEMPT, "")) or 0,
         reclaim_s=_seconds(arguments.get(_RECLAIM, "")) or 0,
@@ -201,7 +199,6 @@ def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
 
 
 def argument_errors(arguments: Mapping[str, str]) -> Iterator[str]:
-    """Yield invalid values, with the valid ones."""
     for name in (_PREEMPT, _RECLAIM):
         if name in arguments and _seconds(arguments[name]) is None:
             valid = 'must be a duration such as "90s", "10m" or "2d"'
@@ -212,7 +209,7 @@ def argument_errors(arguments: Mapping[str, str]) -> Iterator[str]:
 
 
 def _seconds(text: str) -> int | None:
-    """Return a duration in whole seconds, rounded up; None for what is none."""
+    """Round up to whole seconds; return None for what is no duration."""
     parts = _DURATION_PART.findall(text[:_MAX_LENGTH])
     if text == "0":
         return 0
@@ -221,57 +218,23 @@ def _seconds(text: str) -> int | None:
     return -(-sum(int(number) * _MILLISECONDS[unit] for number, unit in parts) // 1000)
 
 
-ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
-
-_PODGROUP_ORDER: Final[Mapping[str, PodGroupOrderPlugin]] = {
-    "priority": priority,
-    "elastic": elastic,
-}
+_PODGROUP_ORDER: Final[Mapping[str, PodGroupOrderPlugin]] = {PRIORITY: priority, ELASTIC: elastic}
 _SCORES: Final[Mapping[str, tuple[float, ScorePlugin]]] = {
-    "nominatednode": (10_000_000.0, nominated_node),
-    "nodeavailability": (1_000.0, availability),
-    "resourcetype": (10.0, resource_type),
+    NOMINATED_NODE: (10_000_000.0, nominated_node),
+    NODE_AVAILABILITY: (1_000.0, availability),
+    RESOURCE_TYPE: (10.0, resource_type),
 }
-_PACK_SHARES, _SPREAD_SHARES, _SHARING_ORDER = "gpupack", "gpuspread", "gpusharingorder"
-_PLACEMENT: Final = "nodeplacement"
 _PLACEMENTS: Final[Mapping[str, ScorePlugin]] = {"binpack": binpack, "spread": spread}
 _PLACEMENT_WEIGHT: Final = 9.0
-_PROPORTION: Final = "proportion"
-_MIN_RUNTIME: Final = "minruntime"
 _QUOTAS: Final[tuple[QuotaPlugin, ...]] = (within_limit, within_quota, may_borrow)
 _K_VALUE: Final = "kValue"
 _BUDGETS: Final = ("best-effort", "always")
-
-# Always on: without them pods would be bound where they cannot run, or sub-groups would be split.
-ALWAYS_ON: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
-NOT_BUILT: Final = (
-    "podaffinity",
-    "dynamicresources",
-    "topology",
-    "numa",
-    "sg-nodelocalgreedy",
-    "sg-multinodegang",
-    "reflectjoborder",
-)
-PLUGINS: Final = (
-    *_PODGROUP_ORDER,
-    *_SCORES,
-    _PACK_SHARES,
-    _SPREAD_SHARES,
-    _SHARING_ORDER,
-    _PLACEMENT,
-    _PROPORTION,
-    _MIN_RUNTIME,
-    *ALWAYS_ON,
-    *NOT_BUILT,
-)
+# Of the plugins that are supported; of others arguments are not checked.
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(
-        (*_PODGROUP_ORDER, *_SCORES, _PACK_SHARES, _SPREAD_SHARES, _SHARING_ORDER, *ALWAYS_ON), ()
-    ),
-    _PLACEMENT: ("cpu", "gpu"),
-    _PROPORTION: (_K_VALUE,),
-    _MIN_RUNTIME: MIN_RUNTIME_ARGUMENTS,
+    **dict.fromkeys((*SUPPORTED_PLUGINS, *ALWAYS_ON_PLUGINS), ()),
+    NODE_PLACEMENT: ("cpu", "gpu"),
+    PROPORTION: (_K_VALUE,),
+    MIN_RUNTIME: (_PREEMPT, _RECLAIM, _RESOLVE),
 }
 
 
@@ -315,14 +278,14 @@ def selection_errors(selection: PolicySelection) -> Iterator[str]:
     if selection.disruption_budgets not in _BUDGETS:
         unknown = f"disruption budget mode {selection.disruption_budgets!r} is unknown"
         yield f"{unknown}; valid values: {', '.join(_BUDGETS)}"
-    if _K_VALUE in _arguments(selection, _PROPORTION):
+    if _K_VALUE in _arguments(selection, PROPORTION):
         yield f"{_K_VALUE} has no effect: fair share over time (past use) is not supported yet"
-    yield from argument_errors(_arguments(selection, _MIN_RUNTIME))
+    yield from argument_errors(_arguments(selection, MIN_RUNTIME))
 
 
 def _ineffective_settings(selection: PolicySelection) -> Iterator[str]:
     for name, it in sorted(selection.plugins.items()):
-        if name in ALWAYS_ON and it.enabled is False:
+        if name in ALWAYS_ON_PLUGINS and it.enabled is False:
             yield f"plugin {name!r} is always enabled"
         known = _ARGUMENTS.get(name)
         for argument in sorted(it.arguments) if known is not None else ():
@@ -332,26 +295,26 @@ def _ineffective_settings(selection: PolicySelection) -> Iterator[str]:
 
 
 def build_policies(selection: PolicySelection) -> Policies:
-    """Return the selected policies; invalid values are ignored."""
+    """Invalid values are ignored: `selection_errors` reports them."""
     placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(selection).items()}
     scores = [score for name, score in _SCORES.items() if _is_on(selection, name)]
     packs_shares = _packs_shares(selection)
-    if _is_on(selection, _SHARING_ORDER, is_default=packs_shares):
+    if _is_on(selection, GPU_SHARING_ORDER, is_default=packs_shares):
         scores.append((10_000.0, shared_gpu))
-    if _is_on(selection, _PLACEMENT):
+    if _is_on(selection, NODE_PLACEMENT):
         scores.append((_PLACEMENT_WEIGHT, by_resource_type(placements["gpu"], placements["cpu"])))
     return Policies(
         scores=tuple(scores),
         podgroup_order=tuple(
             key for name, key in _PODGROUP_ORDER.items() if _is_on(selection, name)
         ),
-        quotas=_QUOTAS if _is_on(selection, _PROPORTION) else (),
+        quotas=_QUOTAS if _is_on(selection, PROPORTION) else (),
         min_runtime=(
-            min_runtime(_arguments(selection, _MIN_RUNTIME))
-            if _is_on(selection, _MIN_RUNTIME)
+            min_runtime(_arguments(selection, MIN_RUNTIME))
+            if _is_on(selection, MIN_RUNTIME)
             else None
         ),
-        actions=tuple(name for name in ACTIONS if selection.actions.get(name, True)),
+        actions=tuple(it for it in Action if selection.actions.get(it, True)),
         max_relocated=selection.max_relocated,
         victim_order=VICTIM_ORDERS.get(selection.victim_order),
         is_budget_strict=selection.disruption_budgets == "always",
@@ -362,13 +325,13 @@ def build_policies(selection: PolicySelection) -> Policies:
 def _packs_shares(selection: PolicySelection) -> bool:
     """Say whether shares go to the GPU with the most used; KAI's plugins outrank the placement."""
     is_packed = _placements(selection)["gpu"] != "spread"
-    if _is_on(selection, _SPREAD_SHARES, is_default=not is_packed):
-        return _is_on(selection, _PACK_SHARES, is_default=is_packed)
+    if _is_on(selection, GPU_SPREAD, is_default=not is_packed):
+        return _is_on(selection, GPU_PACK, is_default=is_packed)
     return True
 
 
 def _placements(selection: PolicySelection) -> Mapping[str, str]:
-    arguments = _arguments(selection, _PLACEMENT)
+    arguments = _arguments(selection, NODE_PLACEMENT)
     return {
         "gpu": arguments.get("gpu", selection.gpu_placement),
         "cpu": arguments.get("cpu", selection.cpu_placement),

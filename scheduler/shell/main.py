@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from scheduler.core.model.rejections import ClusterEvent
-from scheduler.policies.registry import ACTIONS, PluginSelection, PolicySelection, build_policies
+from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BindSteps
 from scheduler.shell.bind.gpu.controller import ReservationController
 from scheduler.shell.bind.gpu.reservation_pod import ReservationPodOptions
@@ -41,6 +41,7 @@ from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resources import ACCESS_REVIEWS, EVENTS, Resource
+from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.process.context import (

@@ -6,14 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.core.messages.evictions import eviction_message
+from scheduler.core.messages.eviction_messages import eviction_message
 from scheduler.core.model.podgroup import PodSet, ReservationCause, podsets_of
-from scheduler.core.model.rejections import (
-    PreFilterCause,
-    PreFilterFailure,
-    Rejection,
-    UnschedulableReason,
-)
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, Rejection
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import (
     Eviction,
@@ -31,6 +26,7 @@ from scheduler.state.podgroups.reserved_annotation import (
 )
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.policy.podgroups.planned import workload_name
 
 
@@ -76,7 +72,7 @@ def planned_eviction(
         evicted_gpus=one.gpus,
         groups=tuple(encoded.podgroup_keys[row] for row in one.podgroups),
         pods=tuple(encoded.pod_keys[row] for row in one.pods),
-        action=one.action.title,
+        action=one.action.value,
         preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
         reason=eviction_message(encoded.snapshot, one),
         gpus=one.gpus,
@@ -322,7 +318,9 @@ def _lost_nominations(encoded: EncodedSnapshot, plan: Plan) -> dict[int, list[in
     if not nominated_signatures:
         return {}
     rejected = {
-        it.podgroup for it in plan.rejections if it.reason >= UnschedulableReason.EXCEEDS_LIMIT
+        it.podgroup
+        for it in plan.rejections
+        if it.reason.rank >= UnschedulableReason.EXCEEDS_LIMIT.rank
     }
     placed = {it.pod for one in plan.allocations for it in (*one.binds, *one.nominations)}
     lost: dict[int, list[int]] = {}

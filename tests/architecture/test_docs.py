@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.repository import ROOT
 from trainer_kai.api import names
-from trainer_kai.api.reasons import REASONS
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.service.config import settings_of
 from trainer_kai.service.metrics import all_metrics
 from trainer_kai.service.settings import PROCESSES
@@ -47,7 +47,7 @@ DOCUMENTED: Final = {
     ],
     "settings": sorted({name for model in PROCESSES.values() for name in settings_of(model)}),
     "metrics": [metric.name for metric in all_metrics().values()],
-    "reasons": [str(reason) for reason in REASONS],
+    "reasons": [*UnschedulableReason],
     "commands": [
         f"trainer-kai {it}"
         for it in ("plan", "simulate", "why", "queue", "doctor", "migrate", "run")

@@ -116,8 +116,8 @@ REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
     "core-knows-no-kubernetes": {
         "the core knows an object": ("scheduler/core/nodes/new.py: from trainer_kai import api",),
         "a policy validates objects": ("scheduler/policies/new.py: import pydantic",),
-        "a policy knows a reason": (
-            "scheduler/policies/new.py: from trainer_kai.api import reasons",
+        "a policy writes a message": (
+            "scheduler/policies/new.py: from trainer_kai.api import text",
         ),
         "the core decodes objects": ("scheduler/core/nodes/new.py: import msgspec",),
         "the core patches objects": ("scheduler/core/nodes/new.py: import jsonpatch",),

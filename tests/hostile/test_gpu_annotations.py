@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.rejections import prefilter_message
+from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.resources import SUM_MOST
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import encode
@@ -79,7 +79,7 @@ def test_numbers_of_any_length(annotation: str) -> None:
     found = _encoded(cluster_cache(*_NODES, *hostile), cluster_cache(*_NODES, *plain))
 
     failures = [it.prefilter_failure for it in found.snapshot.podgroups]
-    assert {it.reason.title for it in failures if it} == {"Misconfigured"}
+    assert {it.reason for it in failures if it} == {"Misconfigured"}
     assert max(len(prefilter_message(it)) for it in failures if it) < 400
     assert None not in failures
     assert found.snapshot.queues.requested.max() == 0

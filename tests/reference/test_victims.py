@@ -5,7 +5,7 @@ from random import Random
 from typing import Any, Final
 
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, UNBOUND
-from scheduler.core.model.result import Action, Eviction, Plan
+from scheduler.core.model.result import Eviction, Plan
 from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
@@ -17,6 +17,7 @@ from tests.reference.random_clusters.non_evictable import non_evictable_cluster
 from tests.support.size import examples, seeds
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.state.objects import cluster_cache
+from trainer_kai.api.scheduler_names import Action
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 
 _POLICIES: Final = build_policies(PolicySelection(actions={"consolidation": False}))

@@ -31,7 +31,16 @@ from tests.reference.random_clusters.terminating import terminating_cluster
 from tests.support.repository import ROOT
 
 # In what the other commit prints -> as it is called now.
-RENAMED: Final[Mapping[str, str]] = {}
+RENAMED: Final[Mapping[str, str]] = {
+    "No pod is evicted for it for now: the eviction limit of one minute is reached": (
+        "Evictions are rate-limited: the limit of one minute is reached, so no pod is evicted for "
+        "this PodGroup for now"
+    ),
+    "but reclaiming no more than that would not free enough": (
+        "but what can be reclaimed is not enough"
+    ),
+    "that is done only for a preemptible PodGroup": "the pending PodGroup is non-preemptible",
+}
 # A flag of the other commit -> its name now.
 RENAMED_FLAGS: Final[Mapping[str, str]] = {}
 

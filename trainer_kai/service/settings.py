@@ -15,27 +15,11 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
+from trainer_kai.api.scheduler_names import ACTIONS, ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, Action
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
 
 S = TypeVar("S", bound="Settings")
 UnannotatedAccess: TypeAlias = Literal["open", "closed"]
-
-ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
-# The plugins of `scheduler.policies.registry`, which this package may not import; a test compares.
-OPTIONAL_PLUGINS: Final = (
-    *("priority", "elastic", "nominatednode", "nodeavailability", "resourcetype", "nodeplacement"),
-    *("proportion", "minruntime", "podaffinity", "dynamicresources", "topology", "gpupack"),
-    *("gpuspread", "gpusharingorder", "numa", "sg-nodelocalgreedy", "sg-multinodegang"),
-    "reflectjoborder",
-)
-ALWAYS_ON_PLUGINS: Final = (
-    "predicates",
-    "subgrouporder",
-    "taskorder",
-    "kubeflow",
-    "ray",
-    "snapshot",
-)
 
 _DAY_S: Final = 86_400.0
 _LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -56,8 +40,8 @@ def _unknown_name(name: str, known: Collection[str]) -> str:
 def _action_faults(text: str) -> Iterator[str]:
     unknown = [_unknown_name(name, ACTIONS) for name in split_names(text) if name not in ACTIONS]
     yield from unknown
-    if not unknown and ACTIONS[0] not in split_names(text):
-        yield f"should include {ACTIONS[0]!r}; without it no pod starts"
+    if not unknown and Action.ALLOCATE not in split_names(text):
+        yield f"should include '{Action.ALLOCATE}'; without it no pod starts"
 
 
 def _disabled_plugin_faults(text: str) -> Iterator[str]:

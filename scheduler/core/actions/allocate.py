@@ -17,15 +17,13 @@ from scheduler.core.gang import (
     tasks_to_allocate,
 )
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
-from scheduler.core.model.rejections import UnschedulableReason, prefilter_rejection
+from scheduler.core.model.rejections import prefilter_rejection
 from scheduler.core.session import Session, elastic_failure, missing_pods
+from trainer_kai.api.reasons import UnschedulableReason
 
 
 def allocate(session: Session) -> None:
-    """Attempt all pending PodGroups, round after round.
-
-    In the first round what is nominated is reserved; after it more may be free.
-    """
+    """In the first round what is nominated is reserved; after it more may be free."""
     rows = list(_attemptable(session))
     _reserve_nominated(session, rows)
     is_last = not session.nominated_capacity
@@ -44,7 +42,9 @@ def _attemptable(session: Session) -> Iterator[int]:
             continue
         tasks = tasks_to_allocate(podgroup.tree)
         failure = podgroup.prefilter_failure or elastic_failure(podgroup, tasks)
-        if failure is not None and (tasks or failure.reason < UnschedulableReason.PODS_MISSING):
+        if failure is not None and (
+            tasks or failure.reason.rank < UnschedulableReason.PODS_MISSING.rank
+        ):
             session.rejections[row] = prefilter_rejection(row, failure)
         elif not tasks or _is_only_reserving(podgroup, tasks):
             session.rejections[row] = missing_pods(row, podgroup)
@@ -54,7 +54,7 @@ def _attemptable(session: Session) -> Iterator[int]:
 
 
 def _attempt_each(session: Session, rows: list[int]) -> list[int]:
-    """Attempt each PodGroup, and again while it is placed; return the failed PodGroups."""
+    """Attempt each PodGroup, and again while it is placed; return those that failed."""
     failed = []
     first = len(session.allocations)
     nominated = session.nominated_podgroups
@@ -71,7 +71,6 @@ def _attempt_each(session: Session, rows: list[int]) -> list[int]:
 
 
 def _add_nominated(session: Session, rows: list[int]) -> bool:
-    """Add the PodGroups that are nominated; say whether there are any."""
     nominated = session.nominated_podgroups
     return bool(nominated) and nominated.add_pending(
         row for row in rows if nominated.all_nominated(session.attempts[row].tasks)
@@ -79,7 +78,6 @@ def _add_nominated(session: Session, rows: list[int]) -> bool:
 
 
 def _reserve_nominated(session: Session, rows: list[int]) -> None:
-    """Reserve what is nominated for PodGroups without reserved places."""
     nominated, attempts = session.nominated_podgroups, session.attempts
     if nominated:
         session.nominated_capacity.reserve(
@@ -100,7 +98,6 @@ def _later_nominations(session: Session, row: int) -> Iterator[SignatureRuns]:
 
 
 def _is_only_reserving(podgroup: PodGroupInfo, tasks: Tasks) -> bool:
-    """Say whether tasks would only reserve places while no pod of the PodGroup runs."""
     return not podgroup.has_running and not any(podset_tasks.pods for podset_tasks in tasks)
 
 

@@ -20,16 +20,16 @@ from scheduler.core.actions.victim_search import (
     solve_scenario,
     use_free_resources,
 )
-from scheduler.core.eviction.failures import has_relocatable
-from scheduler.core.eviction.scenario import (
+from scheduler.core.eviction.eviction_scenario import (
     BudgetCheck,
     CandidateVictims,
     EvictionScenario,
     PreemptorRequest,
     UnitMembers,
 )
-from scheduler.core.eviction.solver import Scenario
+from scheduler.core.eviction.failures import has_relocatable
 from scheduler.core.eviction.victim_order import Victims
+from scheduler.core.eviction.victim_set_solver import Scenario
 from scheduler.core.eviction.victims import (
     MinRuntimeGuard,
     Victim,
@@ -47,19 +47,18 @@ from scheduler.core.model.podgroup import (
     is_evictable,
     podsets_of,
 )
-from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
-from scheduler.core.model.result import Action, Relocation, Reservation
+from scheduler.core.model.result import Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.capacity import free_amount, requested_gpus
 from scheduler.core.session import Session, podgroup_key
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 _RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
 
 
 class ConsolidationCandidates:
-    """The tasks that relocated PodGroups need elsewhere, by PodGroup."""
-
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot: Final = snapshot
         members = victims_of(snapshot)
@@ -70,7 +69,7 @@ class ConsolidationCandidates:
         self.tasks: Final[dict[int, Tasks]] = {row: some for row, some in tasks if some}
 
     def order(self, podgroups: Iterable[int]) -> list[tuple[int, PodSetTasks]]:
-        """Return the tasks of PodGroups in the order of placement: the largest pods first."""
+        """Order the tasks of PodGroups for placement: the largest pods first."""
         signatures = self._snapshot.signatures
 
         def size(one: tuple[int, PodSetTasks]) -> tuple[int, int, int]:
@@ -84,7 +83,6 @@ class ConsolidationCandidates:
     def of_units(
         self, pool: VictimPool, eviction_units: Iterable[int]
     ) -> list[tuple[int, PodSetTasks]]:
-        """Return the tasks that must be placed again if units are evicted."""
         return self.order(
             row for eviction_unit in eviction_units for row in pool.podgroups[eviction_unit]
         )
@@ -92,7 +90,7 @@ class ConsolidationCandidates:
     def _tasks(
         self, row: int, podgroup: PodGroupInfo, members: Callable[[int], tuple[Victim, ...]]
     ) -> Tasks:
-        """Return the tasks of a PodGroup elsewhere; empty if it cannot be relocated."""
+        """Return what a PodGroup needs elsewhere; empty if it cannot be relocated."""
         if not (
             podgroup.may_relocate
             and podgroup.has_running
@@ -127,14 +125,12 @@ class ConsolidationCandidates:
         )
 
     def _is_placeable_anywhere(self, member: Victim) -> bool:
-        """Say whether no other pod restricts where a pod can be."""
         signature = self._snapshot.signatures[member.signature]
         return member.node != NONE and not (
             signature.affinity or signature.spread_constraints or signature.device_memory
         )
 
     def _has_same_signature(self, podset: PodSet, signature_of: dict[str, int]) -> bool:
-        """Say whether pending pods have the signature of running ones."""
         if not podset.pending or not podset.running:
             return True
         signatures, signature_at = self._snapshot.signatures, self._snapshot.pods.signature
@@ -156,22 +152,18 @@ class RelocatedTasks(Scenario[UnitMembers]):
         self._evicted: Final[set[int]] = set()
 
     def evict(self, candidate: UnitMembers) -> None:
-        """Relocate a candidate."""
         self._evicted.add(candidate.row)
 
     def restore(self, candidate: UnitMembers) -> None:
-        """Keep a candidate where it is."""
         self._evicted.discard(candidate.row)
 
     def tasks(self) -> Tasks:
-        """Return the tasks of the evicted candidates."""
         eviction_units = sorted(self._evicted, key=self._ranks.__getitem__)
         relocated = self._relocatable.of_units(self._pool, eviction_units)
         return tuple([podset_tasks for _, podset_tasks in relocated])
 
 
 def consolidate(session: Session) -> None:
-    """Relocate PodGroups for each preemptible PodGroup that waits for free resources."""
     if session.policies.max_relocated and has_relocatable(session.snapshot.podgroups):
         _Consolidation(session).run()
 
@@ -210,7 +202,7 @@ class _Consolidation:
         return session.rejections[row].reason in _RESOLVABLE
 
     def _is_free_in_total(self, row: int) -> bool:
-        """Say whether what a PodGroup requests is free on all nodes together."""
+        """Say whether all nodes together have free what a PodGroup requests."""
         session, attempt = self._session, self._session.attempts[row]
         cpu, memory, gpu = attempt.amounts
         amounts = cpu, memory, requested_gpus(session.snapshot, attempt.signatures, gpu)
@@ -221,7 +213,7 @@ class _Consolidation:
         )
 
     def _relocatable(self) -> _Relocatable:
-        """Return the PodGroups that may be relocated; they are collected at the first call."""
+        """They are collected at the first call: most plans relocate nothing."""
         if self._collected is None:
             session, snapshot = self._session, self._session.snapshot
             candidates = ConsolidationCandidates(snapshot)
@@ -262,10 +254,8 @@ class _Consolidation:
 
     def _candidates(self, request: PreemptorRequest) -> list[int]:
         session, pool = self._session, self._relocatable().victims.pool
-        podgroups, owning_jobset = (
-            session.snapshot.podgroups,
-            session.snapshot.podgroups[request.podgroup].owning_jobset,
-        )
+        podgroups = session.snapshot.podgroups
+        owning_jobset = podgroups[request.podgroup].owning_jobset
         unrelated = None
         if not request.has_no_relations:
             unrelated = unrelated_units(session.snapshot.signatures, request.wanted, pool)
@@ -285,7 +275,6 @@ class _Consolidation:
         return list(islice(victim_order, count if most < 0 else min(count, most)))
 
     def _carry_out(self, request: PreemptorRequest, eviction_units: list[int]) -> bool:
-        """Evict units, place the preemptor, and reserve places for the relocated PodGroups."""
         session, (relocatable, victims) = self._session, self._relocatable()
         row, checkpoint = request.podgroup, session.statement.checkpoint
         for eviction_unit in eviction_units:
@@ -344,7 +333,6 @@ class _Consolidation:
             self._protect(podgroup)
 
     def _protect(self, row: int) -> None:
-        """Do not relocate a PodGroup from now on."""
         if self._collected is not None:
             self._collected.victims.remove_podgroup(row)
 

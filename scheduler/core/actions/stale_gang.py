@@ -3,78 +3,60 @@
 It comes last, and for no preemptor: what it frees is there for the next plan.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from scheduler.core.actions.victim_search import evict_podgroups
 from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.session import Session
+from trainer_kai.api.scheduler_names import Action
 
 
 def evict_stale_gangs(session: Session) -> None:
-    """Evict stale PodGroups, the oldest first, with all PodGroups of their JobSets.
+    """Evict stale PodGroups, the oldest first, each with all PodGroups of its JobSet.
 
-    Not if pods of them were placed in this plan.
+    Not if pods of them were placed or evicted in this plan. The limit of GPUs does not hold them:
+    it is about reclaiming and preempting too much.
     """
-    _StaleGangs(session).evict()
+    snapshot = session.snapshot
+    placed = {one.podgroup for one in session.allocations if one.binds or one.nominations}
+    rows = range(len(snapshot.podgroups))
+    stale = [row for row in rows if is_stale(snapshot, row) and row not in placed]
+    evicted_together = [*dict.fromkeys(_evicted_together(snapshot.podgroups, stale))]
+    pods = _running_pods(snapshot, {row for together in evicted_together for row in together})
+    for together in evicted_together:
+        if session.evicted.isdisjoint(together) and all(
+            _is_evictable(snapshot.podgroups[row]) for row in together
+        ):
+            running = tuple([pod for row in together for pod in pods[row]])
+            evict_podgroups(session, together, running, Action.STALE_GANG_EVICTION, NONE)
 
 
-class _StaleGangs:
-    def __init__(self, session: Session) -> None:
-        self._session: Final = session
-        self._snapshot: Final = session.snapshot
+def _evicted_together(
+    podgroups: Sequence[PodGroupInfo], stale: list[int]
+) -> Iterator[tuple[int, ...]]:
+    by_jobset: dict[str, list[int]] = {podgroups[row].owning_jobset: [] for row in stale}
+    for row, podgroup in enumerate(podgroups) if stale else ():
+        if podgroup.owning_jobset in by_jobset:
+            by_jobset[podgroup.owning_jobset].append(row)
+    for row in stale:
+        owning_jobset = podgroups[row].owning_jobset
+        yield tuple(by_jobset[owning_jobset]) if owning_jobset else (row,)
 
-    def evict(self) -> None:
-        allocations = self._session.allocations
-        placed = {one.podgroup for one in allocations if one.binds or one.nominations}
-        stale = [
-            row
-            for row in range(len(self._snapshot.podgroups))
-            if is_stale(self._snapshot, row) and row not in placed
-        ]
-        evicted_together = list(dict.fromkeys(self._evicted_together(stale)))
-        pods = self._pods_of({row for rows in evicted_together for row in rows})
-        for rows in evicted_together:
-            if all(_is_evictable(self._snapshot.podgroups[row]) for row in rows):
-                running = tuple([pod for row in rows for pod in pods[row]])
-                self._evict(rows, running)
 
-    def _evict(self, rows: tuple[int, ...], running: tuple[int, ...]) -> None:
-        """Evict PodGroups whole, unless one of them has lost pods before.
-
-        The limit of GPUs does not hold them: it is about reclaiming and preempting too much.
-        """
-        session = self._session
-        if session.evicted.isdisjoint(rows):
-            evict_podgroups(session, rows, running, Action.STALE_GANG_EVICTION, NONE)
-
-    def _evicted_together(self, stale: list[int]) -> Iterator[tuple[int, ...]]:
-        """Yield each with all PodGroups that are evicted together with it."""
-        podgroups = self._snapshot.podgroups
-        by_jobset: dict[str, list[int]] = {podgroups[row].owning_jobset: [] for row in stale}
-        for row, podgroup in enumerate(podgroups) if stale else ():
-            if podgroup.owning_jobset in by_jobset:
-                by_jobset[podgroup.owning_jobset].append(row)
-        for row in stale:
-            owning_jobset = podgroups[row].owning_jobset
-            yield tuple(by_jobset[owning_jobset]) if owning_jobset else (row,)
-
-    def _pods_of(self, rows: set[int]) -> dict[int, list[int]]:
-        pods = self._snapshot.pods
-        by_podgroup: dict[int, list[int]] = {row: [] for row in rows}
-        is_there = (pods.state == PodState.RUNNING) & np.isin(pods.podgroup, [*rows])
-        for pod in np.flatnonzero(is_there).tolist():
-            by_podgroup[int(pods.podgroup[pod])].append(pod)
-        return by_podgroup
+def _running_pods(snapshot: Snapshot, rows: set[int]) -> dict[int, list[int]]:
+    pods = snapshot.pods
+    by_podgroup: dict[int, list[int]] = {row: [] for row in rows}
+    is_there = (pods.state == PodState.RUNNING) & np.isin(pods.podgroup, [*rows])
+    for pod in np.flatnonzero(is_there).tolist():
+        by_podgroup[int(pods.podgroup[pod])].append(pod)
+    return by_podgroup
 
 
 def is_stale(snapshot: Snapshot, row: int) -> bool:
-    """Say whether a PodGroup has lacked members for longer than its grace."""
     stale_at = snapshot.podgroups[row].stale_at
     return stale_at is not None and stale_at <= snapshot.now
 
@@ -86,7 +68,7 @@ def next_stale_at(snapshot: Snapshot) -> int | None:
 
 
 def _is_evictable(podgroup: PodGroupInfo) -> bool:
-    """Say whether a PodGroup may be evicted; whether it is preemptible is not checked."""
+    """Whether a PodGroup is preemptible is not asked: a stale gang does no work."""
     return (
         podgroup.queue != NONE
         and not podgroup.non_evictable_reason

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, TypeAlias
 
-from scheduler.core.eviction.failures import Protection
-from scheduler.core.eviction.scenario import (
+from scheduler.core.eviction.eviction_scenario import (
     BudgetCheck,
     CandidateVictims,
     EvictionScenario,
@@ -16,8 +15,9 @@ from scheduler.core.eviction.scenario import (
     QueueHeadroom,
     UnitMembers,
 )
-from scheduler.core.eviction.solver import Scenario, Solution, solve
+from scheduler.core.eviction.failures import Protection
 from scheduler.core.eviction.victim_order import by_plugin
+from scheduler.core.eviction.victim_set_solver import Scenario, Solution, solve
 from scheduler.core.eviction.victims import UnitFilter, Victim, excluding, unrelated_units
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.rejections import (
@@ -26,13 +26,14 @@ from scheduler.core.model.rejections import (
     FitErrors,
     QueueBoundExceeded,
     Rejection,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceKind
-from scheduler.core.model.result import Action, Eviction
+from scheduler.core.model.result import Eviction
 from scheduler.core.nodes.capacity import free_amount, requested_gpus
 from scheduler.core.nodes.devices import MAX_UNCHARGED
 from scheduler.core.session import Session
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 OrderedVictims: TypeAlias = Callable[[UnitFilter], tuple[Iterator[int], int]]
 Checks: TypeAlias = Callable[[], Sequence[Scenario[UnitMembers]]]
@@ -40,8 +41,6 @@ _FailedRequest: TypeAlias = tuple[int, int, SignatureRuns, bool, int, bool]
 
 
 class VictimSearch:
-    """The search for victims for one preemptor, by one action."""
-
     def __init__(self, session: Session, row: int, action: Action) -> None:
         self.request: Final = preemptor_request(session, row)
         self._session: Final = session
@@ -116,14 +115,10 @@ class VictimSearch:
     def evict_and_place(
         self, candidate_sets: Iterable[CandidateVictims], checks: Checks = tuple
     ) -> bool:
-        """Evict the first valid victims and place the PodGroup; say whether it was placed.
-
-        Each scenario has *checks* of its own.
-        """
+        """Each scenario has *checks* of its own."""
         return any(self._evict_and_place(one, checks) for one in candidate_sets)
 
     def failure(self, queues: Collection[int]) -> EvictionFailure:
-        """Return why no victim of some queues was found."""
         session, counts = self._session, self._session.reclaimable_totals().non_evictable
         failure = EvictionFailure()
         if counts or session.has_min_runtime or session.snapshot.budgets.names:
@@ -142,7 +137,7 @@ class VictimSearch:
         return failure._replace(is_truncated=self._is_truncated)
 
     def _unit_filter(self, queues: Iterable[int]) -> UnitFilter:
-        """Return which units of some queues may be evicted, apart from budgets.
+        """Return which units of some queues may be evicted, whatever budgets say.
 
         Not those with pods that the requested pods want to be near or are spread beside, nor those
         within their minimum runtime.
@@ -158,7 +153,6 @@ class VictimSearch:
         return excluding(unrelated, protected)
 
     def _by_plugin(self, victim_order: Iterator[int]) -> Iterator[int]:
-        """Return a victim order rearranged by what the configuration has chosen."""
         session, order = self._session, self._session.policies.victim_order
         if order is None:
             return victim_order
@@ -198,7 +192,6 @@ class VictimSearch:
         return False
 
     def _carry_out(self, eviction_units: list[int]) -> bool:
-        """Evict units, and place the preemptor; if that fails, roll everything back."""
         session, pool = self._session, self._session.victims().pool
         checkpoint = session.statement.checkpoint
         evicted: dict[int, tuple[Victim, ...]] = {}
@@ -279,11 +272,8 @@ def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) ->
     A PodGroup that waits for resources its own queues are releasing is left out: that is over soon.
     Once the limit of evictions is reached, the rest that *may_preempt* is noted as rate limited.
     """
-    podgroups, attempts, evictions = (
-        session.snapshot.podgroups,
-        session.attempts,
-        session.evictions,
-    )
+    podgroups, attempts = session.snapshot.podgroups, session.attempts
+    evictions = session.evictions
     left = {row for row, one in session.rejections.items() if _is_resolvable(one)}
     left &= {*attempts} - session.evicted
     jobs_order = session.jobs_order(left)
@@ -308,7 +298,6 @@ def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) ->
 
 
 def preemptor_request(session: Session, row: int) -> PreemptorRequest:
-    """Return what a PodGroup requests next."""
     tasks, _, signatures, _, _ = session.attempts[row]
     has_reserved_places = session.attempts.has_reserved_places(row)
     wanted: dict[int, int] = {}
@@ -346,7 +335,6 @@ def use_free_resources(session: Session, request: PreemptorRequest) -> bool:
 
 
 def place_preemptor(session: Session, row: int, *, is_pipelined: bool) -> bool:
-    """Place a PodGroup, and its elastic pods, if it fits."""
     if not session.place(row, is_final=False, is_pipelined=is_pipelined):
         return False
     session.place_elastic(row)
@@ -355,9 +343,9 @@ def place_preemptor(session: Session, row: int, *, is_pipelined: bool) -> bool:
 
 
 def solve_scenario(session: Session, count: int, scenario: EvictionScenario) -> Solution:
-    """Return the first valid set of so many candidates, and count the search.
+    """Solve, and count the search.
 
-    There is none if not all placements were tried: a victim of the set might be spared.
+    There is no solution if not all placements were tried: a victim of the set might be spared.
     """
     solution = solve(count, scenario, scenario.fits)
     is_truncated = solution.is_truncated or scenario.is_truncated
@@ -380,7 +368,6 @@ def evict_podgroups(
 
 
 def is_delayed(session: Session, row: int) -> bool:
-    """Say whether the preemption delay of a PodGroup is not over."""
     return session.snapshot.podgroups[row].preemption_delay_until > session.snapshot.now
 
 

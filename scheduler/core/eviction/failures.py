@@ -16,29 +16,26 @@ from scheduler.core.model.rejections import (
     EarlierIneligibility,
     EvictionFailure,
     Rejection,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Action, Policies
+from scheduler.core.model.result import Policies
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 
 class EvictionFailures:
-    """Why preemptors found no victims, by PodGroup."""
-
     def __init__(self) -> None:
         self._failures: Final[dict[int, EvictionFailure]] = {}
 
     def record(self, row: int, failure: EvictionFailure) -> None:
-        """Add why a PodGroup found no victims."""
         if failure != NO_EVICTION_FAILURE:
             self._failures[row] = merged(self.of(row), failure)
 
     def forget(self, row: int) -> None:
-        """Forget the failures of a PodGroup that was placed."""
+        """For a PodGroup that was placed."""
         self._failures.pop(row, None)
 
     def of(self, row: int) -> EvictionFailure:
-        """Return why a PodGroup found no victims."""
         return self._failures.get(row, NO_EVICTION_FAILURE)
 
 
@@ -51,7 +48,6 @@ class Protection:
         non_evictable: Mapping[int, Mapping[PriorityAndReason, int]],
         victims: Victims,
     ) -> None:
-        """Take the counts of *non_evictable* PodGroups by queue, and the possible victims."""
         self._podgroups: Final = podgroups
         self._non_evictable: Final = non_evictable
         self._pool: Final = victims.pool
@@ -60,7 +56,7 @@ class Protection:
     def failure(
         self, row: int, action: Action, queues: Collection[int], is_settled: Callable[[int], bool]
     ) -> EvictionFailure:
-        """Return what protects PodGroups of some queues; settled ones have lost or got pods."""
+        """PodGroups that are settled have lost or got pods in this plan: they count no more."""
         preemptor = self._podgroups[row]
 
         def may_evict(priority: int) -> bool:
@@ -149,7 +145,6 @@ def explained(
 
 
 def has_relocatable(podgroups: Sequence[PodGroupInfo]) -> bool:
-    """Say whether there are running PodGroups that may be relocated."""
     relocatable = (
         it for it in podgroups if it.may_relocate and it.has_running and not it.is_partly_succeeded
     )
@@ -169,10 +164,9 @@ def _with_failure(rejection: Rejection, failure: EvictionFailure) -> Rejection:
 def _consolidation_failure(
     podgroup: PodGroupInfo, policies: Policies, *, has_candidates: bool
 ) -> ConsolidationFailure:
-    """Return why no PodGroup is relocated for a PodGroup."""
     if not podgroup.is_preemptible:
         return ConsolidationFailure.NOT_PREEMPTIBLE
-    if not policies.max_relocated or "consolidation" not in policies.actions:
+    if not policies.max_relocated or Action.CONSOLIDATION not in policies.actions:
         return ConsolidationFailure.DISABLED
     return (
         ConsolidationFailure.NO_SOLUTION if has_candidates else ConsolidationFailure.NO_CANDIDATES

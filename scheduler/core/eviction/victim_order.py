@@ -42,7 +42,7 @@ class VictimOrder:
     def across_queues(
         self, usage: Usage, queues: Iterable[int], is_eligible: Callable[[int], bool] | None = None
     ) -> tuple[Iterator[int], int]:
-        """Return the victims of some queues in order, and their number: all, or the eligible ones.
+        """Return the victims of some queues in order, and their number.
 
         *usage* holds what the queues have allocated.
         """
@@ -99,7 +99,6 @@ class VictimOrder:
             yield -place
 
     def drop(self, eviction_unit: int) -> None:
-        """Remove an eviction unit."""
         places = self._places[self._units[eviction_unit].queue]
         del places[bisect_left(places, self._place[eviction_unit])]
         if not places:
@@ -121,7 +120,6 @@ class Victims:
         self.order: Final = VictimOrder(queues, queue_order, pool.eviction_units)
 
     def remove_podgroup(self, podgroup: int) -> None:
-        """Remove a PodGroup that was placed."""
         for eviction_unit in self.pool.remove_podgroup(podgroup):
             self.order.drop(eviction_unit)
 
@@ -139,7 +137,6 @@ class LostWork:
 
     @cached_property
     def _columns(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Return signatures and PodGroups of pods, GPUs of signatures, seconds of PodGroups."""
         snapshot = self.snapshot
         gpus = [signature.queue_request[ResourceKind.GPU] for signature in snapshot.signatures]
         seconds = [
@@ -149,13 +146,13 @@ class LostWork:
         return snapshot.pods.signature.tolist(), snapshot.pods.podgroup.tolist(), gpus, seconds
 
     def of_pods(self, pods: Iterable[int]) -> int:
-        """Return the work lost with some pods, in thousandths of a GPU times seconds."""
+        """Return thousandths of a GPU times seconds."""
         signature, podgroup, gpus, seconds = self._columns
         return sum([gpus[signature[pod]] * seconds[podgroup[pod]] for pod in pods if pod >= 0])
 
 
 def lost_seconds(running_since: int, checkpoint_at: int, now: int) -> int:
-    """Return how many seconds of work would be lost; none if the start is not known."""
+    """Return 0 if the start is not known."""
     last = max(running_since, checkpoint_at)
     return max(now - last, 0) if last else 0
 

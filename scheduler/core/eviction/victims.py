@@ -1,4 +1,9 @@
-"""Victims, and the eviction units that they form: pods that are evicted together."""
+"""Victims, and the eviction units that they form: pods that are evicted together.
+
+Beside the pool of units: what keeps units from being evicted (disruption budgets, minimum
+runtimes, relations to the requested pods), and by queue the totals of what may be evicted, which
+are known before any unit is made.
+"""
 
 import math
 from collections import Counter
@@ -21,7 +26,7 @@ from scheduler.core.model.podgroup import (
     podsets_of,
 )
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
-from scheduler.core.model.result import Action, MinRuntime
+from scheduler.core.model.result import MinRuntime
 from scheduler.core.model.snapshot import DisruptionBudgets, PodState, Snapshot, SnapshotQueues
 from scheduler.core.model.usage import (
     AmountList,
@@ -31,14 +36,13 @@ from scheduler.core.model.usage import (
 )
 from scheduler.core.queues.order import PodGroupKey
 from scheduler.core.queues.reclaimable import Reclaimable
+from trainer_kai.api.scheduler_names import Action
 
 Rows: TypeAlias = tuple[int, ...]
-KeyFunction: TypeAlias = Callable[
-    [int, int], PodGroupKey
-]  # of a PodGroup and its min_available_state
-UnitFilter: TypeAlias = (
-    Callable[[int], bool] | None
-)  # which eviction units are candidates; None is all
+# Of a PodGroup and its min_available_state.
+KeyFunction: TypeAlias = Callable[[int, int], PodGroupKey]
+# Which eviction units are candidates; None is all.
+UnitFilter: TypeAlias = Callable[[int], bool] | None
 PriorityAndReason: TypeAlias = tuple[int, str]  # and why its PodGroups are non-evictable
 
 
@@ -51,7 +55,7 @@ class Victim(NamedTuple):
     slots: tuple[int, ...] = ()  # the shared GPUs of the node of which it has a share
 
 
-Victims: TypeAlias = tuple[Victim, ...]
+Members: TypeAlias = tuple[Victim, ...]
 
 
 class EvictionUnit(NamedTuple):
@@ -85,7 +89,6 @@ class DisruptionAllowance:
         return found
 
     def violated(self, counts: Counter[int]) -> list[int]:
-        """Return the budgets that allow fewer evictions."""
         return [budget for budget, number in counts.items() if number > self._allowed[budget]]
 
     def use(self, pods: Iterable[int]) -> tuple[int, ...]:
@@ -105,8 +108,6 @@ class DisruptionAllowance:
 
 
 class VictimPool:
-    """The eviction units of a snapshot, by rows."""
-
     def __init__(
         self,
         snapshot: Snapshot,
@@ -120,9 +121,8 @@ class VictimPool:
         self._shrink: Final = shrink
         self.eviction_units: Final[list[EvictionUnit]] = []
         self.victims: Final[list[Collection[Victim]]] = []
-        self._members: Final[
-            dict[int, dict[Victim, None]]
-        ] = {}  # that are not evicted, where other units are inside
+        # That are not evicted, where other units are inside.
+        self._members: Final[dict[int, dict[Victim, None]]] = {}
         self._around: Final[dict[int, int]] = {}  # the next larger unit around a unit
         self._inside: Final[dict[int, set[int]]] = {}
         self._totals: Final[list[Amounts]] = []  # of all members
@@ -140,27 +140,23 @@ class VictimPool:
 
     @property
     def blocked(self) -> dict[int, list[int]]:
-        """Return the units that cannot be evicted, and the budgets that forbid it."""
         if self._blocked[0] != self.disruptions.evicted:
             pods = ((member.pod for member in members) for members in self.victims)
             self._blocked = self.disruptions.evicted, self.disruptions.blocked(pods)
         return self._blocked[1]
 
     def amounts(self, eviction_unit: int, members: Collection[Victim]) -> Amounts:
-        """Return what some or all members of a unit are charged for."""
         if len(members) == len(self.victims[eviction_unit]):
             return self._totals[eviction_unit]
         return amounts_of(self._snapshot.signatures, members)
 
     def remove_podgroup(self, podgroup: int) -> list[int]:
-        """Remove a PodGroup; return its eviction units, which no longer exist."""
         eviction_units = self._units_of_podgroup.get(podgroup, [])
         removed = eviction_units.copy()
         eviction_units.clear()
         return removed
 
     def remove_unit(self, eviction_unit: int) -> list[int]:
-        """Remove the members of a unit; return the units that no longer exist."""
         eviction_units = self._units_of_podgroup[self.podgroups[eviction_unit][0]]
         if self.is_whole[eviction_unit]:
             removed = eviction_units.copy()
@@ -179,13 +175,11 @@ class VictimPool:
         return removed
 
     def _all_inside(self, eviction_unit: int) -> Iterator[int]:
-        """Yield a unit, and those inside that still exist."""
         yield eviction_unit
         for one in self._inside.get(eviction_unit, ()):
             yield from self._all_inside(one)
 
     def _remove(self, around: int, step: int) -> None:
-        """Remove the members of a step from a unit around it."""
         for member in self.victims[step]:
             del self._members[around][member]
         cpu, memory, gpu = self._totals[around]
@@ -224,7 +218,7 @@ class VictimPool:
             self._put(rows, key, evicted, is_whole=False)
         self._enclose([*reversed(eviction_units)], [*steps, found])
 
-    def _enclose(self, eviction_units: Sequence[int], victims_of_units: Sequence[Victims]) -> None:
+    def _enclose(self, eviction_units: Sequence[int], victims_of_units: Sequence[Members]) -> None:
         """Give units the members of those inside them, each of which is before it."""
         last: dict[Victim, int] = {}  # the last unit that has it
         for eviction_unit, members in zip(eviction_units, victims_of_units, strict=True):
@@ -240,9 +234,9 @@ class VictimPool:
     def _put(
         self, rows: Rows, key: PodGroupKey, members: Collection[Victim], *, is_whole: bool
     ) -> None:
-        amounts, podgroups = (
-            amounts_of(self._snapshot.signatures, members),
+        podgroups, amounts = (
             self._snapshot.podgroups,
+            amounts_of(self._snapshot.signatures, members),
         )
         most = max([podgroups[row].priority for row in rows])
         is_plain = not is_whole or _is_plain_podset(podgroups[rows[0]])
@@ -296,7 +290,7 @@ class MinRuntimeGuard:
         paths: Sequence[Sequence[int]],
         configured: MinRuntime | None,
     ) -> None:
-        """Collect when PodGroups began to run; of a JobSet the last one counts."""
+        """Of a JobSet the PodGroup that began to run last counts."""
         queues = snapshot.queues
         is_needed = has_min_runtime(configured, queues)
         configured = configured or MinRuntime()
@@ -339,7 +333,7 @@ class MinRuntimeGuard:
         return self._known[key]
 
     def _seconds(self, action: Action, reclaimer_queue: int, queue: int) -> int:
-        """Return the minimum runtime of a queue: the nearest one set from it up."""
+        """Return the minimum runtime of a queue: the nearest one that is set from it up."""
         by_queue, default = self._configured[action]
         if action == Action.RECLAIM and not self._from_victim_queue:
             queue = below_common_ancestor(self._paths, reclaimer_queue, queue)[1]
@@ -356,7 +350,6 @@ class ReclaimableTotals:
     """
 
     def __init__(self, snapshot: Snapshot, protected: Collection[int]) -> None:
-        """Add up all but protected PodGroups."""
         self.all: Final[dict[int, AmountList]] = {}
         self._largest: Final[dict[int, AmountList]] = {}
         self._by_priority: Final[dict[int, dict[int, AmountList]]] = {}
@@ -377,11 +370,9 @@ class ReclaimableTotals:
                 of_one[kind] = max(of_one[kind], amount)
 
     def has_below(self, queue: int, priority: int) -> bool:
-        """Say whether a queue has evictable PodGroups of smaller priority."""
         return min(self._by_priority.get(queue, [priority])) < priority
 
     def below(self, queue: int, priority: int, kind: ResourceKind) -> int:
-        """Return what may be evicted of a queue at smaller priorities."""
         ranked = self._by_priority[queue].items()
         return sum([amounts[kind] for one, amounts in ranked if one < priority])
 
@@ -410,13 +401,11 @@ class ReclaimableTotals:
 
 
 def has_min_runtime(configured: MinRuntime | None, queues: SnapshotQueues) -> bool:
-    """Say whether any minimum runtime may protect a PodGroup."""
     seconds = (*queues.preempt_min_s, *queues.reclaim_min_s)
     return configured is not None and any(it > 0 for it in (*seconds, *configured[:2]))
 
 
 def excluding(may_evict: UnitFilter, excluded: Collection[int]) -> UnitFilter:
-    """Return a filter without some eviction units."""
     if not excluded:
         return may_evict
     return lambda eviction_unit: (
@@ -491,7 +480,6 @@ def evictable_podgroups(
 
 
 def amounts_of(signatures: Sequence[SchedulingSignature], members: Iterable[Victim]) -> Amounts:
-    """Return what members are charged for."""
     cpu = memory = gpu = 0
     for member in members:
         counted = signatures[member.signature].queue_request
@@ -499,7 +487,7 @@ def amounts_of(signatures: Sequence[SchedulingSignature], members: Iterable[Vict
     return cpu, memory, gpu
 
 
-def _eviction_steps(podgroup: PodGroupInfo, members: Iterable[Victim]) -> Iterator[Victims]:
+def _eviction_steps(podgroup: PodGroupInfo, members: Iterable[Victim]) -> Iterator[Members]:
     """Yield what a PodGroup loses step by step; it never keeps reserved places alone."""
     by_pod = {member.pod: member for member in members}
     left = {pod for pod in by_pod if pod >= 0}
@@ -511,7 +499,7 @@ def _eviction_steps(podgroup: PodGroupInfo, members: Iterable[Victim]) -> Iterat
         yield tuple([by_pod[pod] for pod in pods])
 
 
-def _newly_evicted(steps: Iterable[Victims]) -> list[Victims]:
+def _newly_evicted(steps: Iterable[Members]) -> list[Members]:
     """Return the members of each step that are in no step before it."""
     evicted: set[Victim] = set()
     found = []
@@ -521,8 +509,8 @@ def _newly_evicted(steps: Iterable[Victims]) -> list[Victims]:
     return found
 
 
-def victims_of(snapshot: Snapshot) -> Callable[[int], Victims]:
-    """Return a function that returns the members of a PodGroup."""
+def victims_of(snapshot: Snapshot) -> Callable[[int], Members]:
+    """Return a function from a PodGroup to its members; it may be called once for each."""
     pods, podgroups = snapshot.pods, snapshot.podgroups
     is_there = (pods.state == PodState.RUNNING) & (pods.podgroup != NONE)
     rows = np.flatnonzero(is_there)
@@ -537,7 +525,7 @@ def victims_of(snapshot: Snapshot) -> Callable[[int], Victims]:
 
     reserved_places = count(1)
 
-    def members(podgroup: int) -> Victims:
+    def members(podgroup: int) -> Members:
         there, tree = found[begins[podgroup] : begins[podgroup + 1]], podgroups[podgroup].tree
         for podset in (tree,) if isinstance(tree, PodSet) else podsets_of(tree):
             if podset.reserved_places:

@@ -1,13 +1,10 @@
-"""Amounts and lists in messages: resources with their units, and the first of many names.
+"""Amounts in messages: resources with their units, shares of GPUs, and GPUs in the form of MIG.
 
-Words for shares of GPUs and for MIG: what a pod requests, and what nodes have of it.
-
-Numbers are parts of one GPU with three decimals, because a queue is charged in GPUs as well.
-A request for memory is named in MiB, as the user has written it.
+Shares are parts of one GPU with three decimals, because a queue is charged in GPUs as well. A
+request for memory of a GPU is named in MiB, as the user has written it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from scheduler.core.model.podgroup import SchedulingSignature
@@ -20,8 +17,8 @@ from scheduler.core.model.resources import (
     ResourceKind,
 )
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.text import counted, first_listed
 
-_MAX_LISTED: Final = 3  # of names, bounds, taints, labels and resources
 _MIB: Final = 2**20
 _GIB: Final = 2**30
 KIND_NAMES: Final = {
@@ -29,66 +26,6 @@ KIND_NAMES: Final = {
     ResourceKind.MEMORY: "memory",
     ResourceKind.GPU: "GPU",
 }
-
-
-def resource_request(resources: ResourceColumns, resource: int, number: int) -> str:
-    """Return what a pod requests; a number that was cut is not named."""
-    if number < MAX_REQUEST:
-        return resource_amount(resources, resource, number)
-    kind = resources.kinds[resource]
-    is_named = kind != NONE and (kind != ResourceKind.GPU or resource in resources.gpus)
-    name = KIND_NAMES[ResourceKind(kind)] if is_named else resources.names[resource]
-    return f"more {name} than any node can have"
-
-
-def resource_amount(resources: ResourceColumns, resource: int, number: int) -> str:
-    """Return an amount of a resource of nodes."""
-    if resource == resources.pods:
-        return f"{number} place{'' if number == 1 else 's'} for pods"
-    kind = resources.kinds[resource]
-    if kind == NONE or (kind == ResourceKind.GPU and resource not in resources.gpus):
-        return f"{number} {resources.names[resource]}"
-    if kind == ResourceKind.GPU and resources.gpus[1:]:
-        return f"{_short(number / 1000)} {resources.names[resource]}"
-    return amount_of_kind(ResourceKind(kind), number)
-
-
-def at_least(kind: ResourceKind, number: int) -> str:
-    """Return a sufficient amount, rounded up; it may have been cut."""
-    if kind == ResourceKind.MEMORY:
-        step = _MIB if 0 < number < _GIB / 100 else _GIB
-        number = -(-(-(-number * 1000 // step) * step) // 1000)
-    return ("at least " if number >= MAX_QUEUE_REQUEST else "") + amount_of_kind(kind, number)
-
-
-def amount_of_kind(kind: ResourceKind, number: int) -> str:
-    """Return an amount of a resource of queues."""
-    if kind != ResourceKind.MEMORY:
-        return f"{_short(number / 1000)} {KIND_NAMES[kind]}"
-    if 0 < number < _GIB / 100:
-        return f"{_short(number / _MIB)} MiB memory"
-    return f"{_short(number / _GIB)} GiB memory"
-
-
-def parts_of_one(thousandths: int) -> str:
-    """Return a number of thousandths as a decimal number."""
-    return _short(thousandths / 1000)
-
-
-def joined_by_or(parts: list[str]) -> str:
-    """Return alternatives."""
-    return ", ".join([*parts[:-1], f"or {parts[-1]}"] if parts[1:] else parts)
-
-
-def first_listed(parts: Iterable[str], between: str = ", ") -> str:
-    """Return the first of some parts, and whether there are more."""
-    first = [*islice(parts, _MAX_LISTED + 1)]
-    return between.join(first[:_MAX_LISTED]) + (", …" if first[_MAX_LISTED:] else "")
-
-
-def _short(number: float) -> str:
-    return f"{number:.3f}".rstrip("0").rstrip(".")
-
 
 _WHOLE: Final = 1000
 # Of one node, and of several.
@@ -106,6 +43,51 @@ _MIG_REFUSALS: Final = {
     MigRefusal.SINGLE_STRATEGY: "label nvidia.com/mig.strategy: single",
     MigRefusal.LEGACY_PODS: "pods there request MIG profiles by annotation",
 }
+
+
+def resource_request(resources: ResourceColumns, resource: int, number: int) -> str:
+    """Return what a pod requests; a number that was cut is not named."""
+    if number < MAX_REQUEST:
+        return resource_amount(resources, resource, number)
+    kind = resources.kinds[resource]
+    is_named = kind != NONE and (kind != ResourceKind.GPU or resource in resources.gpus)
+    name = KIND_NAMES[ResourceKind(kind)] if is_named else resources.names[resource]
+    return f"more {name} than any node can have"
+
+
+def resource_amount(resources: ResourceColumns, resource: int, number: int) -> str:
+    if resource == resources.pods:
+        return counted(number, "place for pods", "places for pods")
+    kind = resources.kinds[resource]
+    if kind == NONE or (kind == ResourceKind.GPU and resource not in resources.gpus):
+        return f"{number} {resources.names[resource]}"
+    if kind == ResourceKind.GPU and resources.gpus[1:]:
+        return f"{_short(number / 1000)} {resources.names[resource]}"
+    return amount_of_kind(ResourceKind(kind), number)
+
+
+def at_least(kind: ResourceKind, number: int) -> str:
+    """Round up, to what is enough; the number may have been cut."""
+    if kind == ResourceKind.MEMORY:
+        step = _MIB if 0 < number < _GIB / 100 else _GIB
+        number = -(-(-(-number * 1000 // step) * step) // 1000)
+    return ("at least " if number >= MAX_QUEUE_REQUEST else "") + amount_of_kind(kind, number)
+
+
+def amount_of_kind(kind: ResourceKind, number: int) -> str:
+    if kind != ResourceKind.MEMORY:
+        return f"{_short(number / 1000)} {KIND_NAMES[kind]}"
+    if 0 < number < _GIB / 100:
+        return f"{_short(number / _MIB)} MiB memory"
+    return f"{_short(number / _GIB)} GiB memory"
+
+
+def parts_of_one(thousandths: int) -> str:
+    return _short(thousandths / 1000)
+
+
+def _short(number: float) -> str:
+    return f"{number:.3f}".rstrip("0").rstrip(".")
 
 
 def requested_share(signature: SchedulingSignature) -> str:
@@ -149,7 +131,6 @@ def free_shares(
 def _free_share(
     snapshot: Snapshot, signature: SchedulingSignature, shortage: ShareShortage, nodes: int
 ) -> str:
-    """Return what is free of each GPU for a pod, on one node or on the nearest of several."""
     devices = signature.shared_devices
     if not shortage.largest_free or shortage.largest_node == NONE:
         return "no share of a GPU" if devices == 1 else f"a share of fewer than {devices} GPUs"
@@ -193,7 +174,6 @@ def too_small_gpus(snapshot: Snapshot, signature: SchedulingSignature) -> str:
 def form_reason(
     signature: SchedulingSignature, refusals: Mapping[MigRefusal, int], *, is_one: bool
 ) -> str:
-    """Return why nodes do not offer GPUs in the form that a pod requests."""
     number = 0 if is_one else 1
     if signature.requests_mig:
         causes = sorted(refusals, key=lambda it: (-refusals[it], it))
@@ -210,7 +190,6 @@ def form_remedies(refusals: Mapping[MigRefusal, int]) -> Iterator[str]:
 
 
 def kai_insufficient_shares(signature: SchedulingSignature) -> str:
-    """Return what nodes have too little of, as KAI names it."""
     return "GPU memory" if signature.device_memory else "GPUs"
 
 
@@ -219,9 +198,7 @@ def _of_gpus(devices: int) -> str:
 
 
 def _places(number: int) -> str:
-    return (
-        "1 place for a reservation pod" if number == 1 else f"{number} places for reservation pods"
-    )
+    return counted(number, "place for a reservation pod", "places for reservation pods")
 
 
 def _parts(thousandths: int) -> str:

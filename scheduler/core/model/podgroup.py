@@ -44,21 +44,18 @@ class SchedulingSignature:
     queue_request: tuple[int, int, int]  # by ResourceKind
     has_gpu: bool = False
     tolerated_taints: frozenset[int] = frozenset()  # taints
-    node_affinity: tuple[
-        tuple[tuple[LabelRequirement, ...], ...], ...
-    ] = ()  # of each entry one alternative holds
+    # Of each entry one alternative holds.
+    node_affinity: tuple[tuple[tuple[LabelRequirement, ...], ...], ...] = ()
     nominated_node: int = NONE  # node
     host_ports: tuple[int, ...] = ()  # ports
     conflicting_ports: tuple[int, ...] = ()  # ports
     matched_selectors: tuple[int, ...] = ()  # selectors that match it
     affinity: tuple[AffinityTerm, ...] = ()
-    matches_own_affinity: bool = (
-        False  # it matches all selectors of `affinity`: it may be the first
-    )
-    anti_affinity: tuple[int, ...] = ()  # rows of PodRelations.anti_affinity_terms: its own
-    existing_anti_affinity: tuple[
-        int, ...
-    ] = ()  # rows of PodRelations.anti_affinity_terms with a selector that matches it
+    # It matches all selectors of `affinity`: it may be the first.
+    matches_own_affinity: bool = False
+    # Rows of PodRelations.anti_affinity_terms: its own, and those with a selector that matches it.
+    anti_affinity: tuple[int, ...] = ()
+    existing_anti_affinity: tuple[int, ...] = ()
     spread_constraints: tuple[SpreadConstraint, ...] = ()
     rwo_claims: tuple[int, ...] = ()  # that only one node may use at a time
     rwop_claims: tuple[int, ...] = ()  # that only one pod may use at a time
@@ -69,14 +66,10 @@ class SchedulingSignature:
     # `queue_request` is on the smallest one. None is the same.
     least_queue_request: tuple[int, int, int] | None = None
     requests_mig: bool = False
-    unknown_resources: tuple[
-        tuple[str, int], ...
-    ] = ()  # resources that it requests and no node has
+    unknown_resources: tuple[tuple[str, int], ...] = ()  # that it requests and no node has
 
 
 class ReservationCause(IntEnum):
-    """Why a place is reserved."""
-
     ANTICIPATED = 0
     REPAIR = 1
     MOVE = 2
@@ -104,9 +97,8 @@ class PodSet:
     expected: int = 0  # pods that do not exist yet, those with reserved places included
     expected_signature: int = NONE
     gated: int = 0  # pods that may not be placed yet
-    running_pods: tuple[
-        int, ...
-    ] = ()  # on nodes, first placed first; where some can be spared, or PodSets differ
+    # On nodes, first placed first; where some can be spared, or PodSets differ.
+    running_pods: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +135,8 @@ class PodGroupInfo:
     checkpoint_at: int = 0  # when it saved a checkpoint last; 0 is never
     preemption_delay_until: int = 0  # it evicts no pods before, in seconds since 1970
     preemption_delay: str = ""  # how long that is, as its author wrote it
-    elastic_failure: PreFilterFailure | None = (
-        None  # in the way of pods beyond its minimum and its reserved places
-    )
+    # In the way of pods beyond its minimum and its reserved places.
+    elastic_failure: PreFilterFailure | None = None
 
 
 # Why a PodGroup that is not preemptible is non-evictable.
@@ -153,12 +144,10 @@ NON_PREEMPTIBLE: Final = "non-preemptible pods are not evicted"
 
 
 def podsets_of(tree: SubGroupTree) -> tuple[PodSet, ...]:
-    """Return the PodSets of a tree."""
     if isinstance(tree, PodSet):
         return (tree,)
     return tuple(podset for child in tree.children for podset in podsets_of(child))
 
 
 def is_evictable(podgroup: PodGroupInfo) -> bool:
-    """Say whether pods of a PodGroup may be evicted."""
     return podgroup.is_preemptible and podgroup.queue != NONE and not podgroup.non_evictable_reason

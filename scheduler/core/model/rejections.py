@@ -3,10 +3,9 @@
 A `Rejection` is the result of a plan for one PodGroup. Its details are one of: a
 `PreFilterFailure` (kube-scheduler's word), which is known before nodes are looked at;
 `MissingPods`; a `QueueBoundExceeded`, which a quota plugin returns as a `QuotaRefusal`; and
-`FitErrors` (KAI's word), by node. An `EvictionFailure` comes on top: why no victim was evicted. All
-are data; `scheduler.core.messages` has the sentences.
-
-What changes in a cluster, as far as it can help a PodGroup that waits.
+`FitErrors` (KAI's word), by node. An `EvictionFailure` comes on top: why no victim was evicted. The
+`ClusterEvent`s of a rejection say which changes of the cluster may help. All are data;
+`scheduler.core.messages` has the sentences.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
-from trainer_kai.api.reasons import ReasonName
+from trainer_kai.api.reasons import UnschedulableReason
 
 
 class ClusterEvent(Flag):
@@ -36,29 +35,6 @@ class ClusterEvent(Flag):
 
 
 NO_EVENT: Final = ClusterEvent(0)
-
-
-class UnschedulableReason(IntEnum):
-    """Why a PodGroup is pending; of several reasons the smallest is reported."""
-
-    MISCONFIGURED = 1
-    FORBIDDEN_QUEUE = 2
-    QUEUE_MISSING = 3
-    PODS_MISSING = 4
-    WAITING_FOR_STAGE = 5
-    EXCEEDS_LIMIT = 7
-    NON_PREEMPTIBLE_OVER_QUOTA = 8
-    NO_NODE_MATCHES = 9
-    TOPOLOGY_UNFIT = 10
-    FRAGMENTED = 11
-    NO_CAPACITY = 12
-    PREEMPTION_DELAY = 13
-    WAITING_FOR_VICTIMS = 14
-
-    @property
-    def title(self) -> str:
-        """Return its name as users read it."""
-        return ReasonName[self.name].value
 
 
 class PreFilterCause(Enum):
@@ -110,8 +86,6 @@ class StageProgress(NamedTuple):
 
 
 class QueueLabel(NamedTuple):
-    """A queue label of a pod that names another queue than that of its PodGroup."""
-
     label: str
     queue: str
     podgroup_queue: str
@@ -128,7 +102,6 @@ class PreFilterFailure(NamedTuple):
 
     @property
     def reason(self) -> UnschedulableReason:
-        """Return the reason that is reported."""
         return self.cause.reason
 
 
@@ -187,16 +160,12 @@ class FitErrors(NamedTuple):
     placed: int  # pods of the attempt before it
     needed: int  # pods of the attempt
     counts: Mapping[FitErrorReason, int]  # nodes
-    own_counts: Mapping[
-        FitErrorReason, int
-    ]  # of these, nodes that only pods of the attempt itself closed
+    own_counts: Mapping[FitErrorReason, int]  # of these, nodes that only the attempt itself closed
     taints: Mapping[int, int]  # taint → nodes that it closes to the pod
     keys: Mapping[str, int]  # label → nodes on which it does not match what the pod selects
     too_small: Mapping[int, int]  # resource → nodes that have too little of it even when empty
     largest_allocatable: Mapping[int, int]  # resource → the most of it that one of these has
-    insufficient: Mapping[
-        int, int
-    ]  # resource → nodes of which only the free amount of it is too small
+    insufficient: Mapping[int, int]  # resource → nodes of which only the free amount is too small
     largest_free: Mapping[int, int]  # resource → the most that is free on one such node
     total_free: Mapping[int, int]  # resource → what is free on those nodes together
     unplaced: int  # such pods of the attempt without a node, this one included
@@ -208,8 +177,6 @@ class FitErrors(NamedTuple):
 
 
 class QueueBoundExceeded(NamedTuple):
-    """The bound of a queue that would be exceeded."""
-
     queue: int
     kind: ResourceKind
     bound: int
@@ -217,14 +184,10 @@ class QueueBoundExceeded(NamedTuple):
     requested: int
     others: "tuple[QueueBoundExceeded, ...]" = ()  # bounds that would be exceeded as well
     releasing: int = 0  # what terminating pods have beside what is allocated
-    unevictable: tuple[
-        int, ...
-    ] = ()  # PodGroups that cannot be evicted, where they exceed the quota
+    unevictable: tuple[int, ...] = ()  # PodGroups that cannot be evicted and exceed the quota
 
 
 class IncompletePodSet(NamedTuple):
-    """A PodSet that lacks members."""
-
     podset: str
     existing: int
     needed: int
@@ -232,8 +195,6 @@ class IncompletePodSet(NamedTuple):
 
 
 class MissingPods(NamedTuple):
-    """The PodSets that lack members."""
-
     podsets: tuple[IncompletePodSet, ...]
 
 
@@ -256,7 +217,7 @@ class EarlierPodGroup(NamedTuple):
 
 
 class QueueOrderConflict(NamedTuple):
-    """Two queues: the one that lost resources would come before the one that reclaimed them."""
+    """The queue that lost resources would come before the one that reclaimed them."""
 
     queue: int
     before: int
@@ -264,16 +225,12 @@ class QueueOrderConflict(NamedTuple):
 
 
 class ReclaimShortfall(IntEnum):
-    """Why nothing can be reclaimed, where no victim in particular is protected."""
-
     NO_QUEUE_OVER_SHARE = 0  # no queue is above its allocatable share
     TOO_LITTLE = 1  # what is above the shares does not make the room
     UNFAIR = 2  # what would make the room may not be reclaimed
 
 
 class ConsolidationFailure(IntEnum):
-    """Why no PodGroup is relocated to bring free resources together."""
-
     DISABLED = 0  # the action is off
     NO_CANDIDATES = 1  # no PodGroup may be relocated
     NOT_PREEMPTIBLE = 2  # the pending PodGroup is non-preemptible
@@ -281,8 +238,6 @@ class ConsolidationFailure(IntEnum):
 
 
 class EvictionFailure(NamedTuple):
-    """Why no victim is evicted for a PodGroup that may reclaim or preempt."""
-
     is_delayed: bool = False  # there are victims, and its preemption delay is not over
     non_evictable: tuple[tuple[str, int], ...] = ()  # the reason, and how many PodGroups
     protected: int = 0  # PodGroups within their minimum runtime
@@ -312,8 +267,6 @@ FAIR_SHARE_EXCEEDED: Final = EvictionFailure(exceeds_fair_share=True)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a PodGroup is pending."""
-
     podgroup: int
     reason: UnschedulableReason
     details: RejectionDetails
@@ -326,11 +279,4 @@ class Rejection:
 
 
 def prefilter_rejection(row: int, failure: PreFilterFailure) -> Rejection:
-    """Return the rejection of a PodGroup that is not attempted."""
-    return Rejection(
-        row,
-        failure.reason,
-        failure,
-        is_resolvable=False,
-        retry_on=failure.retry_on,
-    )
+    return Rejection(row, failure.reason, failure, is_resolvable=False, retry_on=failure.retry_on)

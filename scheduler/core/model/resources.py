@@ -40,8 +40,6 @@ RESOURCE_KINDS: Final = tuple(ResourceKind)
 
 @dataclass(frozen=True, slots=True)
 class ResourceColumns:
-    """The columns of resource arrays."""
-
     names: tuple[str, ...]
     kinds: tuple[int, ...]  # the ResourceKind that counts it for queues, or NONE
     weights: tuple[int, ...]  # how much of that kind one of it is
@@ -74,7 +72,6 @@ def cut(table: list[list[int]], width: int) -> Ints:
 
 
 def total(amounts: Ints) -> int:
-    """Return what all numbers of an array come to."""
     return (int((amounts >> _LOW).sum()) << _LOW) + int((amounts & _MASK).sum())
 
 

@@ -1,6 +1,7 @@
-"""The result of a plan: allocations, evictions and relocations, and why other PodGroups wait.
+"""What a plan takes beside the snapshot, and what it returns: policies and the plan as values.
 
-The kinds of plugins, and how those of one kind are combined.
+The plan has allocations, evictions and relocations, and why other PodGroups wait. Policies are
+plugins of these kinds:
 
 | kind   | combined by |
 |--------|-------------|
@@ -12,18 +13,17 @@ The kinds of plugins, and how those of one kind are combined.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
-from scheduler.core.model.rejections import QueueBoundExceeded, Rejection, UnschedulableReason
+from scheduler.core.model.rejections import QueueBoundExceeded, Rejection
 from scheduler.core.model.resources import Amounts, Ints
 from scheduler.core.model.usage import Usage
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 
 class PodPlacement(NamedTuple):
-    """A pod and its node."""
-
     pod: int
     node: int
     # The shared GPUs of which it has a share, by slot; slots of the node that the snapshot does not
@@ -51,20 +51,6 @@ class PodGroupAllocation:
     is_start: bool = False  # no pod of it ran before
 
 
-class Action(IntEnum):
-    """An action that evicts pods."""
-
-    RECLAIM = 1
-    PREEMPT = 2
-    CONSOLIDATION = 3
-    STALE_GANG_EVICTION = 4
-
-    @property
-    def title(self) -> str:
-        """Return its name as settings have it."""
-        return self.name.lower().replace("_", "")
-
-
 @dataclass(frozen=True, slots=True)
 class Eviction:
     """PodGroups lose some pods, or all of them; mostly for a preemptor."""
@@ -90,8 +76,6 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True)
 class PlanStats:
-    """What a log would say."""
-
     admitted: int = 0
     rejected: int = 0
     searches: int = 0  # for victims
@@ -103,8 +87,6 @@ class PlanStats:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one cycle decides."""
-
     allocations: tuple[PodGroupAllocation, ...]
     rejections: tuple[Rejection, ...]
     fair_share: Ints  # [queue, kind]
@@ -132,41 +114,31 @@ class NodeFeatures(NamedTuple):
 
 
 class ScorePlugin(Protocol):
-    """How well a node suits a pod."""
-
     def __call__(self, signature: SchedulingSignature, features: NodeFeatures, /) -> ScoreValue:
-        """Return the score, from 0 to 1."""
+        """Return a number from 0 to 1: how well the node suits the pod."""
         ...
 
 
 class PodGroupOrderPlugin(Protocol):
-    """Which of two PodGroups of a queue comes first."""
-
     def __call__(self, podgroup: PodGroupInfo, min_available_state: int, /) -> int:
         """Return a number, smaller first; the state is -1 below the minimum, 0 at it, 1 above."""
         ...
 
 
 class QuotaRefusal(NamedTuple):
-    """A bound that would be exceeded."""
-
     reason: UnschedulableReason
     details: QueueBoundExceeded
 
 
 class QuotaPlugin(Protocol):
-    """What a PodGroup may use of its queue."""
-
     def __call__(
         self, usage: Usage, podgroup: PodGroupInfo, requested: tuple[int, int, int], /
     ) -> QuotaRefusal | None:
-        """Return why it may not have *requested* on top of what is allocated."""
+        """Return why a PodGroup may not have *requested* on top of what is allocated."""
         ...
 
 
 class VictimOrderPlugin(NamedTuple):
-    """Which of several victims is evicted first."""
-
     # From the amounts of a victim, the work that is lost with it (in thousandths of a GPU times
     # seconds) and the requested amounts to a number, smaller first.
     rank: Callable[[Amounts, int, Amounts], int]
@@ -189,7 +161,7 @@ class Policies:
     scores: tuple[tuple[float, ScorePlugin], ...]
     podgroup_order: tuple[PodGroupOrderPlugin, ...] = ()
     quotas: tuple[QuotaPlugin, ...] = ()
-    actions: tuple[str, ...] = ("allocate",)
+    actions: tuple[Action, ...] = (Action.ALLOCATE,)
     min_runtime: MinRuntime | None = None  # None protects no PodGroup
     max_relocated: int = 16  # candidates that consolidation tries; below zero: all
     victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards

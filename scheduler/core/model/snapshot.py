@@ -28,8 +28,6 @@ class NodeFault(IntEnum):
 
 
 class GpuMode(IntEnum):
-    """In which form a node offers its GPUs."""
-
     WHOLE = 0  # whole GPUs, and shares of them
     MIG = 1  # whole GPUs and MIG profiles
     MIG_SINGLE = 2  # whole GPUs only, each of which is a MIG profile
@@ -37,8 +35,6 @@ class GpuMode(IntEnum):
 
 
 class PodState(IntEnum):
-    """How far a pod is."""
-
     PENDING = 0
     GATED = 1
     RUNNING = 2  # on a node, or bound to one
@@ -151,8 +147,6 @@ NO_BUDGETS: Final = DisruptionBudgets((), (), (), ())
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A cluster at one moment."""
-
     resources: ResourceColumns
     nodes: SnapshotNodes
     devices: SharedDevices
@@ -166,7 +160,6 @@ class Snapshot:
     budgets: DisruptionBudgets = NO_BUDGETS
 
     def __post_init__(self) -> None:
-        """Make all arrays read-only."""
         for table in (self.nodes, self.devices, self.pod_relations, self.queues, self.pods):
             for name in type(table).__slots__:
                 column = getattr(table, name)

@@ -34,7 +34,6 @@ class Usage:
         self.unevictable: dict[int, UnevictableUsage] = {}  # by queue
 
     def copy(self) -> "Usage":
-        """Return an independent copy."""
         other = Usage.__new__(Usage)
         other.allocated = [row.copy() for row in self.allocated]
         other.non_preemptible = [row.copy() for row in self.non_preemptible]
@@ -61,7 +60,6 @@ class Usage:
                 row[2] += sign * other_row[2]
 
     def charge(self, queue: int, amounts: Amounts, *, is_non_preemptible: bool) -> None:
-        """Charge a queue and all above it."""
         cpu, memory, gpu = amounts
         for q in self.paths[queue]:
             row = self.allocated[q]
@@ -85,7 +83,6 @@ class Usage:
             self.non_preemptible[queue] = [*map(add, self.non_preemptible[queue], usage.amounts)]
 
     def refund(self, queue: int, amounts: Amounts, *, is_non_preemptible: bool) -> None:
-        """Take a charge back."""
         cpu, memory, gpu = amounts
         self.charge(queue, (-cpu, -memory, -gpu), is_non_preemptible=is_non_preemptible)
 
@@ -93,15 +90,12 @@ class Usage:
 def charged(
     signatures: Sequence[SchedulingSignature], requested: Iterable[tuple[int, int]]
 ) -> Amounts:
-    """Return what pods are charged for, so many of each signature."""
     cpu = memory = gpu = 0
     for signature, count in requested:
         counted = signatures[signature].queue_request
-        cpu, memory, gpu = (
-            cpu + count * counted[0],
-            memory + count * counted[1],
-            gpu + count * counted[2],
-        )
+        cpu += count * counted[0]
+        memory += count * counted[1]
+        gpu += count * counted[2]
     return cpu, memory, gpu
 
 
@@ -115,7 +109,6 @@ def below_common_ancestor(paths: Sequence[Sequence[int]], one: int, other: int) 
 
 
 def _path(parent: tuple[int, ...], queue: int) -> tuple[int, ...]:
-    """Return a queue and all above it."""
     path = []
     while queue != NONE:
         path.append(queue)
@@ -138,12 +131,7 @@ def allocated_by_podgroup(snapshot: Snapshot) -> tuple[list[AmountList], list[in
     for row, podgroup in enumerate(podgroups):
         for podset in podsets_of(podgroup.tree):
             for reserved_place in podset.reserved_places:
-                amounts[row] = [
-                    *map(
-                        add,
-                        amounts[row],
-                        snapshot.signatures[reserved_place.signature].queue_request,
-                    )
-                ]
+                request = snapshot.signatures[reserved_place.signature].queue_request
+                amounts[row] = [*map(add, amounts[row], request)]
                 counts[row] += 1
     return amounts, counts

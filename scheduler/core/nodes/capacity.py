@@ -12,22 +12,13 @@ import numpy as np
 
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.resources import (
-    NONE,
-    UNBOUND,
-    Amounts,
-    Bools,
-    Ints,
-    ResourceKind,
-    total,
-)
+from scheduler.core.model.resources import NONE, UNBOUND, Amounts, Bools, Ints, ResourceKind, total
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.devices import WHOLE_GPU, gpu_columns, least_share, share_on_nodes
 from scheduler.core.nodes.placement import Placer
-from scheduler.core.nodes.ranking import NodeRanking
+from scheduler.core.nodes.ranking import ALL_NODES, NodeRanking, NodeSubset
 from scheduler.core.nodes.statement import Statement
-from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
 _MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
 _UNLIMITED: Final = 2**40  # for pods that request nothing
@@ -51,7 +42,6 @@ class PodCapacity:
 
     @property
     def total(self) -> int:
-        """Return how many pods fit on all nodes."""
         return self._total
 
     def refresh(self) -> None:
@@ -74,13 +64,12 @@ class PodCapacity:
         self._seen = len(changed_nodes)
 
     def set_free(self, node: int, free: Sequence[int], used_later: Sequence[int]) -> None:
-        """Set what would be free on a node, and used of its shared GPUs."""
         pod_count = self._fitting(node, free, used_later)
         self._total += pod_count - self._trial.get(node, self._per_node[node])
         self._trial[node] = pod_count
 
     def _fitting(self, node: int, free: Sequence[int], used_later: Sequence[int]) -> int:
-        """Return how many pods fit on a node: of pods with shares of GPUs at most so many."""
+        """Of pods with shares of GPUs return an upper bound."""
         pod_count = _UNLIMITED
         for resource, amount in self._requests:
             here = free[resource] // amount
@@ -117,15 +106,12 @@ class PodCapacity:
 
 
 class PodCapacities:
-    """The capacities for some signatures, each made when it is first needed."""
-
     def __init__(self, placer: Placer) -> None:
         self._placer: Final = placer
         # By signature and key of the subset.
         self._capacities: Final[dict[tuple[int, tuple[int, ...]], PodCapacity]] = {}
 
     def of(self, signature: int, subset: NodeSubset = ALL_NODES) -> PodCapacity:
-        """Return the capacity of the nodes of a subset for pods of a signature."""
         key = signature, subset.key
         capacity = self._capacities.get(key)
         if capacity is None:
@@ -149,7 +135,6 @@ class EmptyClusterFit:
         self._fitting: Final[dict[_AlikePods, int]] = {}
 
     def fits_empty_cluster(self, queue: int, amounts: Amounts, signatures: SignatureRuns) -> bool:
-        """Say whether pods of these signatures are within all limits, and fit on empty nodes."""
         for q in self._paths[queue]:
             for requested, limit in zip(amounts, self._limits[q], strict=True):
                 if requested > limit != UNBOUND:
@@ -162,10 +147,8 @@ class EmptyClusterFit:
         """Count pods together that request the same and that fit on the same nodes."""
         needed = Counter[_AlikePods]()
         for row, number in signatures:
-            signature, fits_empty = (
-                self._snapshot.signatures[row],
-                self._placer.ranking(row).fits_empty,
-            )
+            signature = self._snapshot.signatures[row]
+            fits_empty = self._placer.ranking(row).fits_empty
             shares = signature.shared_devices, signature.device_share, signature.device_memory
             alike = signature.request, shares, fits_empty.tobytes()
             needed[alike] += number

@@ -26,8 +26,6 @@ PlacedPods: TypeAlias = tuple[int, int, int]  # signature, node, and how many
 
 
 class DeviceChoice(NamedTuple):
-    """The GPUs of a node for a pod with shares."""
-
     slots: Slots
     on_idle: bool  # all shares fit beside pods that are terminating
 
@@ -43,7 +41,6 @@ class _Fit(NamedTuple):
 
     @property
     def now(self) -> int:
-        """Return how many GPUs have so much without waiting."""
         return self.shared_now + min(self.nominated + self.whole, self.whole_idle)
 
 
@@ -59,7 +56,6 @@ class _SharedGpuTable:
         self._table: Ints = np.zeros((3, 64), dtype=np.int64)  # node, later and now of each row
 
     def write(self, is_now: bool, node: int, slot: int, amount: int) -> None:
-        """Write what is used of a GPU, now or later."""
         row = self._row.setdefault((node, slot), len(self._row))
         if row == self._table.shape[1]:
             self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
@@ -67,7 +63,6 @@ class _SharedGpuTable:
         self._table[1 + is_now, row] = amount
 
     def columns(self) -> tuple[Ints, Ints, Ints]:
-        """Return the node of each shared GPU, and what is used of it later and now."""
         node, later, now = self._table[:, : len(self._row)]
         return node, later, now
 
@@ -110,7 +105,6 @@ class DeviceShares:
         self._signatures: Final = snapshot.signatures
 
     def share(self, signature: int, node: int) -> int:
-        """Return the thousandths of each GPU that a pod requests on a node."""
         share = self._shares[signature]
         return share if isinstance(share, int) else share[self._kind[node]]
 
@@ -125,7 +119,6 @@ class DeviceShares:
         return shares + _CLOSED if shares > 0 else 0
 
     def used_later(self, node: int) -> Sequence[int]:
-        """Return what is used of the shared GPUs of a node once pods have terminated."""
         return self.later.get(node, ())
 
     def add(
@@ -169,12 +162,8 @@ class DeviceShares:
     def choose(
         self, signature: int, node: int, free: Sequence[int], idle: Sequence[int]
     ) -> DeviceChoice | None:
-        """Return the GPUs of a node for a pod, or None if it does not fit there."""
-        share, later, now = (
-            self.share(signature, node),
-            self.later.get(node, []),
-            self.now.get(node, []),
-        )
+        share = self.share(signature, node)
+        later, now = self.later.get(node, []), self.now.get(node, [])
         fit, needed = self._fit(signature, node, free, idle), self.devices_of[signature]
         sign, most = 1 if self._spreads else -1, WHOLE_GPU - share
         shared = [(sign * used, slot) for slot, used in enumerate(later) if 0 < used <= most]
@@ -206,7 +195,6 @@ class DeviceShares:
         return tuple(slots) if len(slots) == needed else None
 
     def rooms(self, node: int) -> int:
-        """Return what is free of the shared GPUs of a node."""
         return sum(map(_free_share, self.later.get(node, ())))
 
     def fits_on_nodes(self, signature: int, free: Ints, idle: Ints) -> tuple[Bools, Bools, Bools]:
@@ -238,7 +226,6 @@ class DeviceShares:
         return shared + whole >= needed, fits_now >= needed, has_shared
 
     def _columns(self) -> tuple[Ints, Ints, Ints]:
-        """Return the node of each shared GPU, and what is used of it later and now."""
         if self._table is None:
             self._table = table = _SharedGpuTable()
             for is_now, by_node in ((False, self.later), (True, self.now)):
@@ -248,7 +235,6 @@ class DeviceShares:
         return self._table.columns()
 
     def charge_on(self, signature: int, node: int) -> Amounts:
-        """Return what a queue is charged for a pod on a node."""
         it = self._signatures[signature]
         if it.least_queue_request is None:
             return it.queue_request
@@ -278,7 +264,6 @@ class DeviceShares:
         return _Fit(shared, shared_now, nominated, whole, whole_idle)
 
     def _shared(self, node: int, share: int) -> tuple[int, int, int]:
-        """Return how many shared GPUs have so much left: all, those shared now, the others."""
         shared = shared_now = nominated = 0
         most, now = WHOLE_GPU - share, self.now.get(node, [])
         for slot, used in enumerate(self.later.get(node, ())):
@@ -302,7 +287,6 @@ class DeviceShares:
 
 
 def _unused(used: int) -> int:
-    """Return what no share uses of a shared GPU, which may be closed."""
     return _free_share(used % _CLOSED) if used > 0 else 0
 
 
@@ -312,12 +296,10 @@ def _free_share(used: int) -> int:
 
 
 def _used_of(used: Sequence[int], slot: int) -> int:
-    """Return what is used of a slot, which may be a new one."""
     return used[slot] if slot < len(used) else 0
 
 
 def _count_shares(snapshot: Snapshot) -> int:
-    """Return how many shares running pods and reserved places have."""
     places = (
         place
         for podgroup in snapshot.podgroups
@@ -358,14 +340,12 @@ def _shares_of_memory(memory: Ints, requested: int) -> Ints:
 
 
 def least_share(snapshot: Snapshot, signature: SchedulingSignature) -> int:
-    """Return the thousandths of each GPU that a pod requests at least, on any node."""
     if signature.device_share or not len(snapshot.nodes.gpu_memory):
         return signature.device_share
     return int(share_on_nodes(snapshot, signature).min())
 
 
 def memory_pods(snapshot: Snapshot, tasks: Tasks, placed: PodGroupAllocation) -> list[PlacedPods]:
-    """Return the pods and new places of an allocation that request memory of GPUs."""
     signature_of, signatures = snapshot.pods.signature, snapshot.signatures
     expected = {it.podset.name: it.podset.expected_signature for it in tasks}
     pods = [(int(signature_of[it.pod]), it.node, 1) for it in (*placed.binds, *placed.nominations)]

@@ -14,7 +14,6 @@ from scheduler.core.model.rejections import (
     MigRefusal,
     ReservationPodPlaces,
     ShareShortage,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import GpuMode, Snapshot
@@ -24,6 +23,7 @@ from scheduler.core.nodes.placement import PlacementFailure
 from scheduler.core.nodes.predicates import DYNAMIC_PREDICATES, STATIC_PREDICATES, has_value
 from scheduler.core.nodes.ranking import NodeRanking
 from scheduler.core.nodes.statement import Statement
+from trainer_kai.api.reasons import UnschedulableReason
 
 
 class _WithoutAttempt(NamedTuple):
@@ -131,7 +131,6 @@ def _masks(statement: Statement, ranking: NodeRanking) -> list[tuple[FitErrorRea
 def _nodes_by_taint(
     snapshot: Snapshot, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[int, int]:
-    """Count the nodes that each taint closes."""
     if FitErrorReason.TAINT not in by_reason:
         return {}
     here = snapshot.nodes.taints[by_reason[FitErrorReason.TAINT]].sum(axis=0).tolist()
@@ -146,10 +145,8 @@ def _nodes_by_label(
     """Count the nodes on which no alternative holds, for each label that does not match."""
     if FitErrorReason.SELECTOR not in by_reason:
         return {}
-    labels, names = (
-        snapshot.nodes.labels[by_reason[FitErrorReason.SELECTOR]],
-        snapshot.nodes.key_names,
-    )
+    labels = snapshot.nodes.labels[by_reason[FitErrorReason.SELECTOR]]
+    names = snapshot.nodes.key_names
     wrong: dict[str, Bools] = {}
     for alternatives in signature.node_affinity:
         is_out = np.ones(len(labels), dtype=np.bool_)
@@ -185,7 +182,6 @@ def _too_small(
 def _mig_refusals(
     snapshot: Snapshot, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[MigRefusal, int]:
-    """Count the nodes that take no MIG profiles, by cause."""
     if not signature.requests_mig or FitErrorReason.GPU_MODE not in by_reason:
         return {}
     mode = snapshot.nodes.gpu_mode[by_reason[FitErrorReason.GPU_MODE]]
@@ -205,7 +201,6 @@ def _deallocate(statement: Statement, reserved_places: Iterable[ReservedPlace]) 
 def _own_counts(
     statement: Statement, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[FitErrorReason, int]:
-    """Count the nodes that only pods of the same attempt close, by reason."""
     dynamic = [(it, rule) for it, _, rule in DYNAMIC_PREDICATES if it in by_reason]
     passed = np.ones(len(statement.idle), dtype=np.bool_)
     for _, rule in dynamic:
@@ -283,7 +278,6 @@ def _free_shares(statement: Statement, nodes: Bools) -> int:
 def _share_shortage(
     statement: Statement, ranking: NodeRanking, nodes: Bools
 ) -> ShareShortage | None:
-    """Return what is free of GPUs on nodes of which only free resources are too small."""
     if not ranking.signature.shared_devices:
         return None
     found = [_free_gpus(statement, ranking, node) for node in np.flatnonzero(nodes).tolist()]

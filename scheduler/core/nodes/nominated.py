@@ -42,24 +42,21 @@ class NominatedPodGroups:
         return bool(self._nominated_signatures)
 
     def all_nominated(self, tasks: Tasks) -> bool:
-        """Say whether each of these pods has a nominated node; there must be some."""
+        """There must be some."""
         signature = self._snapshot.pods.signature
         pods = [pod for podset_tasks in tasks for pod in podset_tasks.pods]
         return bool(pods) and all(self.is_nominated(int(signature[pod])) for pod in pods)
 
     def is_nominated(self, signature: int) -> bool:
-        """Say whether pods of a signature have a nominated node."""
         return signature in self._nominated_signatures
 
     def add_pending(self, rows: Iterable[int]) -> bool:
-        """Add nominated PodGroups that are to be attempted; say whether there are any."""
         for row in rows:
             self._pending.add(row)
             self._pending_below.update(self._usage.paths[self._snapshot.podgroups[row].queue])
         return bool(self._pending)
 
     def attempted(self, row: int) -> None:
-        """Remove a PodGroup that is attempted."""
         if row in self._pending:
             self._pending.remove(row)
             self._pending_below.subtract(self._usage.paths[self._snapshot.podgroups[row].queue])
@@ -117,7 +114,6 @@ class NominatedCapacity:
         return bool(own)
 
     def may_use_lower_priority(self, row: int) -> bool:
-        """Say whether a PodGroup may use anything that is reserved for lower priorities."""
         return bool(self._lower_priorities(row))
 
     def access(self, row: int) -> NominationAccess:
@@ -140,7 +136,6 @@ class NominatedCapacity:
         return refusal
 
     def release_lower_priority(self, row: int) -> None:
-        """Release what a PodGroup may use of what is reserved."""
         self._released = self._lower_nominations(row)
         queue = self._snapshot.podgroups[row].queue
         for priority in self._lower_priorities(row):
@@ -196,13 +191,9 @@ class NominatedCapacity:
         )
         nodes = np.array([one.nominated_node for one in pods], dtype=np.int64)
         amounts = np.array([one.request for one in pods], dtype=np.int64)
-        cpu, memory, gpu = (
-            sum(amount)
-            for amount in zip(
-                *[self._statement.devices.charge_on(it, every[it].nominated_node) for it in rows],
-                strict=True,
-            )
-        )
+        charge_on = self._statement.devices.charge_on
+        charges = [charge_on(it, every[it].nominated_node) for it in rows]
+        cpu, memory, gpu = map(sum, zip(*charges, strict=True))
         return _Nomination(row, attempt_index, nodes, amounts, (cpu, memory, gpu), shares)
 
     def _reserve(self, nominations: list[_Nomination]) -> None:

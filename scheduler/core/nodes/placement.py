@@ -5,24 +5,16 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.gang import (
-    AssignedTasks,
-    PodSetTasks,
-    SignatureRuns,
-    Tasks,
-    is_satisfied,
-)
+from scheduler.core.gang import AssignedTasks, PodSetTasks, SignatureRuns, Tasks, is_satisfied
 from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, SubGroupTree, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Policies, Reservation
 from scheduler.core.nodes.devices import WHOLE_GPU, Slots
-from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
+from scheduler.core.nodes.ranking import ALL_NODES, NodeRanking, NodeSubset, ScoredResource
 from scheduler.core.nodes.statement import Statement
-from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
 # To which nodes the pods of a signature are restricted.
 SubsetOf: TypeAlias = Callable[[int], NodeSubset]
-
 
 _MAX_RANKINGS: Final = 512  # each is as large as there are nodes
 _NO_SLOTS: Final[Slots] = ()
@@ -53,8 +45,6 @@ def _all_nodes(_signature: int) -> NodeSubset:
 
 
 class Placer:
-    """Places the tasks of attempts, one after another."""
-
     def __init__(self, statement: Statement, policies: Policies) -> None:
         self.statement: Final = statement
         self._policies = policies
@@ -68,7 +58,6 @@ class Placer:
         self._signature_of: Final[list[int]] = statement.snapshot.pods.signature.tolist()
 
     def ranking(self, signature: int, subset: NodeSubset = ALL_NODES) -> NodeRanking:
-        """Return the ranking of the nodes of a subset for a signature."""
         key = signature, subset.key
         ranking = self._rankings.get(key)
         if ranking is None:
@@ -83,7 +72,6 @@ class Placer:
         return ranking
 
     def signature_runs(self, tasks: Tasks) -> SignatureRuns:
-        """Return the signatures of tasks, in the order in which they are placed."""
         found: list[tuple[int, int]] = []
         last, count = NONE, 0
         for podset, pods, later in tasks:
@@ -144,7 +132,7 @@ class Placer:
         )
 
     def restore_allocated_now(self, podgroup: int, before: AssignedTasks | None) -> None:
-        """Restore what of a PodGroup need not wait, after the statement was rolled back."""
+        """Call it after the statement was rolled back."""
         if before is not None:
             self.allocated_now[podgroup] = before
         else:
@@ -250,12 +238,10 @@ class Placer:
         self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, placements: list[_PlacedPods]
     ) -> list[_PlacedPods]:
         """Let all pods wait if one does, unless the PodGroup is satisfied without it."""
-        tree = self.statement.snapshot.podgroups[podgroup].tree
+        info = self.statement.snapshot.podgroups[podgroup]
         if podgroup not in self.allocated_now:
-            has_running = self.statement.snapshot.podgroups[
-                podgroup
-            ].has_running  # else it has no reserved places
-            pipelined = self._pipelined_places(tree) if has_running else {}
+            # Without running pods it has no reserved places.
+            pipelined = self._pipelined_places(info.tree) if info.has_running else {}
             if not pipelined and all(placed_pods.on_idle for placed_pods in placements):
                 return placements
             later = {name: assigned.expected.get(name, 0) - n for name, n in pipelined.items()}
@@ -266,14 +252,13 @@ class Placer:
         if not any(placed_pods.on_idle for placed_pods in placements):
             return placements
         now = _with_allocated_now(before, tasks, placements)
-        if not is_satisfied(tree, now):
+        if not is_satisfied(info.tree, now):
             now = before
             placements = [self._pipelined(placed_pods) for placed_pods in placements]
         self.allocated_now[podgroup] = AssignedTasks(dict(now.pods), dict(now.expected))
         return placements
 
     def _pipelined_places(self, tree: SubGroupTree) -> dict[str, int]:
-        """Return how many reserved places of each PodSet wait for what is being released."""
         found: dict[str, int] = {}
         for podset in podsets_of(tree):
             for reserved_place in podset.reserved_places:
@@ -282,12 +267,9 @@ class Placer:
         return found
 
     def _is_pipelined_place(self, place: ReservedPlace) -> bool:
-        """Say whether a reserved place waits for what is being released."""
         snapshot = self.statement.snapshot
-        request, idle = (
-            snapshot.signatures[place.signature].request,
-            snapshot.nodes.idle[place.node],
-        )
+        request = snapshot.signatures[place.signature].request
+        idle = snapshot.nodes.idle[place.node]
         if any(n and has < 0 for n, has in zip(request, idle, strict=True)):
             return True
         if not place.slots:
@@ -331,24 +313,12 @@ def _places_given_up(tasks: Tasks, assigned: AssignedTasks) -> Iterator[tuple[in
 def _with_allocated_now(
     assigned: AssignedTasks, tasks: Tasks, placements: list[_PlacedPods]
 ) -> AssignedTasks:
-    """Return assigned tasks with those that need not wait."""
     now = AssignedTasks(dict(assigned.pods), dict(assigned.expected))
     for i, podset_tasks in enumerate(tasks):
-        here = [
-            placed_pods
-            for placed_pods in placements
-            if placed_pods.tasks_index == i and placed_pods.on_idle
-        ]
-        pods = tuple(placed_pods.pod for placed_pods in here if placed_pods.pod != NONE)
-        now.add(
-            (
-                PodSetTasks(
-                    podset_tasks.podset,
-                    pods,
-                    sum(placed_pods.pod_count for placed_pods in here) - len(pods),
-                ),
-            )
-        )
+        here = [it for it in placements if it.tasks_index == i and it.on_idle]
+        pods = tuple(it.pod for it in here if it.pod != NONE)
+        expected = sum(it.pod_count for it in here) - len(pods)
+        now.add((PodSetTasks(podset_tasks.podset, pods, expected),))
     return now
 
 
@@ -364,14 +334,8 @@ def _podgroup_allocation(
             reserved[key] = reserved.get(key, 0) + count
         else:
             (binds if on_idle else nominations).append(PodPlacement(pod, node, slots))
-    return PodGroupAllocation(
-        podgroup=podgroup,
-        binds=tuple(binds),
-        nominations=tuple(nominations),
-        reservations=tuple(
-            [
-                Reservation(podset, node, n, ReservationCause.ANTICIPATED)
-                for (podset, node), n in reserved.items()
-            ]
-        ),
-    )
+    reservations = [
+        Reservation(podset, node, n, ReservationCause.ANTICIPATED)
+        for (podset, node), n in reserved.items()
+    ]
+    return PodGroupAllocation(podgroup, tuple(binds), tuple(nominations), tuple(reservations))

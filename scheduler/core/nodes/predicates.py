@@ -42,7 +42,6 @@ def passes_dynamic(statement: Statement, signature: SchedulingSignature) -> Bool
 
 
 def has_no_relations(signature: SchedulingSignature) -> bool:
-    """Say whether other pods matter to a pod only by the resources they use."""
     return not any(is_needed(signature) for _, is_needed, _ in DYNAMIC_PREDICATES)
 
 
@@ -139,13 +138,11 @@ def _ports_free(statement: Statement, signature: SchedulingSignature) -> Bools:
 
 
 def _all(table: Bools) -> Bools:
-    """Return of each row whether all of it is true."""
     rows: Bools = np.logical_and.reduce(table, axis=1)
     return rows
 
 
 def _any(table: Bools) -> Bools:
-    """Return of each row whether something of it is true."""
     rows: Bools = np.logical_or.reduce(table, axis=1)
     return rows
 

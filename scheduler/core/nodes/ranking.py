@@ -5,11 +5,13 @@ best of all and changing one cost the square root of the number of nodes and har
 """
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.resources import NONE, Ints, ResourceKind
+from scheduler.core.model.resources import NONE, Bools, Ints, ResourceKind
 from scheduler.core.model.result import NodeFeatures, Policies, ScoreValue
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.predicates import (
@@ -19,10 +21,44 @@ from scheduler.core.nodes.predicates import (
     pods_until_skewed,
 )
 from scheduler.core.nodes.statement import Statement, has_enough
-from scheduler.core.nodes.subsets import ALL_NODES, NodeSubset
 
 _GPU: Final = ResourceKind.GPU
 _RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by one
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeSubset:
+    """Some nodes, to which pods are restricted beside all that their own specs say.
+
+    In one plan equal keys mean equal nodes: what is computed for a subset is cached by its key.
+    """
+
+    key: tuple[int, ...]
+    mask: Bools | None  # [node]; None is all nodes
+
+    def within(self, nodes: Bools) -> Bools:
+        return nodes if self.mask is None else nodes & self.mask
+
+
+ALL_NODES: Final = NodeSubset((), None)
+
+
+class MemorySubsets:
+    """For pods that request memory of GPUs: the nodes with larger GPUs than those before."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot: Final = snapshot
+        self._larger = ALL_NODES
+
+    def subset_of(self, signature: int) -> NodeSubset:
+        is_by_memory = self._snapshot.signatures[signature].least_queue_request is not None
+        return self._larger if is_by_memory else ALL_NODES
+
+    def exclude_smallest(self, nodes: Iterable[int]) -> None:
+        """Exclude all nodes with GPUs that are not larger than the smallest of some nodes."""
+        memory = self._snapshot.nodes.gpu_memory
+        least = min([int(memory[node]) for node in nodes])
+        self._larger = NodeSubset((least,), memory > least)
 
 
 class ScoredResource:
@@ -40,8 +76,6 @@ class ScoredResource:
 
 
 class NodeRanking:
-    """The nodes for pods of one signature, by score."""
-
     def __init__(
         self,
         statement: Statement,
@@ -72,7 +106,6 @@ class NodeRanking:
         self._rescore_all()
 
     def best(self) -> int:
-        """Return the best node, or NONE."""
         self._refresh()
         row = int(self._tops.argmax())
         if self._tops[row] == -math.inf:
@@ -121,7 +154,6 @@ class NodeRanking:
         return pods_until_skewed(self._statement, self.signature, node)
 
     def _second_best(self, node: int) -> tuple[int, float]:
-        """Return the second best node, and its score."""
         at, place = divmod(node, self._width)
         was, self.rows[at, place] = self.rows[at, place], -math.inf
         tops = self._tops.copy()
@@ -132,7 +164,6 @@ class NodeRanking:
         return found
 
     def fits(self, node: int) -> bool:
-        """Say whether a pod fits on a node."""
         self._refresh()
         return bool(self._scores[node] != -math.inf)
 
@@ -154,10 +185,8 @@ class NodeRanking:
 
     def _rescore_all(self) -> None:
         statement = self._statement
-        self._seen, self._relation_changes = (
-            len(statement.changed_nodes),
-            statement.relation_changes,
-        )
+        self._seen = len(statement.changed_nodes)
+        self._relation_changes = statement.relation_changes
         if not len(self.fits_empty):
             return
         passing = None if self.has_no_relations else passes_dynamic(statement, self.signature)

@@ -16,6 +16,7 @@ from scheduler.core.nodes.devices import WHOLE_GPU, DeviceChoice, DeviceShares, 
 
 # A topology key, selectors, terms.
 AntiAffinityGroup: TypeAlias = tuple[int, NDArray[np.intp], NDArray[np.intp]]
+_AntiAffinityCache: TypeAlias = dict[int, tuple[SchedulingSignature, list[AntiAffinityGroup]]]
 
 
 class StatementEntry(NamedTuple):
@@ -30,8 +31,6 @@ class StatementEntry(NamedTuple):
 
 
 class Statement:
-    """Free resources of nodes, and the relations of pods on them."""
-
     def __init__(self, snapshot: Snapshot, *, spreads_shares: bool = False) -> None:
         self.snapshot: Final = snapshot
         self.idle: Final[Ints] = snapshot.nodes.idle.copy()
@@ -43,9 +42,8 @@ class Statement:
         self.anti_affinity_totals: Final[Ints] = self.anti_affinity_counts.sum(axis=1)  # [term]
         terms = np.array(snapshot.pod_relations.anti_affinity_terms, dtype=np.intp).reshape(-1, 2)
         self._terms: Final = (terms[:, 0], terms[:, 1])  # of each its selector, and its label
-        self._anti_affinity: Final[
-            dict[int, tuple[SchedulingSignature, list[AntiAffinityGroup]]]
-        ] = {}  # by identity of the signature
+        # By identity of the signature.
+        self._anti_affinity: Final[_AntiAffinityCache] = {}
         self.ports: Final = snapshot.nodes.ports.copy()
         self.claim_node: Final = list(snapshot.pod_relations.claim_node)
         self.claim_users: Final = list(snapshot.pod_relations.claim_users)
@@ -59,7 +57,6 @@ class Statement:
 
     @property
     def checkpoint(self) -> int:
-        """Return a point to roll back to."""
         return len(self._log)
 
     def requests(self, signature: int) -> tuple[tuple[int, int], ...]:
@@ -70,10 +67,8 @@ class Statement:
         """Return the selectors that pods exclude, and the terms that exclude them, by key."""
         known = self._anti_affinity.get(id(signature))
         if known is None:
-            known = self._anti_affinity[id(signature)] = (
-                signature,
-                [*self._anti_affinity_groups(signature)],
-            )
+            groups = [*self._anti_affinity_groups(signature)]
+            known = self._anti_affinity[id(signature)] = signature, groups
         return known[1]
 
     def _anti_affinity_groups(self, signature: SchedulingSignature) -> Iterator[AntiAffinityGroup]:
@@ -88,7 +83,6 @@ class Statement:
     def allocate(
         self, node: int, signature: int, *, on_idle: bool, count: int = 1, slots: Slots = ()
     ) -> None:
-        """Add pods to a node; a pod with shares of GPUs gets the GPUs of some slots."""
         self._write(StatementEntry(node, signature, count, on_idle, False, slots))  # noqa: FBT003
 
     def deallocate(self, node: int, signature: int, slots: Slots = ()) -> None:
@@ -128,17 +122,14 @@ class Statement:
         return self.devices.choose(signature, node, free, self.idle[node].tolist())
 
     def roll_back(self, checkpoint: int) -> None:
-        """Undo everything since a checkpoint."""
         while len(self._log) > checkpoint:
             entry = self._log.pop()
             self._apply(entry._replace(pod_count=-entry.pod_count))
 
     def fits_idle(self, node: int, signature: int) -> bool:
-        """Say whether a pod fits into what is idle."""
         return has_enough(self.idle[node].tolist(), self._requests[signature][1])
 
     def was_last_allocated(self, node: int, signature: int) -> bool:
-        """Say whether the last change added pods of a signature to a node."""
         last = self._log[-1] if self._log else None
         return last is not None and last[:2] == (node, signature) and last.pod_count > 0
 
@@ -192,7 +183,6 @@ class Statement:
 
 
 def has_enough(amounts: list[int], requested: tuple[tuple[int, int], ...]) -> bool:
-    """Say whether amounts cover all that is requested."""
     for resource, amount in requested:  # noqa: SIM110 - called for every pod, and so twice as fast
         if amounts[resource] < amount:
             return False
@@ -200,7 +190,6 @@ def has_enough(amounts: list[int], requested: tuple[tuple[int, int], ...]) -> bo
 
 
 def _request_arrays(signature: SchedulingSignature) -> tuple[Ints, tuple[tuple[int, int], ...]]:
-    """Return a request as an array, and what of it is not zero."""
     requested = tuple((r, amount) for r, amount in enumerate(signature.request) if amount)
     return np.array(signature.request, dtype=np.int64), requested
 

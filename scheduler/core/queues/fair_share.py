@@ -14,16 +14,11 @@ import numpy as np
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, UNBOUND, Ints, ResourceKind
 from scheduler.core.model.snapshot import SnapshotQueues
 
-_GRANULARITY: Final = {
-    ResourceKind.CPU: 1,
-    ResourceKind.MEMORY: 1,
-    ResourceKind.GPU: 1000,
-}  # a GPU is given whole
+# A GPU is given whole.
+_GRANULARITY: Final = {ResourceKind.CPU: 1, ResourceKind.MEMORY: 1, ResourceKind.GPU: 1000}
 
 
 class SiblingQueues(NamedTuple):
-    """Queues that share one amount, the oldest first."""
-
     quota: Sequence[int]  # [queue] or UNBOUND
     demand: Sequence[int]  # [queue] what it can use
     weight: Sequence[float]  # [queue]
@@ -31,7 +26,6 @@ class SiblingQueues(NamedTuple):
 
 
 def fair_share(queues: SnapshotQueues, total: Sequence[int]) -> Ints:
-    """Return the fair share of each queue, [queue, kind]."""
     fair_shares: Ints = np.zeros(queues.quota.shape, dtype=np.int64)
     families: dict[int, list[int]] = {}
     for q, parent in enumerate(queues.parent):
@@ -75,9 +69,8 @@ def divide(amount: int, siblings: SiblingQueues, granularity: int = 1) -> list[i
         is_any_content = True
         while is_any_content and left > 0:
             want = {q: demand[q] - share[q] for q in rows if share[q] < demand[q]}
-            given, is_any_content = _offer_round(
-                left, want, [weight[q] for q in want], granularity, rest
-            )
+            weights = [weight[q] for q in want]
+            given, is_any_content = _offer_round(left, want, weights, granularity, rest)
             for q, some in given.items():
                 share[q] += some
             left -= sum(given.values())
@@ -114,7 +107,7 @@ def _offer_round(
 
 
 def _as_integers(numbers: Iterable[float]) -> list[int]:
-    """Return numbers multiplied by the least factor that makes all of them whole."""
+    """Return the weights multiplied by the least factor that makes all of them whole."""
     exact = [Fraction(str(it)) if it % 1 else int(it) for it in numbers]
     times = math.lcm(*(number.denominator for number in exact))
     return [int(number * times) for number in exact]

@@ -25,16 +25,10 @@ _NEXT_TO_NOTHING: Final = np.array([1e-3, 1e-3, 1.0])  # where the share is zero
 
 
 class AllocatedByQueue(Protocol):
-    """The allocated amounts by queue."""
-
-    def __getitem__(self, queue: int, /) -> list[int]:
-        """Return what is allocated to one queue."""
-        ...
+    def __getitem__(self, queue: int, /) -> list[int]: ...
 
 
 class QueueOrder:
-    """The order of queues among their siblings, smaller keys first."""
-
     def __init__(
         self, queues: SnapshotQueues, usage: Usage, fair_shares: Ints, total: tuple[int, int, int]
     ) -> None:
@@ -51,7 +45,6 @@ class QueueOrder:
         self.rows = [*zip(*columns, strict=True)]
 
     def with_allocated(self, allocated: AllocatedByQueue) -> "QueueOrder":
-        """Return the order of the same queues with other allocations."""
         other = QueueOrder.__new__(QueueOrder)
         other.allocated, other.rows = allocated, self.rows
         return other
@@ -59,8 +52,7 @@ class QueueOrder:
     def key(self, queue: int, requested: Amounts) -> QueueKey:
         """Return the key of a queue if its best PodGroup requests so much.
 
-        Its parts are those of rule 18, in order; `messages` names each
-        of them by its number.
+        Its parts are those of rule 18, in order; `messages` names each of them by its number.
         """
         cpu, memory, gpu = self.allocated[queue]
         more_cpu, more_memory, more_gpu = requested
@@ -96,7 +88,6 @@ class QueueOrder:
 
 
 def keys_by_queue(waiting: Iterable[tuple[int, PodGroupKey]]) -> dict[int, list[PodGroupKey]]:
-    """Return the keys of PodGroups by queue, in order."""
     by_queue: dict[int, list[PodGroupKey]] = {}
     for queue, key in waiting:
         by_queue.setdefault(queue, []).append(key)
@@ -126,9 +117,8 @@ class JobsOrderByQueues:
         self._parent = queues.parent
         self._podgroups: Final = podgroups
         self._queues: dict[int, list[tuple[QueueKey, int]]] = {NONE: []}
-        self._last = (
-            NONE  # the queue of the PodGroup that was taken last: keys from it up are out of date
-        )
+        # The queue of the PodGroup that was taken last: keys from it up are out of date.
+        self._last = NONE
         for queue in self._podgroups:
             self._add_ancestors(queue)
         for queue in self._bottom_up():
@@ -137,7 +127,6 @@ class JobsOrderByQueues:
                 self._queues[self._parent[queue]].append(self._entry(queue))
 
     def pop(self) -> int | None:
-        """Take the next PodGroup; None if none is left."""
         if self._last != NONE:
             self._reorder(self._last)
             self._last = NONE
@@ -155,7 +144,7 @@ class JobsOrderByQueues:
         heapq.heappush(self._podgroups[self._last], key)
 
     def update_queue(self, queue: int) -> None:
-        """Update the keys of a queue and all above it: their allocations have changed."""
+        """Call it when the allocations of a queue have changed otherwise than by what was taken."""
         if self._last != NONE:
             self._reorder(self._last)
             self._last = NONE
@@ -169,7 +158,6 @@ class JobsOrderByQueues:
             queue = self._parent[queue]
 
     def _add_ancestors(self, queue: int) -> None:
-        """Add all queues above a queue."""
         parent = self._parent[queue]
         while parent not in self._queues:
             self._queues[parent] = []
@@ -194,9 +182,9 @@ class JobsOrderByQueues:
             best = self._queues[best][0][1]
         podgroup = self._podgroups[best][0][-1]
         key = self._key(queue, self._requested(podgroup))
-        return (
-            key if self._nomination_rank is None else (self._nomination_rank(queue, podgroup), *key)
-        ), queue
+        if self._nomination_rank is not None:
+            key = self._nomination_rank(queue, podgroup), *key
+        return key, queue
 
     def _reorder(self, queue: int) -> None:
         """Update the place of a queue, and of all above it."""

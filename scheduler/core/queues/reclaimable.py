@@ -5,13 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.podgroup import PodGroupInfo, is_evictable
-from scheduler.core.model.resources import (
-    NONE,
-    UNBOUND,
-    Amounts,
-    Ints,
-    ResourceKind,
-)
+from scheduler.core.model.resources import NONE, UNBOUND, Amounts, Ints, ResourceKind
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.core.model.usage import (
     UnevictableUsage,
@@ -43,16 +37,12 @@ class QueueShares:
 
 
 class Reclaimer(NamedTuple):
-    """The queue that reclaims, and how much it requests."""
-
     queue: int
     amounts: Amounts
     is_non_preemptible: bool  # it could not be reclaimed again
 
 
 class Reclaimable:
-    """What may be reclaimed for one reclaimer."""
-
     def __init__(self, shares: QueueShares, usage: Usage, reclaimer: Reclaimer) -> None:
         """Compare with *usage*, which must not change meanwhile."""
         self.shares: Final = shares
@@ -68,7 +58,7 @@ class Reclaimable:
 
     @property
     def may_reclaim(self) -> bool:
-        """Say whether the queue may reclaim at all: it would still be within its fair share."""
+        """The queue would still be within its fair share."""
         queue, shares = self.reclaimer.queue, self.shares
         if not _within(self._wanted[queue], shares.fair_share[queue]):
             return False
@@ -101,10 +91,8 @@ class Reclaimable:
 
     def surplus(self, victim_queue: int) -> list[float]:
         """Return by how much a compared queue has more than it may keep, by kind."""
-        has, may_keep = (
-            self.usage.allocated[victim_queue],
-            self.shares.allocatable_share[victim_queue],
-        )
+        has = self.usage.allocated[victim_queue]
+        may_keep = self.shares.allocatable_share[victim_queue]
         if self.is_within_quota(self.compared_queues(victim_queue)[0]):
             may_keep = [*map(min, may_keep, self.shares.quota[victim_queue])]
         return [max(one - most, 0) for one, most in zip(has, may_keep, strict=True)]
@@ -120,19 +108,17 @@ class Reclaimable:
 
     def quota_only_queues(self, queues: Iterable[int]) -> set[int]:
         """Return the parents that protect some of the queues only by their quota-only goal."""
-        others = (
-            [q for q in queues if q != self.reclaimer.queue] if self.shares.has_quota_only else []
-        )
+        if not self.shares.has_quota_only:
+            return set()
         return {
             self.shares.parent[self.compared_queues(q)[0]]
-            for q in others
-            if self._is_quota_only_barrier(q)
+            for q in queues
+            if q != self.reclaimer.queue and self._is_quota_only_barrier(q)
         }
 
     def unlimited_queues(
         self, queues: Iterable[int], lacking: Iterable[ResourceKind]
     ) -> set[tuple[int, ResourceKind]]:
-        """Return the queues that have a resource that is lacking, and no bound on its quota."""
         compared = {self.compared_queues(q)[1] for q in queues if q != self.reclaimer.queue}
         has, share = self.usage.allocated, self.shares.allocatable_share
         return {(q, k) for k in lacking for q in compared if has[q][k] and share[q][k] == math.inf}
@@ -160,8 +146,6 @@ class Reclaimable:
 
 
 class ReclaimState:
-    """What was reclaimed so far, whether more may be, and whether all of it is fair."""
-
     def __init__(self, reclaimable: Reclaimable) -> None:
         self._reclaimable = reclaimable
         self._shares = reclaimable.shares
@@ -183,7 +167,6 @@ class ReclaimState:
         )
 
     def subtract(self, queue: int, amounts: Amounts) -> None:
-        """Subtract amounts from a queue, and from those above it."""
         cpu, memory, gpu = amounts
         for q in self._reclaimable.usage.paths[queue]:
             remaining = self._remaining.get(q)
@@ -194,7 +177,6 @@ class ReclaimState:
             remaining[2] -= gpu
 
     def add(self, queue: int, amounts: Amounts) -> None:
-        """Add amounts back."""
         cpu, memory, gpu = amounts
         self.subtract(queue, (-cpu, -memory, -gpu))
 
@@ -224,11 +206,8 @@ class ReclaimState:
         return True
 
     def _is_fair_to_queue(self, victim_queue: int, reclaimer_queue: int) -> bool:
-        now, before, fair_shares = (
-            self[victim_queue],
-            self._before[victim_queue],
-            self._shares.fair_share,
-        )
+        now, before = self[victim_queue], self._before[victim_queue]
+        fair_shares = self._shares.fair_share
         if now == before:
             return True
         requested = self._reclaimable.reclaimer.amounts
@@ -250,7 +229,6 @@ class ReclaimState:
         return True
 
     def __getitem__(self, queue: int) -> list[int]:
-        """Return what a queue has left."""
         return self._remaining.get(queue, self._before[queue])
 
 
@@ -260,7 +238,6 @@ def _within(amounts: Sequence[float], shares: Sequence[float]) -> bool:
 
 
 def _share_ratio(amount: float, fair_share: float) -> float:
-    """Return an amount as a part of the fair share."""
     if fair_share > 0:
         return amount / fair_share
     return math.inf if amount > 0 else 0.0
@@ -306,5 +283,4 @@ def _unevictable_rows(podgroups: Sequence[PodGroupInfo]) -> Iterator[int]:
 
 
 def _is_charged_as_preemptible(podgroup: PodGroupInfo) -> bool:
-    """Say whether a PodGroup has a queue, and is not counted as non-preemptible anyway."""
     return podgroup.queue != NONE and podgroup.is_preemptible

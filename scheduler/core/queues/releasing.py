@@ -20,16 +20,12 @@ _CoveredAmount: TypeAlias = tuple[list[int], int, int]  # a row, a kind, and how
 
 
 class _PipelinedPlace(NamedTuple):
-    """A node on which a pod waits for what is being released."""
-
     node: int
     amounts: Amounts
     is_nominated: bool = False  # the node was nominated for it before
 
 
 class ReleasingPods:
-    """What is being released, by queue on all levels and by node."""
-
     def __init__(
         self, snapshot: Snapshot, usage: Usage, charge_on: Callable[[int, int], Amounts]
     ) -> None:
@@ -122,7 +118,6 @@ class ReleasingPods:
         return refusal
 
     def _with_releasing(self, details: QueueBoundExceeded) -> QueueBoundExceeded:
-        """Separate what is releasing from what is allocated."""
         releasing = self._uncovered.allocated[details.queue][details.kind]
         return details._replace(allocated=details.allocated - releasing, releasing=releasing)
 

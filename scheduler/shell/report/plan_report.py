@@ -22,10 +22,14 @@ from typing import Final, NamedTuple, TypeAlias
 from prometheus_client import Gauge
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.messages.evictions import nominated_message
-from scheduler.core.messages.rejections import kai_condition, no_pods_message, rejection_message
+from scheduler.core.messages.eviction_messages import nominated_message
+from scheduler.core.messages.rejection_messages import (
+    kai_condition,
+    no_pods_message,
+    rejection_message,
+)
 from scheduler.core.model.podgroup import PodGroupInfo, podsets_of
-from scheduler.core.model.rejections import FitErrors, UnschedulableReason
+from scheduler.core.model.rejections import FitErrors
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.state.cache.cache import ClusterCache
@@ -41,6 +45,7 @@ from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CPU, GPU, MEMORY
 from trainer_kai.api.quantity import QuantityError, milli
+from trainer_kai.api.reasons import SCHEDULER_REASONS, UnschedulableReason
 from trainer_kai.api.resources import PODS
 from trainer_kai.api.text import truncated_message
 from trainer_kai.kube.events import EventObject, EventRecorder, TokenBucket
@@ -75,11 +80,6 @@ class PodGroupReport(NamedTuple):
     has_begun: bool  # some of its pods run
     pods: tuple[Key, ...]  # pending, if an autoscaler could help them
     standalone_pod: Key | None = None  # the pod itself, if it is in no PodGroup
-
-    @property
-    def title(self) -> str:
-        """Return the reason as users read it."""
-        return self.reason.title
 
 
 class QueueGaugeValues(NamedTuple):
@@ -213,7 +213,7 @@ def _creation_failure_reports(
             reason = UnschedulableReason.PODS_MISSING
             yield (
                 group,
-                PodGroupReport(reason, message, reason.title, message, has_begun=False, pods=()),
+                PodGroupReport(reason, message, reason.value, message, has_begun=False, pods=()),
             )
 
 
@@ -289,9 +289,10 @@ class Gauges:
         for name, queue_report in report.queues.items():
             for gauge, read in self._queues.items():
                 gauge.labels(name).set(read(queue_report.gauge_values))
-        waiting = Counter(podgroup_report.title for podgroup_report in report.podgroups.values())
+        waiting = Counter(podgroup_report.reason for podgroup_report in report.podgroups.values())
         for reason in UnschedulableReason:
-            self._metrics.units_waiting.labels(reason.title).set(waiting[reason.title])
+            if reason in SCHEDULER_REASONS:
+                self._metrics.units_waiting.labels(reason.value).set(waiting[reason])
 
 
 def _remove(gauges: _QueueGauges, names: Iterable[str]) -> None:
@@ -337,7 +338,7 @@ _MAX_WAITING: Final = 500  # Events that are not sent yet, about all objects tog
 class _Posted(NamedTuple):
     """What was posted last about the pods of a PodGroup."""
 
-    title: str
+    reason: UnschedulableReason
     at_s: float
     pods: frozenset[EventObject]
 
@@ -385,15 +386,15 @@ class PodEvents:
         if report is None:
             return None
         now_s, posted = self._clock.monotonic_s(), self._posted.get(group)
-        if posted is None or posted.title != report.title or _is_due(posted, now_s):
-            posted = _Posted(report.title, now_s, frozenset())
+        if posted is None or posted.reason != report.reason or _is_due(posted, now_s):
+            posted = _Posted(report.reason, now_s, frozenset())
         pods = self._first_waiting_pods(group, report)
         self._posted[group] = posted._replace(pods=frozenset(pods))
         for pod in pods:
             if pod not in posted.pods:
                 await self._wait_for_turn()
                 current = self._reports.get(group)
-                if current is None or current.title != report.title:
+                if current is None or current.reason != report.reason:
                     return None  # `update` has queued the new reason
                 self._post(pod, report)
         return Requeue.after(posted.at_s + _REPEAT_S - now_s)
@@ -425,7 +426,7 @@ class PodEvents:
         key = Key(pod.namespace, pod.name)
         current = self._cache.cluster.pods.get(key)
         if current is not None and current.metadata.uid == pod.uid and self._waits(key):
-            self._recorder.post(pod, _REASON, f"{report.title}: {report.message}", "Warning")
+            self._recorder.post(pod, _REASON, f"{report.reason}: {report.message}", "Warning")
 
 
 def _is_due(posted: _Posted, now_s: float) -> bool:

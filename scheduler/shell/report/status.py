@@ -25,7 +25,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.evict.evictor import owning_trainjob
 from scheduler.shell.report.plan_report import (
@@ -41,7 +40,7 @@ from trainer_kai.api.kai_kinds import PodGroup, QueueStatus, SchedulingCondition
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import POD_GROUP
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.reasons import ReasonName
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.events import EventObject, EventRecorder
@@ -51,13 +50,12 @@ from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.policy.pods.requests import format_amounts
 from trainer_kai.service.metrics import Metrics
 
-PAUSED: Final = ReasonName.SCHEDULER_PAUSED.value  # `scheduler.shell.report.status` writes it
+PAUSED: Final = UnschedulableReason.SCHEDULER_PAUSED.value
 STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 _POD_CONDITION: Final = WriteOptions(
     field_manager="trainer-kai-unschedulable", subresource="status", force=True
 )
 _POD_SCHEDULED: Final = "PodScheduled"
-_PODS_MISSING: Final = UnschedulableReason.PODS_MISSING.title
 _CONDITION_TYPE: Final = "UnschedulableOnNodePool"
 _NODE_POOL: Final = "default"
 _SETTLED_S: Final = 0.3  # how long a reason must hold before it is written
@@ -183,7 +181,7 @@ class StatusReporter:
         return None
 
     def _note_missing(self, group: Key, report: PodGroupReport | None) -> None:
-        if report is not None and report.title == _PODS_MISSING:
+        if report is not None and report.reason == UnschedulableReason.PODS_MISSING:
             now_s = self._client.clock.monotonic_s()
             first_s, _ = self._pods_missing_s.get(group, (now_s, now_s))
             self._pods_missing_s[group] = first_s, now_s  # more pods have come
@@ -267,7 +265,7 @@ class StatusReporter:
                 {"reason": reason, "message": message}
                 for reason, message in (
                     (report.kai_reason, report.kai_message),
-                    (report.title, report.message),
+                    (report.reason.value, report.message),
                 )
                 if reason
             ],
@@ -293,7 +291,7 @@ class StatusReporter:
         now_s, key = self._client.clock.monotonic_s(), group.metadata.key
         if now_s - self._posted_s.get(key, -_EVENT_S) >= _EVENT_S:
             self._posted_s[key] = now_s
-            self._post(group, "Unschedulable", "Waiting", f"{report.title}: {report.message}")
+            self._post(group, "Unschedulable", "Waiting", f"{report.reason}: {report.message}")
 
     def _post_start(self, group: PodGroup) -> None:
         """Post an Event that a PodGroup starts, if one said that it waits."""
@@ -367,7 +365,7 @@ class StatusReporter:
         self, report: PodGroupReport, current: Condition | None
     ) -> dict[str, str | None]:
         """Return the condition of a pod; with any reason but Unschedulable no autoscaler acts."""
-        reason = "Unschedulable" if report.pods else report.title
+        reason = "Unschedulable" if report.pods else report.reason.value
         since = self._client.clock.now().isoformat(timespec="seconds")
         if current is not None and (current.status, current.reason) == ("False", reason):
             since = current.last_transition_time or since
@@ -375,13 +373,13 @@ class StatusReporter:
             "type": _POD_SCHEDULED,
             "status": "False",
             "reason": reason,
-            "message": f"{report.title}: {report.message}",
+            "message": f"{report.reason}: {report.message}",
             "lastTransitionTime": since,
         }
 
     def _pod_delay_s(self, group: Key, report: PodGroupReport, current: Condition | None) -> float:
         """Return how long until new numbers alone may be written on a pod without a PodGroup."""
-        if current is None or not current.message.startswith(f"{report.title}: "):
+        if current is None or not current.message.startswith(f"{report.reason}: "):
             return 0.0
         now_s = self._client.clock.monotonic_s()
         interval_s = max(_POD_NUMBERS_S, self._standalone_waiting / _NUMBERS_PER_S)
@@ -453,7 +451,7 @@ def _status_amounts(status: QueueStatus) -> tuple[object, ...]:
 def _is_outdated(ours: SchedulingCondition, report: PodGroupReport) -> bool:
     """Say whether a condition gives another reason than the report."""
     titles = {one.reason for one in ours.reasons}
-    return ours.type != _CONDITION_TYPE or ours.status != "True" or report.title not in titles
+    return ours.type != _CONDITION_TYPE or ours.status != "True" or report.reason not in titles
 
 
 def _has_old_numbers(group: PodGroup, report: PodGroupReport | None) -> bool:

@@ -24,9 +24,9 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.messages.rejections import prefilter_problem
+from scheduler.core.messages.rejection_messages import prefilter_problem
 from scheduler.core.model.podgroup import PodGroupInfo
-from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import (
     NONE,
     RESOURCE_KINDS,
@@ -43,6 +43,7 @@ from scheduler.state.podgroups.attributes import duration_s
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, Queue, QueueResource, QueueResources
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError

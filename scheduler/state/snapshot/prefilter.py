@@ -6,12 +6,7 @@ What the PodGroups of a snapshot are built from.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from scheduler.core.model.rejections import (
-    PreFilterCause,
-    PreFilterFailure,
-    QueueLabel,
-    UnschedulableReason,
-)
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, QueueLabel
 from scheduler.core.model.resources import Ints
 from scheduler.state.constraints.namespace_bounds import bound_failure
 from scheduler.state.podgroups.attributes import (
@@ -36,6 +31,7 @@ from scheduler.state.snapshot.occupancy import SharedGpuTable
 from scheduler.state.snapshot.signatures import Encoding
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_CONFIG_MAP, QUEUE
+from trainer_kai.api.reasons import UnschedulableReason
 
 
 class BuildContext(NamedTuple):
@@ -239,7 +235,7 @@ def has_started(record: PodGroupRecord) -> bool:
 
 
 def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
-    return min(failures, key=lambda failure: failure.reason, default=None)
+    return min(failures, key=lambda failure: failure.reason.rank, default=None)
 
 
 def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:

@@ -25,8 +25,6 @@ def environ_in_pod(server: PodServer, folder: Path, **more: str) -> dict[str, st
 
 
 class AgentProcess:
-    """A running agent."""
-
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.pid = process.pid
         self.lines: list[dict[str, Any]] = []  # of its log, so far
@@ -52,7 +50,6 @@ class AgentProcess:
                 await process.wait()
 
     async def until_logged(self, event: str) -> dict[str, Any]:
-        """Wait for a line of its log."""
         while True:
             line = await self._next_line()
             assert line is not None, f"it ended without {event!r}: {self.lines}"
@@ -66,7 +63,6 @@ class AgentProcess:
         return await self._process.wait()
 
     async def stop(self) -> int:
-        """Ask it to end, and return its exit code."""
         self._process.send_signal(signal.SIGTERM)
         return await self.end()
 

@@ -13,7 +13,6 @@ _OPTIONS: Final = ("-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Werror")
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into a folder."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         message = "no C compiler (cc or gcc) is in PATH: install one, see CONTRIBUTING.md"

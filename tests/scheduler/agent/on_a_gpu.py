@@ -95,7 +95,6 @@ def _memory(pid: int) -> str:
 
 
 async def _on_stubs(folder: Path) -> list[str]:
-    """Run the agent where it must refuse."""
     if not shutil.which("cc") and not shutil.which("gcc"):
         print("no C compiler: the refusals were not tried")
         return []

@@ -32,19 +32,16 @@ class PodServer:
     @classmethod
     @asynccontextmanager
     async def open(cls) -> AsyncIterator[Self]:
-        """Serve for as long as the context lasts."""
         server = cls()
         async with RawHttpServer.open(server._answer) as server._wire:
             yield server
 
     @property
     def url(self) -> str:
-        """Return where it is reached."""
         return f"http://127.0.0.1:{self._wire.port}"
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Return the annotations of the pod."""
         assert self.pod is not None
         annotations: dict[str, str] = self.pod["metadata"]["annotations"]
         return annotations
@@ -56,15 +53,12 @@ class PodServer:
 
     @property
     def patches(self) -> list[ReceivedRequest]:
-        """Return the patches so far."""
         return [it for it in self._wire.requests if it.method == "PATCH"]
 
     async def until_asked(self, count: int) -> None:
-        """Wait until so many requests have come in."""
         await self._wire.until_requests(count)
 
     def kubeconfig(self, folder: Path) -> Path:
-        """Write a kubeconfig that leads here."""
         content = {
             "current-context": "pod",
             "clusters": [{"name": "pod", "cluster": {"server": self.url}}],

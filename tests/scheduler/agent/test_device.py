@@ -126,7 +126,6 @@ def test_the_library_is_closed(
 
 
 def test_a_variable_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not shown as a value."""
     show(monkeypatch, "")
 
     with pytest.raises(DeviceUnknown, match="NVIDIA_VISIBLE_DEVICES is not set"):

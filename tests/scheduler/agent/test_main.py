@@ -22,7 +22,6 @@ SLOW: Final = {"aiohttp", "kubernetes", "numpy", "prometheus_client", "pydantic"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the stub once."""
     return build(tmp_path_factory.mktemp("nvml"))
 
 

@@ -33,13 +33,11 @@ class Cluster(NamedTuple):
     clock: VirtualClock
 
     async def reserve(self, pod: OwnPod = POD) -> None:
-        """Annotate the pod."""
         await reserve(self.client, pod, DEVICE, logger("test"))
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    """Open both."""
     async with PodServer.open() as server:
         rest_config = RestConfig(server.url, StaticToken(""))
         clock = VirtualClock()
@@ -94,7 +92,6 @@ async def test_a_pod_that_is_recreated_meanwhile_is_left_alone(cluster: Cluster)
 
 
 async def test_a_pod_that_is_gone(cluster: Cluster) -> None:
-    """There is nothing to hold a device for."""
     cluster.server.pod = None
 
     with pytest.raises(NotFound):
@@ -102,7 +99,6 @@ async def test_a_pod_that_is_gone(cluster: Cluster) -> None:
 
 
 async def test_it_waits_for_the_api_server(cluster: Cluster) -> None:
-    """Longer each time, and it says so."""
     cluster.server.unavailable = 3
 
     with capture_logs() as logs:

@@ -58,14 +58,11 @@ class PodGroupCase(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Nodes, gangs, and queues."""
-
     nodes: list[SnapshotNode]
     podgroups: list[PodGroupCase]
     queues: list[SnapshotQueue] = [SnapshotQueue("team", quota=UNBOUND)]  # noqa: RUF012 - nothing adds to it
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot."""
         build = Builder(nodes=self.nodes, queues=self.queues)
         for it in self.podgroups:
             reserved_places = tuple(
@@ -89,7 +86,7 @@ class Scene(NamedTuple):
 
 def described(got: Plan) -> list[str]:
     """Return decisions in their order: ~ waits, + is reserved, ! is a start; then rejections."""
-    waiting = [f"{it.podgroup} {it.reason.title}" for it in got.rejections]
+    waiting = [f"{it.podgroup} {it.reason}" for it in got.rejections]
     return [*map(_one, got.allocations), *waiting]
 
 
@@ -339,7 +336,6 @@ PLANS: list[Case[Scene, list[str]]] = [
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
 def test_plans(case: Case[Scene, list[str]]) -> None:
-    """Rules 5 to 27 put together."""
     assert described(plan(case.given.snapshot(), POLICIES)) == case.want
 
 
@@ -389,7 +385,6 @@ def test_a_group_starts_with_all_that_it_needs() -> None:
 
 
 def test_a_bound_is_reported_with_its_numbers() -> None:
-    """Which queue, which resource, how much of it."""
     queues = [
         SnapshotQueue("all", limit=3, allocated=2, quota=1),
         SnapshotQueue("team", "all", allocated=1),
@@ -401,7 +396,6 @@ def test_a_bound_is_reported_with_its_numbers() -> None:
 
 
 def test_a_prefilter_failure_is_reported_as_it_is() -> None:
-    """Its message, and what it waits for."""
     (rejection,) = plan(
         Scene(EIGHT, [PodGroupCase(1, prefilter_failure=PREFILTER_FAILED)]).snapshot(), POLICIES
     ).rejections
@@ -453,7 +447,6 @@ def test_what_is_not_to_be_done_is_not_done() -> None:
 
 
 def test_shares_are_reported() -> None:
-    """By queue, as at the beginning of the plan."""
     queues = [SnapshotQueue("red", quota=2), SnapshotQueue("blue", weight=3)]
     site = Scene(EIGHT, [PodGroupCase(8, queue="red"), PodGroupCase(8, queue="blue")], queues)
     got = plan(site.snapshot(), POLICIES)

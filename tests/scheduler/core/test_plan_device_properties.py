@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
@@ -24,6 +23,7 @@ from tests.support.snapshot.builder import (
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.snapshot.random_snapshots import DEVICES, PLAIN_DEVICES, after_plan, snapshots
 from tests.support.snapshot.statement_state import assert_failures_leave_no_trace
+from trainer_kai.api.scheduler_names import Action
 
 PACK: Final = build_policies(PolicySelection())
 SPREAD: Final = build_policies(PolicySelection(gpu_placement="spread", cpu_placement="spread"))
@@ -64,7 +64,6 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) ->
 @some
 @given(snapshots(DEVICES), st.booleans())
 def test_a_failure_leaves_no_trace(snapshot: Snapshot, packs: bool) -> None:
-    """Nor in the shares of GPUs."""
     assert_failures_leave_no_trace(snapshot, PACK if packs else SPREAD)
 
 
@@ -99,7 +98,6 @@ def _crowded(seed: int) -> Snapshot:
 
 @pytest.mark.parametrize("block", blocks(150, 150), ids=by_first_seed)
 def test_victims_release_what_is_needed(block: range) -> None:
-    """Whole GPUs and shares that are reclaimed, preempted, or relocated."""
     actions = Counter[Action]()
     for seed in block:
         snapshot, policies = _crowded(seed), PACK if seed % 3 else SPREAD

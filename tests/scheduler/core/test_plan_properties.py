@@ -80,7 +80,6 @@ def test_each_waiting_podgroup_gets_a_reason(snapshot: Snapshot) -> None:
 @many
 @given(snapshots())
 def test_a_start_is_the_first_of_a_podgroup(snapshot: Snapshot) -> None:
-    """And it binds something."""
     seen: set[int] = set()
     for it in plan(snapshot, POLICIES).allocations:
         assert not it.is_start or (it.podgroup not in seen and it.binds)
@@ -90,7 +89,6 @@ def test_a_start_is_the_first_of_a_podgroup(snapshot: Snapshot) -> None:
 @some
 @given(snapshots())
 def test_the_same_snapshot_has_the_same_plan(snapshot: Snapshot) -> None:
-    """And is as it was."""
     before = mark(snapshot)
     first, again = plan(snapshot, POLICIES), plan(snapshot, POLICIES)
     assert mark(first) == mark(again)
@@ -135,7 +133,6 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) ->
 @some
 @given(snapshots())
 def test_a_failure_leaves_no_trace(snapshot: Snapshot) -> None:
-    """Once it has been counted, nothing of it is left."""
     assert_failures_leave_no_trace(snapshot, POLICIES)
 
 
@@ -179,7 +176,6 @@ for snapshot in pickle.load(sys.stdin.buffer):
 
 
 def test_another_process_makes_the_same_plan() -> None:
-    """Whatever the seed of its hashes is."""
     drawn: list[Snapshot] = []
 
     @settings(max_examples=25, database=None, derandomize=True)

@@ -13,25 +13,24 @@ from scheduler.core.model.podgroup import (
     SchedulingSignature,
     SubGroupSet,
 )
-from scheduler.core.model.rejections import FitErrors, Rejection, UnschedulableReason
+from scheduler.core.model.rejections import FitErrors, Rejection
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from trainer_kai.api.reasons import UnschedulableReason
 
 POLICIES: Final = build_policies(PolicySelection())
 FAST: Final = ((((LabelRequirement(0, frozenset({0})),)),),)
 
 
 def mixed(build: Builder, first: SchedulingSignature, second: SchedulingSignature) -> int:
-    """Add a PodGroup of two pods that differ."""
     pods = (*build.waiting_pods(1, first), *build.waiting_pods(1, second))
     return build.podgroup(PodSet("a", 2, pods))
 
 
 def of(plan_result: Plan, podgroup: int) -> Rejection:
-    """Return why a PodGroup waits."""
     return next(it for it in plan_result.rejections if it.podgroup == podgroup)
 
 
@@ -159,7 +158,7 @@ def test_a_pod_that_fits_no_empty_node_does_not_wait_for_its_queue(
 ) -> None:
     """Whatever the queue releases, it would not start."""
     gpus, is_preemptible = case.given
-    assert bounded(gpus, is_preemptible=is_preemptible).reason.title == case.want
+    assert bounded(gpus, is_preemptible=is_preemptible).reason == case.want
 
 
 def test_labels_are_a_reason_as_size_is() -> None:
@@ -167,6 +166,6 @@ def test_labels_are_a_reason_as_size_is() -> None:
     rejection = bounded([4, 8], is_preemptible=True, node_affinity=FAST)
     details = rejection.details
     assert isinstance(details, FitErrors)
-    assert (details.reason.title, details.needed, details.placed) == (_NO_NODE, 2, 0)
+    assert (details.reason, details.needed, details.placed) == (_NO_NODE, 2, 0)
     assert sum(details.counts.values()) == 2
     assert not rejection.is_resolvable

@@ -5,13 +5,14 @@ from typing import Final
 import pytest
 
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
-from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, signature
+from trainer_kai.api.reasons import UnschedulableReason
 
 POLICIES: Final = build_policies(PolicySelection())
 ONE: Final = signature(gpu=1)
@@ -49,7 +50,7 @@ def test_it_is_made_whole_and_no_larger(
     """What is in the way is told of what waits on."""
     plan_result = answer(*case.given)
 
-    report = [it.reason.title for it in plan_result.rejections]
+    report = [it.reason for it in plan_result.rejections]
     assert sum(len(it.binds) for it in plan_result.allocations) == case.want[0]
     assert report == ([case.want[1]] if case.want[1] else [])
 
@@ -80,12 +81,10 @@ def two_podsets(minimum: int, reserved_places: tuple[ReservedPlace, ...]) -> Pla
 
 
 def test_a_podset_that_is_needed_comes() -> None:
-    """All PodSets have to be there."""
     assert len(two_podsets(2, ()).allocations) == 1
 
 
 def test_a_podset_that_is_not_needed_does_not() -> None:
-    """One of the two is enough."""
     assert two_podsets(1, ()).allocations == ()
 
 

@@ -50,7 +50,6 @@ def some(
 
 
 def group(minimum: int, *children: SubGroupTree, name: str = "group") -> SubGroupSet:
-    """Return a group."""
     return SubGroupSet(name, minimum, children)
 
 
@@ -246,14 +245,12 @@ def test_reserved_places_are_given_up_in_order() -> None:
 
 
 def test_podsets_are_found_at_every_depth() -> None:
-    """From the first to the last."""
     tree = group(0, some("a", 0), group(0, some("b", 0), group(0, some("c", 0))))
     assert [podset.name for podset in podsets_of(tree)] == ["a", "b", "c"]
 
 
 @st.composite
 def trees(draw: st.DrawFn, depth: int = 2) -> SubGroupTree:
-    """Draw a tree with names of its own everywhere."""
     podsets = itertools.count()
 
     def grow(left: int) -> SubGroupTree:

@@ -26,7 +26,6 @@ Left = dict[str, tuple[int, ...]]
 
 @st.composite
 def trees(draw: st.DrawFn, depth: int = 2) -> SubGroupTree:
-    """Draw a tree with names and pods of its own everywhere."""
     names, pods = itertools.count(), itertools.count()
 
     def grow(left: int) -> SubGroupTree:
@@ -56,7 +55,6 @@ def trees(draw: st.DrawFn, depth: int = 2) -> SubGroupTree:
 
 
 def smaller(tree: SubGroupTree, gone: frozenset[int]) -> SubGroupTree:
-    """Return a tree without some pods."""
     if isinstance(tree, SubGroupSet):
         children = tuple(smaller(child, gone) for child in tree.children)
         return SubGroupSet(tree.name, tree.minimum, children)
@@ -68,14 +66,12 @@ def smaller(tree: SubGroupTree, gone: frozenset[int]) -> SubGroupTree:
 
 
 def pods_of(tree: SubGroupTree) -> tuple[int, ...]:
-    """Return all pods of a tree."""
     if isinstance(tree, PodSet):
         return tree.running_pods
     return tuple(pod for child in tree.children for pod in pods_of(child))
 
 
 def size(tree: SubGroupTree) -> int:
-    """Return how many members there are."""
     if isinstance(tree, PodSet):
         return member_count(tree)
     return sum(map(is_satisfied, tree.children))
@@ -107,7 +103,6 @@ def next_of(tree: SubGroupTree) -> tuple[str, tuple[int, ...]]:
 
 
 def by_name(tree: SubGroupTree) -> dict[str, tuple[int, ...]]:
-    """Return the pods of a tree and of all below it."""
     below = [] if isinstance(tree, PodSet) else map(by_name, tree.children)
     return dict(ChainMap({tree.name: pods_of(tree)}, *below))
 
@@ -161,15 +156,12 @@ def podsets(count: int) -> Builder:
 
 
 def lose_all(victims: VictimPool) -> None:
-    """Lose step by step, and the rest."""
     for eviction_unit in reversed(range(len(victims.eviction_units))):
         victims.remove_unit(eviction_unit)
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["the blocks are made", "and lost"])
 def test_twice_the_podsets_are_twice_the_work(loses: bool) -> None:
-    """It was four times as much."""
-
     def cost(count: int) -> int:
         snapshot = podsets(count).snapshot()
         victims = VictimPool(

@@ -13,7 +13,6 @@ from tests.support.case import Case, ids
 
 
 def chosen(**arguments: str) -> PolicySelection:
-    """Return a choice of arguments."""
     return PolicySelection(plugins={"minruntime": PluginSelection(arguments=arguments)})
 
 
@@ -64,7 +63,6 @@ def test_each_action_has_its_own() -> None:
     ("text", "from_victim_queue"), [("lca", False), ("queue", True), ("x", False)]
 )
 def test_which_queue_counts(text: str, from_victim_queue: bool) -> None:
-    """KAI's choice is where the ways part."""
     choice = chosen(reclaimResolveMethod=text)
     found = build_policies(choice).min_runtime
     assert found is not None
@@ -75,7 +73,6 @@ def test_which_queue_counts(text: str, from_victim_queue: bool) -> None:
 
 
 def test_it_may_be_off() -> None:
-    """Then no queue's setting counts."""
     assert (
         build_policies(
             PolicySelection(plugins={"minruntime": PluginSelection(enabled=False)})

@@ -5,12 +5,10 @@ from scheduler.policies.registry import elastic, priority
 
 
 def test_the_more_important_comes_first() -> None:
-    """However much it has."""
     assert priority(unit(75), 1) < priority(unit(50), -1) < priority(unit(-5), -1)
 
 
 def unit(important: int) -> PodGroupInfo:
-    """Return a PodGroup."""
     return PodGroupInfo("it", 0, important, is_preemptible=True, tree=PodSet("a", 1))
 
 

@@ -5,13 +5,14 @@ from typing import NamedTuple
 import pytest
 
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
-from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import NONE, UNBOUND, Amounts, ResourceKind
 from scheduler.core.model.result import QuotaRefusal
 from scheduler.core.model.usage import Usage
 from scheduler.policies.registry import within_limit, within_quota
 from tests.support.case import Case, ids
 from tests.support.snapshot.queue_cases import QueueCase, queues_of
+from trainer_kai.api.reasons import UnschedulableReason
 
 FREE = (UNBOUND, UNBOUND, UNBOUND)
 
@@ -61,7 +62,6 @@ BOUNDS: list[Case[Given, list[Bound]]] = [
 
 
 def usage(given: Given, bound: str) -> Usage:
-    """Return a department and its team, all of what they have being fixed."""
     rows = [
         QueueCase(given.has, quota=bounds, limit=FREE)
         if bound == "quota"
@@ -75,7 +75,6 @@ def usage(given: Given, bound: str) -> Usage:
 
 
 def unit(*, is_preemptible: bool) -> PodGroupInfo:
-    """Return a PodGroup of the team."""
     return PodGroupInfo("it", 1, 50, is_preemptible, PodSet("a", 1))
 
 

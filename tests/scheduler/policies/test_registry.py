@@ -6,9 +6,6 @@ import pytest
 
 from scheduler.core.model.result import NodeFeatures, Policies
 from scheduler.policies.registry import (
-    ACTIONS,
-    ALWAYS_ON,
-    PLUGINS,
     PluginSelection,
     PolicySelection,
     availability,
@@ -27,18 +24,17 @@ from scheduler.policies.registry import (
 )
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import signature
+from trainer_kai.api.scheduler_names import ACTIONS, ALWAYS_ON_PLUGINS, PLUGINS
 
 OFF: Final = PluginSelection(enabled=False)
 FEATURES: Final = NodeFeatures(1, 2, 8, fits_idle=True, has_gpu=True, is_nominated=False)
 
 
 def arguments(plugin: str, **given: str) -> PolicySelection:
-    """Return a choice of arguments."""
     return PolicySelection(plugins={plugin: PluginSelection(arguments=given)})
 
 
 def without(*plugins: str) -> PolicySelection:
-    """Return a choice without some plugins."""
     return PolicySelection(plugins=dict.fromkeys(plugins, OFF))
 
 
@@ -50,7 +46,7 @@ FAULTS: list[Case[PolicySelection, list[str]]] = [
         without("proporton"),
         ["plugin 'proporton' is unknown; known plugins: dynamicresources, "],
     ),
-    Case("every plugin of KAI's is known", without(*(set(PLUGINS) - set(ALWAYS_ON))), []),
+    Case("every plugin of KAI's is known", without(*(set(PLUGINS) - set(ALWAYS_ON_PLUGINS))), []),
     Case("what is always on", without("ray"), ["plugin 'ray' is always enabled"]),
     Case(
         "an unknown action",
@@ -97,7 +93,6 @@ FAULTS: list[Case[PolicySelection, list[str]]] = [
 
 @pytest.mark.parametrize("case", FAULTS, ids=ids)
 def test_faults(case: Case[PolicySelection, list[str]]) -> None:
-    """What cannot be meant is told, with what would be right."""
     report = list(selection_errors(case.given))
     assert len(report) == len(case.want)
     assert all(text.startswith(want) for text, want in zip(report, case.want, strict=True))
@@ -115,7 +110,6 @@ def test_what_is_not_configured_is_as_in_kai() -> None:
 
 
 def placements(choice: PolicySelection) -> tuple[str, str]:
-    """Return how pods with GPUs are placed, and how others."""
     names = {binpack(signature(), FEATURES): "binpack", spread(signature(), FEATURES): "spread"}
     score = build_policies(choice).scores[-1][1]
     return names[score(signature(gpu=1), FEATURES)], names[score(signature(), FEATURES)]
@@ -143,7 +137,6 @@ PLACEMENTS: list[Case[PolicySelection, tuple[str, str]]] = [
 
 @pytest.mark.parametrize("case", PLACEMENTS, ids=ids)
 def test_placement(case: Case[PolicySelection, tuple[str, str]]) -> None:
-    """Each kind by itself."""
     assert placements(case.given) == case.want
 
 
@@ -169,14 +162,12 @@ SHARES: list[Case[PolicySelection, tuple[bool, bool]]] = [
 
 @pytest.mark.parametrize("case", SHARES, ids=ids)
 def test_shares_of_gpus(case: Case[PolicySelection, tuple[bool, bool]]) -> None:
-    """The plugins are the plugins of KAI."""
     got = build_policies(case.given)
 
     assert (got.spreads_shares, shared_gpu in [it for _, it in got.scores]) == case.want
 
 
 def counted(policies: Policies) -> tuple[int, int, int]:
-    """Return how many scores, orders and quotas there are."""
     return len(policies.scores), len(policies.podgroup_order), len(policies.quotas)
 
 
@@ -198,7 +189,6 @@ WITHOUT: list[Case[tuple[str, ...], tuple[int, int, int]]] = [
 
 @pytest.mark.parametrize("case", WITHOUT, ids=ids)
 def test_what_is_off_is_left_out(case: Case[tuple[str, ...], tuple[int, int, int]]) -> None:
-    """Nothing else changes."""
     assert counted(build_policies(without(*case.given))) == case.want
 
 
@@ -211,7 +201,6 @@ def test_plugins_are_on_unless_turned_off() -> None:
 
 
 def test_actions() -> None:
-    """Those that are built, unless they are off."""
     assert build_policies(PolicySelection(actions={"reclaim": True})).actions == ACTIONS
     assert (
         build_policies(PolicySelection(actions={"allocate": False, "reclaim": True})).actions

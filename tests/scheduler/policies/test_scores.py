@@ -17,7 +17,6 @@ from tests.support.snapshot.builder import signature
 
 
 def test_idle_room_is_liked() -> None:
-    """Whether the pod needs GPUs or not."""
     now = np.array([True, False])
     seats = NodeFeatures(
         free=5, allocatable=8, max_allocatable=8, fits_idle=now, has_gpu=False, is_nominated=False
@@ -27,7 +26,6 @@ def test_idle_room_is_liked() -> None:
 
 
 def test_the_nominated_node_is_preferred() -> None:
-    """And no other."""
     nominated = np.array([False, True])
     seats = NodeFeatures(
         free=5,
@@ -55,14 +53,12 @@ LIKED: list[Case[tuple[int, int, int], tuple[float, float]]] = [
 
 @pytest.mark.parametrize("case", LIKED, ids=ids)
 def test_placements(case: Case[tuple[int, int, int], tuple[float, float]]) -> None:
-    """Little room, or a large part that is free."""
     seats = NodeFeatures(*case.given, fits_idle=True, has_gpu=True, is_nominated=False)
     assert (binpack(signature(), seats), spread(signature(), seats)) == case.want
 
 
 @pytest.mark.parametrize(("gpu", "want"), [(0, 0.5), (1, 1.0)])
 def test_each_kind_has_its_own(gpu: int, want: float) -> None:
-    """Pods with GPUs are treated by the first, others by the second."""
     both: ScorePlugin = by_resource_type(gpu=spread, cpu=binpack)
     seats = NodeFeatures(4, 4, 8, fits_idle=True, has_gpu=True, is_nominated=False)
     assert both(signature(gpu=gpu), seats) == want
@@ -70,7 +66,6 @@ def test_each_kind_has_its_own(gpu: int, want: float) -> None:
 
 @pytest.mark.parametrize(("gpu", "want"), [(0, [0, 1]), (0.5, [0, 0]), (8, [0, 0])])
 def test_pods_without_gpus_prefer_nodes_without_gpus(gpu: float, want: list[int]) -> None:
-    """Pods with GPUs have no opinion."""
     has = np.array([True, False])
     seats = NodeFeatures(
         free=5, allocatable=8, max_allocatable=8, fits_idle=True, has_gpu=has, is_nominated=False

@@ -4,9 +4,6 @@ import pytest
 
 from scheduler.core.model.result import NodeFeatures
 from scheduler.policies.registry import (
-    ACTIONS,
-    ALWAYS_ON,
-    PLUGINS,
     VICTIM_ORDERS,
     build_policies,
     selection_errors,
@@ -16,14 +13,8 @@ from scheduler.shell.main import gpu_resources, policy_selection, state_options
 from scheduler.state.inputs import StateOptions
 from tests.support.clock import VirtualClock
 from tests.support.snapshot.builder import signature
-from trainer_kai.service import settings
-from trainer_kai.service.settings import (
-    ALWAYS_ON_PLUGINS,
-    OPTIONAL_PLUGINS,
-    GpuSharingSettings,
-    PolicySettings,
-    SchedulerSettings,
-)
+from trainer_kai.api.scheduler_names import ACTIONS, OPTIONAL_PLUGINS
+from trainer_kai.service.settings import GpuSharingSettings, PolicySettings, SchedulerSettings
 
 
 def test_defaults_are_those_of_kai() -> None:
@@ -44,13 +35,6 @@ def test_a_configuration_may_evict_no_pod() -> None:
     assert build_policies(policy_selection(PolicySettings(actions="allocate"))).actions == (
         "allocate",
     )
-
-
-def test_settings_know_the_names_of_policies() -> None:
-    """The settings allow all plugins and actions that exist."""
-    assert {*OPTIONAL_PLUGINS, *ALWAYS_ON_PLUGINS} == {*PLUGINS}
-    assert {*ALWAYS_ON_PLUGINS} == {*ALWAYS_ON}
-    assert settings.ACTIONS == ACTIONS
 
 
 def test_nothing_is_left_to_refuse() -> None:

@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 from scheduler.core.model.podgroup import ReservationCause
-from scheduler.core.model.rejections import (
-    ClusterEvent,
-    MissingPods,
-    Rejection,
-    UnschedulableReason,
-)
+from scheduler.core.model.rejections import ClusterEvent, MissingPods, Rejection
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import (
-    Action,
     Eviction,
     Plan,
     PodGroupAllocation,
@@ -39,6 +33,8 @@ from tests.support.state.objects import (
     pod,
 )
 from trainer_kai.api.meta import Key
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 EVICTED_REASON = "ns/mine gets its resources: its priority is 50, that of ns/theirs is 50"
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from scheduler.core.model.rejections import FitErrorReason, FitErrors, UnschedulableReason
+from scheduler.core.model.rejections import FitErrorReason, FitErrors
+from trainer_kai.api.reasons import UnschedulableReason
 
 
 def fit_errors(

@@ -10,7 +10,7 @@ from scheduler.core.actions.stale_gang import is_stale
 from scheduler.core.gang import AssignedTasks, is_satisfied, member_count
 from scheduler.core.model.podgroup import PodSet, SubGroupTree, is_evictable, podsets_of
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, UNBOUND, Amounts, Ints
-from scheduler.core.model.result import Action, Eviction, Plan, PodGroupAllocation
+from scheduler.core.model.result import Eviction, Plan, PodGroupAllocation
 from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.queues.reclaimable import unevictable_usage
@@ -20,6 +20,7 @@ from tests.support.snapshot.device_violations import (
     device_violations,
     released_places,
 )
+from trainer_kai.api.scheduler_names import Action
 
 
 def plan_violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

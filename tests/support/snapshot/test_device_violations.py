@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from scheduler.core.model.result import Action, Eviction, Plan, PodGroupAllocation, PodPlacement
+from scheduler.core.model.result import Eviction, Plan, PodGroupAllocation, PodPlacement
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import (
@@ -19,6 +19,7 @@ from tests.support.snapshot.builder import (
     signature,
 )
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.scheduler_names import Action
 
 GPU: Final = 3  # the column
 SHARED, NO_GPU, MIG, FULL = range(4)

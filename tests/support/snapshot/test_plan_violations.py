@@ -9,7 +9,6 @@ import pytest
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
 from scheduler.core.model.resources import NONE, UNBOUND
 from scheduler.core.model.result import (
-    Action,
     Eviction,
     Plan,
     PodGroupAllocation,
@@ -20,6 +19,7 @@ from scheduler.core.model.snapshot import DisruptionBudgets, ReleasingAmount, Sn
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.scheduler_names import Action
 
 PODGROUP, NON_PREEMPTIBLE, SUBGROUPS, EXPECTED, RESERVED_PLACES = range(5)
 ONE: Final = signature(gpu=1)

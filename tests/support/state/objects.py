@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.core.messages.rejections import prefilter_message
+from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import Cluster, StateOptions
@@ -133,7 +133,7 @@ def prefilter_failure_of(found: EncodedSnapshot, name: str) -> tuple[str, str] |
     """Return the reason and the message of the PreFilterFailure of a PodGroup."""
     prefilter_failure: PreFilterFailure | None = podgroup_of(found, name).prefilter_failure
     return (
-        (prefilter_failure.reason.title, prefilter_message(prefilter_failure))
+        (prefilter_failure.reason, prefilter_message(prefilter_failure))
         if prefilter_failure
         else None
     )

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.case import Case, ids
+from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.errors import ConfigError
 from trainer_kai.service.config import load
-from trainer_kai.service.settings import ACTIONS, PROCESSES, AllSettings, Settings
+from trainer_kai.service.settings import PROCESSES, AllSettings, Settings
 
 MODELS: Mapping[str, type[Settings]] = {**PROCESSES, "all": AllSettings}
 WITHOUT = "should include 'allocate'; without it no pod starts"

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.policies.registry import ACTIONS
 from trainer_kai.api.names import NODE_TOPOLOGY, RESOURCE
 from trainer_kai.api.resources import (
     NODES,
@@ -25,6 +24,7 @@ from trainer_kai.api.resources import (
     STORAGE_CLASSES,
     TOPOLOGIES,
 )
+from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import BIND_REQUESTS, CONFIGS
 from trainer_kai.errors import ConfigError, FieldError

@@ -21,16 +21,17 @@ import msgspec
 
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.names import EVICTED_BY, LAST_EVICTION_RECORD
+from trainer_kai.api.scheduler_names import Action
 from trainer_kai.api.text import truncated_message
 from trainer_kai.api.trainjob import TrainJob
 
 # The rule of docs/rules.md that decides which pods an action may evict.
 _RULES: Final = MappingProxyType(
     {
-        "reclaim": "30",
-        "preempt": "38",
-        "consolidation": "40a",
-        "stalegangeviction": "40f",
+        Action.RECLAIM: "30",
+        Action.PREEMPT: "38",
+        Action.CONSOLIDATION: "40a",
+        Action.STALE_GANG_EVICTION: "40f",
         "gpureservationlost": "27j",
     }
 )

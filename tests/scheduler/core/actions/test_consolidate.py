@@ -16,28 +16,28 @@ from scheduler.core.model.podgroup import (
     SpreadConstraint,
     SubGroupSet,
 )
-from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, UnschedulableReason
-from scheduler.core.model.result import Action, Plan, Relocation, Reservation
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
+from scheduler.core.model.result import Plan, Relocation, Reservation
 from scheduler.core.model.snapshot import PodRelations, Snapshot
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 POLICIES = build_policies(PolicySelection())
 ONE, TWO, FOUR, EIGHT = (signature(gpu=n) for n in (1, 2, 4, 8))
 
 
 def cluster(*queues: SnapshotQueue, nodes: int = 2, gpu: int = 4) -> Builder:
-    """Return nodes and queues."""
     return Builder([SnapshotNode(gpu=gpu)] * nodes, queues or (SnapshotQueue("a", quota=-1),))
 
 
 def waiting(
     builder: Builder, number: int = 1, one: SchedulingSignature = FOUR, **more: Any
 ) -> Builder:
-    """Let a gang wait."""
     builder.uniform_podgroup(number, one, **more)
     return builder
 
@@ -125,7 +125,6 @@ def pair(**more: Any) -> Builder:
 
 
 def changed(**more: Any) -> Builder:
-    """Return the same, with something about the one PodGroup changed."""
     builder = pair()
     builder.podgroups[0] = replace(builder.podgroups[0], **more)
     return builder
@@ -217,7 +216,6 @@ PLANS: list[Case[Builder, str]] = [
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
 def test_which_podgroup_is_relocated(case: Case[Builder, str]) -> None:
-    """Which one, for which, and to where; and nothing about it is wrong."""
     snapshot = case.given.snapshot()
 
     answer = plan(snapshot, POLICIES)
@@ -290,7 +288,6 @@ def test_the_preemptor_does_not_grow_into_the_relocated_resources() -> None:
 
 
 def test_how_many_are_looked_at_is_a_setting() -> None:
-    """None, some, or all."""
     snapshot = crowd(17).snapshot()
 
     def relocated(most: int) -> int:
@@ -318,7 +315,6 @@ def test_a_relocated_podgroup_loses_nothing_else() -> None:
 
 
 def test_several_get_room_one_after_the_other() -> None:
-    """Each by relocating others; none is relocated twice."""
     builder = cluster(nodes=4)
     for node in range(4):
         builder.running_podgroup([node], TWO)

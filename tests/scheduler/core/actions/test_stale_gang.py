@@ -9,20 +9,20 @@ import pytest
 from scheduler.core.actions.stale_gang import is_stale, next_stale_at
 from scheduler.core.model.podgroup import podsets_of
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Action, Eviction, Plan
+from scheduler.core.model.result import Eviction, Plan
 from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.scheduler_names import Action
 
 POLICIES = build_policies(PolicySelection())
 ONE, EIGHT = signature(gpu=1), signature(gpu=8)
 
 
 def cluster(*queues: SnapshotQueue) -> Builder:
-    """Return a node and queues."""
     return Builder([SnapshotNode(gpu=8)], queues or (SnapshotQueue("a", quota=8),))
 
 
@@ -77,7 +77,6 @@ PLANS: list[Case[Builder, str]] = [
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
 def test_which_podgroups_are_evicted(case: Case[Builder, str]) -> None:
-    """Each PodGroup that is stale by now, with all it has."""
     snapshot = case.given.snapshot()
 
     answer = plan(snapshot, POLICIES)
@@ -87,7 +86,6 @@ def test_which_podgroups_are_evicted(case: Case[Builder, str]) -> None:
 
 
 def test_a_podgroup_without_a_queue_is_left_alone() -> None:
-    """Its queue is unknown."""
     snapshot = short(cluster()).snapshot()
     podgroups = tuple(replace(podgroup, queue=NONE) for podgroup in snapshot.podgroups)
 
@@ -104,7 +102,6 @@ def test_the_limit_of_evicted_gpus_does_not_hold_stale_gangs() -> None:
 
 
 def test_when_the_next_grace_ends() -> None:
-    """Of those that are over none is the next."""
     builder = short(short(short(cluster(), stale_at=7), stale_at=5), stale_at=None)
     snapshot = builder.snapshot()
 

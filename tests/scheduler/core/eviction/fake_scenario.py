@@ -33,23 +33,19 @@ class FakeScenario:
         self.evicted_amounts = [0] * len(self.surplus)
 
     def may_evict(self, candidate: int) -> bool:
-        """Say whether the queue of the victim still has too much."""
         may = self.surplus[self.candidates[candidate].queue] > 0
         self.refused += not may
         return may
 
     def evict(self, candidate: int) -> None:
-        """Make room."""
         self.evicted.add(candidate)
         self._change(self.candidates[candidate], 1)
 
     def restore(self, candidate: int) -> None:
-        """Give it back."""
         self.evicted.remove(candidate)
         self._change(self.candidates[candidate], -1)
 
     def fits(self) -> bool:
-        """Count the seats."""
         self.asked += 1
         return sum(room // self.size for room in self.room) >= self.per_candidate
 

@@ -26,7 +26,6 @@ def covered(
     pods: Mapping[int, Sequence[int]],
     policies: Policies = KEEPS,
 ) -> Plan:
-    """Return the plan where budgets cover pods."""
     sets = sorted({tuple(of) for of in pods.values()})
     bare = builder.snapshot()
     rows = [
@@ -128,7 +127,6 @@ def test_what_is_lent_comes_back(
 
 
 def test_a_violation_of_a_budget_is_reported() -> None:
-    """By the check of plans."""
     snapshot: Snapshot = lent(1).snapshot()
     answer = plan(snapshot, BEST_EFFORT)
     strict = replace(snapshot, budgets=DisruptionBudgets(("ns/b",), (0,), ((0,),), (0,) * 5))

@@ -18,17 +18,14 @@ NOW = 1000
 
 
 def policies(**arguments: str) -> Any:
-    """Return policies with arguments of minruntime."""
     return build_policies(PolicySelection({"minruntime": PluginSelection(arguments=arguments)}))
 
 
 def described(answer: Plan) -> str:
-    """Return which PodGroup loses how many pods."""
     return " ".join(f"{','.join(map(str, it.podgroups))}:{len(it.pods)}" for it in answer.evictions)
 
 
 def lost(builder: Builder, configured: Any = None) -> str:
-    """Return which PodGroup loses how many pods in a plan."""
     return described(plan(builder.snapshot(now=NOW), configured or policies()))
 
 
@@ -100,7 +97,6 @@ def test_what_comes_on_top_goes_anyway() -> None:
 
 
 def test_one_of_a_jobset_keeps_all() -> None:
-    """They could only go together."""
     builder = Builder(
         [SnapshotNode()],
         [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
@@ -158,7 +154,6 @@ def test_which_queue_counts(case: Case[tuple[dict[str, int], str, dict[str, str]
 
 
 def test_a_site_may_turn_it_off() -> None:
-    """Then no queue's word counts either."""
     off = build_policies(PolicySelection({"minruntime": PluginSelection(enabled=False)}))
     assert (
         lost(lent(SnapshotQueue("a", reclaim_min_runtime_s=100), running_since=1000), off) == "7:1"

@@ -96,7 +96,7 @@ def test_patience_counts_them() -> None:
     """They could give room, so that a PodGroup that waits is told how long."""
     builder = built(_DONE, preemption_delay_until=10)
     (one,) = plan(builder.snapshot(), build_policies(PolicySelection())).rejections
-    assert one.reason.title == "PreemptionDelay"
+    assert one.reason == "PreemptionDelay"
 
 
 def test_they_are_not_moved_nor_stale() -> None:

@@ -21,7 +21,6 @@ ONE = (1, 1, 1)
 
 
 def victim_order(rows: list[QueueCase], parent: list[int], units: list[EvictionUnit]) -> list[int]:
-    """Return the eviction units in the order in which they are lost."""
     fair_shares = np.array([row.fair_share for row in rows], dtype=np.int64)
     queues = queues_of(rows, parent)
     usage = Usage(queues)
@@ -101,7 +100,6 @@ def test_a_podgroup_may_lose_some_of_it_first() -> None:
 
 @st.composite
 def clusters(draw: Any) -> tuple[list[QueueCase], list[int], list[EvictionUnit]]:
-    """Draw queues of two levels and candidates that have no more than their queues."""
     amounts = st.tuples(*[st.integers(0, 4)] * 3)
     parent = [NONE, NONE, *draw(st.lists(st.sampled_from([NONE, 0, 1]), min_size=1, max_size=4))]
     podsets = [q for q in range(len(parent)) if q not in parent]
@@ -126,7 +124,6 @@ def clusters(draw: Any) -> tuple[list[QueueCase], list[int], list[EvictionUnit]]
 
 
 def by_looking(rows: list[QueueCase], parent: list[int], units: list[EvictionUnit]) -> list[int]:
-    """Return the order that comes of comparing all each time."""
     queues = queues_of(rows, parent)
     usage = Usage(queues)
     keys = QueueOrder(
@@ -158,10 +155,9 @@ def by_looking(rows: list[QueueCase], parent: list[int], units: list[EvictionUni
 
 @given(clusters())
 @settings(max_examples=examples(100))
-def test_it_is_what_looking_at_everybody_says(
+def test_it_is_the_order_that_comparing_all_units_gives(
     cluster: tuple[list[QueueCase], list[int], list[EvictionUnit]],
 ) -> None:
-    """Step by step, on every level."""
     rows, parent, found = cluster
     assert victim_order(rows, parent, found) == by_looking(rows, parent, found)
 

@@ -31,14 +31,12 @@ def eviction_units_of(builder: Builder, protected: frozenset[int] = frozenset())
 
 
 def one(count: int = 1, **more: Any) -> Builder:
-    """Return a PodGroup of pods that run."""
     builder = Builder([SnapshotNode()])
     builder.running_podgroup([0] * count, ONE, **more)
     return builder
 
 
 def two(**more: Any) -> Builder:
-    """Return two PodGroups of one JobSet."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b")])
     builder.running_podgroup([0], ONE, queue="a", owning_jobset="x")
     builder.running_podgroup([0], ONE, owning_jobset="x", **{"queue": "a", **more})

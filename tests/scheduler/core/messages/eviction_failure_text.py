@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.model.rejections import NO_EVICTION_FAILURE, Rejection
 from scheduler.core.model.snapshot import Snapshot
 

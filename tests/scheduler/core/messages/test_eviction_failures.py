@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.messages.rejections import kai_condition, rejection_message
+from scheduler.core.messages.rejection_messages import kai_condition, rejection_message
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
-from scheduler.core.model.rejections import ClusterEvent, UnschedulableReason
+from scheduler.core.model.rejections import ClusterEvent
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan, Policies
 from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
@@ -16,6 +16,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.scheduler.core.messages.eviction_failure_text import eviction_failure_text
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from trainer_kai.api.reasons import UnschedulableReason
 
 POLICIES = build_policies(PolicySelection())
 KEEPS = build_policies(PolicySelection(disruption_budgets="always"))
@@ -41,7 +42,7 @@ def sentence_of(
 ) -> tuple[str, str]:
     """Return the reason on a PodGroup, and why no victim is evicted for it."""
     (one,) = [it for it in plan(snapshot, policies).rejections if it.podgroup == podgroup]
-    return one.reason.title, eviction_failure_text(snapshot, one)
+    return one.reason, eviction_failure_text(snapshot, one)
 
 
 def test_a_preemption_delay_holds_evictions_back() -> None:
@@ -52,7 +53,6 @@ def test_a_preemption_delay_holds_evictions_back() -> None:
 
 
 def test_a_preemption_delay_is_reported() -> None:
-    """With the time at which it ends, and the delay as it is written."""
     snapshot = lent(preemption_delay_until=100, preemption_delay="90s").snapshot(now=99)
     (one,) = plan(snapshot, POLICIES).rejections
     assert one.retry_on == _ON_FREE_RESOURCES | ClusterEvent.TIME_PASSED
@@ -63,7 +63,6 @@ def test_a_preemption_delay_is_reported() -> None:
 
 
 def test_the_end_of_time_is_reported() -> None:
-    """A larger time has no name, and is cut."""
     assert (
         "before 9999-12-31T23:59:59Z"
         in sentence_of(lent(preemption_delay_until=2**60).snapshot())[1]
@@ -167,7 +166,6 @@ def test_what_keeps_the_others_is_reported() -> None:
 
 
 def test_a_preemption_delay_is_reported_beside_it() -> None:
-    """A victim exists, but for the delay."""
     reason, text = sentence_of(eviction_failure(preemption_delay_until=1001).snapshot(now=1000), 4)
     assert reason == "PreemptionDelay"
     assert text.startswith(f"{_NON_EVICTABLE}. {_YOUNG}. No pod is evicted for it before ")
@@ -232,7 +230,7 @@ def test_non_preemptible_podgroups_are_reported() -> None:
 
 
 def test_a_podgroup_that_is_relocated_is_reported() -> None:
-    """Nothing of him is there but his reserved places."""
+    """Nothing of it is there but its reserved places."""
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a"), SnapshotQueue("b", quota=1)])
     reserved_place = ReservedPlace(0, builder.signature_row(ONE), ReservationCause.MOVE)
     podset = PodSet(
@@ -253,10 +251,13 @@ def test_a_rate_limit_is_reported() -> None:
     snapshot = lent().snapshot()
     (one,) = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0)).rejections
     assert rejection_message(snapshot, one).endswith(
-        "No pod is evicted for it for now: the eviction limit of one minute is reached"
+        "Evictions are rate-limited: the limit of one minute is reached, so no pod is evicted for "
+        "this PodGroup for now"
     )
     rest = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=1)).rejections
-    assert not [it for it in rest if "the eviction limit" in rejection_message(snapshot, it)]
+    assert not [
+        it for it in rest if "Evictions are rate-limited" in rejection_message(snapshot, it)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ def test_a_rate_limit_is_not_reported_if_nothing_could_be_reclaimed(
     snapshot = builder.snapshot()
     plan_result = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0))
     (one,) = plan_result.rejections
-    assert ("the eviction limit" in rejection_message(snapshot, one)) is is_named
+    assert ("Evictions are rate-limited" in rejection_message(snapshot, one)) is is_named
     assert plan_result.stats.withheld == is_named
 
 

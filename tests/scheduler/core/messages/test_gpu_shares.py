@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.fit_errors import fit_errors_message, kai_fit_errors_message
+from scheduler.core.messages.node_messages import fit_errors_message, kai_fit_errors_message
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import (
     FitErrorReason,
@@ -13,13 +13,13 @@ from scheduler.core.model.rejections import (
     MigRefusal,
     ReservationPodPlaces,
     ShareShortage,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, share_signature, signature
 from tests.support.snapshot.fit_errors import fit_errors
+from trainer_kai.api.reasons import UnschedulableReason
 
 CPU: Final = 0
 GPU: Final = 3
@@ -28,7 +28,6 @@ MODE: Final = FitErrorReason.GPU_MODE
 
 
 def snapshot(pod: SchedulingSignature, *nodes: SnapshotNode) -> Snapshot:
-    """Return nodes, and one signature."""
     build = Builder(nodes=nodes)
     build.signature_row(pod)
     here = build.snapshot()
@@ -37,7 +36,6 @@ def snapshot(pod: SchedulingSignature, *nodes: SnapshotNode) -> Snapshot:
 
 
 def errors(counts: dict[FitErrorReason, int], **more: Any) -> FitErrors:
-    """Return why one pod fits on no node."""
     reason = more.pop("reason", UnschedulableReason.NO_CAPACITY)
     return fit_errors(reason, counts, **more)
 
@@ -60,7 +58,6 @@ def placeless(
 
 
 def memory(mib: int, devices: int = 1) -> SchedulingSignature:
-    """Return the signature of a pod that requests memory of GPUs."""
     return replace(share_signature(0, devices), device_memory=mib)
 
 
@@ -316,7 +313,6 @@ def test_sentences(case: Case[Given, str]) -> None:
 
 
 def test_a_cluster_without_gpus() -> None:
-    """No number says it, because there is no such resource."""
     here = snapshot(share_signature(0.5), ONE)
     here = replace(here, resources=replace(here.resources, gpus=()))
 

@@ -4,21 +4,20 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.messages.rejections import prefilter_message
+from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.rejections import (
     PreFilterCause,
     PreFilterFailure,
     QueueLabel,
     StageProgress,
-    UnschedulableReason,
 )
 from tests.support.case import Case, ids
+from trainer_kai.api.reasons import UnschedulableReason
 
 QUEUE: Final = "kai.scheduler/queue"
 
 
 def about_pod(cause: PreFilterCause, *values: str) -> PreFilterFailure:
-    """Return a failure of a pod."""
     return PreFilterFailure(cause, values, pod="pod w-0")
 
 
@@ -298,7 +297,6 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
 
 @pytest.mark.parametrize("case", MESSAGES, ids=ids)
 def test_messages(case: Case[PreFilterFailure, str]) -> None:
-    """What is wrong, with names and numbers, and what would help."""
     assert prefilter_message(case.given) == case.want
 
 

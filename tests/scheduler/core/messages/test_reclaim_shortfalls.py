@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.model.podgroup import LabelRequirement, PodSet
 from scheduler.core.model.rejections import (
     NO_EVENT,
@@ -14,7 +14,6 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueOrderConflict,
     Rejection,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import DisruptionBudgets
@@ -23,6 +22,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.scheduler.core.messages.eviction_failure_text import eviction_failure_text
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from trainer_kai.api.reasons import UnschedulableReason
 
 ONE, HALF, ALL = signature(gpu=1), signature(gpu=4), signature(gpu=8)
 
@@ -65,7 +65,6 @@ def two_lenders() -> Builder:
 
 
 def only_one_queue() -> Builder:
-    """Return a node of B alone."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b", quota=9)])
     builder.running_podgroup([0], ALL, queue="b")
     builder.uniform_podgroup(1, ONE, queue="b")
@@ -120,7 +119,6 @@ def worse_off() -> Builder:
 
 
 def on(label: int) -> Any:
-    """Return what selects the nodes of a label."""
     return (((LabelRequirement(0, frozenset({label})),),),)
 
 
@@ -128,13 +126,12 @@ CLAIMS: list[Case[Builder, str]] = [
     Case(
         "in two halves",
         halves(),
-        "Queue a is over its fair share, but reclaiming no more than that would not free enough",
+        "Queue a is over its fair share, but what can be reclaimed is not enough",
     ),
     Case(
         "too little in all",
         two_lenders(),
-        "Queues a, c are over their fair shares, but reclaiming no more than that would not free "
-        "enough",
+        "Queues a, c are over their fair shares, but what can be reclaimed is not enough",
     ),
     Case(
         "all is theirs",
@@ -163,7 +160,7 @@ CLAIMS: list[Case[Builder, str]] = [
     Case(
         "a non-evictable queue within its share",
         halves_and_one_that_stays(quota=8),
-        "Queue a is over its fair share, but reclaiming no more than that would not free enough",
+        "Queue a is over its fair share, but what can be reclaimed is not enough",
     ),
     Case(
         "a non-evictable queue over its share",
@@ -175,7 +172,6 @@ CLAIMS: list[Case[Builder, str]] = [
 
 @pytest.mark.parametrize("case", CLAIMS, ids=ids)
 def test_why_nothing_is_reclaimed(case: Case[Builder, str]) -> None:
-    """Where no victim in particular is protected, the queues explain it."""
     snapshot = case.given.snapshot()
     answer = plan(snapshot, build_policies(PolicySelection()))
     assert not answer.evictions
@@ -270,7 +266,7 @@ MOVES: list[Case[ConsolidationCase, str]] = [
     Case(
         "not for a non-preemptible PodGroup",
         ConsolidationCase(is_preemptor_fixed=True),
-        "that is done only for a preemptible PodGroup",
+        "the pending PodGroup is non-preemptible",
     ),
 ]
 
@@ -297,7 +293,7 @@ def test_why_no_podgroup_is_relocated(case: Case[ConsolidationCase, str]) -> Non
         snapshot,
         build_policies(PolicySelection(actions={"consolidation": one.is_partly_succeeded})),
     ).rejections
-    assert it.reason.title == "Fragmented"
+    assert it.reason == "Fragmented"
     text = rejection_message(snapshot, it)
     assert text.endswith(f". No PodGroup is relocated to free enough on one node: {case.want}")
 
@@ -323,7 +319,7 @@ def test_a_time_is_reported_only_where_it_could_help(requested: int) -> None:
         requested == 2,
         requested == 2,
     )
-    assert ("would not free enough" in report) == (requested == 4)
+    assert ("what can be reclaimed is not enough" in report) == (requested == 4)
     awaited = ClusterEvent.TIME_PASSED | ClusterEvent.BUDGET_CHANGED
     assert one.retry_on & awaited == (awaited if requested == 2 else NO_EVENT)
 

@@ -19,7 +19,6 @@ CHARGED: list[Case[int, list[int]]] = [
 
 
 def usage() -> Usage:
-    """Return four queues that have different amounts."""
     rows = [QueueCase(has=(q, q + 1, q + 2)) for q in range(4)]
     return Usage(queues_of(rows, PARENT))
 
@@ -39,6 +38,5 @@ def test_a_charge_goes_all_the_way_up(case: Case[int, list[int]], is_non_preempt
 
 
 def test_the_way_up_begins_with_the_queue() -> None:
-    """From the leaf queue to the top, however deep it is."""
     rows = [QueueCase()] * 4
     assert Usage(queues_of(rows, (1, 3, NONE, 2))).paths == ((0, 1, 3, 2), (1, 3, 2), (2,), (3, 2))

@@ -20,7 +20,6 @@ from scheduler.core.model.rejections import (
     MigRefusal,
     ReservationPodPlaces,
     ShareShortage,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Policies
@@ -38,6 +37,7 @@ from tests.support.snapshot.builder import (
     signature,
 )
 from tests.support.snapshot.random_snapshots import no_pod_affinity
+from trainer_kai.api.reasons import UnschedulableReason
 
 POLICIES: Final = build_policies(PolicySelection())
 CPU, MEMORY, POD, GPU = range(4)  # resources
@@ -207,7 +207,6 @@ COUNTED: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], Expecte
 def test_numbers(
     case: Case[tuple[list[SnapshotNode], list[SchedulingSignature]], Expected],
 ) -> None:
-    """The reason, and why each node did not do."""
     nodes, pods = case.given
     got = numbers_of(nodes, *pods)
     report = Expected(
@@ -331,7 +330,6 @@ OWN: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], dict[FitErr
 def test_nodes_that_only_its_own_pods_closed(
     case: Case[tuple[list[SnapshotNode], list[SchedulingSignature]], dict[FitErrorReason, int]],
 ) -> None:
-    """No other PodGroup holds them."""
     nodes, pods = case.given
     assert dict(numbers_of(nodes, *pods).own_counts) == case.want
 

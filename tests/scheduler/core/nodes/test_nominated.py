@@ -10,6 +10,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.scheduler_names import Action
 
 POLICIES = build_policies(PolicySelection())
 ONE, EIGHT = signature(gpu=1), signature(gpu=8)
@@ -149,7 +150,7 @@ def test_which_podgroup_comes_first(case: Case[Builder, list[int]]) -> None:
     """The PodGroups that get a node, in order."""
     snapshot = case.given.snapshot()
 
-    plan_result = plan(snapshot, replace(POLICIES, actions=("allocate",)))
+    plan_result = plan(snapshot, replace(POLICIES, actions=(Action.ALLOCATE,)))
 
     assert [one.podgroup for one in plan_result.allocations] == case.want
     assert list(plan_violations(snapshot, plan_result)) == []

@@ -17,8 +17,9 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.scheduler_names import Action
 
-POLICIES = replace(build_policies(PolicySelection()), actions=("allocate",))
+POLICIES = replace(build_policies(PolicySelection()), actions=(Action.ALLOCATE,))
 ONE, FOUR, EIGHT = signature(gpu=1), signature(gpu=4), signature(gpu=8)
 FULL = SnapshotNode(used_gpu=8)
 ALMOST = SnapshotNode(used_gpu=7)

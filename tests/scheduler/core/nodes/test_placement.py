@@ -36,8 +36,6 @@ SIGNATURES: Final = (signature(gpu=1), signature(gpu=2), signature(cpu=4))
 
 
 class PodSetCase(NamedTuple):
-    """A PodSet: the signatures of its pods, and its minimum."""
-
     pods: tuple[int, ...]
     minimum: int
     expected: int = 0
@@ -251,7 +249,6 @@ def test_reservations_name_podset_node_and_cause() -> None:
 
 
 def test_rankings_are_kept() -> None:
-    """What was worked out for a signature is worked out once."""
     one: SchedulingSignature = SIGNATURES[GPU]
     given = snapshot_of(TWO, [PodSetCase((GPU,), 1)])
     placer = Placer(Statement(given), POLICIES)

@@ -41,7 +41,6 @@ TAINTED: Final = [SnapshotNode(taints=(t, u)) for t in (False, True) for u in (F
 
 
 def wants(key: int, *codes: int) -> LabelRequirement:
-    """Return a requirement."""
     return LabelRequirement(key, frozenset(codes))
 
 
@@ -105,7 +104,6 @@ STATIC_CASES: list[Case[tuple[list[SnapshotNode], SchedulingSignature], list[int
 def test_what_depends_on_the_node_itself(
     case: Case[tuple[list[SnapshotNode], SchedulingSignature], list[int]],
 ) -> None:
-    """Faults, taints, labels and size."""
     nodes, one = case.given
     assert (
         np.flatnonzero(fits_empty_node(Builder(nodes=nodes).snapshot(), one)).tolist() == case.want
@@ -122,7 +120,6 @@ def test_what_depends_on_the_node_itself(
     ],
 )
 def test_faults_are_distinguished(fit_error_reason: FitErrorReason, fault: NodeFault) -> None:
-    """So that a sentence can say how many nodes have which."""
     passes = dict(STATIC_PREDICATES)[fit_error_reason](
         Builder(nodes=FAULTS).snapshot(), signature()
     )
@@ -152,7 +149,6 @@ class Given(NamedTuple):
 
 
 def near(*terms: AffinityTerm, is_first: bool = False, **more: Any) -> SchedulingSignature:
-    """Return the signature of a pod that wants to be near others."""
     return signature(affinity=terms, matches_own_affinity=is_first, **more)
 
 
@@ -410,5 +406,4 @@ def test_what_is_placed_counts_at_once(
 
 
 def test_a_cluster_without_nodes_takes_no_pod() -> None:
-    """And nothing breaks."""
     assert fits_empty_node(Builder().snapshot(), signature(gpu=1)).tolist() == []

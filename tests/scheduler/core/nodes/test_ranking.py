@@ -85,7 +85,6 @@ BEST: list[Case[tuple[list[SnapshotNode], SchedulingSignature, Policies], int]] 
 
 
 def field_of(statement: Statement, policies: Policies, row: int) -> NodeRanking:
-    """Return the nodes for the pods of a signature."""
     has_gpu = statement.snapshot.signatures[row].has_gpu
     return NodeRanking(
         statement, policies, row, ScoredResource(statement.snapshot, has_gpu=has_gpu)
@@ -106,7 +105,6 @@ def test_the_best_node(
 
 
 def build_with(build: Builder, *signatures: SchedulingSignature) -> Snapshot:
-    """Return a snapshot that knows signatures."""
     for one in signatures:
         build.signature_row(one)
     return build.snapshot(pod_relations=no_pod_affinity(len(build.nodes)))
@@ -158,7 +156,6 @@ SIGNATURES: Final = (
 
 
 def naive(statement: Statement, one: int, *, packs: bool) -> int:
-    """Return the best node by looking at all of them, or NONE."""
     snapshot, form = statement.snapshot, SIGNATURES[one]
     passes = fits_empty_node(snapshot, form)
     others = passes_dynamic(statement, form)

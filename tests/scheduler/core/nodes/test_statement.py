@@ -45,7 +45,6 @@ def fits_room(statement: Statement, node: int, one: int) -> bool:
 
 
 def gpus(statement: Statement) -> list[list[int]]:
-    """Return idle GPUs, and those that one could wait for."""
     return [(statement.idle[:, GPU] // 1000).tolist(), (statement.free[:, GPU] // 1000).tolist()]
 
 
@@ -93,7 +92,6 @@ def test_a_change(case: Case[Callable[[Statement], None], list[list[int]]]) -> N
 
 
 def test_every_resource_is_taken() -> None:
-    """CPU, memory and the place for a pod as well."""
     statement = Statement(snapshot())
     statement.allocate(0, PLAIN, on_idle=True)
     whole = statement.snapshot.nodes.idle[0]
@@ -146,7 +144,6 @@ def test_moves_tell_which_nodes_changed() -> None:
     ],
 )
 def test_what_fits(node: int, one: int, fits: tuple[bool, bool]) -> None:
-    """Into what is idle, and into what can be waited for."""
     statement = Statement(snapshot())
     assert (statement.fits_idle(node, one), fits_room(statement, node, one)) == fits
 
@@ -160,7 +157,6 @@ def test_an_exact_fit_is_one_and_what_is_not_asked_for_is_not_looked_at() -> Non
 
 
 def test_a_wait_fits_only_into_the_room() -> None:
-    """What is being released is not idle."""
     build = Builder(nodes=[SnapshotNode(gpu=2, used_gpu=1, releasing_gpu=1)])
     statement = Statement(_of(build, signature(gpu=1)))
     assert (statement.fits_idle(0, 0), fits_room(statement, 0, 0)) == (False, True)

@@ -61,8 +61,6 @@ class Pod(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The free resources of nodes, and what is used of GPUs, by node and slot."""
-
     idle: list[list[int]]
     free: list[list[int]]
     now: Counter[tuple[int, int]]
@@ -80,7 +78,6 @@ def snapshot() -> Snapshot:
 
 
 def tables_of(statement: Statement) -> Tables:
-    """Return what a statement has."""
     devices = statement.devices
     now, later = (_by_slot(used) for used in (devices.now, devices.later))
     assert devices.free_shares == sum(max(1000 - it, 0) for it in later.values() if it > 0)
@@ -149,8 +146,6 @@ def _share(given: Snapshot, pod: Pod) -> int:
 
 
 class Walk:
-    """Random changes of a statement, and a list of what is there."""
-
     def __init__(self, seed: int) -> None:
         self._random: Final = Random(seed)
         self.given: Final = snapshot()
@@ -162,7 +157,6 @@ class Walk:
         self._add_checkpoint()
 
     def step(self, number: int) -> None:
-        """Change something, and check what comes of it."""
         kind = self._random.random()
         if kind < 0.03:
             self._add_checkpoint()
@@ -174,7 +168,6 @@ class Walk:
             self.check()
 
     def check(self) -> None:
-        """Compare the statement with what is there."""
         assert tables_of(self.statement) == computed(self.given, self.pods, self.reserved)
 
     def _add_checkpoint(self) -> None:

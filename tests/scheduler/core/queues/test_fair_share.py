@@ -15,8 +15,6 @@ from tests.reference.scheduler import fair_share as reference
 
 
 class QueueCase(NamedTuple):
-    """A queue: quota, weight, what it can use."""
-
     quota: float
     weight: float
     demand: float
@@ -105,7 +103,6 @@ def test_a_division(case: str) -> None:
 
 
 def _parts(most: int) -> st.SearchStrategy[float]:
-    """Return numbers with up to three digits after the point."""
     return st.integers(0, most * 1000).map(lambda thousandths: thousandths / 1000)
 
 
@@ -178,7 +175,6 @@ def test_children_share_what_their_parent_got() -> None:
 
 
 def test_a_limit_bounds_what_is_given_and_leaves_it_to_others() -> None:
-    """At the top as well as below."""
     queues = tree([NONE, NONE, 0, 0], [0, 0, 0, 0], [18, 9, 9, 9], [1, 1, 1, 1])
     queues.limit[0, 2], queues.limit[2, 2] = 6000, 2000
     fair_shares = fair_share(queues, (0, 0, 14_000))

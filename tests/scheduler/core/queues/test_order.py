@@ -19,7 +19,6 @@ STEPS: Final = "abcdefgggi"  # of rule 18, by the place in a key; h and i are on
 
 
 def keys_of(rows: list[QueueCase]) -> list[tuple[Any, ...]]:
-    """Return the places of queues."""
     queues = queues_of(rows)
     fair_shares = np.array([row.fair_share for row in rows], dtype=np.int64)
     keys = QueueOrder(queues, Usage(queues), fair_shares, TOTAL)
@@ -167,16 +166,12 @@ def test_dominant_share(case: Case[QueueCase, tuple[float, float]]) -> None:
 
 
 class PodGroupCase(NamedTuple):
-    """A PodGroup: its queue, its key, and what it asks for at each turn as long as it succeeds."""
-
     queue: int
     rank: int
     requested: list[Amounts]
 
 
 class Played:
-    """PodGroups that take their turns, each until it has all that it asks for."""
-
     def __init__(
         self, rows: list[QueueCase], parent: list[int], podgroups: list[PodGroupCase]
     ) -> None:
@@ -190,7 +185,6 @@ class Played:
         self._queues = queues
 
     def requested(self, podgroup: int) -> Amounts:
-        """Return what a PodGroup asks for next."""
         return self.podgroups[podgroup].requested[self.done[podgroup]]
 
     def key(self, podgroup: int) -> PodGroupKey:
@@ -198,7 +192,6 @@ class Played:
         return (self.podgroups[podgroup].rank, self.done[podgroup], podgroup)
 
     def grant(self, podgroup: int) -> bool:
-        """Give a PodGroup what it asks for, and say whether it wants more."""
         self.usage.charge(
             self.podgroups[podgroup].queue, self.requested(podgroup), is_non_preemptible=False
         )
@@ -206,7 +199,7 @@ class Played:
         return self.done[podgroup] < len(self.podgroups[podgroup].requested)
 
     def by_order(self) -> list[int]:
-        """Return the order that Turns gives."""
+        """Return the order that JobsOrderByQueues gives."""
         waiting = keys_by_queue(
             (podgroup.queue, self.key(i)) for i, podgroup in enumerate(self.podgroups)
         )
@@ -242,7 +235,6 @@ class Played:
 def played(
     parent: list[int], podgroups: list[PodGroupCase], rows: list[QueueCase] | None = None
 ) -> list[int]:
-    """Return the order in which PodGroups take turns."""
     return Played(rows or [QueueCase(has=(0, 0, 0))] * len(parent), parent, podgroups).by_order()
 
 

@@ -34,7 +34,6 @@ Row = tuple[
 
 
 def rows_of(queues: Sequence[QueueCase]) -> list[Row]:
-    """Return queues with all three resources."""
     free = (UNBOUND, UNBOUND)
     return [
         (
@@ -73,7 +72,6 @@ def reclaimable_of(
 
 
 def gpus(queue: int, number: int, *, is_non_preemptible: bool = False) -> Reclaimer:
-    """Return a claim of GPUs."""
     return Reclaimer(queue, (0, 0, number), is_non_preemptible)
 
 
@@ -125,7 +123,6 @@ RECLAIMERS: list[Case[tuple[list[QueueCase], Reclaimer], bool]] = [
 
 @pytest.mark.parametrize("case", RECLAIMERS, ids=ids)
 def test_which_podgroup_may_reclaim(case: Case[tuple[list[QueueCase], Reclaimer], bool]) -> None:
-    """Its queue would have no more than is due to it."""
     queues, reclaimer = case.given
     assert reclaimable_of(rows_of(queues), reclaimer).may_reclaim is case.want
 
@@ -141,7 +138,6 @@ PAIRS: list[Case[tuple[int, int], tuple[int, int]]] = [
 
 @pytest.mark.parametrize("case", PAIRS, ids=ids)
 def test_where_two_queues_are_compared(case: Case[tuple[int, int], tuple[int, int]]) -> None:
-    """Just below what they have in common."""
     rows = rows_of(
         [
             QueueCase(above=3),
@@ -397,7 +393,6 @@ BOUNDS = st.tuples(*[st.one_of(st.just(UNBOUND), st.integers(0, 6))] * 3)
 
 @st.composite
 def trees(draw: Any) -> list[tuple[int, Amounts, Amounts, Amounts, Amounts, Amounts]]:
-    """Draw queues of up to three levels, the ones above first."""
     rows: list[Row] = []
     depths: list[int] = []
     for i in range(draw(st.integers(2, 7))):
@@ -411,7 +406,6 @@ def trees(draw: Any) -> list[tuple[int, Amounts, Amounts, Amounts, Amounts, Amou
 
 
 def plain_queues(rows: list[Row], quota_only_queues: list[bool]) -> list[reference.QueueShares]:
-    """Return the queues as the reference has them."""
     plain: list[reference.QueueShares] = []
     for (above, quota, limit, fair_shares, has, non_preemptible), is_only in zip(
         rows, quota_only_queues, strict=True
@@ -427,7 +421,6 @@ def plain_queues(rows: list[Row], quota_only_queues: list[bool]) -> list[referen
 @given(st.data())
 @settings(max_examples=examples(200))
 def test_it_agrees_with_plain_loops(data: st.DataObject) -> None:
-    """Whatever the queues are, have and lose."""
     rows = data.draw(trees())
     inner = {above for above, *_ in rows}
     podsets = [q for q in range(len(rows)) if q not in inner]

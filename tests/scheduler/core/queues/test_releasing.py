@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
-from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import ReleasingAmount
@@ -11,6 +11,7 @@ from scheduler.core.plan import plan
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.plan_violations import plan_violations
+from trainer_kai.api.reasons import UnschedulableReason
 
 POLICIES: Final = build_policies(PolicySelection())
 ONE, FOUR = signature(gpu=1), signature(gpu=4)
@@ -26,7 +27,6 @@ def builder(*nodes: SnapshotNode, limit: float = 4, **more: Any) -> Builder:
 
 
 def full(gpu: int = 4) -> SnapshotNode:
-    """Return a node, all of which is being released."""
     return SnapshotNode(gpu=gpu, releasing_gpu=gpu)
 
 
@@ -44,7 +44,7 @@ def described(found: Plan) -> dict[int, str]:
     for it in found.allocations:
         at = [str(node) for _, node, _ in it.binds] + [f"({node})" for _, node, _ in it.nominations]
         dump[it.podgroup] = "".join([dump.get(it.podgroup, ""), *at])
-    return dump | {it.podgroup: it.reason.title for it in found.rejections}
+    return dump | {it.podgroup: it.reason for it in found.rejections}
 
 
 def test_releasing_is_reported_apart_from_allocated() -> None:
@@ -118,7 +118,6 @@ def test_what_is_taken_in_a_plan_is_there_until_it_is_gone() -> None:
 
 
 def test_without_limits_nothing_is_checked() -> None:
-    """Nor where a site has switched them off."""
     build = builder(full(), SnapshotNode(gpu=4), limit=-1)
     build.uniform_podgroup(1, FOUR)
     assert described(answer(build)) == {0: "1"}

@@ -8,7 +8,7 @@ from typing import Any
 from scheduler.shell.report.status import PAUSED, PauseReporter
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.state.objects import group, node, pod, trainjob
-from trainer_kai.api.reasons import ReasonName
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.service.log import logger
 
 _WHY = "scheduler paused: another scheduler holds Lease kai-scheduler/kai-scheduler (holder kai-0)"
@@ -55,7 +55,7 @@ async def test_a_pod_group_that_waits_is_reported_once(harness: SchedulerHarness
     assert condition["reasons"] == [{"reason": PAUSED, "message": _WHY}]
     expected = {(involved, PAUSED) for involved in ("PodGroup w", "PodGroup pg-j", "TrainJob j")}
     assert sorted(harness.events()) == sorted(expected)
-    assert str(ReasonName.SCHEDULER_PAUSED) == PAUSED
+    assert str(UnschedulableReason.SCHEDULER_PAUSED) == PAUSED
 
 
 async def test_a_pod_group_that_does_not_wait_for_us_is_left_alone(

@@ -32,7 +32,7 @@ def test_a_preemption_delay_marks_pods_for_autoscalers(limit: int, marked: int) 
     made = plan(encoded.snapshot, build_policies(PolicySelection()))
     report = plan_report(encoded, made, commands_from_plan(encoded, made)).podgroups[Key("ns", "g")]
 
-    assert (report.title, len(report.pods)) == ("PreemptionDelay", marked)
+    assert (report.reason, len(report.pods)) == ("PreemptionDelay", marked)
 
 
 def test_a_pod_that_fits_no_node_marks_no_pods_while_its_queue_is_full() -> None:
@@ -50,7 +50,7 @@ def test_a_pod_that_fits_no_node_marks_no_pods_while_its_queue_is_full() -> None
     made = plan(encoded.snapshot, build_policies(PolicySelection()))
     report = plan_report(encoded, made, commands_from_plan(encoded, made)).podgroups[Key("ns", "g")]
 
-    assert (report.title, report.pods) == ("NoNodeMatches", ())
+    assert (report.reason, report.pods) == ("NoNodeMatches", ())
     assert report.message.endswith(
         ". Also: Queue q has a limit of 2 GPU and uses 1 GPU; the PodGroup requests 4 GPU more"
     )
@@ -63,7 +63,7 @@ def test_a_required_topology_asks_for_no_node() -> None:
     made = plan(found.snapshot, build_policies(PolicySelection()))
     report = plan_report(found, made, commands_from_plan(found, made)).podgroups[Key("ns", "g")]
 
-    assert (report.title, report.kai_reason, report.pods) == ("TopologyUnfit", "TopologyUnfit", ())
+    assert (report.reason, report.kai_reason, report.pods) == ("TopologyUnfit", "TopologyUnfit", ())
     assert report.message.startswith(
         'The PodGroup requires level "rack" of topology "dc", which is'
     )

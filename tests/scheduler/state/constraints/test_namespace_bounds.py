@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from scheduler.core.messages.rejections import prefilter_message
+from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.rejections import PreFilterCause
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import StateOptions

@@ -305,7 +305,7 @@ def test_a_running_podgroup_stays_and_does_not_grow(
 
     assert (len(bound(found)), requested(found)) == case.want
     assert made.evictions == ()
-    reported = [it.reason.title for it in made.rejections]
+    reported = [it.reason for it in made.rejections]
     assert reported == (["ForbiddenQueue"] if pending > case.want[0] else [])
     assert podgroup_of(found, "g").prefilter_failure is None
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.commands import commands_from_plan

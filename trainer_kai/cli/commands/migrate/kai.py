@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from scheduler.policies.registry import ACTIONS, ALWAYS_ON, NOT_BUILT, PLUGINS
 from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import (
@@ -26,6 +25,13 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.resources import JOBSETS, PODGROUPS, PODS, QUEUES, TOPOLOGIES, TRAINJOBS
+from trainer_kai.api.scheduler_names import (
+    ACTIONS,
+    ALWAYS_ON_PLUGINS,
+    PLUGINS,
+    UNSUPPORTED_PLUGINS,
+    Action,
+)
 from trainer_kai.cli.commands.migrate.migration import (
     FieldRule,
     Migration,
@@ -160,7 +166,7 @@ def _action_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:
     spread = [value for _, value in values_at(it.document.fields, "spec.placementStrategy.gpu")]
     spread += [value for _, value in values_at(it.document.fields, "spec.placementStrategy.cpu")]
     if "spread" in spread:
-        disabled.add("consolidation")  # KAI consolidates only where pods are packed
+        disabled.add(Action.CONSOLIDATION)  # KAI consolidates only where pods are packed
     if disabled:
         enabled = ",".join(name for name in ACTIONS if name not in disabled)
         message = f"set the setting policies.actions to {enabled}"
@@ -179,7 +185,7 @@ def _add_args(migration: Migration, it: ReadObject[Any]) -> None:
 def _add_plugins(migration: Migration, it: ReadObject[Any]) -> None:
     for name, switch in _named(it, "spec.plugins"):
         path = f"spec.plugins.{name}"
-        can_disable = name in PLUGINS and name not in (*ALWAYS_ON, *NOT_BUILT)
+        can_disable = name in PLUGINS and name not in (*ALWAYS_ON_PLUGINS, *UNSUPPORTED_PLUGINS)
         if switch.get("enabled") is False and can_disable:
             message = f"add {name} to the setting policies.disabled"
             migration.by_hand.append(MigrationNote(it.name, f"{path}.enabled", message))

@@ -6,7 +6,7 @@ CPUs and GPUs are whole units, memory is in bytes; numbers have at most three de
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.state.commands import Commands
 from scheduler.state.inputs import Cluster
 from scheduler.state.podgroups.reserved_annotation import read_reserved
@@ -82,7 +82,7 @@ def cycle_json(
             {
                 "namespace": it.group.namespace,
                 "podGroup": it.group.name,
-                "reason": it.reason.title,
+                "reason": it.reason.value,
                 "message": truncated_message(rejection_message(encoded.snapshot, it.rejection)),
             }
             for it in commands.unschedulable

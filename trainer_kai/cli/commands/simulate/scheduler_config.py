@@ -10,9 +10,6 @@ from typing import Final, NamedTuple
 
 from scheduler.core.model.result import Policies
 from scheduler.policies.registry import (
-    ACTIONS,
-    ALWAYS_ON,
-    PLUGINS,
     PluginSelection,
     PolicySelection,
     build_policies,
@@ -20,6 +17,12 @@ from scheduler.policies.registry import (
 )
 from trainer_kai.api.names import (
     SCHEDULER_NAME,
+)
+from trainer_kai.api.scheduler_names import (
+    ACTIONS,
+    OPTIONAL_PLUGINS,
+    PLUGINS,
+    Action,
 )
 from trainer_kai.cli.input.cluster import InputCluster
 from trainer_kai.cli.input.kinds import Shard, ShardPlacement
@@ -113,9 +116,7 @@ def _combine(layers: Sequence[Shard]) -> PolicySelection:
             arguments = {name: text for name, text in min_runtimes.items() if text}
             plugins["minruntime"] = PluginSelection(arguments=arguments)
         if spec.only:
-            plugins |= {
-                name: PluginSelection(enabled=False) for name in PLUGINS if name not in ALWAYS_ON
-            }
+            plugins |= {name: PluginSelection(enabled=False) for name in OPTIONAL_PLUGINS}
         for name, it in spec.plugins.items():
             plugins[name] = _merge_plugin(
                 plugins.get(name), it.enabled, it.arguments, only=spec.only
@@ -123,7 +124,7 @@ def _combine(layers: Sequence[Shard]) -> PolicySelection:
         for name, it in spec.actions.items():
             actions[name] = True if it.enabled is None else it.enabled
     if "spread" in (placement.gpu, placement.cpu):
-        actions.setdefault("consolidation", False)  # consolidation packs pods
+        actions.setdefault(Action.CONSOLIDATION, False)  # consolidation packs pods
     return PolicySelection(plugins, placement.gpu, placement.cpu, actions)
 
 

@@ -11,7 +11,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE, KUEUE_QUEUE, POD_GROUP
-from trainer_kai.api.reasons import ReasonName
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.resources import (
     EVENTS,
     JOBS,
@@ -246,7 +246,7 @@ async def _fetch_details(
         lease = await reader.get(LEASES, SCHEDULER_LEASE)
         if LEASES.plural not in reader.unknown:
             snapshot = snapshot._replace(leases=(lease,) if lease else ())
-    if ReasonName.NO_STATUS in titles:
+    if UnschedulableReason.NO_STATUS in titles:
         queues = {group.spec.queue for group in snapshot.podgroups}
         if report.queue_source == QueueSourceKind.LABEL:
             queues.add(report.queue)
@@ -264,10 +264,10 @@ async def _fetch_events(
 ) -> TrainJobSnapshot:
     """Return the snapshot with the Events about failed creations and evictions."""
     namespace, name = snapshot.key
-    if ReasonName.JOBSET_MISSING in titles:
+    if UnschedulableReason.JOBSET_MISSING in titles:
         selector = f"involvedObject.kind=TrainJob,involvedObject.name={name},type=Warning"
         snapshot = snapshot._replace(events=await reader.list(EVENTS, namespace, fields=selector))
-    elif ReasonName.PODS_MISSING in titles:
+    elif UnschedulableReason.PODS_MISSING in titles:
         events = await reader.list(EVENTS, namespace, fields=FIELD_SELECTOR)
         snapshot = snapshot._replace(events=events)
     evicted = last_evicted(report.podgroups)

@@ -25,7 +25,7 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
     STALE_SINCE,
 )
-from trainer_kai.api.reasons import SCHEDULER_REASONS, ReasonName
+from trainer_kai.api.reasons import SCHEDULER_REASONS, UnschedulableReason
 from trainer_kai.api.resources import JOBS, PODGROUPS, PODS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.commands.why.podgroups import (
@@ -50,7 +50,7 @@ from trainer_kai.policy.stages import COMPLETE, Edge
 
 _LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
 _MAX_NAMED: Final = 3
-_OUR_REASONS: Final = SCHEDULER_REASONS | {ReasonName.SCHEDULER_PAUSED}
+_OUR_REASONS: Final = SCHEDULER_REASONS | {UnschedulableReason.SCHEDULER_PAUSED}
 _CHECK: Final = "check that the scheduler is running (`trainer-kai doctor`)"
 _RETRIED: Final = ". The Job retries, and creates the pods when the cause is removed"
 _RESUMED: Final = "The scheduler resumes it, unless a user has suspended it as well"
@@ -118,9 +118,9 @@ def _no_pods_reason(
     pending = [*_unmet_dependencies(podgroup.dependencies, snapshot)]
     if pending:
         message = f"{'; '.join(pending)}. The pods of this PodGroup are created afterwards"
-        return WaitingReason(ReasonName.WAITING_FOR_STAGE, message)
+        return WaitingReason(UnschedulableReason.WAITING_FOR_STAGE, message)
     reason = _scheduler_explanation(podgroup, snapshot)
-    is_known = reason is not None and reason.title == ReasonName.PODS_MISSING
+    is_known = reason is not None and reason.title == UnschedulableReason.PODS_MISSING
     return reason if is_known else _pods_missing(podgroup, counts, snapshot)
 
 
@@ -158,11 +158,11 @@ def _pods_missing(
     exist = f"{counts.existing} of {_pods_text(podgroup.min_pods)} exist"
     failure = _last_failure(podgroup, snapshot)
     if failure:
-        return WaitingReason(ReasonName.PODS_MISSING, f"{exist}. {failure}{_RETRIED}")
+        return WaitingReason(UnschedulableReason.PODS_MISSING, f"{exist}. {failure}{_RETRIED}")
     going = counts.terminating
     after = f" when {_pods_text(going)} {_have(going)} terminated" if going else ""
     remedy = f"The Job controller creates the missing pods{after}"
-    return WaitingReason(ReasonName.PODS_MISSING, f"{exist}. {remedy}")
+    return WaitingReason(UnschedulableReason.PODS_MISSING, f"{exist}. {remedy}")
 
 
 def job_without_pods(job: Job, snapshot: TrainJobSnapshot) -> WaitingReason:
@@ -223,7 +223,7 @@ def _starting(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | 
     )
     nodes = _first_names(sorted({pod.spec.node_name for pod in pods}))
     begin = f"{_pods_text(counts.starting)} on {nodes} {_are(counts.starting)} not running yet"
-    return WaitingReason(ReasonName.STARTING, f"{begin}: {cause}")
+    return WaitingReason(UnschedulableReason.STARTING, f"{begin}: {cause}")
 
 
 def _container_waiting(pod: PodSnapshot) -> str:
@@ -247,7 +247,7 @@ def _other_scheduler(
     status = next(filter(None, map(_scheduling_message, others)), "no status yet")
     begin = f"{_pods_text(len(others))} {_verb_form(len(others), 'wait')} for scheduler {names}"
     limits = f"trainer-kai schedules pods with schedulerName {snapshot.scheduler_name} only"
-    return WaitingReason(ReasonName.LEFT_TO_OTHERS, f"{begin}: {status}. {limits}")
+    return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, f"{begin}: {status}. {limits}")
 
 
 def _no_scheduler(
@@ -263,7 +263,7 @@ def _no_scheduler(
     if not text:
         return None
     more = f". Last status: {last.title}: {last.message}" if last else ""
-    return WaitingReason(ReasonName.NO_SCHEDULER, f"{text}. {_CHECK.capitalize()}{more}")
+    return WaitingReason(UnschedulableReason.NO_SCHEDULER, f"{text}. {_CHECK.capitalize()}{more}")
 
 
 def _lease_problem(leases: Iterable[Lease], now: datetime) -> str:
@@ -302,7 +302,7 @@ def _scheduler_explanation(
 ) -> WaitingReason | None:
     """Return the scheduler's reason; for missing pods with the failure to create them."""
     reason = _scheduler_reason(podgroup)
-    if reason is None or reason.title != ReasonName.PODS_MISSING:
+    if reason is None or reason.title != UnschedulableReason.PODS_MISSING:
         return reason
     failure = "" if CANNOT_CREATE in reason.message else _last_failure(podgroup, snapshot)
     message = f"{reason.message}. {failure}" if failure else reason.message
@@ -332,7 +332,7 @@ def _no_podgroup(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> Wait
     else:
         begin = "The pods name no PodGroup"
     remedy = "Check that the podgrouper is running (`trainer-kai doctor`)"
-    return WaitingReason(ReasonName.GROUP_MISSING, f"{begin}. {remedy}")
+    return WaitingReason(UnschedulableReason.GROUP_MISSING, f"{begin}. {remedy}")
 
 
 def _gated_or_nominated(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
@@ -340,13 +340,13 @@ def _gated_or_nominated(podgroup: PodGroupSnapshot, counts: PodCounts) -> Waitin
         gates = sorted({it.name for pod in _unplaced(podgroup) for it in pod.spec.scheduling_gates})
         begin = f"{_pods_text(counts.gated)} {_have(counts.gated)} scheduling gates"
         remedy = "Wait until their controllers remove the gates"
-        return WaitingReason(ReasonName.GATED, f"{begin}: {_first_names(gates)}. {remedy}")
+        return WaitingReason(UnschedulableReason.GATED, f"{begin}: {_first_names(gates)}. {remedy}")
     if counts.nominated:
         nodes = sorted({it.status.nominated_node_name for it in _unplaced(podgroup)} - {""})
         begin = f"{_pods_text(counts.nominated)} {_are(counts.nominated)} nominated to"
         remedy = "Wait until the pods that terminate there are gone"
         return WaitingReason(
-            ReasonName.WAITING_FOR_VICTIMS, f"{begin} {_first_names(nodes)}. {remedy}"
+            UnschedulableReason.WAITING_FOR_VICTIMS, f"{begin} {_first_names(nodes)}. {remedy}"
         )
     return None
 
@@ -357,7 +357,9 @@ def _queue_missing(queue: str, snapshot: TrainJobSnapshot) -> WaitingReason | No
     remedy = "Create it, or suspend the TrainJob, change its queue label and resume it"
     if snapshot.kind in {PODS.kind, JOBS.kind}:
         remedy = f"Create it, or create the pods anew with another label {QUEUE}"
-    return WaitingReason(ReasonName.QUEUE_MISSING, f"Queue {queue} does not exist. {remedy}")
+    return WaitingReason(
+        UnschedulableReason.QUEUE_MISSING, f"Queue {queue} does not exist. {remedy}"
+    )
 
 
 def _pod_condition_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
@@ -381,9 +383,9 @@ def _no_status(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason:
             "GPUs: if that fails, an Event GpuReservationFailed says why "
             f"(`kubectl describe pod {name} -n {namespace}`). Else {_CHECK}"
         )
-        return WaitingReason(ReasonName.NO_STATUS, message)
+        return WaitingReason(UnschedulableReason.NO_STATUS, message)
     message = f"{begin}, and the scheduler has written no status yet. If this persists, {_CHECK}"
-    return WaitingReason(ReasonName.NO_STATUS, message)
+    return WaitingReason(UnschedulableReason.NO_STATUS, message)
 
 
 def _requests_share(pod: PodSnapshot) -> bool:
@@ -401,7 +403,7 @@ def _incomplete(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason 
         f"{_pods_text(started)} {_verb_form(started, 'run')}, and {more}. If no node has free"
         " resources in time, the whole PodGroup is evicted and waits again"
     )
-    return WaitingReason(ReasonName.INCOMPLETE, message, annotations.get(STALE_SINCE, ""))
+    return WaitingReason(UnschedulableReason.INCOMPLETE, message, annotations.get(STALE_SINCE, ""))
 
 
 def _scheduling_condition(pod: PodSnapshot) -> Condition | None:

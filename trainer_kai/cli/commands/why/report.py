@@ -28,7 +28,7 @@ from trainer_kai.api.names import (
     RESERVED,
     TRAINJOB_CONTROLLER,
 )
-from trainer_kai.api.reasons import SCHEDULER_REASONS, ReasonName
+from trainer_kai.api.reasons import SCHEDULER_REASONS, UnschedulableReason
 from trainer_kai.api.resources import EVENTS, JOBS, JOBSETS, PODS
 from trainer_kai.api.text import truncated_message
 from trainer_kai.cli.commands.plan.preview import Preview
@@ -151,7 +151,7 @@ def with_details(report: TrainJobReport, snapshot: TrainJobSnapshot) -> TrainJob
     reason = report.reason
     if is_suspended:
         reason = _suspended_reason(snapshot)
-    elif reason is not None and reason.title == ReasonName.JOBSET_MISSING:
+    elif reason is not None and reason.title == UnschedulableReason.JOBSET_MISSING:
         reason = _without_jobset(snapshot)
     return report._replace(
         reason=reason,
@@ -196,12 +196,12 @@ def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
                 " starts when Trainer resumes the JobSet; if that fails, see the Events of the"
                 " TrainJob"
             )
-            return WaitingReason(ReasonName.SUSPENDED, message)
+            return WaitingReason(UnschedulableReason.SUSPENDED, message)
         return None
     suspended = _condition(job.status.conditions, "Suspended")
     since = suspended.last_transition_time or "" if suspended else ""
     message = why_suspended(job, snapshot.podgroups, has_kueue=snapshot.has_kueue)
-    return WaitingReason(ReasonName.SUSPENDED, message, since)
+    return WaitingReason(UnschedulableReason.SUSPENDED, message, since)
 
 
 def _common_reason(
@@ -212,7 +212,7 @@ def _common_reason(
     manager = job.spec.managed_by if job else ""
     if manager not in {"", TRAINJOB_CONTROLLER}:
         message = f"{manager} runs the TrainJob (spec.managedBy): see the status that it reports"
-        return WaitingReason(ReasonName.LEFT_TO_OTHERS, message)
+        return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, message)
     if job is not None and snapshot.jobset is None and JOBSETS.plural not in snapshot.unknown:
         return _without_jobset(snapshot)
     blocking = [str(it) for it in plan.findings if it.blocks] if plan else []
@@ -220,7 +220,7 @@ def _common_reason(
         return WaitingReason("Misconfigured", f"The JobSet cannot run: {'; '.join(blocking)}")
     if not podgroups:
         message = f"The {snapshot.kind} has no pods and no PodGroups yet"
-        return WaitingReason(ReasonName.PODS_MISSING, message)
+        return WaitingReason(UnschedulableReason.PODS_MISSING, message)
     return None
 
 
@@ -230,7 +230,7 @@ def _without_jobset(snapshot: TrainJobSnapshot) -> WaitingReason:
         remedy = "Check that Trainer is running"
         if EVENTS.plural in snapshot.unknown:
             message, remedy = "Trainer has not created the JobSet", "You may not read Events"
-        return WaitingReason(ReasonName.JOBSET_MISSING, f"{message}. {remedy}")
+        return WaitingReason(UnschedulableReason.JOBSET_MISSING, f"{message}. {remedy}")
     last = max(snapshot.events, key=event_time)
     retries = "Trainer retries with growing delays; any change of the TrainJob, such as an"
     retries += " annotation, makes it retry at once"
@@ -238,7 +238,9 @@ def _without_jobset(snapshot: TrainJobSnapshot) -> WaitingReason:
     if _WEBHOOK in last.message:
         webhook_hint = "Check the webhook of trainer-kai (`trainer-kai doctor`). "
     return WaitingReason(
-        ReasonName.JOBSET_MISSING, f"{last.message}. {webhook_hint}{retries}", event_time(last)
+        UnschedulableReason.JOBSET_MISSING,
+        f"{last.message}. {webhook_hint}{retries}",
+        event_time(last),
     )
 
 
@@ -255,7 +257,7 @@ def _podgroup_explanation(
     if not is_whole or not counts.existing:
         reason = waiting_reason(podgroup, counts, snapshot)
         if reason is not None and reason.title in SCHEDULER_REASONS - {
-            ReasonName.WAITING_FOR_VICTIMS
+            UnschedulableReason.WAITING_FOR_VICTIMS
         }:
             # A withdrawn nomination stays on the pod until the pod is nominated again.
             counts = counts._replace(waiting=counts.waiting + counts.nominated, nominated=0)
@@ -293,7 +295,9 @@ def _overall_state(
         return WorkloadState.WAITS
     waiting = [it.reason for it in explanations if it.state == WorkloadState.WAITS]
     runs = any(it.state == WorkloadState.RUNS for it in explanations)
-    on_its_way = runs and all(it and it.title == ReasonName.WAITING_FOR_STAGE for it in waiting)
+    on_its_way = runs and all(
+        it and it.title == UnschedulableReason.WAITING_FOR_STAGE for it in waiting
+    )
     return WorkloadState.WAITS if waiting and not on_its_way else WorkloadState.RUNS
 
 
@@ -474,7 +478,7 @@ def _overall(
         return finished
     if job.spec.suspend:
         message = why_user_suspended(job.metadata, has_kueue=snapshot.has_kueue)
-        return WorkloadState.SUSPENDED, WaitingReason(ReasonName.SUSPENDED, message)
+        return WorkloadState.SUSPENDED, WaitingReason(UnschedulableReason.SUSPENDED, message)
     states = {it.state for it in explanations}
     if WorkloadState.WAITS not in states and WorkloadState.RUNS not in states:
         return WorkloadState.WAITS, job_without_pods(job, snapshot)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from scheduler.core.model.result import MinRuntime, Policies
-from scheduler.policies.registry import ACTIONS
 from tests.support.case import Case, ids
 from tests.support.workloads.simulate_objects import resource_reservation_pod
+from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.cli.commands.simulate.scheduler_config import SchedulerConfig, scheduler_config
 from trainer_kai.cli.input.cluster import InputCluster, read_cluster
 from trainer_kai.cli.input.documents import Document

@@ -11,7 +11,6 @@ from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan, PodGroupAllocation, PodPlacement, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
-from scheduler.policies.registry import ACTIONS
 from tests.support.workloads.simulate_objects import (
     bind_request,
     group,
@@ -21,6 +20,7 @@ from tests.support.workloads.simulate_objects import (
     resource_reservation_pod,
     staged_trainjob,
 )
+from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 
 NOW = "2026-01-05T09:00:00Z"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from scheduler.core.messages.rejections import prefilter_problem
+from scheduler.core.messages.rejection_messages import prefilter_problem
 from scheduler.state.queues.queue_table import QueueTable
 from trainer_kai.api.gpu_share import mig_slices
 from trainer_kai.api.kai_kinds import Queue, QueueResources

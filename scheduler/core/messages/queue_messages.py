@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from scheduler.core.messages.amounts import amount_of_kind, at_least, first_listed, joined_by_or
-from scheduler.core.model.rejections import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.messages.amounts import amount_of_kind, at_least
+from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.text import capitalized, counted, first_listed, joined_by_or
 
 _Bounds: TypeAlias = Sequence[QueueBoundExceeded]
 
@@ -24,14 +26,14 @@ _LOOKS_LIKE_OTHER_UNIT: Final = 1000  # a smaller number was probably meant as c
 def queue_bound_message(
     snapshot: Snapshot, reason: UnschedulableReason, details: QueueBoundExceeded
 ) -> str:
-    """Return which limits or quotas would be exceeded, by how much, and what would help."""
     if details.unevictable:
         return _unevictable_over_quota(snapshot, details)
     field, names = _field(reason), snapshot.queues.names
     bounds = (details, *details.others)
     never = [it for it in bounds if it.requested > it.bound]
     change = first_listed(
-        (_remedy(names[queue], it, field) for queue, it in _by_queue(never or bounds)), ", and "
+        (_remedy(names[queue], it, field) for queue, it in _by_queue(never or bounds)),
+        between=", and ",
     )
     ways = ["the PodGroup requests less"] if never else []
     if field == _QUOTA:
@@ -48,10 +50,9 @@ def queue_bound_message(
 def exceeded_bounds(
     snapshot: Snapshot, reason: UnschedulableReason, details: QueueBoundExceeded
 ) -> str:
-    """Return which limits or quotas would be exceeded, and by how much."""
     field, bounds = _field(reason), (details, *details.others)
-    uses = first_listed((_usage(snapshot, it, field) for _, it in _by_queue(bounds)), "; ")
-    return f"{_capitalized(uses)}; {_request(bounds, is_fixed=field == _QUOTA)}"
+    uses = first_listed((_usage(snapshot, it, field) for _, it in _by_queue(bounds)), between="; ")
+    return f"{capitalized(uses)}; {_request(bounds, is_fixed=field == _QUOTA)}"
 
 
 def _field(reason: UnschedulableReason) -> str:
@@ -59,7 +60,7 @@ def _field(reason: UnschedulableReason) -> str:
 
 
 def _by_queue(bounds: _Bounds) -> Iterable[tuple[int, _Bounds]]:
-    """Yield the bounds of each queue; they are ordered by queue."""
+    """They are ordered by queue."""
     for queue, found in groupby(bounds, key=lambda it: it.queue):
         yield queue, [*found]
 
@@ -77,9 +78,9 @@ def _unevictable_over_quota(snapshot: Snapshot, details: QueueBoundExceeded) -> 
     quota = ", ".join(_bound(snapshot, it, _QUOTA) for it in bounds)
     over = _amounts((it.kind, it.allocated - it.bound) for it in bounds)
     raised = ", ".join(_new_bound(it.kind, it.allocated, _QUOTA) for it in bounds)
-    queue, many = snapshot.queues.names[details.queue], "s" if len(podgroups) > 1 else ""
+    queue = snapshot.queues.names[details.queue]
     names = first_listed(snapshot.podgroups[row].name for row in podgroups)
-    because = f"because {len(podgroups)} PodGroup{many} cannot be evicted ({names})"
+    because = f"because {counted(len(podgroups), 'PodGroup')} cannot be evicted ({names})"
     usage = f"Queue {queue} has a quota of {quota} and uses {uses} that cannot be reclaimed"
     change = f"{over} of this can be reclaimed, or its quota is raised to {raised}"
     request = _request(bounds, is_fixed=False)
@@ -98,7 +99,7 @@ def _usage(snapshot: Snapshot, bounds: _Bounds, field: str) -> str:
 
 
 def _remedy(queue: str, bounds: _Bounds, field: str) -> str:
-    """Return what would make it fit: higher bounds, or resources that are released."""
+    """Higher bounds, or resources that are released."""
     if all(it.requested > it.bound for it in bounds):
         least = ", ".join(_new_bound(it.kind, it.requested, field) for it in bounds)
         text = f"the {field} of queue {queue} is raised to {least}"
@@ -145,7 +146,3 @@ def _path(kind: ResourceKind, field: str) -> str:
 
 def _amounts(amounts: Iterable[tuple[ResourceKind, int]]) -> str:
     return ", ".join(amount_of_kind(kind, number) for kind, number in amounts)
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]

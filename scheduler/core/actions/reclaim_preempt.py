@@ -1,6 +1,7 @@
-"""The action reclaim: queues below their fair share take resources from queues above theirs.
+"""The actions reclaim and preempt: both search victims for one pending PodGroup after another.
 
-The action preempt: PodGroups evict PodGroups of lower priority in the same queue.
+Reclaim takes from queues above their share for a queue below its own. Preempt takes from PodGroups
+of lower priority in the same queue.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -14,8 +15,8 @@ from scheduler.core.actions.victim_search import (
     preempt_for_each,
     use_free_resources,
 )
-from scheduler.core.eviction.scenario import UnitMembers
-from scheduler.core.eviction.solver import Scenario
+from scheduler.core.eviction.eviction_scenario import UnitMembers
+from scheduler.core.eviction.victim_set_solver import Scenario
 from scheduler.core.eviction.victims import UnitFilter
 from scheduler.core.model.rejections import (
     FAIR_SHARE_EXCEEDED,
@@ -24,13 +25,13 @@ from scheduler.core.model.rejections import (
     EvictionFailure,
     QueueOrderConflict,
     ReclaimShortfall,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import Amounts
-from scheduler.core.model.result import Action
 from scheduler.core.queues.order import QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import QueueShares, Reclaimable, Reclaimer, ReclaimState
 from scheduler.core.session import Session
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 _MAX_OVER_SHARE: Final = 4  # queues that are collected: one more than a message names
 
@@ -55,14 +56,12 @@ class _Reclaim:
         )
 
     def _reclaimable(self, row: int) -> Reclaimable:
-        """Return what may be reclaimed for a PodGroup."""
         podgroup = self._session.snapshot.podgroups[row]
         amounts = self._session.attempts[row].amounts
         reclaimer = Reclaimer(podgroup.queue, amounts, not podgroup.is_preemptible)
         return Reclaimable(self._shares, self._session.usage, reclaimer)
 
     def _reclaim_for(self, row: int) -> EvictionFailure | None:
-        """Evict victims for a PodGroup and place it; return why that failed."""
         reclaimable, session = self._reclaimable(row), self._session
         reclaimer = reclaimable.reclaimer
         if not reclaimable.may_reclaim:
@@ -103,10 +102,7 @@ class _Reclaim:
         *,
         is_enough: bool = True,
     ) -> EvictionFailure:
-        """Return why nothing was reclaimed from queues for a PodGroup.
-
-        If no victim is protected, name the *shortfall* and the queues above their shares.
-        """
+        """If no victim is protected, name the *shortfall* and the queues above their shares."""
         totals, own_queue = self._session.reclaimable_totals(), reclaimable.reclaimer.queue
         others = totals.non_evictable.keys() - totals.all.keys() - {own_queue}
         others = {q for q in others if reclaimable.may_reclaim_from(q)}
@@ -152,11 +148,9 @@ class ReclaimCheck(Scenario[UnitMembers]):
         self._evicted_requests: Final[dict[tuple[int, Amounts, bool], int]] = {}
 
     def may_evict(self, candidate: UnitMembers) -> bool:
-        """Say whether the queue of a unit still has more than it may keep."""
         return self._state.may_lose(candidate.unit.queue)
 
     def evict(self, candidate: UnitMembers) -> None:
-        """Evict a unit."""
         unit = candidate.unit
         self._state.subtract(unit.queue, candidate.amounts)
         for request in unit.first_requests:
@@ -166,7 +160,6 @@ class ReclaimCheck(Scenario[UnitMembers]):
             )
 
     def restore(self, candidate: UnitMembers) -> None:
-        """Restore a unit."""
         unit = candidate.unit
         self._state.add(unit.queue, candidate.amounts)
         for request in unit.first_requests:
@@ -174,13 +167,12 @@ class ReclaimCheck(Scenario[UnitMembers]):
 
     @property
     def shortfall(self) -> ReclaimShortfall | None:
-        """Return why the victims were not enough, unless a queue or PodGroup comes before."""
+        """None if a queue or PodGroup comes before the reclaimer: that is the reason then."""
         if self.earlier_podgroup or self.order_conflict:
             return None
         return ReclaimShortfall.UNFAIR if self._is_unfair else ReclaimShortfall.TOO_LITTLE
 
     def is_valid(self) -> bool:
-        """Say whether shares stay fair, and no victim would come before the reclaimer."""
         if not self._state.is_fair():
             self._is_unfair = True
             return False
@@ -210,10 +202,8 @@ class ReclaimCheck(Scenario[UnitMembers]):
             if is_own_request and is_jobset and self._reclaimable.is_within_quota(reclaimer_queue):
                 continue
             if count and self._state.could_allocate(queue, amounts):
-                key, victim_key = (
-                    self._queue_order.key(reclaimer_queue, requested),
-                    self._queue_order.key(victim_queue, amounts),
-                )
+                key = self._queue_order.key(reclaimer_queue, requested)
+                victim_key = self._queue_order.key(victim_queue, amounts)
                 if key >= victim_key:
                     key_index = next(i for i, it in enumerate(key) if it != victim_key[i])
                     return QueueOrderConflict(victim_queue, reclaimer_queue, key_index)
@@ -221,10 +211,9 @@ class ReclaimCheck(Scenario[UnitMembers]):
 
 
 class EarlierPending:
-    """The pending PodGroups of each queue, which come before others of it."""
+    """What the PodGroups request that are ahead of another one in its queue."""
 
     def __init__(self, session: Session) -> None:
-        """Take all PodGroups that are pending now."""
         self._session: Final = session
         rejections = session.rejections
         rows = [row for row in session.attempts if row in rejections]
@@ -232,7 +221,7 @@ class EarlierPending:
         self._keys: Final = keys_by_queue(
             (podgroups[row].queue, session.attempts[row].key)
             for row in rows
-            if rejections[row].reason > UnschedulableReason.PODS_MISSING
+            if rejections[row].reason.rank > UnschedulableReason.PODS_MISSING.rank
         )
         self._seen: Final = dict.fromkeys(self._keys, 0)
         self._requests: Final[dict[int, dict[Amounts, int]]] = {queue: {} for queue in self._keys}
@@ -257,7 +246,6 @@ class EarlierPending:
 def _shortfall_failure(
     reclaimable: Reclaimable, queues: Iterable[int], shortfall: ReclaimShortfall
 ) -> EvictionFailure:
-    """Return a shortfall with the queues that are above their shares, as far as needed."""
     victim_queues = sorted({reclaimable.compared_queues(queue)[1] for queue in queues})
     over = tuple(
         islice(
@@ -271,7 +259,7 @@ def _shortfall_failure(
 
 
 def preempt(session: Session) -> None:
-    """Try each pending PodGroup once, in order."""
+    """Evict, for each pending PodGroup, PodGroups of lower priority in its queue."""
     preempt_for_each(
         session, partial(_preempt_for, session), partial(_has_victims, session), by_priority=True
     )
@@ -283,7 +271,6 @@ def _has_victims(session: Session, row: int) -> bool:
 
 
 def _preempt_for(session: Session, row: int) -> EvictionFailure | None:
-    """Evict victims for a PodGroup and place it; return why that failed."""
     podgroup, search = session.snapshot.podgroups[row], VictimSearch(session, row, Action.PREEMPT)
     queue, priority = podgroup.queue, podgroup.priority
     if use_free_resources(session, search.request):

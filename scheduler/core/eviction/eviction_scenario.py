@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from scheduler.core.eviction.solver import Scenario
+from scheduler.core.eviction.victim_set_solver import Scenario
 from scheduler.core.eviction.victims import DisruptionAllowance, EvictionUnit, Victim, VictimPool
 from scheduler.core.gang import AssignedTasks, Tasks
 from scheduler.core.model.resources import NONE, Amounts
@@ -22,8 +22,6 @@ _MAX_TRIALS: Final = 2**9  # for one preemptor
 
 
 class PreemptorRequest(NamedTuple):
-    """What a preemptor requests."""
-
     podgroup: int
     tasks: Tasks
     assigned: AssignedTasks
@@ -53,10 +51,6 @@ class UnitMembers(NamedTuple):
     amounts: Amounts  # what the members are charged for
 
 
-def _none_beside() -> Tasks:
-    return ()
-
-
 class EvictionScenario(Scenario[int]):
     """The evicted units, by their ranks.
 
@@ -70,12 +64,9 @@ class EvictionScenario(Scenario[int]):
         candidates: CandidateVictims,
         checks: Sequence[Scenario[UnitMembers]],
         headroom: "QueueHeadroom | None" = None,
-        tasks_beside: Callable[[], Tasks] = _none_beside,
+        tasks_beside: Callable[[], Tasks] = tuple,
     ) -> None:
-        """Rank candidates by their order.
-
-        Nothing fits unless *headroom* is valid, and *tasks_beside* must be placed as well.
-        """
+        """Nothing fits unless *headroom* is valid, and *tasks_beside* must be placed as well."""
         self.trials = 0
         self.is_truncated = False
         self.eviction_units: Final[list[int]] = []  # by rank, as far as needed so far
@@ -97,14 +88,12 @@ class EvictionScenario(Scenario[int]):
             capacity.refresh()
 
     def may_evict(self, candidate: int) -> bool:
-        """Say whether one more candidate may be evicted."""
         row, pool = self._eviction_unit(candidate), self._pool
         members = pool.victims[row]
         whole = UnitMembers(row, pool.eviction_units[row], members, pool.amounts(row, members))
         return all(check.may_evict(whole) for check in self._checks)
 
     def evict(self, candidate: int) -> None:
-        """Evict a candidate."""
         row = self._eviction_unit(candidate)
         changed: list[Victim] = []
         for member in self._pool.victims[row]:
@@ -118,7 +107,6 @@ class EvictionScenario(Scenario[int]):
             check.evict(members)
 
     def restore(self, candidate: int) -> None:
-        """Restore a candidate."""
         row = self._eviction_unit(candidate)
         changed: list[Victim] = []
         for member in self._pool.victims[row]:
@@ -132,11 +120,9 @@ class EvictionScenario(Scenario[int]):
             check.restore(members)
 
     def is_valid(self) -> bool:
-        """Say whether all checks hold."""
         return all(check.is_valid() for check in self._checks)
 
     def fits(self) -> bool:
-        """Say whether all that is requested fits."""
         request = self._request
         for signature, capacity in request.capacities.items():
             if capacity.total < request.wanted[signature]:
@@ -195,7 +181,6 @@ class EvictionScenario(Scenario[int]):
                 self._free[node][column] += sign * WHOLE_GPU
 
     def _placement_stands(self) -> bool:
-        """Say whether the last trial placement still fits."""
         for node in [*self._changed_nodes]:
             free = self._free[node]
             if any(free[r] < amount for r, amount in self._placed[node].items()):
@@ -204,7 +189,6 @@ class EvictionScenario(Scenario[int]):
         return bool(self._placed) and self._request.reuses_placement
 
     def _fits_on_trial(self) -> bool:
-        """Place all that is requested on trial."""
         if self.trials == _MAX_TRIALS:
             self.is_truncated = True
             return False
@@ -231,8 +215,6 @@ class EvictionScenario(Scenario[int]):
 
 
 class BudgetCheck(Scenario[UnitMembers]):
-    """No PodDisruptionBudget is violated."""
-
     def __init__(self, allowance: DisruptionAllowance) -> None:
         self.refused_by: Final[set[int]] = set()  # budgets
         self._allowance: Final = allowance
@@ -240,7 +222,7 @@ class BudgetCheck(Scenario[UnitMembers]):
         self._disrupted: Final[Counter[int]] = Counter()  # by budget
 
     def may_evict(self, candidate: UnitMembers) -> bool:
-        """Say whether a unit would violate no budget, and note which ones it would."""
+        """Note which budgets a unit would violate, too."""
         counts = self._allowance.counts(
             it.pod for it in candidate.members if it not in self._evicted
         )
@@ -249,12 +231,10 @@ class BudgetCheck(Scenario[UnitMembers]):
         return not violated
 
     def evict(self, candidate: UnitMembers) -> None:
-        """Count the pods."""
         self._evicted.update(candidate.members)
         self._disrupted.update(self._allowance.counts(it.pod for it in candidate.members))
 
     def restore(self, candidate: UnitMembers) -> None:
-        """Count the pods no more."""
         self._evicted.difference_update(candidate.members)
         self._disrupted.subtract(self._allowance.counts(it.pod for it in candidate.members))
 
@@ -263,20 +243,17 @@ class QueueHeadroom(Scenario[UnitMembers]):
     """A preemptor is within the limits and quotas of its queues when they are refunded."""
 
     def __init__(self, usage: Usage, exceeds: Callable[[Usage], bool]) -> None:
-        """Begin with a usage; *exceeds* says whether the preemptor exceeds a bound with one."""
+        """*exceeds* says whether the preemptor exceeds a bound with a usage."""
         self._exceeds: Final = exceeds
         self._usage: Final = usage.copy() if exceeds(usage) else None
 
     def evict(self, candidate: UnitMembers) -> None:
-        """Refund the queue of a unit."""
         if self._usage is not None:
             self._usage.refund(candidate.unit.queue, candidate.amounts, is_non_preemptible=False)
 
     def restore(self, candidate: UnitMembers) -> None:
-        """Charge it again."""
         if self._usage is not None:
             self._usage.charge(candidate.unit.queue, candidate.amounts, is_non_preemptible=False)
 
     def is_valid(self) -> bool:
-        """Say whether no bound is exceeded."""
         return self._usage is None or not self._exceeds(self._usage)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from scheduler.core.messages.evictions import eviction_message, nominated_message
+from scheduler.core.messages.eviction_messages import eviction_message, nominated_message
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import Action, Eviction
+from scheduler.core.model.result import Eviction
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from trainer_kai.api.scheduler_names import Action
 
 # pods, nodes and victims -> the message
 NOMINATED: list[Case[tuple[int, int, list[str]], str]] = [

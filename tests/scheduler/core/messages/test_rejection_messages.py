@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.rejections import kai_condition, rejection_message
+from scheduler.core.messages.rejection_messages import kai_condition, rejection_message
 from scheduler.core.model.rejections import (
     ClusterEvent,
     FitErrorReason,
@@ -17,19 +17,18 @@ from scheduler.core.model.rejections import (
     Rejection,
     RejectionDetails,
     StageProgress,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import MAX_REQUEST, NONE, ResourceColumns, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.fit_errors import fit_errors
+from trainer_kai.api.reasons import UnschedulableReason
 
 CPU, MEMORY, POD, GPU = range(4)
 
 
 def snapshot() -> Snapshot:
-    """Return four nodes, two queues and some signatures."""
     node = SnapshotNode(labels=(0,) * 2, taints=(True,) * 4)
     build = Builder(nodes=[node] * 4, queues=[SnapshotQueue("department"), SnapshotQueue("team")])
     build.signature_row(signature(gpu=8, cpu=0.5, memory=1.5))
@@ -40,7 +39,6 @@ def snapshot() -> Snapshot:
 
 
 def rejected(reason: UnschedulableReason, details: RejectionDetails) -> Rejection:
-    """Return a rejection."""
     return Rejection(0, reason, details, is_resolvable=False, retry_on=ClusterEvent.ANY)
 
 
@@ -50,12 +48,10 @@ def nodes(reason: UnschedulableReason, counts: dict[FitErrorReason, int], **more
 
 
 def quota(reason: UnschedulableReason) -> Rejection:
-    """Return a rejection by a bound of the team's queue."""
     return rejected(reason, QueueBoundExceeded(1, ResourceKind.GPU, 8000, 6000, 3000))
 
 
 def members(*missing: IncompletePodSet) -> Rejection:
-    """Return a rejection for lack of members."""
     return rejected(UnschedulableReason.PODS_MISSING, MissingPods(missing))
 
 
@@ -321,7 +317,6 @@ SENTENCES: list[Case[Rejection, str]] = [
 
 @pytest.mark.parametrize("case", SENTENCES, ids=ids)
 def test_sentences(case: Case[Rejection, str]) -> None:
-    """Whole sentences: what is requested, what there is, what would help."""
     assert rejection_message(snapshot(), case.given) == case.want
 
 
@@ -367,20 +362,6 @@ def test_every_obstacle_has_words(fit_error_reason: FitErrorReason) -> None:
     assert phrases[1].startswith("3 ")
     assert all(len(phrase) > 5 for phrase in phrases)
     assert "3 node(s) " in kai_condition(snapshot(), several)[1]
-
-
-@pytest.mark.parametrize("reason", UnschedulableReason)
-def test_every_reason_has_a_title(reason: UnschedulableReason) -> None:
-    """A word as Kubernetes writes reasons."""
-    assert reason.title.isalpha()
-    assert reason.title[0].isupper()
-    assert "_" not in reason.title
-
-
-def test_titles() -> None:
-    """As the README lists them."""
-    assert UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA.title == "NonPreemptibleOverQuota"
-    assert len({reason.title for reason in UnschedulableReason}) == len(UnschedulableReason)
 
 
 HISTOGRAM: Final = (

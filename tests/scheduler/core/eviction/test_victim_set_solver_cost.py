@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.eviction.solver import solve
+from scheduler.core.eviction.victim_set_solver import solve
 from scheduler.core.model.podgroup import AffinityTerm
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import PodRelations

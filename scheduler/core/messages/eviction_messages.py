@@ -1,7 +1,4 @@
-"""Messages about evictions that are made: why a victim is evicted, and what is waited for.
-
-Messages about evictions that were not made: why no victim is evicted for a PodGroup.
-"""
+"""Messages about evictions: why a victim is evicted, what is awaited, and why none was found."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,84 +17,14 @@ from scheduler.core.model.rejections import (
     Rejection,
 )
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
-from scheduler.core.model.result import Action, Eviction
+from scheduler.core.model.result import Eviction
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from trainer_kai.api.scheduler_names import Action
+from trainer_kai.api.text import counted, first_listed, listed_names, noun_form, verb_form
 
 _MAX_NAMES: Final = 3  # of victims or budgets
 _WORK_UNITS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # used from two of them
-_Why: TypeAlias = Callable[[SnapshotQueues, PodGroupInfo, PodGroupInfo], str]
-
-
-def eviction_message(snapshot: Snapshot, one: Eviction) -> str:
-    """Return why pods are evicted, and which work is lost."""
-    notes = *_budget_notes(snapshot, one.budgets), _lost_work_note(snapshot, one), one.victim_order
-    more = "".join(f"; {it}" for it in notes if it)
-    if one.preemptor == NONE:
-        return f"the PodGroup had fewer pods than its minimum for too long{more}"
-    preemptor, victim = snapshot.podgroups[one.preemptor], snapshot.podgroups[one.podgroups[0]]
-    why = _REASONS[one.action](snapshot.queues, victim, preemptor)
-    return f"{preemptor.name} gets its resources: {why}{more}"
-
-
-def nominated_message(pods: int, nodes: int, victims: Iterable[str]) -> str:
-    """Return for which victims the nominated pods of a PodGroup wait."""
-    where = "1 node" if nodes == 1 else f"{nodes} nodes"
-    are = "1 pod is" if pods == 1 else f"{pods} pods are"
-    titles = sorted({*victims})
-    more = len(titles) - _MAX_NAMES
-    rest = f" and {more} more" if more > 0 else ""
-    named = f": {', '.join(titles[:_MAX_NAMES])}{rest}" if titles else ""
-    begin = f"{are} nominated to {where}, where evicted pods are terminating{named}"
-    return f"{begin}. It starts when the evicted pods have terminated"
-
-
-def _budget_notes(snapshot: Snapshot, rows: Sequence[int]) -> Iterator[str]:
-    """Yield which disruption budgets allow fewer evictions."""
-    budgets = snapshot.budgets
-    for row in rows[:_MAX_NAMES]:
-        yield f"PodDisruptionBudget {budgets.names[row]} allows only {budgets.allowed[row]}"
-    if rows[_MAX_NAMES:]:
-        yield f"and {len(rows) - _MAX_NAMES} more PodDisruptionBudgets"
-
-
-def _lost_work_note(snapshot: Snapshot, one: Eviction) -> str:
-    """Return how much work is lost, in the largest unit of time of which it is at least two."""
-    if not one.work_lost:
-        return ""
-    seconds, name = next(
-        (it for it in _WORK_UNITS if one.work_lost >= 2 * it[0]), (1, "GPU-second")
-    )
-    count = f"{one.work_lost / seconds:.1f}".removesuffix(".0")
-    podgroups = [snapshot.podgroups[row] for row in one.podgroups]
-    is_saved = all(podgroup.checkpoint_at >= podgroup.running_since for podgroup in podgroups)
-    start = "its last checkpoint" if is_saved else "its start"
-    many, are = ("", "is") if count == "1" else ("s", "are")
-    return f"{count} {name}{many} since {start} {are} lost"
-
-
-def _reclaimed(queues: SnapshotQueues, victim: PodGroupInfo, preemptor: PodGroupInfo) -> str:
-    over, below = queues.names[victim.queue], queues.names[preemptor.queue]
-    return f"queue {over} was over its fair share, and queue {below} below its fair share"
-
-
-def _preempted(_queues: SnapshotQueues, victim: PodGroupInfo, preemptor: PodGroupInfo) -> str:
-    return f"its priority is {preemptor.priority}, that of {victim.name} is {victim.priority}"
-
-
-def _consolidated(_queues: SnapshotQueues, victim: PodGroupInfo, _preemptor: PodGroupInfo) -> str:
-    return f"{victim.name} is relocated, and resources elsewhere are reserved for it"
-
-
-_REASONS: Final[Mapping[Action, _Why]] = MappingProxyType(
-    {
-        Action.RECLAIM: _reclaimed,
-        Action.PREEMPT: _preempted,
-        Action.CONSOLIDATION: _consolidated,
-    }
-)
-
-
-_MAX_REASONS: Final = 3  # of reasons, queues and budgets
+_MAX_QUEUES: Final = 3  # with a sentence each
 _LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
 _INELIGIBLE: Final = {
     EarlierIneligibility.QUOTA: "a quota of its queues does not allow it",
@@ -107,7 +34,7 @@ _SHORTFALLS: Final = {
     ReclaimShortfall.NO_QUEUE_OVER_SHARE: (
         "Nothing can be reclaimed: no other queue is over its fair share"
     ),
-    ReclaimShortfall.TOO_LITTLE: "{}, but reclaiming no more than that would not free enough",
+    ReclaimShortfall.TOO_LITTLE: "{}, but what can be reclaimed is not enough",
     ReclaimShortfall.UNFAIR: (
         "{}, but reclaiming enough would leave the queue that loses resources no better off than "
         "the queue that gets them"
@@ -127,29 +54,88 @@ _CONSOLIDATION_FAILURES: Final = {
     ConsolidationFailure.DISABLED: "the action consolidation is disabled",
     ConsolidationFailure.NO_CANDIDATES: "only preemptible TrainJobs that Kueue does not manage can"
     ' be relocated, in queues with the annotation trainer-kai.dev/consolidation: "on"',
-    ConsolidationFailure.NOT_PREEMPTIBLE: "that is done only for a preemptible PodGroup",
+    ConsolidationFailure.NOT_PREEMPTIBLE: "the pending PodGroup is non-preemptible",
     ConsolidationFailure.NO_SOLUTION: "no set of relocations was found that frees enough",
 }
+_Why: TypeAlias = Callable[[SnapshotQueues, PodGroupInfo, PodGroupInfo], str]
+
+
+def eviction_message(snapshot: Snapshot, one: Eviction) -> str:
+    notes = *_budget_notes(snapshot, one.budgets), _lost_work_note(snapshot, one), one.victim_order
+    more = "".join(f"; {it}" for it in notes if it)
+    if one.preemptor == NONE:
+        return f"the PodGroup had fewer pods than its minimum for too long{more}"
+    preemptor, victim = snapshot.podgroups[one.preemptor], snapshot.podgroups[one.podgroups[0]]
+    why = _REASONS[one.action](snapshot.queues, victim, preemptor)
+    return f"{preemptor.name} gets its resources: {why}{more}"
+
+
+def nominated_message(pods: int, nodes: int, victims: Iterable[str]) -> str:
+    are = f"{counted(pods, 'pod')} {verb_form(pods, 'are')} nominated to {counted(nodes, 'node')}"
+    titles = listed_names(sorted({*victims}), _MAX_NAMES)
+    begin = f"{are}, where evicted pods are terminating{titles and f': {titles}'}"
+    return f"{begin}. It starts when the evicted pods have terminated"
+
+
+def _budget_notes(snapshot: Snapshot, rows: Sequence[int]) -> Iterator[str]:
+    budgets = snapshot.budgets
+    for row in rows[:_MAX_NAMES]:
+        yield f"PodDisruptionBudget {budgets.names[row]} allows only {budgets.allowed[row]}"
+    if rows[_MAX_NAMES:]:
+        yield f"and {len(rows) - _MAX_NAMES} more PodDisruptionBudgets"
+
+
+def _lost_work_note(snapshot: Snapshot, one: Eviction) -> str:
+    """Name the largest unit of time of which it is at least two."""
+    if not one.work_lost:
+        return ""
+    seconds, name = next(
+        (it for it in _WORK_UNITS if one.work_lost >= 2 * it[0]), (1, "GPU-second")
+    )
+    count = f"{one.work_lost / seconds:.1f}".removesuffix(".0")
+    podgroups = [snapshot.podgroups[row] for row in one.podgroups]
+    is_saved = all(podgroup.checkpoint_at >= podgroup.running_since for podgroup in podgroups)
+    start = "its last checkpoint" if is_saved else "its start"
+    amount = f"{count} {noun_form(float(count), name)}"
+    return f"{amount} since {start} {verb_form(float(count), 'are')} lost"
+
+
+def _reclaimed(queues: SnapshotQueues, victim: PodGroupInfo, preemptor: PodGroupInfo) -> str:
+    over, below = queues.names[victim.queue], queues.names[preemptor.queue]
+    return f"queue {over} was over its fair share, and queue {below} below its fair share"
+
+
+def _preempted(_queues: SnapshotQueues, victim: PodGroupInfo, preemptor: PodGroupInfo) -> str:
+    return f"its priority is {preemptor.priority}, that of {victim.name} is {victim.priority}"
+
+
+def _consolidated(_queues: SnapshotQueues, victim: PodGroupInfo, _preemptor: PodGroupInfo) -> str:
+    return f"{victim.name} is relocated, and resources elsewhere are reserved for it"
+
+
+_REASONS: Final[Mapping[Action, _Why]] = MappingProxyType(
+    {Action.RECLAIM: _reclaimed, Action.PREEMPT: _preempted, Action.CONSOLIDATION: _consolidated}
+)
 
 
 def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
-    """Yield why no victims were evicted, as far as that is known."""
     failure = rejection.eviction_failure
     if failure.non_evictable:
         yield _non_evictable(failure.non_evictable)
     if failure.protected:
-        are = "1 PodGroup is" if failure.protected == 1 else f"{failure.protected} PodGroups are"
+        number = failure.protected
+        are = f"{counted(number, 'PodGroup')} {verb_form(number, 'are')}"
         name = snapshot.podgroups[failure.first_unprotected].name
         until = _timestamp(failure.protected_until)
         yield f"{are} within the minimum runtime; {name} can be evicted from {until} on"
     if failure.budgets:
-        names = _first_names([snapshot.budgets.names[it] for it in failure.budgets])
+        names = first_listed(snapshot.budgets.names[it] for it in failure.budgets)
         yield f"PodDisruptionBudget {names} allows too few evictions"
-    for queue in failure.quota_only_queues[:_MAX_REASONS]:
+    for queue in failure.quota_only_queues[:_MAX_QUEUES]:
         name = snapshot.queues.names[queue]
         goal = f"the reclaim-goal of queue {name} is quota-only"
         yield f"Below queue {name} nothing is reclaimed beyond quotas: {goal}"
-    for queue, kind in failure.unlimited_queues[:_MAX_REASONS]:
+    for queue, kind in failure.unlimited_queues[:_MAX_QUEUES]:
         name, resource = snapshot.queues.names[queue], KIND_NAMES[kind]
         field = f"spec.resources.{resource.lower()}.quota"
         yield (
@@ -160,7 +146,10 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
     if failure.is_truncated:
         yield "The search for victims ended at a limit: not all PodGroups were considered"
     if failure.is_rate_limited:
-        yield "No pod is evicted for it for now: the eviction limit of one minute is reached"
+        yield (
+            "Evictions are rate-limited: the limit of one minute is reached, so no pod is evicted "
+            "for this PodGroup for now"
+        )
     if failure.is_delayed:
         podgroup = snapshot.podgroups[rejection.podgroup]
         words = f" of {podgroup.preemption_delay}" if podgroup.preemption_delay else ""
@@ -170,12 +159,12 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
 
 def _non_evictable(reasons: Sequence[tuple[str, int]]) -> str:
     total = sum(count for _, count in reasons)
-    subject = f"{total} PodGroup{'s' if total > 1 else ''} cannot be evicted"
+    subject = f"{counted(total, 'PodGroup')} cannot be evicted"
     if not reasons[1:]:
         return f"{subject} because {reasons[0][0]}"
-    more = ", …" if reasons[_MAX_REASONS:] else ""
-    listed = "; ".join(f"{count} because {why}" for why, count in reasons[:_MAX_REASONS])
-    return f"{subject}: {listed}{more}"
+    return f"{subject}: " + first_listed(
+        (f"{count} because {why}" for why, count in reasons), between="; "
+    )
 
 
 def _shortfall_sentences(snapshot: Snapshot, failure: EvictionFailure) -> Iterator[str]:
@@ -206,14 +195,10 @@ def _order_conflict(snapshot: Snapshot, order_conflict: QueueOrderConflict) -> s
 
 
 def _over_share(snapshot: Snapshot, queues: Sequence[int]) -> str:
-    listed = _first_names([snapshot.queues.names[it] for it in queues])
+    listed = first_listed(snapshot.queues.names[it] for it in queues)
     if len(queues) == 1:
         return f"Queue {listed} is over its fair share"
     return f"Queues {listed} are over their fair shares"
-
-
-def _first_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_REASONS]) + (", …" if names[_MAX_REASONS:] else "")
 
 
 def _timestamp(seconds: int) -> str:
@@ -221,7 +206,6 @@ def _timestamp(seconds: int) -> str:
 
 
 def earlier_podgroup_message(snapshot: Snapshot, earlier_podgroup: EarlierPodGroup) -> str:
-    """Return that another PodGroup of the queue is ahead for what can be reclaimed."""
     amounts = zip(RESOURCE_KINDS, earlier_podgroup.requested, strict=True)
     needs = ", ".join(at_least(kind, number) for kind, number in amounts if number > 0)
     name = snapshot.podgroups[earlier_podgroup.podgroup].name

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.eviction import scenario
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.eviction import eviction_scenario
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.model.podgroup import (
     LabelRequirement,
     PodSet,
@@ -30,7 +30,6 @@ ONE, TWO, FOUR, EIGHT = (signature(gpu=n) for n in (1, 2, 4, 8))
 
 
 def cluster(*queues: SnapshotQueue, nodes: int = 1, gpu: int = 8) -> Builder:
-    """Return nodes and queues."""
     return Builder([SnapshotNode(gpu=gpu)] * nodes, queues)
 
 
@@ -243,7 +242,6 @@ PLANS: list[Case[Builder, str]] = [
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
 def test_which_pods_are_evicted(case: Case[Builder, str]) -> None:
-    """No pod without the placement that its eviction makes possible."""
     snapshot = case.given.snapshot()
     answer = plan(snapshot, POLICIES)
     assert described(answer) == case.want
@@ -308,7 +306,6 @@ def test_equal_reclaimers_with_other_reserved_places_are_others() -> None:
 
 
 def with_idle(snapshot: Snapshot, idle: Any) -> Snapshot:
-    """Return a snapshot with something else idle."""
     return replace(snapshot, nodes=replace(snapshot.nodes, idle=idle))
 
 
@@ -371,7 +368,7 @@ def test_after_so_many_trials_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) 
     snapshot = waiting(builder, (8, ports)).snapshot()
     snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=np.zeros((10, 1), np.int32)))
     enough = plan(snapshot, POLICIES)
-    monkeypatch.setattr(scenario, "_MAX_TRIALS", enough.stats.trials - 1)
+    monkeypatch.setattr(eviction_scenario, "_MAX_TRIALS", enough.stats.trials - 1)
     answer = plan(snapshot, POLICIES)
     assert len(enough.allocations) == 1
     assert (described(answer), answer.stats.truncated) == ("", 1)
@@ -381,7 +378,6 @@ def test_after_so_many_trials_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) 
 
 
 def gpus_taken(snapshot: Snapshot, limit: int) -> int:
-    """Return how many GPUs a plan takes that may take so many."""
     answer = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=limit * 1000))
     return sum(len(it.pods) for it in answer.evictions)
 
@@ -393,7 +389,6 @@ def test_a_limit_ends_it(limit: int, want: int) -> None:
 
 
 def test_actions_can_be_left_out() -> None:
-    """Then no pod is evicted."""
     snapshot = waiting(borrowed(), (1, ONE)).snapshot()
     for action in ("reclaim", "preempt"):
         rest = build_policies(PolicySelection(actions={action: False}))

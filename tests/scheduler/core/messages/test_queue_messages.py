@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.rejections import rejection_message
+from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.model.rejections import (
     ClusterEvent,
     EarlierPodGroup,
@@ -16,12 +16,12 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
-    UnschedulableReason,
 )
 from scheduler.core.model.resources import ResourceKind
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotQueue, signature
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
 
 BUILD: Final = Builder(
@@ -39,7 +39,6 @@ def bounds(
 
 
 def bound(reason: UnschedulableReason, kind: ResourceKind, *amounts: Any) -> Rejection:
-    """Return a rejection by one bound of the team's queue."""
     return bounds(reason, (1, kind, *amounts))
 
 
@@ -207,12 +206,10 @@ SENTENCES: list[Case[Rejection, str]] = [
 
 @pytest.mark.parametrize("case", SENTENCES, ids=ids)
 def test_sentences(case: Case[Rejection, str]) -> None:
-    """Whole sentences: what there is, what is requested, what would help."""
     assert rejection_message(BUILD.snapshot(), case.given) == case.want
 
 
 def test_the_earlier_podgroup_is_reported() -> None:
-    """By its name, with all that it requests."""
     build = Builder(queues=[SnapshotQueue("team")])
     for _ in range(2):
         build.uniform_podgroup(1, signature(gpu=1))

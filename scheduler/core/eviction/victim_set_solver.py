@@ -30,9 +30,7 @@ class Scenario(Protocol[_Candidate_contra]):
         """Say whether one more may be evicted. One that may, may if fewer are evicted."""
         return True
 
-    def evict(self, candidate: _Candidate_contra, /) -> None:
-        """Evict a candidate."""
-        ...
+    def evict(self, candidate: _Candidate_contra, /) -> None: ...
 
     def restore(self, candidate: _Candidate_contra, /) -> None:
         """Restore a candidate, in any order."""
@@ -47,7 +45,7 @@ class Scenario(Protocol[_Candidate_contra]):
 
 
 class Solution(NamedTuple):
-    """The first valid set of candidates, if there is one."""
+    """The first valid set of candidates; *ranks* is None if there is none."""
 
     ranks: Ranks | None
     tried: int = 0  # sets that were checked one by one
@@ -205,7 +203,6 @@ class _Solver:
         return False
 
     def _is_valid(self, ranks: Sequence[int]) -> bool:
-        """Say whether all of a set may be evicted, one after another, and that is fair."""
         taken: list[int] = []
         for candidate in ranks:
             if not self._scenario.may_evict(candidate):

@@ -1,22 +1,20 @@
 """Messages: why a PodGroup waits, with numbers, and what would help. The entrance of this folder.
 
-The other modules have the templates, one a reason; all are made from data when they are read.
-
-Messages about pre-filter failures: a template for each cause, and what its values are.
-
-A template names its values by number. `{pod}` is the pod that the failure is about.
+`eviction_messages`, `queue_messages` and `node_messages` have the sentences for their details. The
+templates for pre-filter failures are here, one a cause: a template names its values by number, and
+`{pod}` is the pod that the failure is about.
 """
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from scheduler.core.messages.evictions import (
+from scheduler.core.messages.eviction_messages import (
     earlier_podgroup_message,
     eviction_failure_sentences,
 )
-from scheduler.core.messages.fit_errors import fit_errors_message, kai_fit_errors_message
-from scheduler.core.messages.queue_bounds import exceeded_bounds, queue_bound_message
+from scheduler.core.messages.node_messages import fit_errors_message, kai_fit_errors_message
+from scheduler.core.messages.queue_messages import exceeded_bounds, queue_bound_message
 from scheduler.core.model.rejections import (
     FitErrors,
     IncompletePodSet,
@@ -26,9 +24,78 @@ from scheduler.core.model.rejections import (
     QueueBoundExceeded,
     Rejection,
     StageProgress,
-    UnschedulableReason,
 )
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.text import capitalized, counted, verb_form
+
+_FLAT: Final = "default"  # the PodSet of a PodGroup without sub-groups
+
+
+def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
+    sentences = [_details(snapshot, rejection)]
+    if rejection.queue_rejection is not None:
+        bound, reason = rejection.queue_rejection.details, rejection.queue_rejection.reason
+        if isinstance(bound, QueueBoundExceeded):
+            sentences.append(f"Also: {exceeded_bounds(snapshot, reason, bound)}")
+    sentences += eviction_failure_sentences(snapshot, rejection)
+    earlier_podgroup = rejection.eviction_failure.earlier_podgroup
+    if earlier_podgroup is not None:
+        sentences.append(earlier_podgroup_message(snapshot, earlier_podgroup))
+    return ". ".join(sentences)
+
+
+def kai_condition(snapshot: Snapshot, rejection: Rejection) -> tuple[str, str]:
+    """Return reason and message as KAI writes them into conditions, for tools that read those."""
+    details = rejection.details
+    if rejection.reason == UnschedulableReason.PREEMPTION_DELAY:
+        return "PreemptionDelayNotElapsed", rejection_message(snapshot, rejection)
+    if isinstance(details, QueueBoundExceeded):
+        is_limit = rejection.reason == UnschedulableReason.EXCEEDS_LIMIT
+        return ("OverLimit" if is_limit else "NonPreemptibleOverQuota"), rejection_message(
+            snapshot, rejection
+        )
+    if rejection.reason == UnschedulableReason.QUEUE_MISSING:
+        return "QueueDoesNotExist", rejection_message(snapshot, rejection)
+    if isinstance(details, FitErrors):
+        return "PodSchedulingErrors", kai_fit_errors_message(snapshot, details)
+    return rejection.reason.value, rejection_message(snapshot, rejection)
+
+
+def no_pods_message(needed: int) -> str:
+    return _missing_pods(MissingPods((IncompletePodSet(_FLAT, 0, needed),)))
+
+
+def _details(snapshot: Snapshot, rejection: Rejection) -> str:
+    details = rejection.details
+    if isinstance(details, QueueBoundExceeded):
+        return queue_bound_message(snapshot, rejection.reason, details)
+    if isinstance(details, FitErrors):
+        return fit_errors_message(snapshot, details)
+    if isinstance(details, MissingPods):
+        return _missing_pods(details)
+    return prefilter_message(details)
+
+
+def _missing_pods(details: MissingPods) -> str:
+    missing = details.podsets
+    if not missing:
+        return "Pods are missing: no sub-group that is incomplete can reach its minimum"
+    until = []
+    if any(it.existing < it.needed for it in missing):
+        until.append("the missing pods exist")
+    if any(it.gated for it in missing):
+        until.append("the scheduling gates are removed")
+    is_flat = [it.podset for it in missing] == [_FLAT]
+    listed = "; ".join(_incomplete_podset(it, is_flat=is_flat) for it in missing)
+    return f"Pods are missing: {listed}. It can start when {' and '.join(until)}"
+
+
+def _incomplete_podset(it: IncompletePodSet, *, is_flat: bool) -> str:
+    exist = f"{it.existing} of {it.needed} exist{'' if is_flat else f' in sub-group {it.podset}'}"
+    gated = f", {it.gated} of which {verb_form(it.gated, 'have')} scheduling gates"
+    return f"{exist}{gated}" if it.gated else exist
+
 
 _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
     {
@@ -180,7 +247,6 @@ _WITHOUT_QUEUES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
 
 
 def prefilter_message(failure: PreFilterFailure) -> str:
-    """Return the message of a failure."""
     if failure.cause is PreFilterCause.EARLIER_STAGE:
         return _stages_message(failure)
     if failure.cause is PreFilterCause.REQUIRED_TOPOLOGY:
@@ -193,11 +259,11 @@ def prefilter_message(failure: PreFilterFailure) -> str:
         return message
     label, queue, podgroup_queue = failure.queue_label
     named = f"{failure.pod} has the label {label}: {queue}, but its PodGroup is in queue"
-    return f"{named[:1].upper()}{named[1:]} {podgroup_queue}. {message}"
+    return f"{capitalized(named)} {podgroup_queue}. {message}"
 
 
 def prefilter_problem(failure: PreFilterFailure) -> str:
-    """Return what is wrong, without what would let a PodGroup start."""
+    """Leave out what would let the PodGroup start."""
     return prefilter_message(failure).partition(". ")[0]
 
 
@@ -213,9 +279,10 @@ def _topology_message(
     subgroup: object, level: object, topology: object, further: object, annotation: object
 ) -> str:
     """Return that a topology is required: by a sub-group, and so many *further* ones."""
+    assert isinstance(further, int)
     subject = f'Sub-group "{subgroup}"' if subgroup else "The PodGroup"
-    more = f", and {further} more sub-group{'s' * (further != 1)}," if further else ""
-    verb = "require" if further else "requires"
+    more = f", and {counted(further, 'more sub-group')}," if further else ""
+    verb = verb_form(1 + further, "require")
     what = f'level "{level}" of topology "{topology}", which is not supported yet'
     remedy = f"requiredTopologyLevel (annotation {annotation}) is removed"
     change = f"{remedy}, or replaced by preferredTopologyLevel"
@@ -227,73 +294,3 @@ def _stages(stages: list[StageProgress]) -> Iterator[str]:
         verb = "have succeeded" if it.is_complete else "are ready"
         running = ", but some still run" if it.done >= it.needed else ""
         yield f"{it.done} of {it.needed} pods of replicatedJob {it.replicated_job} {verb}{running}"
-
-
-_FLAT: Final = "default"  # the PodSet of a PodGroup without sub-groups
-
-
-def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
-    """Return the message of the reason, and the sentences on why no victims were evicted."""
-    sentences = [_details(snapshot, rejection)]
-    if rejection.queue_rejection is not None:
-        bound, reason = rejection.queue_rejection.details, rejection.queue_rejection.reason
-        if isinstance(bound, QueueBoundExceeded):
-            sentences.append(f"Also: {exceeded_bounds(snapshot, reason, bound)}")
-    sentences += eviction_failure_sentences(snapshot, rejection)
-    earlier_podgroup = rejection.eviction_failure.earlier_podgroup
-    if earlier_podgroup is not None:
-        sentences.append(earlier_podgroup_message(snapshot, earlier_podgroup))
-    return ". ".join(sentences)
-
-
-def kai_condition(snapshot: Snapshot, rejection: Rejection) -> tuple[str, str]:
-    """Return reason and message as KAI writes them into conditions, for tools that read those."""
-    details = rejection.details
-    if rejection.reason == UnschedulableReason.PREEMPTION_DELAY:
-        return "PreemptionDelayNotElapsed", rejection_message(snapshot, rejection)
-    if isinstance(details, QueueBoundExceeded):
-        is_limit = rejection.reason == UnschedulableReason.EXCEEDS_LIMIT
-        return ("OverLimit" if is_limit else "NonPreemptibleOverQuota"), rejection_message(
-            snapshot, rejection
-        )
-    if rejection.reason == UnschedulableReason.QUEUE_MISSING:
-        return "QueueDoesNotExist", rejection_message(snapshot, rejection)
-    if isinstance(details, FitErrors):
-        return "PodSchedulingErrors", kai_fit_errors_message(snapshot, details)
-    return rejection.reason.title, rejection_message(snapshot, rejection)
-
-
-def no_pods_message(needed: int) -> str:
-    """Return that no pod of a PodGroup exists."""
-    return _missing_pods(MissingPods((IncompletePodSet(_FLAT, 0, needed),)))
-
-
-def _details(snapshot: Snapshot, rejection: Rejection) -> str:
-    details = rejection.details
-    if isinstance(details, QueueBoundExceeded):
-        return queue_bound_message(snapshot, rejection.reason, details)
-    if isinstance(details, FitErrors):
-        return fit_errors_message(snapshot, details)
-    if isinstance(details, MissingPods):
-        return _missing_pods(details)
-    return prefilter_message(details)
-
-
-def _missing_pods(details: MissingPods) -> str:
-    missing = details.podsets
-    if not missing:
-        return "Pods are missing: no sub-group that is incomplete can reach its minimum"
-    until = []
-    if any(it.existing < it.needed for it in missing):
-        until.append("the missing pods exist")
-    if any(it.gated for it in missing):
-        until.append("the scheduling gates are removed")
-    is_flat = [it.podset for it in missing] == [_FLAT]
-    listed = "; ".join(_incomplete_podset(it, is_flat=is_flat) for it in missing)
-    return f"Pods are missing: {listed}. It can start when {' and '.join(until)}"
-
-
-def _incomplete_podset(it: IncompletePodSet, *, is_flat: bool) -> str:
-    exist = f"{it.existing} of {it.needed} exist{'' if is_flat else f' in sub-group {it.podset}'}"
-    gated = f", {it.gated} of which {'has' if it.gated == 1 else 'have'} scheduling gates"
-    return f"{exist}{gated}" if it.gated else exist

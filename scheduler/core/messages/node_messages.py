@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 from scheduler.core.messages.amounts import (
-    first_listed,
     form_reason,
     form_remedies,
     free_shares,
     free_shares_in_total,
-    joined_by_or,
     kai_insufficient_shares,
     needed_shares,
     requested_share,
@@ -22,14 +20,11 @@ from scheduler.core.messages.amounts import (
     too_small_gpus,
 )
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.rejections import (
-    FitErrorReason,
-    FitErrors,
-    ShareShortage,
-    UnschedulableReason,
-)
+from scheduler.core.model.rejections import FitErrorReason, FitErrors, ShareShortage
 from scheduler.core.model.resources import ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.text import counted, first_listed, joined_by_or, verb_form
 
 N = TypeVar("N", int, str)
 _MAX_REMEDIES: Final = 2  # changes that are named
@@ -108,7 +103,6 @@ _KAI_FIT_ERRORS: Final = {
 
 
 def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
-    """Return what the pod requests, how many nodes do not fit it and why, and what would help."""
     remedy = _remedy(snapshot, details)
     requests = f"{_subject(details)} requests {_requests(snapshot, details)}"
     nodes = len(snapshot.nodes.names)
@@ -122,7 +116,6 @@ def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
 
 
 def kai_fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
-    """Return how many nodes do not fit, as KAI writes it."""
     histogram = ", ".join(sorted(_kai_fit_errors(snapshot, details)))
     return f"no nodes with enough resources were found: {histogram}."
 
@@ -152,7 +145,7 @@ def _signature(snapshot: Snapshot, details: FitErrors) -> SchedulingSignature:
 def _subject(details: FitErrors) -> str:
     if details.needed == 1:
         return "A pod"
-    fit = "fits" if details.placed == 1 else "fit"
+    fit = verb_form(details.placed, "fit")
     return f"{details.placed} of {details.needed} pods {fit}; the next pod"
 
 
@@ -184,7 +177,7 @@ def _unmet(snapshot: Snapshot, details: FitErrors, *, is_one: bool) -> str:
 
 def _node_reasons(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
     for fit_error_reason, count in sorted(details.counts.items(), reverse=True):
-        nodes = "1 node" if count == 1 else f"{count} nodes"
+        nodes = counted(count, "node")
         if fit_error_reason == FitErrorReason.ROOM:
             yield f"{nodes} {_too_little_free(snapshot, details, count)}"
             continue
@@ -220,7 +213,6 @@ def _reason_names(
 
 
 def _sizes(resources: ResourceColumns, details: FitErrors, count: int) -> str:
-    """Return what nodes have of what they have too little of."""
     small, order = details.too_small, _by_count(details.too_small)
     most = {r: resource_amount(resources, r, details.largest_allocatable[r]) for r in order}
     if any(small[r] < count for r in order):
@@ -241,7 +233,7 @@ def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
     parts = [free if count == 1 else f"at most {free} on one node"] if free else []
     signature = _signature(snapshot, details)
     parts += free_shares(snapshot, signature, details.share_shortage, count)
-    return f"{'has' if count == 1 else 'have'} too little free ({', '.join(parts)})"
+    return f"{verb_form(count, 'have')} too little free ({', '.join(parts)})"
 
 
 def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
@@ -270,7 +262,6 @@ def _lacks_places_alone(details: FitErrors) -> bool:
 
 
 def _needs(snapshot: Snapshot, details: FitErrors) -> str:
-    """Return what the pods that are left request of what is insufficient."""
     signature, pods = _signature(snapshot, details), details.unplaced
     needs = [
         resource_amount(snapshot.resources, r, signature.request[r] * pods)
@@ -281,7 +272,7 @@ def _needs(snapshot: Snapshot, details: FitErrors) -> str:
 
 
 def _free_in_total(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
-    """Yield what the nodes have together, where it is more than one has and still too little."""
+    """Only what is more than one node has, and still too little."""
     signature = _signature(snapshot, details)
     for r in sorted(details.insufficient):
         free, requested = details.total_free[r], signature.request[r] * details.unplaced
@@ -302,7 +293,6 @@ def _too_few(details: FitErrors) -> str:
 
 
 def _needed_resources(details: FitErrors, needs: str) -> str:
-    """Return what has to be free for the pods that are left."""
     is_one = details.counts[FitErrorReason.ROOM] == 1
     then = "then " if details.placed else ""
     if details.unplaced == 1:

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.eviction.solver import solve
+from scheduler.core.eviction.victim_set_solver import solve
 from tests.scheduler.core.eviction.fake_scenario import Candidate, FakeScenario
 from tests.support.case import Case, ids
 from tests.support.size import examples
 
 
 def is_solution(scenario: FakeScenario, ranks: Sequence[int]) -> bool:
-    """Say whether a set does."""
     taken = []
     for rank in ranks:
         if not scenario.may_evict(rank):
@@ -67,7 +66,6 @@ SCENARIOS = st.builds(
 @given(SCENARIOS)
 @settings(max_examples=examples(200))
 def test_of_eight_it_is_the_first_of_all_sets(scenario: FakeScenario) -> None:
-    """If any does."""
     needed_pods = min(all_solutions(scenario), default=None)
     choice = solve(len(scenario.candidates), scenario, scenario.fits)
     assert choice.ranks == needed_pods
