@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from scheduler.state.inputs import ObjectWarning
 from trainer_kai.api.cluster_kinds import Node, Taint
 from trainer_kai.api.gpu_share import gpu_memory_mib as labelled_memory_mib
 from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.matching import tolerates
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     CPU,
@@ -258,30 +260,28 @@ class Taints:
     """The taints that keep pods out; the taint of a cordoned node is left out: see its fault."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._known: Final = sorted(
-            {(t.key, t.value, t.effect) for node in nodes for t in _blocking_taints(node)}
-        )
+        known = {taint for node in nodes for taint in _blocking_taints(node)}
+        self._known: Final = sorted(known, key=attrgetter("key", "value", "effect"))
         self.table: Final = self._table(nodes)
         self.names: Final = tuple(
-            f"{key}={value}:{effect}" if value else f"{key}:{effect}"
-            for key, value, effect in self._known
+            f"{it.key}={it.value}:{it.effect}" if it.value else f"{it.key}:{it.effect}"
+            for it in self._known
         )
 
-    def tolerated(self, tolerations: Iterable[Toleration]) -> frozenset[int]:
+    def tolerated(self, tolerations: Sequence[Toleration]) -> frozenset[int]:
         """Return the columns of the taints that a pod tolerates."""
-        tolerations = tuple(tolerations)
         return frozenset(
             column
             for column, taint in enumerate(self._known)
-            if any(_tolerates(toleration, taint) for toleration in tolerations)
+            if any(tolerates(toleration, taint) for toleration in tolerations)
         )
 
     def _table(self, nodes: Sequence[Node]) -> Bools:
-        at = {taint: column for column, taint in enumerate(self._known)}
-        table: Bools = np.zeros((len(nodes), len(at)), dtype=np.bool_)
+        column_of = {taint: column for column, taint in enumerate(self._known)}
+        table: Bools = np.zeros((len(nodes), len(column_of)), dtype=np.bool_)
         for row, node in enumerate(nodes):
             for taint in _blocking_taints(node):
-                table[row, at[taint.key, taint.value, taint.effect]] = True
+                table[row, column_of[taint]] = True
         return table
 
 
@@ -342,13 +342,3 @@ def _blocking_taints(node: Node) -> Iterable[Taint]:
         is_cordon = taint.key == UNSCHEDULABLE and node.spec.unschedulable
         if taint.effect in _BLOCKING_EFFECTS and not is_cordon:
             yield taint
-
-
-def _tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
-    key, value, effect = taint
-    if toleration.effect not in {"", effect}:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in {"", key}
-    is_equal = toleration.operator in {"", "Equal"} and toleration.value == value
-    return is_equal and toleration.key == key
