@@ -10,7 +10,7 @@ from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, podse
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cache.evictions import with_reserved_annotations
-from scheduler.state.commands import PlannedEviction, commands_from_plan
+from scheduler.state.commands import PlannedEviction, changed_annotations, commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.reserved_annotation import (
     NamedPlace,
@@ -284,9 +284,8 @@ def test_the_remaining_relocation_stays_written() -> None:
     back = jobset_pod("g0", "g", node="n")
     encoded = snapshot_of(both, jobset(suspend=False), trainjob(suspend=False), back)
 
-    (text,) = commands_from_plan(
-        encoded, plan(encoded.snapshot, build_policies(PolicySelection()))
-    ).reserved.values()
+    made = plan(encoded.snapshot, build_policies(PolicySelection()))
+    ((_, text),) = changed_annotations(encoded, made)
 
     assert {podset: it.until for podset, it in read_relocations(text).items()} == {
         other: reserved["until"]
