@@ -119,7 +119,6 @@ class PlanBudget:
             }
 
     def refund(self, plans: Mapping[str, int]) -> None:
-        """Give namespaces so many plans back."""
         now_s = self._clock.monotonic_s()
         for namespace, number in plans.items():
             used = self._used_now(namespace, now_s) - number
@@ -149,24 +148,18 @@ _CHANGES_NUMBERS: Final = (  # that are reported, though no PodGroup may wait fo
 
 
 class CommandExecutor(Protocol):
-    """Executes what was decided for one PodGroup."""
-
     async def execute(self, commands: PodGroupCommands) -> None:
         """Execute the commands; what fails is forgotten."""
         ...
 
 
 class ReportReceiver(Protocol):
-    """Reports what was decided."""
-
     def publish(self, report: PlanReport) -> None:
         """Take the report of a plan; this must not wait."""
         ...
 
 
 class _PlanInput(NamedTuple):
-    """What a plan is made from."""
-
     encoded: EncodedSnapshot
     in_flight_evictions: Mapping[Key, PlannedEvictions]
     creation_failures: Mapping[Key, CreationFailure]
@@ -174,8 +167,6 @@ class _PlanInput(NamedTuple):
 
 
 class Cycle:
-    """Decides when a cycle is due, and runs it."""
-
     def __init__(
         self,
         cache: ClusterCache,
@@ -236,7 +227,6 @@ class Cycle:
         self.wake(ClusterEvent.ANY, namespace)
 
     def refund(self, gpus: int) -> None:
-        """Return GPUs to the rate limit that were not evicted after all."""
         self._rate_limiter.record(-gpus)
 
     def _set_due(self, since_s: float) -> None:
@@ -394,7 +384,6 @@ class Cycle:
                 self.wake(ClusterEvent.TIME_PASSED)
 
     def _is_grace_over(self) -> bool:
-        """Say whether the grace of a stale gang has ended since the last snapshot."""
         at = self._next_stale_at
         return at is not None and at <= self._clock.now().timestamp()
 

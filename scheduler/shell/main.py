@@ -85,11 +85,9 @@ class ClusterInformers:
         self._synced = asyncio.Event()
 
     async def synced(self) -> None:
-        """Wait until each kind is listed."""
         await self._synced.wait()
 
     def start(self, run: Runner, client: Client, seen: ClientObserver, health: Health) -> None:
-        """Start to watch all kinds."""
         kinds = [
             _WatchedKind(resource, partial(self._cache.update, resource))
             for resource in self._cache.cluster.by_resource()
@@ -153,7 +151,6 @@ _KEEP_WARM_S: Final = 5.0
 
 
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
-    """Start the services of the scheduler process."""
     client, metrics, log = context.client, context.metrics, context.log
     cache = ClusterCache(state_options(context.clock, settings))
     cycle = Cycle(
@@ -192,8 +189,6 @@ async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSet
 
 
 class _Leadership(NamedTuple):
-    """What the process runs while it leads, and with what."""
-
     context: ProcessContext
     settings: SchedulerSettings
     cache: ClusterCache
@@ -266,7 +261,6 @@ def _gpu_shares(
     writes: LimitedWrites,
     context: ProcessContext,
 ) -> GpuShareBinder:
-    """Return what gives pods their shares of GPUs, as the settings say."""
     pods, sharing = settings.reservation_pods, settings.gpu_sharing
     own = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
     source = ReservationPodSource(
@@ -311,7 +305,6 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
 
 
 def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
-    """Return what the settings say to the state, at any time."""
     gpus = gpu_resources(settings.policies)
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
 
@@ -338,12 +331,10 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
 
 
 def gpu_resources(settings: PolicySettings) -> tuple[str, ...]:
-    """Return which resources are whole GPUs."""
     return tuple(split_names(settings.gpu_resources))
 
 
 def policy_selection(settings: PolicySettings) -> PolicySelection:
-    """Return the plugins, actions and placements that the settings choose."""
     plugins = {name: PluginSelection(enabled=False) for name in split_names(settings.disabled)}
     actions = split_names(settings.actions)
     return PolicySelection(

@@ -51,7 +51,6 @@ class NotifyingExecutor:
         self._notify = notify
 
     async def execute(self, commands: PodGroupCommands) -> None:
-        """Execute the commands for one PodGroup."""
         self._notify(commands)
         await self._binder.execute(commands)
 

@@ -85,13 +85,11 @@ class ObjectWarning(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the message for users."""
         return self.message if self.still_counts else f"ignored: {self.message}"
 
 
 @lru_cache(maxsize=8192)  # pods of one Job are created in the same second
 def epoch_s(timestamp: str) -> int | None:
-    """Return seconds since 1970; None if the text is not a time."""
     try:
         moment = datetime.fromisoformat(timestamp)
         if moment.tzinfo is None:
@@ -130,7 +128,6 @@ class ObjectStore(Generic[K, V]):
         return before
 
     def put_all(self, objects: Mapping[K, V]) -> None:
-        """Store many objects."""
         self.objects.update(objects)
         self._changes.update(objects)
 
@@ -175,7 +172,6 @@ class Cluster:
     bind_gpu_groups: dict[Key, tuple[str, ...]] = field(default_factory=dict)
 
     def by_resource(self) -> dict[Resource[Any], dict[Any, Any]]:
-        """Return the objects of each kind that is read from the API server."""
         return {
             NODES: self.nodes,
             QUEUES: self.queues,

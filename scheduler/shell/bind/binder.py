@@ -52,11 +52,7 @@ _NOMINATE: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status
 
 
 class Replanner(Protocol):
-    """The cycle that plans."""
-
-    def replan(self, namespace: str = "") -> None:
-        """Plan again."""
-        ...
+    def replan(self, namespace: str = "") -> None: ...
 
     def refund(self, gpus: int) -> None:
         """Give GPUs back to the rate limit that were not evicted after all."""
@@ -89,8 +85,6 @@ class _Backoff(NamedTuple):
 
 
 class Binder:
-    """Executes commands while this process leads."""
-
     def __init__(
         self,
         client: Client,
@@ -212,7 +206,6 @@ class Binder:
         return all([await self._write_reservation(*it) for it in reservations])
 
     def _nominated_pods_exist(self, commands: PodGroupCommands) -> bool:
-        """Say whether the nominated pods still exist, and are not terminating."""
         pods = self._cache.cluster.pods
         nominated = zip(commands.nominations, commands.uids, strict=True)
         found = [(pods.get(it.pod), uid) for it, uid in nominated if it.node]
@@ -224,7 +217,6 @@ class Binder:
     def _cancel_evictions(
         self, commands: PodGroupCommands, evictions: tuple[PlannedEviction, ...]
     ) -> None:
-        """Forget evictions for a PodGroup, and give their GPUs back to the rate limit."""
         if evictions:
             self._cache.in_flight_evictions.forget(commands.group, evictions)
             self._replanner.refund(sum(eviction.gpus for eviction in evictions))
@@ -239,7 +231,6 @@ class Binder:
         self._replanner.replan(commands.group.namespace)
 
     async def _write_reservation(self, group: Key, text: str) -> bool:
-        """Write which places a PodGroup reserves."""
         known = self._cache.cluster.pod_groups.get(group)
         if known is None:
             return False
@@ -423,5 +414,4 @@ class Binder:
 
 
 def _only_reserves(commands: PodGroupCommands) -> bool:
-    """Say whether the commands only reserve places of lost pods."""
     return not (commands.binds or commands.nominations or commands.evictions)

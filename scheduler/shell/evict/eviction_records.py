@@ -58,8 +58,6 @@ _DRY_RUN: Final = WriteOptions(field_manager=FIELD_MANAGER, dry_run=True)
 
 
 class EvictionRecords:
-    """Writes the eviction records of TrainJobs on their PodGroups, and removes them."""
-
     def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
         self._client = client
         self._cache = cache

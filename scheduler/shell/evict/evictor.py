@@ -40,8 +40,6 @@ _TICK_S: Final = 3.0
 
 
 class TerminationGraceLimiter:
-    """Checks the terminating pods every few seconds."""
-
     def __init__(
         self, client: Client, cache: ClusterCache, max_grace_s: float, log: FilteringBoundLogger
     ) -> None:
@@ -52,14 +50,12 @@ class TerminationGraceLimiter:
         self._log = log
 
     async def run(self) -> None:
-        """Check as long as this process leads."""
         while True:
             await self._client.clock.sleep(_TICK_S)
             for meta in self._pods_over_limit():
                 await self._shorten(meta)
 
     def _pods_over_limit(self) -> list[Meta]:
-        """Return the pods with a grace period that is to be shortened."""
         terminating = (pod.metadata for pod in self._cache.terminating_pods)
         over_limit = [
             it for it in terminating if it.deletion_grace_period_seconds > self._max_grace_s
@@ -85,7 +81,6 @@ class TerminationGraceLimiter:
         return {*deleted, *suspended}
 
     def _deadline_s(self, meta: Meta) -> float:
-        """Return when a pod must have terminated."""
         deletion_s = epoch_s(meta.deletion_timestamp) or 0
         return deletion_s - meta.deletion_grace_period_seconds + self._max_grace_s
 
@@ -110,8 +105,6 @@ _MAX_NAMED: Final = 3  # victims that an Event names
 
 
 class Evictor:
-    """Evicts the victims that a plan decided on."""
-
     def __init__(
         self,
         client: Client,
@@ -191,7 +184,6 @@ class Evictor:
             return await self._suspender.dry_run_failure(eviction.owner)
 
     async def _evict_one(self, eviction: PlannedEviction) -> str | None:
-        """Evict a victim; return why that is not possible, or None."""
         if eviction.owner is None:
             reason = await self._delete_pods(eviction)
         else:
@@ -214,7 +206,6 @@ class Evictor:
         return None
 
     async def _delete_pods(self, eviction: PlannedEviction, *, is_dry: bool = False) -> str | None:
-        """Delete pods by their uids; return why that is not possible, or None."""
         named = zip(eviction.pods, eviction.uids, strict=True)
         reasons = await self._gather(
             self._delete_pod(key, uid, eviction.reason, is_dry=is_dry) for key, uid in named
@@ -290,7 +281,6 @@ class Evictor:
 
 
 def owning_trainjob(cache: ClusterCache, group: PodGroup) -> EventObject | None:
-    """Return the TrainJob that owns a PodGroup."""
     owner = cache.in_flight_evictions.owning_trainjob(group.metadata.key)
     if owner is None or not owner.uid:
         return None

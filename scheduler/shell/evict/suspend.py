@@ -114,11 +114,7 @@ class _TrackedTrainJob(NamedTuple):
 
 
 class PlanWaker(Protocol):
-    """The cycle that plans."""
-
-    def wake(self, event: ClusterEvent) -> None:
-        """Take note of an event that may help a waiting PodGroup."""
-        ...
+    def wake(self, event: ClusterEvent) -> None: ...
 
     def refund(self, gpus: int) -> None:
         """Give GPUs back to the rate limit that were not evicted after all."""
@@ -307,7 +303,6 @@ class Suspender:
         return waited_s >= _STUCK_S, _stuck_pods_message(pods)
 
     async def _recreate_jobs(self, job: TrainJob, waited_s: float) -> Requeue | None:
-        """Recreate Jobs, so that all ranks of a suspended TrainJob run when it is resumed."""
         try:
             is_whole = await self._job_recreator.recreate(job)
         except (Forbidden, Invalid) as error:
@@ -317,7 +312,6 @@ class Suspender:
         return None if is_whole or waited_s >= _STUCK_S else Requeue.after(_POLL_S)
 
     def _recorded_podgroups(self, job: TrainJob) -> list[PodGroup]:
-        """Return the PodGroups of a TrainJob that say that it is evicted."""
         return [it for it in self._cache.suspended_trainjobs.groups_of(job) if is_evicted(job, it)]
 
     def _tracked_trainjob(self, job: TrainJob) -> tuple[_TrackedTrainJob, float]:
@@ -471,7 +465,6 @@ def _owner(job: TrainJob) -> OwningTrainJob:
 
 
 def _is_still_running(pod: Pod, uid: str) -> bool:
-    """Say whether the pod with this uid is still on its node."""
     meta = pod.metadata
     return (
         meta.uid == uid and not meta.deletion_timestamp and pod.status.phase not in TERMINAL_PHASES

@@ -66,8 +66,6 @@ _CAPACITY_REASONS: Final = frozenset(
 
 
 class PodGroupReport(NamedTuple):
-    """Why a PodGroup waits."""
-
     reason: UnschedulableReason
     message: str
     kai_reason: str  # "": KAI has none
@@ -78,7 +76,6 @@ class PodGroupReport(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Return the reason as users read it."""
         return self.reason.title
 
 
@@ -103,8 +100,6 @@ class QueueReport(NamedTuple):
 
 
 class PlanReport(NamedTuple):
-    """What a plan says about PodGroups and queues."""
-
     podgroups: Mapping[Key, PodGroupReport]
     queues: Mapping[str, QueueReport]
     without_queue: tuple[Key, ...] = ()  # PodGroups in a queue that does not exist, or has no root
@@ -117,7 +112,6 @@ def plan_report(
     in_flight_evictions: EvictionsByPreemptor = _NO_EVICTIONS,
     creation_failures: Mapping[Key, CreationFailure] = _NO_CREATION_FAILURES,
 ) -> PlanReport:
-    """Return the report of a plan, with evictions in flight and failures to create pods."""
     queues = encoded.snapshot.queues
     nominated = _nominated_reports(encoded, result, commands, in_flight_evictions)
     waiting = {it.group: _podgroup_report(encoded, it) for it in commands.unschedulable}
@@ -168,7 +162,6 @@ def _nominated_reports(
     commands: Commands,
     in_flight_evictions: EvictionsByPreemptor,
 ) -> dict[Key, PodGroupReport]:
-    """Report for which victims nominated PodGroups wait."""
     nodes: dict[int, list[int]] = {}
     for it in result.allocations:
         nodes.setdefault(it.podgroup, []).extend([one.node for one in it.nominations])
@@ -335,8 +328,6 @@ _MAX_WAITING: Final = 500  # Events that are not sent yet, about all objects tog
 
 
 class _Posted(NamedTuple):
-    """What was posted last about the pods of a PodGroup."""
-
     title: str
     at_s: float
     pods: frozenset[EventObject]
@@ -368,7 +359,6 @@ class PodEvents:
         )
 
     async def run(self) -> None:
-        """Post Events as long as this process leads."""
         await self._queue.run()
 
     def update(self, group: Key, report: PodGroupReport | None) -> None:

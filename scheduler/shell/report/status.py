@@ -82,8 +82,6 @@ class _Subject(NamedTuple):
 
 
 class StatusReporter:
-    """Knows what was reported last, and reports what differs."""
-
     def __init__(
         self,
         client: Client,
@@ -120,7 +118,6 @@ class StatusReporter:
         )
 
     async def run(self) -> None:
-        """Write reports as long as this process leads."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run())
             tasks.create_task(self._pod_events.run())
@@ -319,7 +316,6 @@ class StatusReporter:
                 self._marked.setdefault(self._marking_podgroup[key], set()).add(key)
 
     def _mark_pods(self, group: Key, report: PodGroupReport | None) -> None:
-        """Mark the pods of a PodGroup that wait for a node, and no others."""
         known = self._cache.cluster.pod_groups.get(group)
         may_mark = known is None or known.spec.mark_unschedulable
         wanted = set(report.pods) if report is not None and may_mark else set()
@@ -451,13 +447,11 @@ def _status_amounts(status: QueueStatus) -> tuple[object, ...]:
 
 
 def _is_outdated(ours: SchedulingCondition, report: PodGroupReport) -> bool:
-    """Say whether a condition gives another reason than the report."""
     titles = {one.reason for one in ours.reasons}
     return ours.type != _CONDITION_TYPE or ours.status != "True" or report.title not in titles
 
 
 def _has_old_numbers(group: PodGroup, report: PodGroupReport | None) -> bool:
-    """Say whether the condition of a PodGroup has numbers that are old."""
     conditions = group.status.scheduling_conditions
     if report is None or report.has_begun or not conditions:
         return False
@@ -474,7 +468,6 @@ def _is_marked(pod: Pod) -> bool:
 
 
 def _is_written(current: Condition | None, condition: dict[str, str | None]) -> bool:
-    """Say whether a pod has a condition already."""
     return current is not None and (current.status, current.reason, current.message) == (
         condition["status"],
         condition["reason"],
@@ -487,7 +480,6 @@ def _transition_number(text: str) -> int:
 
 
 def condition_fields(condition: SchedulingCondition) -> dict[str, Any]:
-    """Return a condition as it is written."""
     return {
         "type": condition.type,
         "nodePool": condition.node_pool,
@@ -505,8 +497,6 @@ _WRITE_INTERVAL_S: Final = 0.02
 
 
 class PauseReporter:
-    """Reports one pause."""
-
     def __init__(
         self,
         client: Client,

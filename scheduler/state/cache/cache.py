@@ -101,7 +101,6 @@ class ClusterCache:
         return QUEUEING_HINTS[resource](before, seen)
 
     def update_pod(self, key: Key, seen: Pod | None) -> ClusterEvent:
-        """Note a pod, or that it is gone; return the cluster event."""
         shown = self.assumed.apply_to_pod(key, seen)
         before: Pod | None = self._pods.put(key, shown)
         old, new = pod_fingerprint(before), pod_fingerprint(shown)
@@ -120,7 +119,6 @@ class ClusterCache:
         return event
 
     def update_group(self, key: Key, seen: PodGroup | None) -> ClusterEvent:
-        """Note a PodGroup, or that it is gone; return the cluster event."""
         shown = self.assumed.apply_to_group(key, seen)
         before: PodGroup | None = self._groups.put(key, shown)
         self.members.set_owners(key, shown)
@@ -147,13 +145,11 @@ class ClusterCache:
         return NO_EVENT if before == permit else ClusterEvent.ANY
 
     def start_leading(self) -> None:
-        """Begin to write."""
         self.is_leading = True
         self.incomplete.note_all()
         self.suspended_trainjobs.start_leading()
 
     def stop_leading(self, now_s: float) -> None:
-        """Write no longer."""
         self.is_leading = False
         self.lost_places.clear()
         self.assumed.limit_waits(now_s)
@@ -195,7 +191,6 @@ class ClusterCache:
             raise InvariantError("which pods share GPUs")
 
     def is_outdated(self, commands: PodGroupCommands) -> bool:
-        """Say whether a pod or a node of the commands has changed since the last snapshot."""
         return any(
             it.pod in self._outdated or Key("", it.node) in self._outdated
             for it in (*commands.binds, *commands.nominations)
@@ -229,7 +224,6 @@ class ClusterCache:
         return commands._replace(evictions=evictions, uids=uids)
 
     def expire(self, now_s: float) -> list[Key]:
-        """Forget assumed changes that were not seen in time; return their objects."""
         pods, groups = self.assumed.forget_overdue(now_s)
         if pods:
             self.suspended_trainjobs.assume_evicted()

@@ -32,8 +32,6 @@ _ByJob: TypeAlias = Mapping[str, Sequence[CreatedPod]]
 
 
 class CreationFailure(NamedTuple):
-    """Why pods of a PodGroup are missing."""
-
     reason: str
     existing: int
     required: int  # the PodGroup cannot be placed with fewer
@@ -55,7 +53,6 @@ class PodCreationFailures:
         return len(self._by_job)
 
     def update(self, key: Key, event: Event | None) -> ClusterEvent:
-        """Note an event, or that it is gone; return the cluster event."""
         if event is None:
             outdated = [job for job, it in self._by_job.items() if _is_from_event(it, key)]
             for job in outdated:
@@ -120,7 +117,6 @@ def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -
 def _is_still_valid(
     one: PodCreationFailure, jobset: JobSet, created_pods: _ByJob, now: datetime
 ) -> bool:
-    """Say whether a failure may still be why pods are missing."""
     return still_applies(one, jobset, created_pods.get(one.job.name, ()), now)
 
 

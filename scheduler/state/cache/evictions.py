@@ -58,7 +58,6 @@ PlannedEvictions: TypeAlias = tuple[PlannedEviction, ...]
 
 
 def with_reserved_annotations(one: PlannedEviction, cluster: Cluster, now: int) -> PlannedEviction:
-    """Return an eviction with the annotations of the PodGroups that are relocated."""
     pods = [cluster.pods[key] for key in one.pods if key in cluster.pods]
     until, annotations = format_timestamp(now + _RELOCATION_WAIT_S), []
     for key, places in one.places:
@@ -131,7 +130,6 @@ class InFlightEvictions:
         return begun
 
     def with_identity(self, eviction: PlannedEviction) -> PlannedEviction:
-        """Return an eviction with the uids of its pods and with the owning TrainJob."""
         pods = self._cluster.pods
         uids = tuple([pods[pod].metadata.uid if pod in pods else "" for pod in eviction.pods])
         owners = [self.owning_trainjob(group) for group in eviction.groups]
@@ -150,7 +148,6 @@ class InFlightEvictions:
             self._undecided.pop(group, None)
 
     def forget(self, preemptor: Key, evictions: PlannedEvictions) -> None:
-        """Give up some evictions for a preemptor."""
         known = self._by_preemptor.pop(preemptor, ())
         remaining = tuple([eviction for eviction in known if eviction not in evictions])
         if remaining:
@@ -161,7 +158,6 @@ class InFlightEvictions:
         self.forget_places(evictions)
 
     def forget_places(self, evictions: PlannedEvictions) -> None:
-        """Forget the places that are reserved for the PodGroups that some evictions relocate."""
         for group in (group for one in evictions for group, _ in one.reserved_annotations):
             self._assumed.forget_reservation(group)
 
@@ -195,7 +191,6 @@ class InFlightEvictions:
         )
 
     def _is_any_terminating(self, pods: Iterable[Key], options: StateOptions) -> bool:
-        """Say whether any of some pods terminates, and is expected to end in time."""
         present = [self._cluster.pods[key].metadata for key in pods if key in self._cluster.pods]
         return any(
             meta.deletion_timestamp and termination_deadline(meta, options) >= options.now
@@ -234,7 +229,6 @@ class JobProgress(NamedTuple):
 
 
 def job_progress(job: Job) -> JobProgress:
-    """Return the progress of a Job."""
     completions, parallelism = job.spec.completions, job.spec.parallelism
     at_once = 1 if parallelism is None else parallelism
     return JobProgress(
@@ -271,8 +265,6 @@ def _is_finished(job: JobProgress, succeeded: int) -> bool:
 
 
 class SuspendedTrainJobs:
-    """The suspended TrainJobs of *cluster*, and their PodGroups; *members* has the owners."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -300,7 +292,6 @@ class SuspendedTrainJobs:
         self.assume_evicted()
 
     def stop_leading(self) -> None:
-        """Assume nothing any more."""
         self._is_leading = False
         self.on_record_change = None
 
@@ -343,7 +334,6 @@ class SuspendedTrainJobs:
         return NO_EVENT if was == is_ else ClusterEvent.ANY
 
     def update_record(self, before: PodGroup | None, now: PodGroup | None) -> None:
-        """Note the eviction record of a PodGroup, if it has changed."""
         records = [it.metadata.annotations.get(EVICTED_BY) if it else None for it in (before, now)]
         group = now or before
         job = self.trainjob_of(group) if group and records[0] != records[1] else None
@@ -363,7 +353,6 @@ class SuspendedTrainJobs:
         return [*dict.fromkeys(job.metadata.key for job in (*recorded, *copied) if job)]
 
     def evicted_groups(self) -> list[PodGroup]:
-        """Return the PodGroups of TrainJobs that an eviction has suspended."""
         pairs = ((self.trainjob_of(group), group) for group in self._groups_with_record())
         return [
             group
@@ -384,11 +373,9 @@ class SuspendedTrainJobs:
         return [it for it in self.groups_naming(job.metadata.key) if self.jobset_of(it) is jobset]
 
     def jobset_of(self, group: PodGroup) -> JobSet | None:
-        """Return the JobSet that owns a PodGroup."""
         return owning_jobset(group, self._cluster.jobsets)
 
     def trainjob_of(self, group: PodGroup) -> TrainJob | None:
-        """Return the TrainJob that controls the JobSet of a PodGroup."""
         return controlling_trainjob(self.jobset_of(group), self._cluster.trainjobs)
 
     def _groups_with_record(self) -> Iterator[PodGroup]:
@@ -400,14 +387,12 @@ class SuspendedTrainJobs:
             self.on_record_change(job)
 
     def _update_evicted(self, group: PodGroup, *, was: bool, is_now: bool) -> None:
-        """Assume that the pods of a PodGroup terminate while its TrainJob is evicted."""
         if is_now:
             self._assume_evicted(group)
         elif was:
             self._forget_evictions(self._members.placed_pods(group.metadata.key))
 
     def _assume_evicted(self, group: PodGroup) -> None:
-        """Assume that the pods of a PodGroup terminate, until its TrainJob is resumed."""
         for key in self._members.placed_pods(group.metadata.key) if self._is_leading else ():
             meta = self._cluster.pods[key].metadata
             if not meta.deletion_timestamp:

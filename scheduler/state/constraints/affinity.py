@@ -41,8 +41,6 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class ClassAffinity(NamedTuple):
-    """The affinity, anti-affinity and spread constraints of one pod class."""
-
     matched_selectors: tuple[int, ...] = ()
     affinity: tuple[AffinityTerm, ...] = ()
     matches_own_affinity: bool = False
@@ -75,12 +73,10 @@ class AffinityTable:
 
     @property
     def terms(self) -> tuple[AffinityTerm, ...]:
-        """Return the anti-affinity terms."""
         return tuple(term for term, _ in self._terms)
 
     @property
     def selectors(self) -> tuple[PodSelector, ...]:
-        """Return the selectors, by row."""
         return tuple(self._selectors.rows)
 
     def forget(self, number: int) -> None:
@@ -103,7 +99,6 @@ class AffinityTable:
         )
 
     def affinity_of(self, number: int) -> ClassAffinity:
-        """Return the constraints of a class."""
         class_affinity = self._by_class.get(number)
         if class_affinity is None:
             class_affinity = self._by_class[number] = self._build(number)
@@ -241,7 +236,6 @@ class HostPortTable:
         self._host_ports: Final[dict[SharedSpec, tuple[int, ...]]] = {}
 
     def host_ports(self, pod_class: PodClass) -> tuple[int, ...]:
-        """Return the columns of the ports that the pods of a class take."""
         columns = self._host_ports.get(pod_class.shared_spec)
         if columns is None:
             ports, column = pod_class.shared_spec.ports, self._column

@@ -50,7 +50,6 @@ class BudgetTable:
         return DisruptionBudgets(names, tuple(allowed), tuple(self._sets), tuple(set_rows.tolist()))
 
     def _cover(self, pod_table: PodTable) -> None:
-        """Find the budgets that cover classes that are new."""
         class_table = pod_table.class_table
         size = len(class_table.rows)
         serial = class_table.serial[:size]
@@ -69,7 +68,6 @@ class BudgetTable:
 
 
 def budget_fingerprint(one: PodDisruptionBudget) -> object:
-    """Return the values of a budget that determine which pods may be evicted."""
     return one.spec.selector, one.metadata.uid, _allowed(one, one.status.current_healthy)
 
 

@@ -29,8 +29,6 @@ class ConsideredConstraints(NamedTuple):
 
 
 class _ConstraintCount:
-    """How many different terms and host ports some classes have together."""
-
     def __init__(self) -> None:
         self._shared_specs: Final[set[SharedSpec]] = set()
         self._ports: Final[set[PodHostPort]] = set()
@@ -64,12 +62,10 @@ class _NamespaceClasses:
         return len(self._classes)
 
     def add(self, number: int, pod_class: PodClass) -> None:
-        """Add a class without a known place in the order."""
         self._classes[number] = pod_class, None
         self._upper_bound += _size(pod_class)
 
     def remove(self, number: int) -> None:
-        """Remove a class."""
         self._upper_bound -= _size(self._classes.pop(number)[0])
 
     def update_excess(self, pod_table: PodTable, are_on_node: Bools) -> None:
@@ -180,7 +176,6 @@ class NamespaceBounds:
 
 
 def bound_failure(namespace: str, classes: Iterable[PodClass]) -> PreFilterFailure:
-    """Return the failure of a PodGroup beyond the bound; *classes* are those of its pods."""
     own = _ConstraintCount()
     for pod_class in classes:
         own.add(pod_class)

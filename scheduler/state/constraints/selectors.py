@@ -70,8 +70,6 @@ class NamespaceLabels:
 
 
 class _SelectorIndex:
-    """Selectors by the labels that they require or exclude."""
-
     def __init__(self) -> None:
         self.rows: Final[list[int]] = []
         self._needed: Final[list[int]] = []  # the number of labels that a selector requires
@@ -125,7 +123,6 @@ class SelectorTable:
         self._namespaces: Final[dict[int, frozenset[str]]] = {}  # by row, of selectors of many
 
     def row(self, selector: PodSelector) -> int:
-        """Return the row of a selector."""
         row = self.rows.get(selector)
         if row is None:
             row = self.rows[selector] = len(self.rows)
@@ -133,7 +130,6 @@ class SelectorTable:
         return row
 
     def _add(self, selector: PodSelector, row: int) -> None:
-        """Index a selector in its namespaces, or once for many of them."""
         rules, namespaces = selector.rules, selector.namespaces
         if UNSATISFIABLE in rules:
             return
@@ -146,7 +142,6 @@ class SelectorTable:
             self._of_namespace.setdefault(namespace, _SelectorIndex()).add(row, rules)
 
     def matching(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
-        """Return the rows of the selectors that match pods with these labels."""
         own = self._of_namespace.get(namespace)
         here = own.matching(labels) if own is not None else ()
         if not self._of_many_namespaces.rows:
@@ -163,7 +158,6 @@ class SelectorTable:
 def term_selector(
     term: PodAffinityTerm, namespace: str, labels: Mapping[str, str], namespaces: NamespaceLabels
 ) -> PodSelector:
-    """Return the selector of an affinity term of pods with these labels."""
     rules = label_rules(term.label_selector)
     rules |= _own_values(term.match_label_keys, labels)
     rules |= _own_values(term.mismatch_label_keys, labels, is_negated=True)
@@ -171,7 +165,6 @@ def term_selector(
 
 
 def intersection(selectors: Iterable[PodSelector]) -> PodSelector:
-    """Return the selector of the pods that all given selectors match."""
     namespaces: frozenset[str] | None = None
     rules = frozenset[LabelRule]()
     for one in selectors:
@@ -185,13 +178,11 @@ def intersection(selectors: Iterable[PodSelector]) -> PodSelector:
 def spread_selector(
     spread: TopologySpread, namespace: str, labels: Mapping[str, str]
 ) -> PodSelector:
-    """Return the selector of a topology spread constraint of pods with these labels."""
     rules = label_rules(spread.label_selector) | _own_values(spread.match_label_keys, labels)
     return PodSelector(frozenset({namespace}), rules, ignores_terminating=True)
 
 
 def budget_selector(selector: LabelSelector | None, namespace: str) -> PodSelector:
-    """Return the selector of a disruption budget."""
     return PodSelector(frozenset({namespace}), label_rules(selector))
 
 

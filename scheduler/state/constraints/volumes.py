@@ -56,7 +56,6 @@ class VolumeClaims:
         self._places_by_signature: Final[dict[_ClaimSignature, Alternatives | None]] = {}
 
     def forget(self, number: int) -> None:
-        """Forget a class: another has its number."""
         self._by_class.pop(number, None)
 
     def failures(self, pod_class: PodClass) -> tuple[PreFilterFailure, ...]:
@@ -125,7 +124,6 @@ class VolumeClaims:
     def _places_or_failure(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass
     ) -> Alternatives | PreFilterFailure:
-        """Return the nodes that reach a free volume for a claim, or that there is none."""
         places = self._free_places(claim)
         if places is None:
             return _failure(
@@ -177,7 +175,6 @@ class VolumeClaims:
 
 
 def claim_keys(pod_class: PodClass) -> tuple[Key, ...]:
-    """Return the claims that the pods of a class name."""
     return tuple(dict.fromkeys(_named_claims(pod_class)))
 
 
@@ -214,7 +211,6 @@ def _union(places: list[Alternatives | None]) -> Alternatives | None:
 
 
 def _size(amounts: Mapping[str, Quantity]) -> int | None:
-    """Return a size in bytes; None if it is invalid."""
     try:
         return whole(amounts.get(_STORAGE, 0))
     except QuantityError:
@@ -238,7 +234,6 @@ class SharedClaims:
 
     @property
     def claims(self) -> tuple[Key, ...]:
-        """Return the claims that are shared."""
         return tuple(self._classes_by_claim)
 
     def expect(self, key: Key, record: PodGroupRecord | None, reservations: Reservations) -> None:

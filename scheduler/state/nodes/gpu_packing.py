@@ -27,21 +27,17 @@ class _ReservationPod(NamedTuple):
 
 
 class HeldGpus:
-    """The reservation pods of a node."""
-
     def __init__(self) -> None:
         self._pods: Final[list[_ReservationPod]] = []
         self._ids: Final[set[str]] = set()
 
     def add(self, ids: Iterable[str], *, is_terminating: bool, is_releasing: bool) -> None:
-        """Add a reservation pod that has not finished, and the ids of its GPU."""
         pod = _ReservationPod(frozenset(ids), is_terminating, is_releasing)
         self._pods.append(pod)
         self._ids.update(pod.ids)
 
     @property
     def ids(self) -> AbstractSet[str]:
-        """Return the ids of the GPUs."""
         return self._ids
 
     @property
@@ -127,7 +123,6 @@ class Packing:
         return tuple([self._ids[number] for number in numbers])
 
     def _next_id(self) -> str:
-        """Return an id that no label names."""
         while True:
             id_ = f"{self._prefix}-{self._new}"
             self._new += 1

@@ -40,11 +40,9 @@ class _NumericValues:
         self._codes_between: Final[dict[tuple[int, int], frozenset[int]]] = {}
 
     def above(self, bound: int) -> frozenset[int]:
-        """Return the codes of larger numbers."""
         return self._between(bisect_right(self._numbers, bound, key=_first), len(self._numbers))
 
     def below(self, bound: int) -> frozenset[int]:
-        """Return the codes of smaller numbers."""
         return self._between(0, bisect_left(self._numbers, bound, key=_first))
 
     def _between(self, start: int, end: int) -> frozenset[int]:
@@ -69,7 +67,6 @@ class NodeLabels:
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """Return the names of the columns."""
         return tuple(name for _, name in self._columns)
 
     def table(self) -> NDArray[np.int32]:
@@ -100,13 +97,11 @@ class NodeLabels:
         return column
 
     def match_labels(self, wanted: Mapping[str, str]) -> Alternatives:
-        """Translate a nodeSelector: all these labels are required."""
         return (
             self._without_trivial(self._one_of(name, (wanted[name],)) for name in sorted(wanted)),
         )
 
     def match_present(self, name: str) -> Alternatives:
-        """Return a requirement for a label, whatever its value."""
         if name not in self._names:
             return ((LabelRequirement(NONE, frozenset(), name),),)
         column = self._column(name)
@@ -128,12 +123,10 @@ class NodeLabels:
         )
 
     def match_node(self, name: str) -> Alternatives:
-        """Translate a requirement for this one node."""
         column = self._column(_NAME, is_field=True)
         return ((LabelRequirement(column, _known_codes(self._codes[column], (name,))),),)
 
     def match_no_node(self) -> Alternatives:
-        """Return a requirement that no node satisfies."""
         return ((LabelRequirement(self._column(_NAME, is_field=True), frozenset()),),)
 
     def _one_of(self, name: str, values: Iterable[str]) -> LabelRequirement:
@@ -145,11 +138,9 @@ class NodeLabels:
     def _without_trivial(
         self, requirements: Iterable[LabelRequirement]
     ) -> tuple[LabelRequirement, ...]:
-        """Leave out the requirements that all nodes satisfy."""
         return tuple(it for it in requirements if not self._is_trivial(it))
 
     def _is_trivial(self, requirement: LabelRequirement) -> bool:
-        """Say whether all nodes satisfy a requirement."""
         if not requirement.codes:
             return requirement.is_negated
         present = self._codes_present[requirement.key]

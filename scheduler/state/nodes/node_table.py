@@ -91,7 +91,6 @@ class ResourceEncoder:
         return row
 
     def unknown_resources(self, amounts: ResourceAmounts) -> UnknownResources:
-        """Return the requested resources that no node has."""
         return tuple(
             (name, min(-(-amounts[name] // 1000), MAX_REQUEST))
             for name in sorted(amounts)
@@ -170,12 +169,10 @@ class NodeTable:
 
     @property
     def warnings(self) -> list[ObjectWarning]:
-        """Return the nodes that are ignored because they are invalid."""
         return [self._warnings[name] for name in sorted(self._warnings)]
 
     @property
     def resources(self) -> frozenset[str]:
-        """Return the names of all resources that nodes have."""
         return frozenset(self._resources)
 
     def read(self, changes: Mapping[str, Node | None]) -> None:
@@ -196,7 +193,6 @@ class NodeTable:
             self._renumber(added, removed)
 
     def row_of(self, name: str) -> int:
-        """Return the row of a node, or NONE."""
         return self.row_by_name.get(name, NONE)
 
     def is_ready(self, row: int) -> bool:
@@ -232,7 +228,6 @@ class NodeTable:
             self.changed_rows.add(row)
 
     def _renumber(self, added: Mapping[str, Node], removed: set[str]) -> None:
-        """Assign new rows to all nodes, in the order of their names."""
         for node in added.values():
             self._count(node, 1)
         for name in removed:
@@ -269,7 +264,6 @@ class Taints:
         )
 
     def tolerated(self, tolerations: Sequence[Toleration]) -> frozenset[int]:
-        """Return the columns of the taints that a pod tolerates."""
         return frozenset(
             column
             for column, taint in enumerate(self._known)
@@ -310,7 +304,6 @@ def gpu_memory_mib(node: Node) -> int:
 
 
 def gpu_mode(node: Node) -> GpuMode:
-    """Return in which form a node offers its GPUs."""
     labels = node.metadata.labels
     enabled = labels.get(MIG_ENABLED, "")
     if enabled in _FALSE or not (enabled in _TRUE or _offers_mig(node)):

@@ -71,13 +71,10 @@ class PodGroupAttributes(NamedTuple):
 
 
 class QuotaScopes:
-    """The priority class scopes of the ResourceQuotas of each namespace."""
-
     def __init__(self) -> None:
         self._by_namespace: Final[dict[str, dict[str, tuple[ScopeRequirement, ...]]]] = {}
 
     def of_namespace(self, namespace: str) -> PriorityQuotas:
-        """Return the scopes in a namespace, by the names of its quotas."""
         return self._by_namespace.get(namespace, {})
 
     def read(self, changes: Mapping[Key, ResourceQuota | None]) -> set[str]:
@@ -100,8 +97,6 @@ class QuotaScopes:
 
 
 class AttributeResolver:
-    """Reads the attributes of PodGroups, and of pods without a PodGroup."""
-
     def __init__(
         self,
         classes: Mapping[str, PriorityClass],
@@ -204,7 +199,6 @@ class Evictability:
         self._kueue: Final = kueue
 
     def has_trainjob(self, record: PodGroupRecord) -> bool:
-        """Say whether a PodGroup is of a TrainJob that exists."""
         return controlling_trainjob(record.jobset, self._trainjobs) is not None
 
     def checkpoint_at(self, record: PodGroupRecord) -> int:
@@ -246,7 +240,6 @@ def will_run_again(job: TrainJob, group: PodGroup) -> bool:
 
 
 def is_suspended_by_eviction(job: TrainJob, group: PodGroup) -> bool:
-    """Say whether a TrainJob is suspended because the scheduler evicted one of its PodGroups."""
     return job.spec.suspend and is_evicted(job, group)
 
 

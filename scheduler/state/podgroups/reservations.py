@@ -29,8 +29,6 @@ class PodSetReservation(NamedTuple):
 
 
 class Reservations:
-    """The reservations by PodGroup and PodSet."""
-
     def __init__(self, pod_table: PodTable, nodes: NodeTable) -> None:
         self._pod_table: Final = pod_table
         self._nodes: Final = nodes
@@ -40,11 +38,9 @@ class Reservations:
 
     @property
     def warnings(self) -> list[ObjectWarning]:
-        """Return a warning for each invalid annotation."""
         return [*self._warnings.values()]
 
     def of_podgroup(self, record: PodGroupRecord) -> dict[str, PodSetReservation]:
-        """Return the reservations of a PodGroup, by PodSet."""
         return self.by_podgroup.get(record.key, {})
 
     def read(self, key: Key, record: PodGroupRecord | None) -> set[int]:
@@ -131,7 +127,6 @@ class Reservations:
         return usable[: len(usable) - max(surplus, 0)]
 
     def _running_nodes(self, record: PodGroupRecord, podset: str) -> Counter[str]:
-        """Return the nodes of the running pods of a PodSet."""
         state, node, names = self._pod_table.state, self._pod_table.node, self._nodes.names
         pod_rows = (
             pod_row

@@ -77,11 +77,9 @@ class PodClassTable:
         return pod_class
 
     def is_known(self, number: int) -> bool:
-        """Say whether a class has this number."""
         return number < len(self.rows) and self.rows[number] is not None
 
     def numbers(self, serials: Iterable[int]) -> list[int]:
-        """Return the numbers of the classes with these serials."""
         wanted = np.isin(self.serial[: len(self.rows)], list(serials))
         return [number for number in np.flatnonzero(wanted).tolist() if self.is_known(number)]
 
@@ -135,7 +133,6 @@ class PodClassTable:
         return pod_class
 
     def stop_expecting(self, pod_class: PodClass) -> None:
-        """Stop expecting pods of a class."""
         pod_class.expected_by -= 1
         self.is_expected[pod_class.number] = pod_class.expected_by > 0
         self.remove_if_empty(pod_class)
@@ -266,7 +263,6 @@ def _add_count(counts: dict[str, int], name: str, delta: int) -> None:
 
 
 def _content(pod_class: PodClass) -> tuple[object, ...]:
-    """Return everything in which classes can differ."""
     return (
         pod_class.shared_spec,
         pod_class.namespace,

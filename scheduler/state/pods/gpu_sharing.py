@@ -50,8 +50,6 @@ class GpuSharing(NamedTuple):
 
 
 class GpuShareFault(NamedTuple):
-    """Why the shares of GPUs that a pod requests are refused."""
-
     annotation: str
     fault: str
 
@@ -94,12 +92,10 @@ def read_mig_annotations(annotations: Mapping[str, str]) -> MigAnnotations:
 
 
 def named_gpus(labels: Mapping[str, str]) -> list[str]:
-    """Return the ids of the shared GPUs that labels name."""
     return sorted({id_ for name, id_ in labels.items() if id_ and is_gpu_group(name)})
 
 
 def is_gpu_group(label: str) -> bool:
-    """Say whether a label names a shared GPU."""
     return label == GPU_GROUP or label.startswith(GPU_GROUP_PREFIX)
 
 
@@ -130,7 +126,6 @@ def with_gpu_groups(labels: Mapping[str, str], ids: Sequence[str]) -> Mapping[st
 
 
 def _count(text: str) -> int:
-    """Return a whole number; 0 for a text that is none."""
     if not _COUNT.fullmatch(text):
         return 0
     return int(text) if len(text) <= _MOST_DIGITS else 10**_MOST_DIGITS - 1

@@ -28,8 +28,6 @@ class _ClassRequest(NamedTuple):
 
 
 class PodRequests:
-    """The requests by number of the class."""
-
     def __init__(self, encoder: ResourceEncoder, nodes: NodeTable) -> None:
         self.encoder: Final = encoder
         self._nodes: Final = nodes
@@ -56,7 +54,6 @@ class PodRequests:
         return pod_class in self._requesting_mig
 
     def memory_of(self, node: int) -> int:
-        """Return the MiB of a GPU of a node; 0 if it is not known."""
         return int(self._nodes.gpu_memory[node])
 
     def share_on(self, pod_class: int, node: int) -> int:
@@ -104,7 +101,6 @@ class PodRequests:
             yield int(numbers[pod]), int(nodes[pod]), some[own]
 
     def read(self, numbers: list[int], class_table: PodClassTable) -> None:
-        """Read the requests of classes that were not known so far."""
         size = len(class_table.serial)
         if size > len(self.request):
             self.request = _extended(self.request, size)
@@ -163,7 +159,6 @@ class PodRequests:
         return request
 
     def _read_request(self, amounts: ResourceAmounts, mig: MigAnnotations) -> _ClassRequest:
-        """Encode a request, with MIG profiles that annotations name."""
         encoder = self.encoder
         requests_mig = any(it.startswith(MIG_PREFIX) and amounts[it] > 0 for it in amounts)
         if mig:

@@ -133,7 +133,6 @@ class QueueTable:
         )
 
     def prefilter_failure(self, name: str) -> PreFilterFailure | None:
-        """Return why no PodGroup can be in a queue; None if it can."""
         if name not in self._prefilter_failures:
             self._prefilter_failures[name] = self._find_failure(name)
         return self._prefilter_failures[name]
@@ -285,7 +284,6 @@ class QueueTable:
         return fault
 
     def _usable_queues(self) -> str:
-        """Return the names of queues that take PodGroups."""
         return listed_names(
             sorted(name for name in self.names if name not in self._parent_names), _MAX_NAMES
         )
@@ -316,7 +314,6 @@ def _annotation(queue: Queue, annotation: str) -> str | None:
 
 
 def _absent_kinds(queue: Queue) -> Iterator[int]:
-    """Yield the kinds of resources that a queue does not name."""
     resources = queue.spec.resources or QueueResources()
     for kind, _ in _SCALES:
         if getattr(resources, kind.name.lower()) is ABSENT_RESOURCE:

@@ -105,11 +105,9 @@ class SnapshotBuilder:
 
     @property
     def terminating_pods(self) -> list[Pod]:
-        """Return the pods of our scheduler that are terminating."""
         return self._pod_table.terminating_pods
 
     def read(self, changes: ObjectChanges, now: int) -> None:
-        """Read what has changed."""
         to_rebuild = self._read_rules(changes) | self._access_questions.podgroups_of(
             changes.permits
         )
@@ -135,7 +133,6 @@ class SnapshotBuilder:
         self._read_podgroups(to_rebuild)
 
     def snapshot(self, now: int) -> EncodedSnapshot:
-        """Return the snapshot of what was read, with the names of its rows."""
         encoding = self._encoding
         podgroups, podgroup_keys = self._podgroup_table.table()
         pods = self._podgroup_table.pods(self._context)
@@ -172,7 +169,6 @@ class SnapshotBuilder:
         )
 
     def _snapshot_queues(self) -> SnapshotQueues:
-        """Return the queues with what their PodGroups use and request."""
         requests = self._encoding.requests
         totals = QueueTotals(len(self._queues.names), self._pod_table, self._pod_counts, requests)
         self._queue_usage.add_to(totals)
@@ -231,7 +227,6 @@ class SnapshotBuilder:
         return self._podgroups_in_namespaces(touched) | self._podgroups_with_changed_queue(before)
 
     def _podgroups_in_namespaces(self, namespaces: set[str]) -> set[Key | int]:
-        """Return the PodGroups and standalone pods of some namespaces."""
         if not namespaces:
             return set()
         keys = self._pod_table.keys
@@ -241,7 +236,6 @@ class SnapshotBuilder:
         }
 
     def _podgroups_with_changed_queue(self, before: QueueTable) -> set[Key | int]:
-        """Return the PodGroups and standalone pods of queues that have changed."""
         if self._queues is before:
             return set()
         records, standalone = self._podgroup_index.by_key, self._standalone_rows()
@@ -340,11 +334,9 @@ class SnapshotBuilder:
         ], is_on_node
 
     def _podgroups_expecting_pods(self) -> set[Key | int]:
-        """Return the PodGroups that expect pods."""
         return {key for key, record in self._podgroup_index.by_key.items() if record.expected}
 
     def _podgroups_of_classes(self, numbers: Iterable[int]) -> set[Key | int]:
-        """Return the PodGroups, and the rows of standalone pods, of some pod classes."""
         podgroups: set[Key | int] = set()
         for number in numbers:
             pod_class = self._class_table[number]
@@ -454,7 +446,6 @@ class SnapshotBuilder:
         return bool(self._pod_counts[pod_class.number, PENDING])
 
     def _reserved_or_nominated(self) -> list[Key]:
-        """Return the PodGroups with reserved places or nominated pods."""
         classes = (
             self._class_table[int(self._pod_table.class_number[pod_row])]
             for pod_row in self._pod_table.nominated

@@ -44,7 +44,6 @@ def difference(one: EncodedSnapshot, other: EncodedSnapshot) -> str | None:
 
 
 def dump(encoded: EncodedSnapshot) -> SnapshotDump:
-    """Return the content of a snapshot by names."""
     return _Dumper(encoded).dump()
 
 
@@ -59,8 +58,6 @@ def _first_difference(path: str, one: Any, other: Any) -> str | None:
 
 
 class _Dumper:
-    """Writes the rows of one snapshot by their names."""
-
     def __init__(self, encoded: EncodedSnapshot) -> None:
         self._encoded: Final = encoded
         self._snapshot: Final = encoded.snapshot
@@ -69,7 +66,6 @@ class _Dumper:
         self._signatures: Final[dict[int, SnapshotDump]] = {}
 
     def dump(self) -> SnapshotDump:
-        """Return the whole dump."""
         snapshot, encoded = self._snapshot, self._encoded
         return {
             "axes": (
@@ -140,7 +136,6 @@ class _Dumper:
         }
 
     def _gpus(self, node: int, slots: Iterable[int]) -> list[str]:
-        """Return the ids of shared GPUs of a node."""
         devices = self._snapshot.devices
         first = int(np.searchsorted(devices.node, node))
         assert all(devices.node[first + slot] == node for slot in slots)

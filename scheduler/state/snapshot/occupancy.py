@@ -123,7 +123,6 @@ class SharedGpuTable:
         return found.slots_of_places.get((key, podset), ()) if found else ()
 
     def table(self) -> SharedDevices:
-        """Return the shared GPUs, a row each."""
         if self._table is None:
             rows = sorted(self._by_node)
             nodes = [self._by_node[row] for row in rows]
@@ -158,11 +157,9 @@ class SharedGpuTable:
                 used[row, self._pods] += found.unreserved
 
     def _column(self, allocatable: Ints) -> int:
-        """Return the resource column of the GPUs of a node, or NONE."""
         return next((column for column in self._gpus if allocatable[column] > 0), NONE)
 
     def _pods_by_node(self, is_selected: Bools) -> dict[int, list[int]]:
-        """Return the rows of the pods with shares on the selected nodes."""
         pod_table, by_node = self._pod_table, dict[int, list[int]]()
         chosen = np.flatnonzero(
             is_selected[pod_table.node] & pod_table.class_table.shares_gpu[pod_table.class_number]
@@ -174,7 +171,6 @@ class SharedGpuTable:
     def _places_by_node(
         self, is_selected: Bools, reservations: Reservations
     ) -> dict[int, list[_Places]]:
-        """Return the reserved places with shares on the selected nodes, in their order."""
         sharing, by_node = self._requests.sharing, dict[int, list[_Places]]()
         chosen = sorted(
             (key, podset, it)
@@ -196,7 +192,6 @@ class SharedGpuTable:
         )
 
     def _held_gpus(self, is_selected: Bools) -> dict[int, HeldGpus]:
-        """Return the GPUs of each node that reservation pods hold."""
         pod_table, found = self._pod_table, dict[int, HeldGpus]()
         if not self._has_reservation_pods():
             return found
@@ -349,7 +344,6 @@ class NodeOccupancy:
         )
 
     def read_capacity(self, rows: Iterable[int]) -> None:
-        """Read what is allocatable on some nodes."""
         known = list(rows)
         if known:
             self._allocatable[known] = self._nodes.allocatable(

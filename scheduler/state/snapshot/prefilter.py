@@ -74,7 +74,6 @@ class PreFilter:
         self._bound_failures: Final[dict[Key, PreFilterFailure]] = {}  # by PodGroup
 
     def of_record(self, record: PodGroupRecord) -> PreFilterFailure | None:
-        """Return why a PodGroup cannot be placed."""
         return _first_reason(self._failures(record))
 
     def of_standalone(
@@ -151,7 +150,6 @@ class PreFilter:
     def _class_failures(
         self, pod_class: PodClass, title: str, record: PodGroupRecord | None
     ) -> list[PreFilterFailure]:
-        """Return why the pods of a class cannot be placed; messages name them by *title*."""
         encoding = self._context.encoding
         excess = pod_class.shared_spec.limit_fault
         if excess is not None:
@@ -166,7 +164,6 @@ class PreFilter:
         return [it._replace(pod=title) for it in failures]
 
     def _pod_failures(self, pod_class: PodClass) -> Iterator[PreFilterFailure]:
-        """Yield why pods of this spec cannot be placed."""
         fault = pod_class.shared_spec.requests_fault()
         if fault:
             yield PreFilterFailure(PreFilterCause.INVALID_REQUESTS, (fault,))
@@ -226,7 +223,6 @@ class PreFilter:
 
 
 def _priority_class_failures(attributes: PodGroupAttributes) -> Iterator[PreFilterFailure]:
-    """Yield that the priority class may not be used."""
     if attributes.refusal:
         yield PreFilterFailure(PreFilterCause.PRIORITY_CLASS_REFUSED, (attributes.refusal,))
 

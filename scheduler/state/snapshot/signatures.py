@@ -45,8 +45,6 @@ class EncodingKey(NamedTuple):
 
 
 class NodeProperties(NamedTuple):
-    """What pods may require of nodes beside resources."""
-
     labels: NodeLabels
     taints: Taints
     restricts: bool  # by the labels of GPU workers and CPU workers
@@ -58,7 +56,6 @@ def current_encoding_key(
     nodes: NodeTable,
     generations: EncodingGenerations,
 ) -> EncodingKey:
-    """Return the key of the present objects."""
     if not considered.term_classes:
         generations = generations._replace(namespaces=0)  # no term selects by their labels
     return EncodingKey(
@@ -108,7 +105,6 @@ class Encoding:
         self.read_classes()
 
     def read_claims(self, cluster: Cluster, generation: int, shared: tuple[Key, ...]) -> None:
-        """Take claims, and which of them are shared."""
         self.claims_generation = generation, shared
         self.claims = self.signatures.claims = VolumeClaims(cluster, shared, self.labels)
         self.signatures.forget(np.flatnonzero(self._class_table.has_volumes), 0)
@@ -174,7 +170,6 @@ class SignatureTable:
         return len(self) > 2 * used + _FEW_UNUSED
 
     def table(self) -> tuple[SchedulingSignature, ...]:
-        """Return the signatures by row."""
         return tuple(self._signatures)
 
     def forget(self, numbers: Ints, size: int) -> None:
@@ -186,7 +181,6 @@ class SignatureTable:
         self.row_by_class[numbers] = NONE
 
     def row(self, pod_class: PodClass) -> int:
-        """Return the row of a pod class."""
         row = int(self.row_by_class[pod_class.number])
         if row == NONE:
             row = self.row_by_class[pod_class.number] = self._find_row(pod_class)

@@ -79,7 +79,6 @@ class ReservationController:
         self._devices: Final[dict[GpuPlace, str]] = {}  # that were reserved, as they were seen
 
     async def run(self) -> None:
-        """Work as long as this process leads."""
         self._groups.on_change = self._changed
         self._groups.on_leftover = lambda pod: self._queue.add_after(pod, _SETTLE_S)
         for node, group in self._groups.groups():
@@ -124,7 +123,6 @@ class ReservationController:
         return None
 
     async def _release(self, place: GpuPlace) -> None:
-        """Delete the reservation pods of a GPU that no pod uses."""
         self._losses.pop(place, None)
         self._devices.pop(place, None)
         self._reservations.lost.discard(place)
@@ -272,7 +270,6 @@ class ReservationController:
 
 
 def _preference(pod: Pod) -> tuple[bool, str, str]:
-    """Return the order in which reservation pods of one GPU are kept."""
     return not reserved_device(pod), pod.metadata.creation_timestamp, pod.metadata.name
 
 

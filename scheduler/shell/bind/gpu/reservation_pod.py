@@ -36,8 +36,6 @@ class GpuPlace(NamedTuple):
 
 
 class ReservationPodOptions(NamedTuple):
-    """What the settings say about reservation pods."""
-
     image: str
     runtime_class: str = ""
     priority_class: str = ""
@@ -60,7 +58,6 @@ def reserved_device(pod: Pod) -> str:
 
 
 def reservation_pod(place: GpuPlace, options: ReservationPodOptions) -> dict[str, Any]:
-    """Return the pod that reserves a GPU."""
     key = reservation_pod_key(place)
     spec: dict[str, Any] = {
         "nodeName": place.node,

@@ -53,8 +53,6 @@ _LABEL_TRIES: Final = 3  # the status of the pod may change meanwhile
 
 
 class ShareOptions(NamedTuple):
-    """What the settings say about the containers of pods that share GPUs."""
-
     limits_memory: bool = False  # for HAMi-core
     cdi: bool = False  # devices have the names of the Container Device Interface
     gpu_resources: tuple[str, ...] = ()
@@ -93,7 +91,6 @@ class GpuShareBinder:
         self._locks: Final = _PodLocks()
 
     async def reserve(self, commands: PodGroupCommands) -> ReservedShares:
-        """Reserve the GPUs of all pods that are bound together."""
         nodes = dict(commands.binds)
         outcomes = await asyncio.gather(
             *(
@@ -282,7 +279,6 @@ class _PodLocks:
 
     @asynccontextmanager
     async def hold(self, key: Key) -> AsyncIterator[None]:
-        """Work on a pod alone."""
         lock, users = self._locks.get(key, (asyncio.Lock(), 0))
         self._locks[key] = lock, users + 1
         try:
