@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
-from scheduler.shell.bind.gpu.shares import GpuShareBinder, PodShares, ReservedShares
+from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
+from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, PodShares, ReservedShares
 from scheduler.shell.bind.volumes import VolumeBinder, VolumeNotBound
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scheduler.state.inputs import Cluster
-from scheduler.state.pods.gpu_sharing import with_gpu_groups
+from scheduler.state.pods.gpu_share_metadata import with_gpu_groups
 from trainer_kai.api.interning import intern_labels
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta

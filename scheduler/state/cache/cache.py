@@ -12,9 +12,9 @@ from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.creation_failures import PodCreationFailures
 from scheduler.state.cache.evictions import InFlightEvictions, SuspendedTrainJobs
-from scheduler.state.cache.gpu_groups import GpuGroups
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPlaces
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
+from scheduler.state.cache.pods_by_gpu import GpuGroups
 from scheduler.state.cache.queueing_hints import (
     QUEUEING_HINTS,
     PodFingerprint,

@@ -7,7 +7,7 @@ from typing import Final
 from scheduler.state.inputs import Cluster
 from scheduler.state.nodes.node_table import gpu_memory_mib
 from scheduler.state.podgroups.index import ReverseIndex
-from scheduler.state.pods.gpu_sharing import GpuSharing, read_gpu_sharing
+from scheduler.state.pods.gpu_share_metadata import GpuSharing, read_gpu_sharing
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AMD_GPU, GPU, POD_GROUP

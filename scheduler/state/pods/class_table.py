@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.inputs import StateOptions
-from scheduler.state.pods.gpu_sharing import (
+from scheduler.state.pods.gpu_share_metadata import (
     GpuSharing,
     is_gpu_group,
     read_gpu_sharing,

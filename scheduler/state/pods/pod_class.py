@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.podgroup import LabelRequirement
 from scheduler.core.model.resources import NONE
-from scheduler.state.pods.gpu_sharing import (
+from scheduler.state.pods.gpu_share_metadata import (
     GpuShareFault,
     GpuSharing,
     MigAnnotations,

@@ -12,7 +12,7 @@ import numpy as np
 from scheduler.core.model.resources import NONE, Bools, Ints, ResourceKind
 from scheduler.state.nodes.node_table import NodeTable, ResourceEncoder, UnknownResources
 from scheduler.state.pods.class_table import PodClassTable, grown
-from scheduler.state.pods.gpu_sharing import GpuSharing, MigAnnotations
+from scheduler.state.pods.gpu_share_metadata import GpuSharing, MigAnnotations
 from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from trainer_kai.api.names import MIG_PREFIX
 from trainer_kai.policy.pods.requests import ResourceAmounts

@@ -17,7 +17,7 @@ from scheduler.core.model.snapshot import NodeFault, PodRelations, SharedDevices
 from scheduler.state.nodes.gpu_packing import HeldGpus, Packing, SharedGpus
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.podgroups.reservations import Reservations
-from scheduler.state.pods.gpu_sharing import named_gpus
+from scheduler.state.pods.gpu_share_metadata import named_gpus
 from scheduler.state.pods.pod_table import (
     RELEASING,
     RUNNING,

@@ -23,7 +23,7 @@ from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.podgroups.stages import StageDependencies
-from scheduler.state.pods.gpu_sharing import GpuShareFault
+from scheduler.state.pods.gpu_share_metadata import GpuShareFault
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import (
     PENDING,

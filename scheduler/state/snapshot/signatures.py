@@ -16,7 +16,7 @@ from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.nodes.labels import Alternatives, NodeLabels
 from scheduler.state.nodes.node_table import NodeTable, ResourceEncoder, Taints
 from scheduler.state.pods.class_table import PodClassTable
-from scheduler.state.pods.gpu_sharing import GpuSharing
+from scheduler.state.pods.gpu_share_metadata import GpuSharing
 from scheduler.state.pods.pod_class import NodeRequirements, PodClass
 from scheduler.state.pods.requests import PodRequests
 from trainer_kai.api.meta import Key

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.gpu.reservation_pod import (
+from scheduler.shell.bind.gpu.reservation_manifest import (
     GpuPlace,
     ReservationPodOptions,
     is_live,

@@ -15,13 +15,13 @@ from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.gpu.reservation_pod import (
+from scheduler.shell.bind.gpu.reservation_manifest import (
     GpuPlace,
     is_live,
     reserved_device,
 )
-from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
-from scheduler.shell.bind.gpu.shares import GpuShareBinder
+from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
+from scheduler.shell.bind.gpu.share_binder import GpuShareBinder
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
 from scheduler.state.inputs import epoch_s

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
-from scheduler.shell.bind.gpu.reservation_pod import GpuPlace
-from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved, ReservationPods
+from scheduler.shell.bind.gpu.reservation_manifest import GpuPlace
+from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved, ReservationPods
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.nodes.node_table import gpu_memory_mib
-from scheduler.state.pods.gpu_sharing import (
+from scheduler.state.pods.gpu_share_metadata import (
     GpuSharing,
     gpu_group_labels,
     is_gpu_group,
