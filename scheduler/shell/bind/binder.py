@@ -23,13 +23,14 @@ from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
 from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, PodShares, ReservedShares
 from scheduler.shell.bind.volumes import VolumeBinder, VolumeNotBound
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
+from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.kube.client import Client, RetryPolicy, bind
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.kube.rest.response import ApiError, Conflict, NotFound, Unavailable
 from trainer_kai.service.metrics import Metrics
@@ -60,7 +61,7 @@ class Replanner(Protocol):
 
 
 class BindSteps(NamedTuple):
-    """What the binder has done by others."""
+    """The parts that do what the binder itself does not: it calls them in its order."""
 
     evict: EvictVictims
     shares: GpuShareBinder
@@ -176,17 +177,12 @@ class Binder:
         elif is_nominated:
             needs_backoff = True
         now_s = self._client.clock.monotonic_s()
-        for pod in (
-            pod
-            for eviction in commands.evictions
-            if eviction not in failed
-            for pod in eviction.pods
-        ):
-            self._cache.assumed.await_seen(pod, now_s + _DELETION_DEADLINE_S)
-        for group in (
-            group for eviction in commands.evictions for group, _ in eviction.reserved_annotations
-        ):
-            self._cache.assumed.await_reservation(group, self._watch_deadline_s())
+        for eviction in commands.evictions:
+            for pod in eviction.pods if eviction not in failed else ():
+                self._cache.assumed.await_seen(pod, now_s + _DELETION_DEADLINE_S)
+        for eviction in commands.evictions:
+            for group, _ in eviction.reserved_annotations:
+                self._cache.assumed.await_reservation(group, self._watch_deadline_s())
         self._cache.in_flight_evictions.settle(commands.evictions)
         if not needs_backoff:
             self._backoffs.pop(commands.group, None)
@@ -283,10 +279,8 @@ class Binder:
             self._log.warning("gpu share not undone", pod=str(pod), error=str(error))
 
     async def _bind(self, pod: Key, node: str, shares: PodShares | None) -> bool:
-        known, assumed_meta = (
-            self._cache.cluster.pods.get(pod),
-            self._cache.assumed.bound_metadata(pod),
-        )
+        known = self._cache.cluster.pods.get(pod)
+        assumed_meta = self._cache.assumed.bound_metadata(pod)
         if known is None or assumed_meta is None or known.metadata.uid != assumed_meta.uid:
             self._backoffs.pop(pod, None)
             return False  # the pod is gone or recreated, and nothing is assumed any more
@@ -314,9 +308,7 @@ class Binder:
     def _post(self, pod: Key, reason: str, message: str) -> None:
         known = self._cache.cluster.pods.get(pod)
         if known is not None:
-            meta = known.metadata
-            regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
-            self._recorder.post(regarding, reason, message, "Warning")
+            self._recorder.post(event_object(PODS, known.metadata), reason, message, "Warning")
 
     def _not_bound(self, pod: Key, node: str, error: ApiError) -> None:
         """Forget a bind that was refused; the second time in a row after a while."""

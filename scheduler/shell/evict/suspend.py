@@ -24,7 +24,7 @@ copy, the TrainJob is suspended without it, and the record says so.
    version has suspended it, or its PodGroups were recreated. It never counts as an eviction in
    flight.
 6. Before a TrainJob is resumed, its Jobs of which only some ranks have succeeded are recreated
-   (`job_recreation`).
+   (`JobRecreator`).
 """
 
 import json
@@ -36,6 +36,7 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import ClusterEvent
+from scheduler.shell.event_objects import trainjob_object
 from scheduler.shell.evict.eviction_records import EvictionRecords, JobRecreator
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction
@@ -47,7 +48,7 @@ from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import EventObject, EventRecorder, EventType
+from trainer_kai.kube.events import EventRecorder, EventType
 from trainer_kai.kube.rest.request import WriteOptions, get
 from trainer_kai.kube.rest.response import Conflict, Forbidden, Invalid, NotFound
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
@@ -372,12 +373,9 @@ class Suspender:
                 not is_ours or _user_wants_suspension(raw.metadata, records)
             )
             if is_ours:
-                spec = (
-                    {"suspend": True}
-                    if stays_suspended and not _has_other_manager(raw.metadata)
-                    else {}
-                )
-                fields = {"metadata": {"uid": job.metadata.uid}, **({"spec": spec} if spec else {})}
+                fields: dict[str, Any] = {"metadata": {"uid": job.metadata.uid}}
+                if stays_suspended and not _has_other_manager(raw.metadata):
+                    fields["spec"] = {"suspend": True}
                 await self._client.apply(TRAINJOBS, key, fields, _APPLY)
         except NotFound:
             self._tracked.pop(key, None)
@@ -402,9 +400,8 @@ class Suspender:
         """
         tracked, _ = self._tracked_trainjob(job)
         passed_s = self._client.clock.monotonic_s() - tracked.resumed_s
-        if passed_s < (
-            _UNSUSPENDED_RECORD_S if job.spec.suspend else tracked.is_given_up * _POLL_S
-        ):
+        wait_s = _UNSUSPENDED_RECORD_S if job.spec.suspend else tracked.is_given_up * _POLL_S
+        if passed_s < wait_s:
             return Requeue.after(_POLL_S)
         if delayed := self._jobset_delay(job, tracked, passed_s):
             return delayed
@@ -455,9 +452,7 @@ class Suspender:
     def _post(
         self, owner: OwningTrainJob, reason: str, message: str, kind: EventType = "Normal"
     ) -> None:
-        (namespace, name), uid = owner
-        regarding = EventObject(TRAINJOBS.api_version, TRAINJOBS.kind, namespace, name, uid)
-        self._recorder.post(regarding, reason, message, kind)
+        self._recorder.post(trainjob_object(owner), reason, message, kind)
 
 
 def _owner(job: TrainJob) -> OwningTrainJob:

@@ -1,6 +1,6 @@
-"""What a plan is reported as: conditions, messages and gauges.
+"""What a plan is reported as: messages of PodGroups, amounts and gauges of queues, Events on pods.
 
-Events on pods that wait, so that `kubectl describe pod` shows why.
+Events on pods that wait let `kubectl describe pod` show why:
 
 1. Type and reason are those of kube-scheduler (Warning, FailedScheduling). The message is that of
    the PodGroup, or of the pod if it has no PodGroup.
@@ -28,6 +28,7 @@ from scheduler.core.model.podgroup import PodGroupInfo, podsets_of
 from scheduler.core.model.rejections import FitErrors, UnschedulableReason
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import Plan
+from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.cache.queueing_hints import is_pending
@@ -63,6 +64,15 @@ _CAPACITY_REASONS: Final = frozenset(
         UnschedulableReason.NO_CAPACITY,
     }
 )
+
+
+_REASON: Final = "FailedScheduling"
+_MAX_PODS: Final = 5  # of one PodGroup
+_NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
+_REPEAT_S: Final = 1800.0  # half of the time for which the API server keeps an Event
+_BURST: Final = 50
+_PER_S: Final = 10.0
+_MAX_WAITING: Final = 500  # Events that are not sent yet, about all objects together
 
 
 class PodGroupReport(NamedTuple):
@@ -318,15 +328,6 @@ def _queue_gauges(metrics: Metrics) -> _QueueGauges:
     }
 
 
-_REASON: Final = "FailedScheduling"
-_MAX_PODS: Final = 5  # of one PodGroup
-_NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
-_REPEAT_S: Final = 1800.0  # half of the time for which the API server keeps an Event
-_BURST: Final = 50
-_PER_S: Final = 10.0
-_MAX_WAITING: Final = 500  # Events that are not sent yet, about all objects together
-
-
 class _Posted(NamedTuple):
     title: str
     at_s: float
@@ -392,12 +393,8 @@ class PodEvents:
         keys = [*self._cache.members.pods_of(group)]
         if not keys and report.standalone_pod is not None:
             keys = [report.standalone_pod]
-        return [
-            EventObject(
-                PODS.api_version, PODS.kind, *key, self._cache.cluster.pods[key].metadata.uid
-            )
-            for key in heapq.nsmallest(_MAX_PODS, filter(self._waits, keys))
-        ]
+        first = heapq.nsmallest(_MAX_PODS, filter(self._waits, keys))
+        return [event_object(PODS, self._cache.cluster.pods[key].metadata) for key in first]
 
     def _waits(self, key: Key) -> bool:
         pod = self._cache.cluster.pods.get(key)

@@ -1,4 +1,4 @@
-"""Writes conditions, events and status of PodGroups, pods and queues, level by level.
+"""Writes conditions, Events and status of PodGroups, pods and queues, level by level.
 
 1. A PodGroup that waits has one scheduling condition, as KAI writes it, with our reason beside it.
    It is removed when no pod of the PodGroup waits any more.
@@ -8,7 +8,7 @@
    only now and then: a reason that changes is reported at once, a count that changes is not.
 4. No plan waits for these writes. A write that fails is repeated as long as its content is true.
 
-Reports on waiting PodGroups that our scheduler is paused: another one has its name.
+While another scheduler with our name pauses us, `PauseReporter` reports only that:
 
 1. A PodGroup is reported once in each pause: a condition, and an Event on it and on its TrainJob.
    What the other scheduler writes afterwards stays: the two never take turns at a PodGroup.
@@ -27,7 +27,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.shell.bind.writes import FIELD_MANAGER
-from scheduler.shell.evict.evictor import owning_trainjob
+from scheduler.shell.event_objects import post_event
 from scheduler.shell.report.plan_report import (
     Gauges,
     PlanReport,
@@ -44,15 +44,15 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.reasons import ReasonName
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.kube.rest.response import ApiError, Conflict, Invalid, NotFound, is_retryable
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.policy.pods.requests import format_amounts
 from trainer_kai.service.metrics import Metrics
 
-PAUSED: Final = ReasonName.SCHEDULER_PAUSED.value  # `scheduler.shell.report.status` writes it
-STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
+PAUSED: Final = ReasonName.SCHEDULER_PAUSED.value
+_STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 _POD_CONDITION: Final = WriteOptions(
     field_manager="trainer-kai-unschedulable", subresource="status", force=True
 )
@@ -73,6 +73,8 @@ _POD_NUMBERS_S: Final = 60.0  # between two messages of a pod that differ in num
 _EVENT_S: Final = 15.0  # between two Events about a PodGroup
 _WORKERS: Final = 8
 
+_POLL_S: Final = 3.0
+_WRITE_INTERVAL_S: Final = 0.02
 _SubjectKind = Literal["group", "pod", "queue"]
 
 
@@ -206,7 +208,7 @@ class StatusReporter:
         fields = {name: part for name, part in parts.items() if part is not None}
         if fields:
             body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
-            await self._client.merge_patch(PODGROUPS, key, body, STATUS)
+            await self._client.merge_patch(PODGROUPS, key, body, _STATUS)
         if conditions and report is not None:
             self._reported_s[key] = self._client.clock.monotonic_s()
             self._reported_waiting.add(key)
@@ -242,7 +244,7 @@ class StatusReporter:
         current = group.status.scheduling_conditions
         if report is None or report.has_begun:
             return [] if current else None
-        others = [condition_fields(it) for it in current if not _is_replaced(it)]
+        others = [_condition_fields(it) for it in current if not _is_replaced(it)]
         ours = current[-1] if current else None
         if ours is None or _is_outdated(ours, report):
             self._posted_s.pop(group.metadata.key, None)
@@ -404,7 +406,7 @@ class StatusReporter:
         }
         body = {"metadata": {"uid": queue.metadata.uid}, "status": status}
         self._queue_reported_s[key.name] = self._client.clock.monotonic_s()
-        await self._client.merge_patch(QUEUES, key, body, STATUS)
+        await self._client.merge_patch(QUEUES, key, body, _STATUS)
 
 
 def numbers_interval_s(group: Key, waiting: int) -> float:
@@ -414,24 +416,6 @@ def numbers_interval_s(group: Key, waiting: int) -> float:
     """
     own = 1 + zlib.crc32(str(group).encode()) / 2**32
     return max(_NUMBERS_S, min(waiting / _NUMBERS_PER_S, _MAX_NUMBERS_S) * own)
-
-
-def post_event(
-    cache: ClusterCache,
-    recorder: EventRecorder,
-    group: PodGroup,
-    reasons: tuple[str, str],
-    message: str,
-) -> None:
-    """Post an Event about a PodGroup, and one about its TrainJob; each has its reason."""
-    meta = group.metadata
-    regarding = EventObject(
-        PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
-    )
-    recorder.post(regarding, reasons[0], message)
-    job = owning_trainjob(cache, group)
-    if job is not None:
-        recorder.post(job, reasons[1], message)
 
 
 def _is_replaced(condition: SchedulingCondition) -> bool:
@@ -479,7 +463,7 @@ def _transition_number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def condition_fields(condition: SchedulingCondition) -> dict[str, Any]:
+def _condition_fields(condition: SchedulingCondition) -> dict[str, Any]:
     return {
         "type": condition.type,
         "nodePool": condition.node_pool,
@@ -490,10 +474,6 @@ def condition_fields(condition: SchedulingCondition) -> dict[str, Any]:
         "transitionID": condition.transition_id,
         "lastTransitionTime": condition.last_transition_time,
     }
-
-
-_POLL_S: Final = 3.0
-_WRITE_INTERVAL_S: Final = 0.02
 
 
 class PauseReporter:
@@ -537,11 +517,14 @@ class PauseReporter:
 
     async def _report(self, group: PodGroup) -> None:
         meta = group.metadata
-        conditions = [*map(condition_fields, group.status.scheduling_conditions), self._condition()]
+        conditions = [
+            *map(_condition_fields, group.status.scheduling_conditions),
+            self._condition(),
+        ]
         version = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {"metadata": version, "status": {"schedulingConditions": conditions}}
         try:
-            await self._client.merge_patch(PODGROUPS, meta.key, body, STATUS)
+            await self._client.merge_patch(PODGROUPS, meta.key, body, _STATUS)
         except (NotFound, Conflict):
             return  # the PodGroup is gone, or its new version is checked again
         except ApiError as error:

@@ -22,6 +22,7 @@ from scheduler.shell.bind.gpu.reservation_manifest import (
 )
 from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
 from scheduler.shell.bind.gpu.share_binder import GpuShareBinder
+from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
 from scheduler.state.inputs import epoch_s
@@ -30,7 +31,7 @@ from trainer_kai.api.names import GPU_DEVICES, LAST_CHECKPOINT, POD_GROUP, RECEI
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import DeleteOptions
 from trainer_kai.kube.rest.response import Conflict, NotFound
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
@@ -200,7 +201,7 @@ class ReservationController:
             lost = f"The shared GPU {had} (group {place.group}) of node {place.node}"
             reason = f"{lost} is not reserved any more: {cause}"
             group = Key(meta.namespace, meta.annotations.get(POD_GROUP, ""))
-            owner = self._cache.in_flight_evictions.owning_trainjob(group)
+            owner = self._owner_of(group)
             if owner is not None and owner.uid:
                 trainjobs.setdefault(owner, (group, reason))
             else:
@@ -217,8 +218,7 @@ class ReservationController:
         if not meta.owner_references:
             then = "No controller replaces the pod: create it again"
         message = f"{reason}. {then}"
-        regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
-        self._recorder.post(regarding, "GpuReservationLost", message, "Warning")
+        self._recorder.post(event_object(PODS, meta), "GpuReservationLost", message, "Warning")
         self._log.warning("pod deleted", pod=str(meta.key), reason=reason)
 
     async def _evict_trainjob(self, owner: OwningTrainJob, group: Key, reason: str) -> None:
