@@ -162,7 +162,7 @@ class Cycle:
             group.create_task(self._start_deferred())
             while True:
                 await self._wait_until_due()
-                for podgroup_commands in self._cache.lost_places.annotations_to_write():
+                for podgroup_commands in self._cache.lost_pods.annotations_to_write():
                     group.create_task(binder.execute(podgroup_commands))
                 commands, report = await self._plan_once()
                 for podgroup_commands in self._assume(commands):

@@ -64,67 +64,6 @@ class PlannedEviction(NamedTuple):
         return f"{workload_name(self.groups[0])} ({self.action})"
 
 
-def planned_eviction(
-    encoded: EncodedSnapshot, one: Eviction, relocations: Iterable[Relocation] = ()
-) -> PlannedEviction:
-    nodes = encoded.snapshot.nodes.names
-    return PlannedEviction(
-        queue=_queue_name(encoded, one.podgroups[0]),
-        preemptor_queue=_queue_name(encoded, one.preemptor),
-        evicted_gpus=one.gpus,
-        groups=tuple(encoded.podgroup_keys[row] for row in one.podgroups),
-        pods=tuple(encoded.pod_keys[row] for row in one.pods),
-        action=one.action.title,
-        preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
-        reason=eviction_message(encoded.snapshot, one),
-        gpus=one.gpus,
-        lost_work=one.work_lost,
-        places=tuple(
-            (encoded.podgroup_keys[it.podgroup], named_places(nodes, it.reservations))
-            for it in relocations
-            if it.podgroup in one.podgroups
-        ),
-    )
-
-
-def _queue_name(encoded: EncodedSnapshot, podgroup: int) -> str:
-    """Return the queue of a PodGroup by its row; "" if it has none, or for no PodGroup."""
-    snapshot = encoded.snapshot
-    row = NONE if podgroup == NONE else snapshot.podgroups[podgroup].queue
-    return "" if row == NONE else snapshot.queues.names[row]
-
-
-def merge_evictions(evictions: Iterable[Eviction]) -> list[Eviction]:
-    """Return evictions, with all those of one PodGroup for one preemptor merged into one."""
-    merged: dict[tuple[object, ...], Eviction] = {}
-    for one in evictions:
-        identity = one.podgroups, one.is_whole, one.action, one.preemptor, one.victim_order
-        before = merged.get(identity)
-        merged[identity] = one if before is None else _merged(before, one)
-    return [*merged.values()]
-
-
-def _merged(one: Eviction, more: Eviction) -> Eviction:
-    return replace(
-        one,
-        pods=one.pods + more.pods,
-        gpus=one.gpus + more.gpus,
-        work_lost=one.work_lost + more.work_lost,
-        budgets=tuple(sorted({*one.budgets, *more.budgets})),
-    )
-
-
-def named_places(
-    nodes: Sequence[str], reservations: Iterable[Reservation]
-) -> tuple[NamedPlace, ...]:
-    """Return the places of some reservations by names, one for each pod."""
-    return tuple(
-        NamedPlace(one.podset, nodes[one.node], ReservationCause(one.cause))
-        for one in reservations
-        for _ in range(one.number)
-    )
-
-
 class PodAndNode(NamedTuple):
     pod: Key
     node: str
@@ -369,3 +308,64 @@ def _remaining_places(
 
 def _count_placed(podset: PodSet, placed: set[int]) -> int:
     return sum(pod in placed for pod in podset.pending)
+
+
+def planned_eviction(
+    encoded: EncodedSnapshot, one: Eviction, relocations: Iterable[Relocation] = ()
+) -> PlannedEviction:
+    nodes = encoded.snapshot.nodes.names
+    return PlannedEviction(
+        queue=_queue_name(encoded, one.podgroups[0]),
+        preemptor_queue=_queue_name(encoded, one.preemptor),
+        evicted_gpus=one.gpus,
+        groups=tuple(encoded.podgroup_keys[row] for row in one.podgroups),
+        pods=tuple(encoded.pod_keys[row] for row in one.pods),
+        action=one.action.title,
+        preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
+        reason=eviction_message(encoded.snapshot, one),
+        gpus=one.gpus,
+        lost_work=one.work_lost,
+        places=tuple(
+            (encoded.podgroup_keys[it.podgroup], named_places(nodes, it.reservations))
+            for it in relocations
+            if it.podgroup in one.podgroups
+        ),
+    )
+
+
+def _queue_name(encoded: EncodedSnapshot, podgroup: int) -> str:
+    """Return the queue of a PodGroup by its row; "" if it has none, or for no PodGroup."""
+    snapshot = encoded.snapshot
+    row = NONE if podgroup == NONE else snapshot.podgroups[podgroup].queue
+    return "" if row == NONE else snapshot.queues.names[row]
+
+
+def merge_evictions(evictions: Iterable[Eviction]) -> list[Eviction]:
+    """Return evictions, with all those of one PodGroup for one preemptor merged into one."""
+    merged: dict[tuple[object, ...], Eviction] = {}
+    for one in evictions:
+        identity = one.podgroups, one.is_whole, one.action, one.preemptor, one.victim_order
+        before = merged.get(identity)
+        merged[identity] = one if before is None else _merged(before, one)
+    return [*merged.values()]
+
+
+def _merged(one: Eviction, more: Eviction) -> Eviction:
+    return replace(
+        one,
+        pods=one.pods + more.pods,
+        gpus=one.gpus + more.gpus,
+        work_lost=one.work_lost + more.work_lost,
+        budgets=tuple(sorted({*one.budgets, *more.budgets})),
+    )
+
+
+def named_places(
+    nodes: Sequence[str], reservations: Iterable[Reservation]
+) -> tuple[NamedPlace, ...]:
+    """Return the places of some reservations by names, one for each pod."""
+    return tuple(
+        NamedPlace(one.podset, nodes[one.node], ReservationCause(one.cause))
+        for one in reservations
+        for _ in range(one.number)
+    )

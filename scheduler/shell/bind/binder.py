@@ -97,7 +97,7 @@ class Binder:
     ) -> None:
         self._client = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         self._cache = cache
-        self._lost_places = cache.lost_places
+        self._lost_pods = cache.lost_pods
         self._volumes = VolumeBinder(cache.cluster)
         cache.on_claim_change = self._volumes.claim_changed
         self._evict = steps.evict
@@ -121,7 +121,7 @@ class Binder:
                 if command_queue.failures == failures:
                     await self._execute(commands, command_queue)
                 elif commands.reserve_annotation is not None and _only_reserves(commands):
-                    self._lost_places.retry_annotation(commands.group, commands.reserve_annotation)
+                    self._lost_pods.retry_annotation(commands.group, commands.reserve_annotation)
                 else:  # the plan assumed that the commands that failed meanwhile were executed
                     self._forget(commands)
         finally:
@@ -139,7 +139,7 @@ class Binder:
             if pods:
                 self._back_off(commands.group, *pods)
             else:
-                self._lost_places.retry_annotation(commands.group, commands.reserve_annotation)
+                self._lost_pods.retry_annotation(commands.group, commands.reserve_annotation)
             return
         reserved = await self._shares.reserve(commands) if commands.gpu_groups else _NO_SHARES
         if reserved.failures:

@@ -174,10 +174,8 @@ class AssumedChanges:
             for key in overdue[-1]:
                 del changes[key]
         binds, nominations, reservations, evictions, records = overdue
-        pods, groups = (
-            [*binds, *nominations, *evictions],
-            [*dict.fromkeys((*reservations, *records))],
-        )
+        pods = [*binds, *nominations, *evictions]
+        groups = [*dict.fromkeys((*reservations, *records))]
         for pod in pods:
             self._refresh_pod(pod)
         for group in groups:

@@ -12,7 +12,7 @@ from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.creation_failures import PodCreationFailures
 from scheduler.state.cache.evictions import InFlightEvictions, SuspendedTrainJobs
-from scheduler.state.cache.incomplete import IncompletePodGroups, LostPlaces
+from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.cache.pods_by_gpu import GpuGroups
 from scheduler.state.cache.queueing_hints import (
@@ -48,7 +48,7 @@ class ClusterCache:
     """The objects by name, and what the scheduler wrote and has not seen yet.
 
     `update` takes what the watches show, and `assume` what was decided. Its parts are used
-    directly: `assumed`, `in_flight_evictions`, `suspended_trainjobs`, `incomplete`, `lost_places`,
+    directly: `assumed`, `in_flight_evictions`, `suspended_trainjobs`, `incomplete`, `lost_pods`,
     `members`, `gpu_groups` and `creation_failures`.
     """
 
@@ -69,7 +69,7 @@ class ClusterCache:
         )
         parts = self.cluster, self.members, self.suspended_trainjobs
         self.incomplete: Final = IncompletePodGroups(*parts, self._state.stale_since)
-        self.lost_places: Final = LostPlaces(*parts, self.assumed)
+        self.lost_pods: Final = LostPods(*parts, self.assumed)
         self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
             self.cluster, self.members, self._min_pods
@@ -151,7 +151,7 @@ class ClusterCache:
 
     def stop_leading(self, now_s: float) -> None:
         self.is_leading = False
-        self.lost_places.clear()
+        self.lost_pods.clear()
         self.assumed.limit_waits(now_s)
         self.in_flight_evictions.clear()
         self.suspended_trainjobs.stop_leading()
@@ -160,7 +160,7 @@ class ClusterCache:
 
     def snapshot(self) -> EncodedSnapshot:
         """Return the snapshot for a plan; `is_outdated` compares with it from now on."""
-        self.lost_places.reserve()
+        self.lost_pods.reserve()
         self._outdated = set()
         now = self._options().now
         self.creation_failures.refresh(now)
@@ -262,7 +262,7 @@ class ClusterCache:
         if self.assumed.evicted_uid(key) or not is_lost(before, now):
             return False
         self._note_incomplete(podgroup_key(key, before))
-        return self.is_leading and self.lost_places.note(key, before)
+        return self.is_leading and self.lost_pods.note(key, before)
 
     def _note_incomplete(self, group: Key | None) -> None:
         if group is not None and self.is_leading:  # `note_all` covers the start of leading

@@ -69,8 +69,8 @@ class IncompletePodGroups:
         return shortage_of(podgroup, members, self._trainjobs.jobset_of(podgroup))
 
 
-class LostPlaces:
-    """The places of lost pods, which are reserved for the pods that replace them."""
+class LostPods:
+    """Pods that were lost, and their places: these are reserved for the pods that replace them."""
 
     def __init__(
         self,

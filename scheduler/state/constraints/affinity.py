@@ -1,10 +1,9 @@
-"""Pod affinity, anti-affinity and topology spread as rows, and the pods that match on each node.
+"""What pods require of the other pods on a node, as rows: affinity, spread, and host ports.
 
-Host ports that pods take, and which of them conflict.
-
-A port of all addresses is a port of each. So a request for a port on all addresses counts the pods
-that have it on any address; a request for one address counts the pods that have the port on this
-address or on all. No two addresses are compared.
+Affinity, anti-affinity and topology spread become selectors, and the pods that match each on each
+node. A host port of all addresses is a port of each. So a request for a port on all addresses
+counts the pods that have it on any address; a request for one address counts the pods that have the
+port on this address or on all. No two addresses are compared.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,6 +37,7 @@ from trainer_kai.policy.pods.requests import (
 )
 
 _MAX_INT32: Final = 2**31 - 1
+_ANY: Final = ""  # instead of an address
 
 
 class ClassAffinity(NamedTuple):
@@ -183,12 +183,11 @@ class AffinityTable:
             is_matched = np.zeros(len(self._selectors.rows), dtype=np.bool_)
             is_matched[list(matches)] = True
             is_own = self._is_of_namespace.get(own)
-            rows = (
-                []
-                if is_own is None
-                else np.flatnonzero(is_matched[self._selector_of] & is_own).tolist()
-            )
-            terms = self._existing_by_content[own, matches] = tuple(rows)
+            if is_own is None:
+                terms = ()
+            else:
+                terms = tuple(np.flatnonzero(is_matched[self._selector_of] & is_own).tolist())
+            self._existing_by_content[own, matches] = terms
         return terms
 
     def _build(self, number: int) -> ClassAffinity:
@@ -218,9 +217,6 @@ class AffinityTable:
 
 def _array(rows: tuple[int, ...]) -> Ints:
     return np.array(rows, dtype=np.int64)
-
-
-_ANY: Final = ""  # instead of an address
 
 
 class HostPortTable:

@@ -7,6 +7,7 @@ import numpy as np
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.core.model.snapshot import NO_BUDGETS, DisruptionBudgets
 from scheduler.state.constraints.selectors import SelectorTable, budget_selector
+from scheduler.state.pods.class_table import grown
 from scheduler.state.pods.pod_table import RUNNING, PodTable
 from trainer_kai.api.cluster_kinds import PodDisruptionBudget
 from trainer_kai.api.meta import Key
@@ -53,10 +54,8 @@ class BudgetTable:
         class_table = pod_table.class_table
         size = len(class_table.rows)
         serial = class_table.serial[:size]
-        known = np.full(size, NONE, dtype=np.int64)
-        known[: len(self._serial)] = self._serial[:size]
-        set_rows = np.full(size, NONE, dtype=np.int64)
-        set_rows[: len(self._set_of)] = self._set_of[:size]
+        known = grown(self._serial[:size], size, NONE)
+        set_rows = grown(self._set_of[:size], size, NONE)
         for number in np.flatnonzero(known != serial).tolist():
             pod_class = class_table.rows[number]
             selectors = (

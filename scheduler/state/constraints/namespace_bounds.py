@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.rejections import ClusterEvent, PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.state.pods.class_table import grown
 from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from scheduler.state.pods.pod_table import PodTable
 from trainer_kai.policy.pods.requests import MOST_TERMS_PER_NAMESPACE, PodHostPort
@@ -126,9 +127,7 @@ class NamespaceBounds:
 
     def _changed(self, states: Ints) -> NDArray[np.intp]:
         """Return the numbers of classes that are new, or may have another oldest pod."""
-        before = np.full(len(states), NONE, dtype=np.int64)
-        before[: len(self._states)] = self._states
-        is_other = states != before
+        is_other = states != grown(self._states, len(states), NONE)
         touched = [pod_class.number for pod_class in self._pod_table.changed_classes]
         is_other[touched] |= states[touched] != NONE
         return np.flatnonzero(is_other)

@@ -17,7 +17,7 @@ from scheduler.state.pods.pod_table import DONE, PodTable
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
 from trainer_kai.api.quantity import Quantity, QuantityError, whole
-from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim
 
 _ClaimSignature: TypeAlias = tuple[str, Key | None, frozenset[str], int]
 _VolumeKind: TypeAlias = tuple[frozenset[str], Alternatives | None]
@@ -119,16 +119,10 @@ class VolumeClaims:
             return self._labels.match_node(node)
         if storage_class.provisioner != NO_PROVISIONER:
             return self._labels.match_topologies(storage_class.allowed_topologies)
-        return self._places_or_failure(claim, storage_class)
-
-    def _places_or_failure(
-        self, claim: PersistentVolumeClaim, storage_class: StorageClass
-    ) -> Alternatives | PreFilterFailure:
         places = self._free_places(claim)
         if places is None:
-            return _failure(
-                PreFilterCause.NO_VOLUME_LEFT, claim.metadata.name, storage_class.metadata.name
-            )
+            names = claim.metadata.name, storage_class.metadata.name
+            return _failure(PreFilterCause.NO_VOLUME_LEFT, *names)
         return places
 
     def _free_places(self, claim: PersistentVolumeClaim) -> Alternatives | None:
@@ -264,12 +258,8 @@ class SharedClaims:
         if inputs != self._read_for:
             self._read_for = inputs
             count_of = Counter(expected)
-            count_of.update(
-                {
-                    classes[n]: count
-                    for n, count in zip(numbers.tolist(), alive.tolist(), strict=True)
-                }
-            )
+            for number, count in zip(numbers.tolist(), alive.tolist(), strict=True):
+                count_of[classes[number]] += count
             self._read(count_of)
         return self.claims
 

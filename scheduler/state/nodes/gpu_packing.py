@@ -1,13 +1,12 @@
-"""Which shared GPUs of a node pods have, where their labels do not say it.
-
-A node has at most `_MOST_GPUS` shared GPUs: labels of any number of pods may name others, and no
-node has so many. What is beyond has no GPU.
-
-The GPUs of one node that reservation pods hold.
+"""The shared GPUs of one node: those that pods hold for others, and which of them pods have.
 
 A reservation pod holds one GPU for the pods that share it. Without such pods it is about to be
 deleted: its GPU is used and releasing. While it terminates, its GPU takes no further share: the
 next reservation pod may get another GPU.
+
+Where the labels of pods name no GPU, their shares are packed onto the fullest GPUs that have so
+much. A node has at most `_MOST_GPUS` shared GPUs: labels of any number of pods may name others, and
+no node has so many. What is beyond has no GPU.
 """
 
 from bisect import bisect_right, insort
@@ -16,6 +15,8 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from trainer_kai.api.gpu_share import WHOLE_GPU
+
+_MOST_GPUS: Final = 1024
 
 
 class _ReservationPod(NamedTuple):
@@ -60,9 +61,6 @@ class HeldGpus:
             held += 1
             releasing += pod.is_releasing if pod.is_terminating else not own
         return held, releasing
-
-
-_MOST_GPUS: Final = 1024
 
 
 class SharedGpus:

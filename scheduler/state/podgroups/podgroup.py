@@ -29,6 +29,7 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP, TOPOLOGY_REQUIRED
 from trainer_kai.api.requested_values import podgroup_warnings
 from trainer_kai.api.resources import JOBSETS
+from trainer_kai.api.text import first_listed
 from trainer_kai.api.validate import podgroup_faults
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
 
@@ -316,9 +317,7 @@ class PodGroupRecord:
             )
         if self.podset_of(pod_class) is not None:
             return None
-        valid_names = ", ".join([*self.min_members][:_MAX_NAMES]) + (
-            ", …" if len(self.min_members) > _MAX_NAMES else ""
-        )
+        valid_names = first_listed(self.min_members, _MAX_NAMES)
         name = pod_class.labels.get(SUBGROUP, "")
         named = f"sub-group {name}, which does not exist" if name else "no sub-group"
         return (

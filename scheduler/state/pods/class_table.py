@@ -234,10 +234,10 @@ class PodClassTable:
         return shared_spec
 
 
-def grown(column: NDArray[N], size: int) -> NDArray[N]:
-    """Return a longer column that begins with this one and ends with zeros."""
-    longer: NDArray[N] = np.zeros(size, dtype=column.dtype)
-    longer[: len(column)] = column
+def grown(rows: NDArray[N], size: int, fill: int = 0) -> NDArray[N]:
+    """Return a longer array that begins with these rows and ends with *fill*."""
+    longer: NDArray[N] = np.full((size, *rows.shape[1:]), fill, dtype=rows.dtype)
+    longer[: len(rows)] = rows
     return longer
 
 

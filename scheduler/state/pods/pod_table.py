@@ -201,9 +201,7 @@ class PodTable:
 
     def _grow(self, size: int) -> None:
         self._class_number, self._state = grown(self._class_number, size), grown(self._state, size)
-        known = len(self._node)
-        self._node, self._until = grown(self._node, size), grown(self._until, size)
-        self._node[known:] = NONE  # row 0 is a node, and there may be none
+        self._node, self._until = grown(self._node, size, NONE), grown(self._until, size)
 
 
 def termination_deadline(meta: Meta, options: StateOptions) -> int:

@@ -103,8 +103,8 @@ class PodRequests:
     def read(self, numbers: list[int], class_table: PodClassTable) -> None:
         size = len(class_table.serial)
         if size > len(self.request):
-            self.request = _extended(self.request, size)
-            self.queue_request = _extended(self.queue_request, size)
+            self.request = grown(self.request, size)
+            self.queue_request = grown(self.queue_request, size)
             self._requests_memory = grown(self._requests_memory, size)
         known: dict[tuple[SharedSpec, bool, MigAnnotations], _ClassRequest] = {}
         requests = [self._class_request(class_table[number], known) for number in numbers]
@@ -176,9 +176,3 @@ def _least_and_most(gpu_memory: Ints) -> tuple[int, int]:
     """Return the memory of the smallest and of the largest GPU; 0 if none is known."""
     known = gpu_memory[gpu_memory > 0]
     return (int(known.min()), int(known.max())) if len(known) else (0, 0)
-
-
-def _extended(table: Ints, size: int) -> Ints:
-    longer = np.zeros((size, table.shape[1]), dtype=np.int64)
-    longer[: len(table)] = table
-    return longer

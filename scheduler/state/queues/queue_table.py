@@ -4,14 +4,12 @@ Queues with a complete path to the top are rows. Of the others, one with a missi
 parent is missing, and one that is its own ancestor is misconfigured. An invalid value excludes no
 queue: `effective_queue` says what is used instead.
 
-PodGroups that grew by a resize in place: what exceeds the quota of a queue can be reclaimed.
-
 A non-preemptible PodGroup gets no more than the quotas of its queues have, and keeps it. A resize
-happens on the node and asks no queue. So where non-preemptible PodGroups have more CPU or memory
-than a quota, those with a resized pod count as preemptible, the newest first, until the rest is
-within the quota; first those of the queue itself, then those of the queues beside it below the
-same parent. The record of a resize is the generation of the pod, which no client can lower;
-every other change of a spec raises it as well.
+in place happens on the node and asks no queue. So where non-preemptible PodGroups have more CPU or
+memory than a quota, those with a resized pod count as preemptible, the newest first, until the rest
+is within the quota (`with_reclaimable_resizes`); first those of the queue itself, then those of the
+queues beside it below the same parent. The record of a resize is the generation of the pod, which
+no client can lower; every other change of a spec raises it as well.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +52,7 @@ _SCALES: Final = ((ResourceKind.CPU, 1), (ResourceKind.MEMORY, 10**6), (Resource
 _MAX_BOUND: Final = SUM_MOST  # a larger quota or limit counts as this: no queue has more
 _MAX_WEIGHT: Final = 10**9
 _MAX_NAMES: Final = 8  # names in a message
+_RESIZABLE: Final = (ResourceKind.CPU, ResourceKind.MEMORY)
 _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the first
     RECLAIM_GOAL: ("fair-share", "quota-only"),  # for the children of a queue
     CONSOLIDATION: ("off", "on"),  # for a queue and its descendants
@@ -349,9 +348,6 @@ def _bound(number: Decimal, scale: int) -> int:
     if number < 0:
         return UNBOUND
     return _MAX_BOUND if number > _MAX_BOUND // scale else int(number * scale)
-
-
-_RESIZABLE: Final = (ResourceKind.CPU, ResourceKind.MEMORY)
 
 
 def with_reclaimable_resizes(snapshot: Snapshot, resized: Collection[int]) -> Snapshot:

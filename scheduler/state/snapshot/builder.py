@@ -239,20 +239,13 @@ class SnapshotBuilder:
         if self._queues is before:
             return set()
         records, standalone = self._podgroup_index.by_key, self._standalone_rows()
-        classes, attribute_resolver, after = (
-            self._class_table,
-            self._attribute_resolver,
-            self._queues,
-        )
+        after = self._queues
         queues_of: dict[Key | int, set[str]] = {
             key: self._queues_of(record) for key, record in records.items()
         }
         for pod_row in standalone:
-            queues_of[pod_row] = {
-                attribute_resolver.of_standalone(
-                    classes[int(self._pod_table.class_number[pod_row])]
-                ).queue
-            }
+            pod_class = self._class_table[int(self._pod_table.class_number[pod_row])]
+            queues_of[pod_row] = {self._attribute_resolver.of_standalone(pod_class).queue}
         changed = {
             name
             for name in set[str]().union(*queues_of.values())
@@ -321,17 +314,13 @@ class SnapshotBuilder:
         """
         classes, pod_counts = self._class_table, self._pod_counts
         size = len(pod_counts)
-        is_on_node: Bools = (
-            np.bincount(self._pod_table.class_number[self._pod_table.node != NONE], minlength=size)
-            > 0
-        )
-        is_wanted = (classes.is_ours[:size] & (pod_counts[:, PENDING] > 0)) | classes.is_expected[
-            :size
-        ]
-        standalone = classes.is_standalone[:size] & pod_counts[:, : RUNNING + 1].any(axis=1)
-        return is_on_node | is_wanted | standalone | self._podgroup_index.is_listed[
-            classes.record_number[:size]
-        ], is_on_node
+        on_node = self._pod_table.class_number[self._pod_table.node != NONE]
+        is_on_node: Bools = np.bincount(on_node, minlength=size) > 0
+        is_pending = classes.is_ours[:size] & (pod_counts[:, PENDING] > 0)
+        is_standalone = classes.is_standalone[:size] & pod_counts[:, : RUNNING + 1].any(axis=1)
+        is_of_active = self._podgroup_index.is_listed[classes.record_number[:size]]
+        is_expected = classes.is_expected[:size]
+        return is_on_node | is_pending | is_expected | is_standalone | is_of_active, is_on_node
 
     def _podgroups_expecting_pods(self) -> set[Key | int]:
         return {key for key, record in self._podgroup_index.by_key.items() if record.expected}

@@ -101,10 +101,10 @@ class _Dumper:
     def _node(self, row: int) -> str | None:
         return None if row == NONE else self._nodes[row]
 
-    def _by_node(self, names: Iterable[object], table: Any) -> SnapshotDump:
-        """Return the rows of a table without their zeros."""
+    def _by_node(self, names: Iterable[object], table: Any) -> Mapping[object, Any]:
+        """Return the rows of a table without their zeros; texts of equal sets may differ."""
         return {
-            str(name): {self._nodes[n]: int(row[n]) for n in np.flatnonzero(row).tolist()}
+            name: {self._nodes[n]: int(row[n]) for n in np.flatnonzero(row).tolist()}
             for name, row in zip(names, table, strict=True)
         }
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _Places(NamedTuple):
+class _PlacesOnNode(NamedTuple):
     """Reserved places with shares of a PodSet on one node."""
 
     key: Key
@@ -170,8 +170,8 @@ class SharedGpuTable:
 
     def _places_by_node(
         self, is_selected: Bools, reservations: Reservations
-    ) -> dict[int, list[_Places]]:
-        sharing, by_node = self._requests.sharing, dict[int, list[_Places]]()
+    ) -> dict[int, list[_PlacesOnNode]]:
+        sharing, by_node = self._requests.sharing, dict[int, list[_PlacesOnNode]]()
         chosen = sorted(
             (key, podset, it)
             for key, podsets in reservations.by_podgroup.items()
@@ -182,7 +182,7 @@ class SharedGpuTable:
             counts = Counter(row for row, _ in reserved.places if is_selected[row])
             for row, count in counts.items():
                 by_node.setdefault(row, []).append(
-                    _Places(key, podset, reserved.pod_class.number, count)
+                    _PlacesOnNode(key, podset, reserved.pod_class.number, count)
                 )
         return by_node
 
@@ -208,7 +208,7 @@ class SharedGpuTable:
         return found
 
     def _read_node(
-        self, row: int, pod_rows: list[int], places: Sequence[_Places], held: HeldGpus
+        self, row: int, pod_rows: list[int], places: Sequence[_PlacesOnNode], held: HeldGpus
     ) -> _NodeGpus:
         """Read one node; the ids that reservation pods hold count."""
         state, gpus, trusts_labels = self._pod_table.state, SharedGpus(), self._trusts_labels
@@ -282,7 +282,7 @@ class SharedGpuTable:
         self,
         gpus: SharedGpus,
         row: int,
-        places: Sequence[_Places],
+        places: Sequence[_PlacesOnNode],
         closed: AbstractSet[str],
     ) -> dict[tuple[Key, str], list[tuple[str, ...]]]:
         """Add the shares of the reserved places of a node, beside all shares that stay."""
@@ -369,13 +369,9 @@ class NodeOccupancy:
         self._closed_to_mig[on.node[is_closing]] = True
         changed = self.shared_gpus.read(chosen.tolist(), is_selected, reservations)
         self.shared_gpus.charge(chosen.tolist(), self._allocatable, self._used, self._releasing)
-        selector_counts, anti_affinity_counts = self._encoding.affinity.count_pods(
-            with_reservations, size
-        )
-        self._selector_counts[:, chosen], self._anti_affinity_counts[:, chosen] = (
-            selector_counts[:, chosen],
-            anti_affinity_counts[:, chosen],
-        )
+        counts, holders = self._encoding.affinity.count_pods(with_reservations, size)
+        self._selector_counts[:, chosen] = counts[:, chosen]
+        self._anti_affinity_counts[:, chosen] = holders[:, chosen]
         taken = self._encoding.host_ports.count_pods(with_reservations, classes, size)
         self._ports[chosen] = taken[chosen]
         return changed

@@ -1,7 +1,4 @@
-"""Pre-filter failures: why a PodGroup cannot be placed, whatever room the nodes have.
-
-What the PodGroups of a snapshot are built from.
-"""
+"""Pre-filter failures: why a PodGroup cannot be placed, whatever room the nodes have."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -37,6 +34,12 @@ from scheduler.state.snapshot.signatures import Encoding
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_CONFIG_MAP, QUEUE
 
+_REQUESTS_NOTHING: Final = (
+    UnschedulableReason.MISCONFIGURED,
+    UnschedulableReason.FORBIDDEN_QUEUE,
+    UnschedulableReason.WAITING_FOR_STAGE,
+)
+
 
 class BuildContext(NamedTuple):
     """What PodGroups, their pre-filter failures and their queue usage are built from."""
@@ -54,13 +57,6 @@ class BuildContext(NamedTuple):
     places_gpu_shares: bool
     trusts_gpu_labels: bool
     stale_since: Mapping[Key, int]  # as observed, by PodGroup
-
-
-_REQUESTS_NOTHING: Final = (
-    UnschedulableReason.MISCONFIGURED,
-    UnschedulableReason.FORBIDDEN_QUEUE,
-    UnschedulableReason.WAITING_FOR_STAGE,
-)
 
 
 class PreFilter:
