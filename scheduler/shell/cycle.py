@@ -230,7 +230,6 @@ class Cycle:
             return result, commands, report
 
     def _log_withheld(self, count: int) -> None:
-        """Log when the rate limit begins to withhold evictions."""
         if count and not self._are_evictions_withheld:
             self._log.warning("evictions withheld by the rate limit", preemptors=count)
         self._are_evictions_withheld = bool(count)

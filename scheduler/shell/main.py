@@ -191,8 +191,6 @@ def _gpu_shares(
 
 
 class _WatchedKind(NamedTuple):
-    """A kind that is watched, and what to call with its changes."""
-
     resource: Resource[Any]
     notify: Callable[[Key, Any], ClusterEvent]
 
@@ -261,7 +259,6 @@ async def _check_cache(cache: ClusterCache, clock: Clock, every_s: float) -> Non
 
 
 async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:
-    """Work until the end comes; raise what the work raises."""
     tasks = asyncio.create_task(work), asyncio.create_task(end)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -44,8 +44,6 @@ _SETTINGS: Final = WorkQueueSettings("permissions", workers=8, retry_first_s=0.5
 
 
 class NotifyingExecutor:
-    """Passes commands to the binder, and notifies another receiver of them."""
-
     def __init__(self, binder: CommandExecutor, notify: Callable[[PodGroupCommands], None]) -> None:
         self._binder = binder
         self._notify = notify

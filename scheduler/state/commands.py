@@ -249,7 +249,6 @@ def _fully_evicted(plan: Plan) -> set[int]:
 
 
 def _podgroups_with_uncounted_pods(encoded: EncodedSnapshot) -> Iterator[UnschedulablePodGroup]:
-    """Yield the PodGroups with pending pods that have no place in them."""
     seen: set[Key] = set()
     for warning in sorted(encoded.warnings):
         if warning.is_pod_pending and warning.object_key not in seen:

@@ -100,7 +100,6 @@ def epoch_s(timestamp: str) -> int | None:
 
 
 def format_timestamp(seconds: int) -> str:
-    """Return a time as the API server writes it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -138,8 +137,6 @@ class ObjectStore(Generic[K, V]):
 
 
 class Permit(IntEnum):
-    """The answer of the access review for a namespace and a queue."""
-
     GRANTED = 0
     REFUSED = 1
     UNANSWERED = 2  # a review was tried, and there is no answer yet

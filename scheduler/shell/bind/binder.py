@@ -270,7 +270,6 @@ class Binder:
         self._replanner.replan(commands.group.namespace)
 
     async def _undo_shares(self, pod: Key, shares: PodShares | None) -> None:
-        """Undo what a pod got before its bind failed; what fails is undone later."""
         if shares is None:
             return
         try:
@@ -329,7 +328,6 @@ class Binder:
         self._back_off(pod)
 
     async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
-        """Send a bind until there is an answer, or none for too long."""
         delays_s = iter(_RETRY_DELAYS_S)
         is_repeated = False
         while True:

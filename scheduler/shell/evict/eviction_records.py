@@ -145,7 +145,6 @@ def _gpus(milli: int) -> float:
 
 
 def _is_undone(group: PodGroup, unused_gpus: int) -> bool:
-    """Say whether all GPUs of the last eviction of a PodGroup are still in use."""
     last = last_eviction_of(group)
     return last is not None and 0 < 1000 * last.gpus <= unused_gpus
 

@@ -86,7 +86,6 @@ class Evictor:
         return failed, any(need_backoff)
 
     def _record_failure(self, eviction: PlannedEviction, reason: str | None) -> bool:
-        """Take note of a failed eviction; say whether the caller has to back off."""
         if reason is None:
             return False
         self._metrics.evictions.labels(eviction.action, "refused", eviction.queue).inc()
@@ -116,7 +115,6 @@ class Evictor:
         return [task.result() for task in tasks]
 
     async def _dry_run(self, eviction: PlannedEviction) -> str | None:
-        """Return why a victim cannot be evicted, by a dry run; None if it can."""
         if eviction.owner is None:
             return await self._delete_pods(eviction, is_dry=True)
         async with self._semaphore:

@@ -38,7 +38,6 @@ class _Bucket(NamedTuple):
     since_s: float = 0.0
 
     def refilled(self, size: int, now_s: float) -> "_Bucket":
-        """Return the bucket refilled for each whole minute."""
         minutes = max(0, int((now_s - self.since_s) // _REFILL_S))
         return _Bucket(max(0, self.gpus - minutes * size), self.since_s + minutes * _REFILL_S)
 

@@ -102,8 +102,6 @@ class _Backoff(NamedTuple):
 
 
 class _TrackedTrainJob(NamedTuple):
-    """A TrainJob with an eviction record, or a copy of one."""
-
     uid: str
     since_s: float  # when the record was seen, or the TrainJob suspended
     eviction: PlannedEviction | None = None  # for which it was suspended, if by this process
@@ -180,7 +178,6 @@ class Suspender:
         )
 
     async def suspend(self, eviction: PlannedEviction, owner: OwningTrainJob) -> str | None:
-        """Suspend this very TrainJob; return why that is not possible, or None."""
         job = self._current_trainjob(owner)
         if job is None:
             return _DELETED
@@ -293,7 +290,6 @@ class Suspender:
         return await self._recreate_jobs(job, waited_s) or await self._resume(job)
 
     def _resume_readiness(self, key: Key, waited_s: float) -> tuple[bool, str]:
-        """Say whether a suspended TrainJob may be resumed, and what went wrong."""
         jobset = self._cache.cluster.jobsets.get(key)
         if jobset is not None and not jobset.spec.suspend:
             reason = f"{_JOBSET_RUNS} after {_JOBSET_TIMEOUT_S:g} s"
@@ -334,7 +330,6 @@ class Suspender:
         return await self._resume(job)
 
     async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
-        """Resume a TrainJob that does not release its nodes, and back off."""
         tracked, _ = self._tracked_trainjob(job)
         if not tracked.is_given_up:
             key = job.metadata.key
@@ -505,7 +500,6 @@ def _owns_suspension(managed: _ManagedFieldsEntry) -> bool:
 
 
 def _last_applied_suspends(annotations: Mapping[str, str]) -> bool:
-    """Say whether the manifest that was applied last asks for the suspension."""
     try:
         applied = json.loads(annotations.get(LAST_APPLIED, "{}"))
     except (ValueError, RecursionError):  # any user may write it, nested as deep as they like

@@ -251,7 +251,6 @@ def _podgroup_report(
 
 
 def _standalone_pod(encoded: EncodedSnapshot, podgroup: PodGroupInfo) -> Key | None:
-    """Return the pod of a PodGroup that has one pod and no object, or None."""
     podsets = podsets_of(podgroup.tree)
     if podgroup.can_reserve or len(podsets) != 1 or len(podsets[0].pending) != 1:
         return None

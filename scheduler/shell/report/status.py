@@ -240,7 +240,6 @@ class StatusReporter:
     def _conditions(
         self, group: PodGroup, report: PodGroupReport | None
     ) -> list[dict[str, Any]] | None:
-        """Return the conditions that a PodGroup should have; None if it has them."""
         current = group.status.scheduling_conditions
         if report is None or report.has_begun:
             return [] if current else None
@@ -336,7 +335,6 @@ class StatusReporter:
             self._queue.add(_Subject("pod", pod))
 
     def _standalone_pod(self, group: Key, report: PodGroupReport | None) -> Key | None:
-        """Return the pod that a report is about, if the pod names no PodGroup."""
         has_members = bool(self._cache.members.pods_of(group))
         return None if report is None or has_members else report.standalone_pod
 

@@ -23,8 +23,6 @@ _IN_FLIGHT_S: Final = 15.0  # how long a write that was sent may take to be seen
 
 
 class _AssumedChange(NamedTuple):
-    """A write to an object: the node of a pod, or an annotation of a PodGroup."""
-
     uid: str
     value: str
     until_s: float = _NEVER  # without an end while it is being written

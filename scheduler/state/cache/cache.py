@@ -93,7 +93,6 @@ class ClusterCache:
         }
 
     def update(self, resource: Resource[Any], key: Key, seen: Object | None) -> ClusterEvent:
-        """Note an object, or that it is gone; return the cluster event."""
         update = self._updates.get(resource)
         if update is not None:
             return update(key, seen)
@@ -140,7 +139,6 @@ class ClusterCache:
         return QUEUEING_HINTS[PVCS](before, seen)
 
     def set_permit(self, pair: Key, permit: Permit | None) -> ClusterEvent:
-        """Note whether a namespace may use a queue; None if that is not known."""
         before = self._state.permits.put(pair, permit)
         return NO_EVENT if before == permit else ClusterEvent.ANY
 

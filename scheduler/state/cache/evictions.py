@@ -95,14 +95,12 @@ class InFlightEvictions:
         return eviction._replace(uids=uids, owner=next(filter(None, owners), None))
 
     def is_undecided(self, commands: PodGroupCommands) -> bool:
-        """Say whether the commands depend on an eviction that is not confirmed yet."""
         nodes = {node for _, node in commands.binds}
         return commands.group in self._undecided or any(
             not nodes.isdisjoint(reserved_places) for reserved_places in self._undecided.values()
         )
 
     def settle(self, evictions: Iterable[PlannedEviction]) -> None:
-        """Note that some evictions are confirmed or given up."""
         for group in (group for eviction in evictions for group in eviction.groups):
             self._undecided.pop(group, None)
 
@@ -204,7 +202,6 @@ class SuspendedTrainJobs:
         self.on_record_change = None
 
     def set_refusal(self, job: Key, reason: str | None) -> ClusterEvent:
-        """Note why a TrainJob cannot be suspended; None if it can be."""
         before = self._refusals.objects.get(job)
         self._refusals.put(job, reason)
         if reason is not None:
@@ -212,7 +209,6 @@ class SuspendedTrainJobs:
         return NO_EVENT if before == reason else ClusterEvent.ANY
 
     def pods_not_terminating(self, job: Key) -> list[Key]:
-        """Return the pods of a TrainJob on nodes that were not seen to terminate."""
         seen = ((it, self._assumed.seen_pod(it)) for it in self._members.placed_pods_of_jobset(job))
         return [key for key, pod in seen if pod and not pod.metadata.deletion_timestamp]
 
@@ -269,7 +265,6 @@ class SuspendedTrainJobs:
         ]
 
     def groups_naming(self, trainjob: Key) -> list[PodGroup]:
-        """Return the PodGroups that name a JobSet of this name as their owner."""
         return [self._cluster.pod_groups[it] for it in self._members.groups_of(trainjob)]
 
     def groups_of(self, job: TrainJob) -> list[PodGroup]:

@@ -114,7 +114,6 @@ class LostPods:
                 self._assumed.reserve(name, text)
 
     def annotations_to_write(self) -> list[PodGroupCommands]:
-        """Return the annotations of places that were reserved since the last call."""
         self.reserve()
         annotations, self._annotations_to_write = self._annotations_to_write, {}
         return [PodGroupCommands(group, text, (), (), None) for group, text in annotations.items()]

@@ -34,7 +34,6 @@ class PodGroupMembers:
         return {(pod, group) for group, members in self._by_group.items() for pod in members}
 
     def move(self, pod: Key, old: Key | None, new: Key | None) -> None:
-        """Move a pod from one PodGroup to another; None for no PodGroup."""
         if old is not None and old != new:
             members = self._by_group[old]
             members.discard(pod)
@@ -44,7 +43,6 @@ class PodGroupMembers:
             self._by_group.setdefault(new, set()).add(pod)
 
     def set_owners(self, group: Key, podgroup: PodGroup | None) -> None:
-        """Read the owners of a PodGroup; None if it is gone."""
         owners = podgroup.metadata.owner_references if podgroup else ()
         self._owners.put(group, (Key(group.namespace, owner.name) for owner in owners))
 

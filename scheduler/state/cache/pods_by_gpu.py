@@ -26,8 +26,6 @@ _Pair: TypeAlias = tuple[str, str]  # a node, and the id of a GPU there
 
 
 class _Entry(NamedTuple):
-    """A reservation pod, a user, or a pod without a node that still names GPUs."""
-
     node: str
     ids: tuple[str, ...]
     devices: int = 0  # that a user requests; 0 for a reservation pod

@@ -33,8 +33,6 @@ QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object bef
 
 
 class PodFingerprint(NamedTuple):
-    """What of a pod matters to a plan."""
-
     uid: str
     node: str
     nominated_node: str

@@ -80,7 +80,6 @@ class AffinityTable:
         return tuple(self._selectors.rows)
 
     def forget(self, number: int) -> None:
-        """Forget a class: another has its number."""
         self._matched_selectors.pop(number, None)
         self._by_class.pop(number, None)
 
@@ -220,8 +219,6 @@ def _array(rows: tuple[int, ...]) -> Ints:
 
 
 class HostPortTable:
-    """Columns for the host ports that pending pods request."""
-
     def __init__(self, requested: tuple[PodHostPort, ...]) -> None:
         conflicting = {it for port in requested for it in _conflicting(port)}
         self.ports: Final = tuple(sorted(conflicting))

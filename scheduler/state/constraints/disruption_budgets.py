@@ -25,7 +25,6 @@ class BudgetTable:
         self._serial: Ints = np.zeros(0, dtype=np.int64)  # [class] the serial at that time
 
     def read(self, budgets: Mapping[Key, PodDisruptionBudget]) -> None:
-        """Replace all budgets; called when any of them has changed."""
         before, self._budgets = self._budgets, {key: budgets[key] for key in sorted(budgets)}
         if [*map(_coverage, before.items())] == [*map(_coverage, self._budgets.items())]:
             return

@@ -37,8 +37,6 @@ _NO_CLAIMS: Final = _ClassClaims()
 
 
 class _FreeVolumes(NamedTuple):
-    """Free volumes that differ only in size, of which the largest counts."""
-
     modes: frozenset[str]
     places: Alternatives | None  # the nodes that reach them; None is all nodes
     size: int
@@ -173,7 +171,6 @@ def claim_keys(pod_class: PodClass) -> tuple[Key, ...]:
 
 
 def is_exclusive(cluster: Cluster, claim: Key) -> bool:
-    """Say whether only one node, or one pod, may use a claim at a time."""
     modes = _modes(cluster, claim)
     return _ONE_POD in modes or set(modes) == {_ONE_NODE}
 

@@ -20,8 +20,6 @@ _MOST_GPUS: Final = 1024
 
 
 class _ReservationPod(NamedTuple):
-    """A reservation pod that has not finished."""
-
     ids: frozenset[str]  # of the GPU that it holds; none if it has no label
     is_terminating: bool
     is_releasing: bool  # it terminates in time
@@ -43,7 +41,6 @@ class HeldGpus:
 
     @property
     def terminating_ids(self) -> set[str]:
-        """Return the ids of the GPUs of which all reservation pods terminate."""
         return self._ids.difference(*(pod.ids for pod in self._pods if not pod.is_terminating))
 
     def unshared(self, shared: Collection[str]) -> tuple[int, int]:
@@ -97,7 +94,6 @@ class Packing:
     """GPUs of a node to which shares are added: the one with the most used that has so much."""
 
     def __init__(self, prefix: str, gpus: SharedGpus, used: Mapping[str, int]) -> None:
-        """Begin with what is *used* of some GPUs; new ones get ids with the prefix."""
         self._prefix: Final = prefix
         self._gpus: Final = gpus
         self._ids: Final = sorted(used)

@@ -147,7 +147,6 @@ class NodeLabels:
         return not requirement.is_negated and present <= requirement.codes
 
     def _term(self, term: NodeSelectorTerm) -> tuple[LabelRequirement, ...] | None:
-        """Return the requirements of a term; None if no node matches it."""
         rules = node_rules(term)
         return None if rules is None else self._without_trivial(map(self._requirement, rules))
 

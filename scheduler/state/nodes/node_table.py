@@ -133,7 +133,6 @@ class ResourceEncoder:
 def _queue_resource(
     name: str, gpus: Collection[str], replicas: Mapping[str, int]
 ) -> tuple[int, int]:
-    """Return the kind under which queues count a resource, and its weight."""
     if name == CPU:
         return ResourceKind.CPU, 1
     if name == MEMORY:
@@ -200,12 +199,10 @@ class NodeTable:
         return row != NONE and _conditions(self.nodes[row]).get("Ready", "True") == "True"
 
     def allocatable(self, encoder: ResourceEncoder, rows: Sequence[int]) -> Ints:
-        """Return the allocatable resources of some nodes, [node, resource]."""
         capacities = [encoder.capacity(self.nodes[row].status.allocatable) for row in rows]
         return np.array(capacities, dtype=np.int64).reshape(len(rows), len(encoder.names))
 
     def _valid_node(self, name: str, node: Node | None) -> Node | None:
-        """Return the node if it is valid, else None with a warning."""
         self._warnings.pop(name, None)
         fault = None if node is None else _allocatable_fault(node)
         if fault is not None:

@@ -208,7 +208,6 @@ class Evictability:
         return max(epoch_s(text) or 0, 0)
 
     def non_evictable_reason(self, record: PodGroupRecord) -> str:
-        """Return why no pods of a PodGroup may be evicted; empty if they may."""
         if record.is_relocating:
             return _RELOCATING
         job = controlling_trainjob(record.jobset, self._trainjobs)
@@ -249,7 +248,6 @@ def has_eviction_copy(job: TrainJob) -> bool:
 
 
 def owning_jobset(group: PodGroup | None, jobsets: Mapping[Key, JobSet]) -> JobSet | None:
-    """Return the JobSet that owns a PodGroup, by its name and uid."""
     meta = group.metadata if group else Meta()
     for owner in meta.owner_references:
         jobset = jobsets.get(Key(meta.namespace, owner.name))
@@ -261,7 +259,6 @@ def owning_jobset(group: PodGroup | None, jobsets: Mapping[Key, JobSet]) -> JobS
 def controlling_trainjob(
     jobset: JobSet | None, trainjobs: Mapping[Key, TrainJob]
 ) -> TrainJob | None:
-    """Return the TrainJob that controls a JobSet, if Trainer is its controller."""
     owner = same_name_trainjob_owner(jobset.metadata) if jobset else None
     job = trainjobs.get(jobset.metadata.key) if jobset and owner else None
     if job is None or owner is None or job.metadata.uid != owner.uid:
@@ -270,7 +267,6 @@ def controlling_trainjob(
 
 
 def controlling_trainjob_key(jobset: JobSet | None) -> Key | None:
-    """Return the key of the TrainJob that a JobSet is of: it has the same name."""
     if jobset is None or same_name_trainjob_owner(jobset.metadata) is None:
         return None
     return jobset.metadata.key

@@ -223,7 +223,6 @@ class PodGroupIndex:
         self._earlier_stages.put(key, (Key(key.namespace, one.group) for one in after))
 
     def _is_missing(self, key: Key) -> bool:
-        """Say whether pods name a PodGroup that does not exist."""
         return key in self._classes_by_key and key not in self._cluster.pod_groups
 
     def _is_watched(self, key: Key) -> bool:
@@ -232,7 +231,6 @@ class PodGroupIndex:
         return is_named or key in self._relocation_ends or bool(self._relocations(key))
 
     def _relocations(self, key: Key) -> dict[str, ReservedPodSet]:
-        """Return the PodSets of a PodGroup that are relocated, ended or not."""
         group = self._cluster.pod_groups.get(key)
         return read_relocations(group.metadata.annotations.get(RESERVED, "")) if group else {}
 

@@ -43,8 +43,6 @@ from trainer_kai.policy.podgroups.pod_counts import newest_attempts, observe_pod
 
 
 class Shortage(NamedTuple):
-    """What a PodGroup that has started lacks."""
-
     running: int
     needed: int
     all_exist: bool  # the missing pods are pending; otherwise some are not created yet
@@ -149,7 +147,6 @@ def _min_pods(tree: SubGroupTree) -> int:
 
 
 def is_lost(before: Pod | None, now: Pod | None) -> bool:
-    """Say whether a pod leaves its node without having succeeded."""
     if before is None or not before.spec.node_name or _is_terminating_or_finished(before):
         return False
     if now is None or now.metadata.uid != before.metadata.uid:

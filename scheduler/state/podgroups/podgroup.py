@@ -108,7 +108,6 @@ def _subgroup_set(
 
 
 def _unsatisfiable(group: PodGroup) -> Iterator[str]:
-    """Yield the faults of a spec that no pods could satisfy."""
     if _depth(group) > _MAX_DEPTH:
         yield f"spec.subGroups: more than {_MAX_DEPTH} levels are not supported"
     below = Counter(sub.parent for sub in group.spec.sub_groups)
@@ -217,7 +216,6 @@ class PodGroupRecord:
 
     @property
     def has_started(self) -> bool:
-        """Say whether a pod of it runs, or has a nominated node."""
         return self.is_nominated or any(
             pod_counts[RUNNING] for pod_counts in self.pod_counts.values()
         )

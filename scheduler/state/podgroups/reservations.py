@@ -59,7 +59,6 @@ class Reservations:
         return {row for reserved in affected for row, _ in reserved.places}
 
     def counts_by_node(self) -> Counter[tuple[int, int]]:
-        """Return how many places are reserved, by class and node."""
         return Counter(
             (reserved.pod_class.number, row)
             for podsets in self.by_podgroup.values()

@@ -235,7 +235,6 @@ class PodClassTable:
 
 
 def grown(rows: NDArray[N], size: int, fill: int = 0) -> NDArray[N]:
-    """Return a longer array that begins with these rows and ends with *fill*."""
     longer: NDArray[N] = np.full((size, *rows.shape[1:]), fill, dtype=rows.dtype)
     longer[: len(rows)] = rows
     return longer

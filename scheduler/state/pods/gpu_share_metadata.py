@@ -83,7 +83,6 @@ def read_gpu_sharing(
 
 
 def read_mig_annotations(annotations: Mapping[str, str]) -> MigAnnotations:
-    """Return the MIG profiles that annotations name with a whole number above 0."""
     names = [name for name in annotations if name.startswith(MIG_PREFIX)]
     if not names:
         return ()
@@ -120,7 +119,6 @@ def gpu_group_labels(ids: Sequence[str]) -> dict[str, str]:
 
 
 def with_gpu_groups(labels: Mapping[str, str], ids: Sequence[str]) -> Mapping[str, str]:
-    """Return labels that name just these shared GPUs."""
     others = {name: value for name, value in labels.items() if not is_gpu_group(name)}
     return others | gpu_group_labels(ids)
 

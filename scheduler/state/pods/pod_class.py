@@ -176,7 +176,6 @@ class PodClass:
 
     @property
     def controller(self) -> tuple[str, str]:
-        """Return the API version and kind of the object that created the pods."""
         owner = self._owner
         return (owner.api_version, owner.kind) if owner else ("", "")
 

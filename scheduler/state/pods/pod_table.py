@@ -77,14 +77,12 @@ class PodTable:
 
     @property
     def is_sparse(self) -> bool:
-        """Say whether most of many rows are free."""
         return len(self._free) > max(len(self.keys) // 2, _INITIAL_ROWS)
 
     def reset_changes(self) -> None:
         self.changed_classes, self.changed_rows, self.changed_nodes = {}, [], set()
 
     def read(self, changes: Mapping[Key, Pod | None]) -> None:
-        """Apply changed pods; None is a pod that was deleted."""
         new_rows: list[int] = []  # five columns: row, class, state, node, termination deadline
         node_row, class_of = self.nodes.row_of, self.class_table.class_of
         for key, pod in changes.items():

@@ -50,7 +50,6 @@ class PodRequests:
         )
 
     def requests_mig(self, pod_class: int) -> bool:
-        """Say whether pods of a class request MIG profiles, as resources."""
         return pod_class in self._requesting_mig
 
     def memory_of(self, node: int) -> int:

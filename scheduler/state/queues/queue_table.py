@@ -61,8 +61,6 @@ _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the fir
 
 
 class QueueTable:
-    """The valid queues as rows, and the faults of the others."""
-
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues: Final = dict(queues)
         self._effective_specs: Final = {
@@ -118,15 +116,12 @@ class QueueTable:
         )
 
     def row_and_failure(self, name: str) -> tuple[int, PreFilterFailure | None]:
-        """Return the row of a queue, and why no PodGroup can be in it."""
         return self.row_of(name), self.prefilter_failure(name)
 
     def row_of(self, name: str) -> int:
-        """Return the row of a queue, with children or without, or NONE."""
         return self.row_by_name.get(name, NONE)
 
     def first_usable_row(self, *names: str) -> int:
-        """Return the row of the first of some queues that takes PodGroups, or NONE."""
         return next(
             (self.row_of(name) for name in names if self.prefilter_failure(name) is None), NONE
         )
@@ -232,7 +227,6 @@ class QueueTable:
         return cut(amounts, len(ResourceKind))
 
     def _bottom_up_rows(self) -> tuple[int, ...]:
-        """Return the rows, each before its parent."""
         below = [0] * len(self.names)  # how many children are still to come
         for above in self.parent:
             if above != NONE:
@@ -296,7 +290,6 @@ class QueueTable:
 
 
 def _cycle(path: list[str], back: str) -> Iterator[str]:
-    """Yield the queues from one up to itself."""
     names = path[path.index(back) :]
     yield from names[:_MAX_NAMES]
     if len(names) > _MAX_NAMES:
@@ -397,7 +390,6 @@ def _exceeding(usage: Usage, queue: int) -> list[int]:
 
 
 def _evicted_together(podgroups: Sequence[PodGroupInfo], row: int) -> list[int]:
-    """Return a PodGroup, and the others of its JobSet, that are non-preemptible."""
     jobset = podgroups[row].owning_jobset
     rows = [row] if not jobset else range(len(podgroups))
     return [it for it in rows if podgroups[it].owning_jobset == jobset and _is_fixed(podgroups[it])]

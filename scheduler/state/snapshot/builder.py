@@ -95,7 +95,6 @@ class SnapshotBuilder:
 
     @property
     def is_sparse(self) -> bool:
-        """Say whether the tables are far larger than the pods need."""
         return self._pod_table.is_sparse
 
     @property
@@ -395,7 +394,6 @@ class SnapshotBuilder:
             self._queue_usage.read_standalone(context, pod_class, prefilter_failure)
 
     def _standalone_rows(self) -> list[int]:
-        """Return the rows of standalone and misplaced pods that charge their queues."""
         pod_table = self._pod_table
         is_own = (
             self._class_table.is_standalone[pod_table.class_number]

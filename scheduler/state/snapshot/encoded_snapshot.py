@@ -39,7 +39,6 @@ SnapshotDump: TypeAlias = Mapping[str, Any]
 
 
 def difference(one: EncodedSnapshot, other: EncodedSnapshot) -> str | None:
-    """Return the first difference between two snapshots, or None."""
     return _first_difference("snapshot", dump(one), dump(other))
 
 
@@ -281,7 +280,6 @@ class _Dumper:
         return [self._term(term) for term in self._snapshot.pod_relations.anti_affinity_terms]
 
     def _term(self, term: AffinityTerm) -> tuple[object, ...]:
-        """Return the selected pods, and the nodes that share a topology value."""
         nodes = self._snapshot.nodes
         places: dict[int, list[str]] = {}
         for name, code in zip(self._nodes, nodes.labels[:, term.key].tolist(), strict=True):

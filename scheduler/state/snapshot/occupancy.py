@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 
 class _PlacesOnNode(NamedTuple):
-    """Reserved places with shares of a PodSet on one node."""
-
     key: Key
     podset: str
     class_number: int

@@ -57,8 +57,6 @@ _PodGroupOrPod: TypeAlias = Key | int  # a PodGroup, or the row of a standalone 
 
 
 class _Entry:
-    """A PodGroup of the snapshot, and what orders it among the others."""
-
     __slots__ = ("age", "number", "pod_row", "podgroup")
 
     def __init__(self, age: _Age, podgroup: PodGroupInfo, number: int, pod_row: int) -> None:
@@ -79,7 +77,6 @@ class PodGroupTable:
         self._new: Final[list[_Entry]] = []
 
     def known_rows(self, pod_rows: NDArray[np.int64]) -> list[int]:
-        """Return those of some pod rows with standalone pods in the table."""
         return [pod_row for pod_row in pod_rows.tolist() if pod_row in self._entries]
 
     def remove(self, podgroup_or_pod: _PodGroupOrPod) -> None:

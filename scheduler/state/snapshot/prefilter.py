@@ -75,7 +75,6 @@ class PreFilter:
     def of_standalone(
         self, pod_class: PodClass, title: str, *, is_pending: bool
     ) -> PreFilterFailure | None:
-        """Return why a standalone pod cannot be placed; messages name it by *title*."""
         attributes = self._context.attribute_resolver.of_standalone(pod_class)
         queue_failure = self._context.queues.prefilter_failure(attributes.queue)
         failures: list[PreFilterFailure] = []

@@ -68,7 +68,6 @@ class QueueTotals:
 
 
 def releasing_by_queue(pod_table: PodTable, requests: PodRequests) -> tuple[ReleasingAmount, ...]:
-    """Return what releasing pods use, by queue and node."""
     pod_rows = _rows_in_state(pod_table, RELEASING)
     queue = pod_table.class_table.queue_row[pod_table.class_number[pod_rows]]
     pod_rows, queue = pod_rows[queue != NONE], queue[queue != NONE]

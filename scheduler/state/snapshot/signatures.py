@@ -131,8 +131,6 @@ class Encoding:
 
 
 class ConstraintTables(NamedTuple):
-    """What restricts the nodes of a pod beside labels, taints and resources."""
-
     affinity: AffinityTable
     host_ports: HostPortTable
     claims: VolumeClaims
@@ -185,7 +183,6 @@ class SignatureTable:
         return row
 
     def nominated_row(self, pod_class: PodClass, node: int) -> int:
-        """Return the row of the pods of a class that are nominated to a node."""
         row = self.row(pod_class)
         found = self._nominated_rows.get((row, node))
         if found is None:
@@ -239,7 +236,6 @@ class SignatureTable:
         return row
 
     def _exceeds_bounds(self, pod_class: PodClass) -> bool:
-        """Say whether pods exceed a bound on constraints: then no node fits them."""
         return pod_class.shared_spec.limit_fault is not None or bool(
             self._class_table.exceeds_namespace_bound[pod_class.number]
         )

@@ -107,11 +107,9 @@ class SchedulerHarness:
 
     @property
     def plans(self) -> int:
-        """Return how many plans were begun."""
         return len(self.plan_starts_s)
 
     def successor(self) -> "SchedulerHarness":
-        """Return another one before the same API server."""
         return SchedulerHarness(self.api)
 
     async def _offload(self, decide: Callable[..., Any], *arguments: Any) -> Any:
@@ -172,11 +170,9 @@ class SchedulerHarness:
                     await task
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass."""
         await self.api.clock.advance(seconds)
 
 
 @pytest.fixture
 def harness() -> SchedulerHarness:
-    """Return a scheduler that has not begun."""
     return SchedulerHarness()

@@ -70,7 +70,6 @@ LOST: list[Case[tuple[int, str], str]] = [
 
 
 def reason(preemptor: int = 0, others: Sequence[Any] = (), **more: Any) -> str:
-    """Return the reason of an eviction."""
     start = {"annotations": {"kai.scheduler/last-start-timestamp": "2026-01-05T08:00:00Z"}}
     theirs = group("theirs", minMember=1, meta=start)
     found = encode_objects(

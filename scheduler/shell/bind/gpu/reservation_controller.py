@@ -47,16 +47,12 @@ _QUEUE: Final = WorkQueueSettings(name="gpu-reservations", workers=8, retry_cap_
 
 @dataclass
 class _Loss:
-    """A GPU with running users and without a device that is reserved."""
-
     since_s: float
     is_reported: bool = False
     attempt: asyncio.Task[DeviceNotReserved | None] | None = None
 
 
 class ReservationController:
-    """Compares reservation pods with their users whenever either changes."""
-
     def __init__(
         self,
         client: Client,

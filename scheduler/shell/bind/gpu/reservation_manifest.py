@@ -48,7 +48,6 @@ def reservation_pod_key(place: GpuPlace) -> Key:
 
 
 def is_live(pod: Pod) -> bool:
-    """Say whether a reservation pod holds its GPU, and will go on."""
     return not pod.metadata.deletion_timestamp and pod.status.phase not in TERMINAL_PHASES
 
 

@@ -91,8 +91,6 @@ _PODS_WITH_IMAGE: Final = Resource("", "v1", "pods", "Pod", namespaced=True, str
 
 
 class ReservationPodSource(NamedTuple):
-    """What reservation pods are made of, and how long they may take."""
-
     image: OwnImage
     options: ReservationPodOptions
     allocation_s: float
@@ -191,7 +189,6 @@ class ReservationPods:
         self._log.info("gpu reservation deleted", pod=str(meta.key), **fields)
 
     def live_pods(self, place: GpuPlace) -> list[Pod]:
-        """Return the reservation pods of a place that hold its GPU, and will go on."""
         pods, deleted = self._groups.reservation_pods(*place), self._deleted.get(place, ())
         return [it for it in pods if is_live(it) and it.metadata.uid not in deleted]
 

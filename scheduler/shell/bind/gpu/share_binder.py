@@ -157,7 +157,6 @@ class GpuShareBinder:
         await self._apply(pod, maps.direct_env, _only_devices(data))
 
     def _refuse_lost(self, node: str, shares: PodShares) -> None:
-        """Refuse a bind for which a node or a GPU was lost while it was prepared."""
         for group, device in zip(shares.groups, shares.devices, strict=True):
             place = GpuPlace(node, group)
             if node not in self._cache.cluster.nodes:

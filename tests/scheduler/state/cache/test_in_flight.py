@@ -43,7 +43,6 @@ def reserving_group(
 
 
 def pods(count: int, **more: Any) -> list[Fields]:
-    """Return pods of the PodGroup."""
     return [pod(f"g{i}", "g", **more) for i in range(count)]
 
 

@@ -57,7 +57,6 @@ def trainjob(*, suspend: bool = True, uid: str = "t") -> Fields:
 
 
 def jobset(status: str = "", *, suspend: bool = True) -> Fields:
-    """Return its JobSet."""
     owner = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -85,12 +84,10 @@ def relocating_podgroup(
 
 
 def pods(count: int = 2, **more: Any) -> list[Fields]:
-    """Return some of its pods."""
     return [jobset_pod(f"g{i}", "g", **more) for i in range(count)]
 
 
 def reserved_places(encoded: EncodedSnapshot) -> list[ReservedPlace]:
-    """Return the reserved places."""
     podsets = [
         podset for podgroup in encoded.snapshot.podgroups for podset in podsets_of(podgroup.tree)
     ]

@@ -50,7 +50,6 @@ def test_after_a_change_the_snapshot_is_that_of_a_new_state(
 
 
 def _labelled(name: str, app: str) -> Pod:
-    """Return a pod with labels that no other object refers to."""
     _, _, found = decode_object(pod(name))
     meta = msgspec.structs.replace(found.metadata, labels={"app": app})
     return Pod(metadata=meta, spec=found.spec, status=found.status)
