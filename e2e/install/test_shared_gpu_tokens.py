@@ -14,7 +14,7 @@ from e2e.cluster.patience import patience
 from e2e.cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
 from e2e.conftest import make_namespace
 from e2e.fixtures.processes import NAMESPACE, SCHEDULER
-from scheduler.shell.bind.gpu.reservation_pod import (
+from scheduler.shell.bind.gpu.reservation_manifest import (
     GpuPlace,
     ReservationPodOptions,
     reservation_pod,

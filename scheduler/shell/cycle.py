@@ -3,20 +3,19 @@
 A cycle begins as soon as an event may change the result of the last plan: at once on a quiet
 cluster; in a burst of events when the burst pauses, or after 50 ms. After a cycle during which
 events arrived comes a rest of three times its length, but no event waits for more than 50 ms, or
-for the end of the cycle that runs. Events of a namespace that started many plans for nothing wait a
-little longer (`plan_budget`).
+for the end of the cycle that runs.
+
 The plan is made in a thread: its snapshot is frozen, and watches, Lease and health checks continue
 meanwhile. Nothing is executed before the plan is complete, and no part of a plan is executed that
 relies on an object that has changed in the meantime.
 
-How many plans the events of one namespace may start for nothing.
-
-A user who relabels waiting pods without end would have the scheduler plan without end, and the
-gangs of others would wait for these plans. So a plan that only events of some namespaces started,
-and that changed nothing, is charged to these. A namespace that has used up its budget starts a plan
-a few times a second, and of long plans one after a pause of three times their length; its events
-are in every plan that anything else starts. A bind gives the namespace of the pod one plan back:
-the pods of a gang come one by one, and the plans before the last of them change nothing.
+The events of a namespace that started many plans for nothing wait a little longer. A user who
+relabels waiting pods without end would have the scheduler plan without end, and the gangs of others
+would wait for these plans. So a plan that only events of some namespaces started, and that changed
+nothing, is charged to these (`PlanBudget`). A namespace that has used up its budget starts a plan a
+few times a second, and of long plans one after a pause of three times their length; its events are
+in every plan that anything else starts. A bind gives the namespace of the pod one plan back: the
+pods of a gang come one by one, and the plans before the last of them change nothing.
 """
 
 import asyncio
@@ -48,93 +47,6 @@ from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import without_collection
 from trainer_kai.service.metrics import Metrics
 
-_INTERVAL_S: Final = 0.3  # between two plans for nothing, in the long run
-_PAUSE_FACTOR: Final = 3  # the same for long plans, as a multiple of their length
-_BURST: Final = 8  # of such plans that may follow each other at once
-_TOO_MANY: Final = 4096  # namespaces, before all that are within their budget are forgotten
-_NEGLIGIBLE_S: Final = 1e-4  # a shorter time is none
-
-
-class PlanBudget:
-    """The budget of each namespace; the namespace "" has no limit."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock: Final = clock
-        self._interval_s = _INTERVAL_S
-        self._used: dict[str, tuple[float, float]] = {}  # how many plans, and when that was so
-        # Namespaces with events that may not start a plan yet, and from when on they may.
-        self._deferred_until_s: dict[str, float] = {}
-        self._has_earlier_deferred = asyncio.Event()
-
-    def may_start(self, namespace: str, uncharged: int) -> bool:
-        """Say whether an event of a namespace may start a plan; if not, defer it.
-
-        *uncharged* are plans that the namespace has started and that are not complete.
-        """
-        if not namespace:
-            return True
-        now_s = self._clock.monotonic_s()
-        excess = self._used_now(namespace, now_s) + uncharged - (_BURST - 1)
-        if excess <= 0:
-            return True
-        until_s = now_s + excess * self._interval_s
-        if until_s < min(self._deferred_until_s.values(), default=until_s + 1):
-            self._has_earlier_deferred.set()
-        self._deferred_until_s.setdefault(namespace, until_s)
-        return False
-
-    def forget_deferred(self) -> None:
-        """Forget all deferred events: a plan begins, and sees their objects."""
-        self._deferred_until_s.clear()
-
-    async def deferred_namespaces(self) -> set[str]:
-        """Wait until deferred events may start a plan; return their namespaces."""
-        while True:
-            self._has_earlier_deferred.clear()
-            now_s = self._clock.monotonic_s()
-            deferred = self._deferred_until_s
-            due = {it for it, at_s in deferred.items() if at_s - now_s < _NEGLIGIBLE_S}
-            if due:
-                for namespace in due:
-                    del deferred[namespace]
-                return due
-            earlier = self._has_earlier_deferred.wait()
-            if deferred:
-                with suppress(TimeoutError):
-                    await within(self._clock, min(deferred.values()) - now_s, earlier)
-            else:
-                await earlier
-
-    def charge(self, namespaces: Iterable[str], plan_s: float) -> None:
-        """Charge a plan that changed nothing to the namespaces whose events started it."""
-        self._interval_s = max(_INTERVAL_S, _PAUSE_FACTOR * plan_s)
-        now_s = self._clock.monotonic_s()
-        for namespace in namespaces:
-            used = min(self._used_now(namespace, now_s) + 1, _BURST)
-            self._used[namespace] = used, now_s
-        if len(self._used) > _TOO_MANY:
-            names = [*self._used]
-            self._used = {
-                name: self._used[name] for name in names if self._used_now(name, now_s) > 0
-            }
-
-    def refund(self, plans: Mapping[str, int]) -> None:
-        """Give namespaces so many plans back."""
-        now_s = self._clock.monotonic_s()
-        for namespace, number in plans.items():
-            used = self._used_now(namespace, now_s) - number
-            if used > 0:
-                self._used[namespace] = used, now_s
-            else:
-                self._used.pop(namespace, None)
-
-    def _used_now(self, namespace: str, now_s: float) -> float:
-        used, at_s = self._used.get(namespace, (0.0, now_s))
-        return max(0.0, used - (now_s - at_s) / self._interval_s)
-
-
-Offload: TypeAlias = Callable[..., Awaitable[Any]]
-
 _PAUSE_S: Final = 0.004  # without an event: the burst pauses
 _BURST_S: Final = 0.05  # how long a burst may last before a cycle begins
 _REST_FACTOR: Final = 3.0  # times the length of the cycle before
@@ -146,27 +58,28 @@ _CHANGES_NUMBERS: Final = (  # that are reported, though no PodGroup may wait fo
     | ClusterEvent.FOREIGN_POD_ASSIGNED
     | ClusterEvent.PODGROUP_INCOMPLETE
 )
+_BUDGET_INTERVAL_S: Final = 0.3  # between two plans for nothing, in the long run
+_BUDGET_PAUSE_FACTOR: Final = 3  # the same for long plans, as a multiple of their length
+_BUDGET_BURST: Final = 8  # of such plans that may follow each other at once
+_MAX_NAMESPACES: Final = 4096  # with more, those within their budget are forgotten
+_NEGLIGIBLE_S: Final = 1e-4  # a shorter time is none
+
+Offload: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class CommandExecutor(Protocol):
-    """Executes what was decided for one PodGroup."""
-
     async def execute(self, commands: PodGroupCommands) -> None:
         """Execute the commands; what fails is forgotten."""
         ...
 
 
 class ReportReceiver(Protocol):
-    """Reports what was decided."""
-
     def publish(self, report: PlanReport) -> None:
         """Take the report of a plan; this must not wait."""
         ...
 
 
 class _PlanInput(NamedTuple):
-    """What a plan is made from."""
-
     encoded: EncodedSnapshot
     in_flight_evictions: Mapping[Key, PlannedEvictions]
     creation_failures: Mapping[Key, CreationFailure]
@@ -174,8 +87,6 @@ class _PlanInput(NamedTuple):
 
 
 class Cycle:
-    """Decides when a cycle is due, and runs it."""
-
     def __init__(
         self,
         cache: ClusterCache,
@@ -236,7 +147,6 @@ class Cycle:
         self.wake(ClusterEvent.ANY, namespace)
 
     def refund(self, gpus: int) -> None:
-        """Return GPUs to the rate limit that were not evicted after all."""
         self._rate_limiter.record(-gpus)
 
     def _set_due(self, since_s: float) -> None:
@@ -252,7 +162,7 @@ class Cycle:
             group.create_task(self._start_deferred())
             while True:
                 await self._wait_until_due()
-                for podgroup_commands in self._cache.lost_places.annotations_to_write():
+                for podgroup_commands in self._cache.lost_pods.annotations_to_write():
                     group.create_task(binder.execute(podgroup_commands))
                 commands, report = await self._plan_once()
                 for podgroup_commands in self._assume(commands):
@@ -316,14 +226,10 @@ class Cycle:
         with without_collection():
             result = plan(encoded.snapshot, self._policies, limits)
             commands = commands_from_plan(encoded, result, lambda: str(uuid4()))
-            return (
-                result,
-                commands,
-                plan_report(encoded, result, commands, in_flight_evictions, creation_failures),
-            )
+            report = plan_report(encoded, result, commands, in_flight_evictions, creation_failures)
+            return result, commands, report
 
     def _log_withheld(self, count: int) -> None:
-        """Log when the rate limit begins to withhold evictions."""
         if count and not self._are_evictions_withheld:
             self._log.warning("evictions withheld by the rate limit", preemptors=count)
         self._are_evictions_withheld = bool(count)
@@ -358,9 +264,7 @@ class Cycle:
         self._rate_limiter.record(
             sum(it.gpus for podgroup_commands in kept for it in podgroup_commands.evictions)
         )
-        self._has_stale_numbers = self._has_stale_numbers or bool(
-            kept
-        )  # usage of queues has yet to be reported
+        self._has_stale_numbers |= bool(kept)  # usage of queues has yet to be reported
         return kept
 
     def _charge(self, kept: Iterable[PodGroupCommands]) -> None:
@@ -394,7 +298,6 @@ class Cycle:
                 self.wake(ClusterEvent.TIME_PASSED)
 
     def _is_grace_over(self) -> bool:
-        """Say whether the grace of a stale gang has ended since the last snapshot."""
         at = self._next_stale_at
         return at is not None and at <= self._clock.now().timestamp()
 
@@ -408,3 +311,80 @@ def _events_to_retry_on(result: Plan) -> ClusterEvent:
         # Nominated pods wait until victims terminate.
         retry_on |= ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
     return retry_on
+
+
+class PlanBudget:
+    """The budget of each namespace; the namespace "" has no limit."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock: Final = clock
+        self._interval_s = _BUDGET_INTERVAL_S
+        self._used: dict[str, tuple[float, float]] = {}  # how many plans, and when that was so
+        # Namespaces with events that may not start a plan yet, and from when on they may.
+        self._deferred_until_s: dict[str, float] = {}
+        self._has_earlier_deferred = asyncio.Event()
+
+    def may_start(self, namespace: str, uncharged: int) -> bool:
+        """Say whether an event of a namespace may start a plan; if not, defer it.
+
+        *uncharged* are plans that the namespace has started and that are not complete.
+        """
+        if not namespace:
+            return True
+        now_s = self._clock.monotonic_s()
+        excess = self._used_now(namespace, now_s) + uncharged - (_BUDGET_BURST - 1)
+        if excess <= 0:
+            return True
+        until_s = now_s + excess * self._interval_s
+        if until_s < min(self._deferred_until_s.values(), default=until_s + 1):
+            self._has_earlier_deferred.set()
+        self._deferred_until_s.setdefault(namespace, until_s)
+        return False
+
+    def forget_deferred(self) -> None:
+        """Forget all deferred events: a plan begins, and sees their objects."""
+        self._deferred_until_s.clear()
+
+    async def deferred_namespaces(self) -> set[str]:
+        """Wait until deferred events may start a plan; return their namespaces."""
+        while True:
+            self._has_earlier_deferred.clear()
+            now_s = self._clock.monotonic_s()
+            deferred = self._deferred_until_s
+            due = {it for it, at_s in deferred.items() if at_s - now_s < _NEGLIGIBLE_S}
+            if due:
+                for namespace in due:
+                    del deferred[namespace]
+                return due
+            earlier = self._has_earlier_deferred.wait()
+            if deferred:
+                with suppress(TimeoutError):
+                    await within(self._clock, min(deferred.values()) - now_s, earlier)
+            else:
+                await earlier
+
+    def charge(self, namespaces: Iterable[str], plan_s: float) -> None:
+        """Charge a plan that changed nothing to the namespaces whose events started it."""
+        self._interval_s = max(_BUDGET_INTERVAL_S, _BUDGET_PAUSE_FACTOR * plan_s)
+        now_s = self._clock.monotonic_s()
+        for namespace in namespaces:
+            used = min(self._used_now(namespace, now_s) + 1, _BUDGET_BURST)
+            self._used[namespace] = used, now_s
+        if len(self._used) > _MAX_NAMESPACES:
+            names = [*self._used]
+            self._used = {
+                name: self._used[name] for name in names if self._used_now(name, now_s) > 0
+            }
+
+    def refund(self, plans: Mapping[str, int]) -> None:
+        now_s = self._clock.monotonic_s()
+        for namespace, number in plans.items():
+            used = self._used_now(namespace, now_s) - number
+            if used > 0:
+                self._used[namespace] = used, now_s
+            else:
+                self._used.pop(namespace, None)
+
+    def _used_now(self, namespace: str, now_s: float) -> float:
+        used, at_s = self._used.get(namespace, (0.0, now_s))
+        return max(0.0, used - (now_s - at_s) / self._interval_s)

@@ -51,17 +51,14 @@ class DuplicateSchedulerGuard:
         """Why we are paused, and what to do; "" while we are not."""
 
     async def wait_until_gone(self) -> None:
-        """Return when there is no other scheduler with our name."""
         while await self.is_present():
             await self._client.clock.sleep(_POLL_S)
 
     async def wait_until_present(self) -> None:
-        """Return when there is another scheduler with our name."""
         while not await self.is_present():
             await self._client.clock.sleep(_POLL_S)
 
     async def is_present(self) -> bool:
-        """Say whether another scheduler with our name is there."""
         try:
             found = await self._held_lease() or await self._ready_deployment()
         except ApiError as error:

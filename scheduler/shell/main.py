@@ -1,12 +1,9 @@
 """The scheduler process, wired up: watches, the cycle, and the writers while this process leads.
 
-The settings become policies here; unknown names are rejected where the settings are read.
-
-Informers for every kind that a plan needs: a change goes to the cache, then the cycle.
-
-The cluster cache as one JSON list of objects that `trainer-kai simulate` reads.
-
-Assumed binds and evictions are part of it: it is what the next plan would be made from.
+Every kind that a plan needs is watched: a change goes to the cache, then to the cycle. The settings
+become policies and options here; unknown names are rejected where the settings are read. The dump
+of the cache is a List that `trainer-kai simulate` reads; assumed binds and evictions are part of
+it, because it is what the next plan would be made from.
 """
 
 import asyncio
@@ -14,19 +11,19 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BindSteps
-from scheduler.shell.bind.gpu.controller import ReservationController
-from scheduler.shell.bind.gpu.reservation_pod import ReservationPodOptions
-from scheduler.shell.bind.gpu.reservation_pods import (
+from scheduler.shell.bind.gpu.reservation_controller import ReservationController
+from scheduler.shell.bind.gpu.reservation_manifest import ReservationPodOptions
+from scheduler.shell.bind.gpu.reserve_device import (
     OwnImage,
     ReservationPods,
     ReservationPodSource,
 )
-from scheduler.shell.bind.gpu.shares import GpuShareBinder, ShareOptions
+from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, ShareOptions
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
@@ -39,7 +36,7 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import ACCESS_REVIEWS, EVENTS, Resource
 from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.kube.client import Client, RetryPolicy
@@ -66,95 +63,11 @@ from trainer_kai.service.settings import (
     split_names,
 )
 
-T = TypeVar("T", bound=Object)
-
-
-class _WatchedKind(NamedTuple):
-    """A kind that is watched, and what to call with its changes."""
-
-    resource: Resource[Any]
-    notify: Callable[[Key, Any], ClusterEvent]
-
-
-class ClusterInformers:
-    """Starts the watches; synced means that each has listed all objects of its kind."""
-
-    def __init__(self, cache: ClusterCache, cycle: Cycle) -> None:
-        self._cache = cache
-        self._cycle = cycle
-        self._unsynced: set[str] = set()
-        self._synced = asyncio.Event()
-
-    async def synced(self) -> None:
-        """Wait until each kind is listed."""
-        await self._synced.wait()
-
-    def start(self, run: Runner, client: Client, seen: ClientObserver, health: Health) -> None:
-        """Start to watch all kinds."""
-        kinds = [
-            _WatchedKind(resource, partial(self._cache.update, resource))
-            for resource in self._cache.cluster.by_resource()
-        ]
-        self._unsynced = {kind.resource.plural for kind in kinds}
-        for kind in kinds:
-            name = kind.resource.plural
-            watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
-            health.add_condition(f"{name} followed", watch.not_synced_reason)
-            run.start(f"watch {name}", self._watch_service(watch, kind))
-        # These Events only explain why pods are missing, so no sync waits for them.
-        kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
-        creation_failures: Watch[Any] = Watch(
-            client,
-            ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)),
-            seen,
-            timing=NO_BOOKMARKS,
-        )
-        run.start(f"watch {EVENTS.plural}", self._watch_service(creation_failures, kind))
-
-    def _watch_service(
-        self, watch: Watch[Any], kind: _WatchedKind
-    ) -> Callable[[], Coroutine[Any, Any, None]]:
-        def change(it: Delta[Any]) -> None:
-            is_deleted = it.type is DeltaType.DELETED or it.object is None
-            seen = None if is_deleted else it.object
-            self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
-
-        def synced() -> None:
-            self._unsynced.discard(kind.resource.plural)
-            if not self._unsynced:
-                self._synced.set()
-
-        return lambda: watch.run(change, synced)
-
-
-_BATCH: Final = 200  # objects: a few milliseconds
-
-
-async def dump_cluster(cluster: Cluster) -> AsyncIterator[bytes]:
-    """Yield a List of the cached objects in JSON, piece by piece."""
-    kinds = [(resource, [*objects.values()]) for resource, objects in cluster.by_resource().items()]
-    kinds.append((ACCESS_REVIEWS, [access_review(*it) for it in cluster.permits.items()]))
-    yield b'{"apiVersion":"v1","kind":"List","items":['
-    is_first = True
-    for resource, objects in kinds:
-        remaining = iter(objects)
-        while batch := [*islice(remaining, _BATCH)]:
-            yield (b"" if is_first else b",\n") + b",\n".join(_encoded_objects(resource, batch))
-            is_first = False
-            await asyncio.sleep(0)
-    yield b"]}\n"
-
-
-def _encoded_objects(resource: Resource[Any], objects: Iterable[Any]) -> Iterable[bytes]:
-    head = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
-    return (head + encode(it)[1:] for it in objects)
-
-
+_BATCH: Final = 200  # objects of a dump that are encoded at once: a few milliseconds
 _KEEP_WARM_S: Final = 5.0
 
 
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
-    """Start the services of the scheduler process."""
     client, metrics, log = context.client, context.metrics, context.log
     cache = ClusterCache(state_options(context.clock, settings))
     cycle = Cycle(
@@ -193,8 +106,6 @@ async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSet
 
 
 class _Leadership(NamedTuple):
-    """What the process runs while it leads, and with what."""
-
     context: ProcessContext
     settings: SchedulerSettings
     cache: ClusterCache
@@ -221,12 +132,8 @@ class _Leadership(NamedTuple):
                 self.cache.stop_leading(self.context.clock.monotonic_s())
 
     async def _work(self, fenced: Client) -> None:
-        cache, events, metrics, log = (
-            self.cache,
-            self.event_recorder,
-            self.context.metrics,
-            self.context.log,
-        )
+        cache, events = self.cache, self.event_recorder
+        metrics, log = self.context.metrics, self.context.log
         reporter = StatusReporter(fenced, cache, events, metrics, log)
         suspender = Suspender(fenced, cache, events, self.cycle, metrics, log)
         evictor = Evictor(fenced, cache, suspender, events, metrics, log)
@@ -267,7 +174,6 @@ def _gpu_shares(
     writes: LimitedWrites,
     context: ProcessContext,
 ) -> GpuShareBinder:
-    """Return what gives pods their shares of GPUs, as the settings say."""
     pods, sharing = settings.reservation_pods, settings.gpu_sharing
     own = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
     source = ReservationPodSource(
@@ -285,6 +191,60 @@ def _gpu_shares(
     return GpuShareBinder(unlimited, cache, reservations, writes, options)
 
 
+class _WatchedKind(NamedTuple):
+    resource: Resource[Any]
+    notify: Callable[[Key, Any], ClusterEvent]
+
+
+class ClusterInformers:
+    """Starts the watches; synced means that each has listed all objects of its kind."""
+
+    def __init__(self, cache: ClusterCache, cycle: Cycle) -> None:
+        self._cache = cache
+        self._cycle = cycle
+        self._unsynced: set[str] = set()
+        self._synced = asyncio.Event()
+
+    async def synced(self) -> None:
+        await self._synced.wait()
+
+    def start(self, run: Runner, client: Client, seen: ClientObserver, health: Health) -> None:
+        kinds = [
+            _WatchedKind(resource, partial(self._cache.update, resource))
+            for resource in self._cache.cluster.by_resource()
+        ]
+        self._unsynced = {kind.resource.plural for kind in kinds}
+        for kind in kinds:
+            name = kind.resource.plural
+            watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
+            health.add_condition(f"{name} followed", watch.not_synced_reason)
+            run.start(f"watch {name}", self._watch_service(watch, kind))
+        # These Events only explain why pods are missing, so no sync waits for them.
+        kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
+        creation_failures: Watch[Any] = Watch(
+            client,
+            ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)),
+            seen,
+            timing=NO_BOOKMARKS,
+        )
+        run.start(f"watch {EVENTS.plural}", self._watch_service(creation_failures, kind))
+
+    def _watch_service(
+        self, watch: Watch[Any], kind: _WatchedKind
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        def change(it: Delta[Any]) -> None:
+            is_deleted = it.type is DeltaType.DELETED or it.object is None
+            seen = None if is_deleted else it.object
+            self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
+
+        def synced() -> None:
+            self._unsynced.discard(kind.resource.plural)
+            if not self._unsynced:
+                self._synced.set()
+
+        return lambda: watch.run(change, synced)
+
+
 async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:
     """Read changes into the state, so that the first cycle as leader has few to read."""
     while True:
@@ -300,7 +260,6 @@ async def _check_cache(cache: ClusterCache, clock: Clock, every_s: float) -> Non
 
 
 async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:
-    """Work until the end comes; raise what the work raises."""
     tasks = asyncio.create_task(work), asyncio.create_task(end)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -312,7 +271,6 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
 
 
 def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
-    """Return what the settings say to the state, at any time."""
     gpus = gpu_resources(settings.policies)
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
 
@@ -339,12 +297,10 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
 
 
 def gpu_resources(settings: PolicySettings) -> tuple[str, ...]:
-    """Return which resources are whole GPUs."""
     return tuple(split_names(settings.gpu_resources))
 
 
 def policy_selection(settings: PolicySettings) -> PolicySelection:
-    """Return the plugins, actions and placements that the settings choose."""
     plugins = {name: PluginSelection(enabled=False) for name in split_names(settings.disabled)}
     actions = split_names(settings.actions)
     return PolicySelection(
@@ -355,3 +311,23 @@ def policy_selection(settings: PolicySettings) -> PolicySelection:
         victim_order=settings.victims,
         disruption_budgets=settings.disruption_budgets,
     )
+
+
+async def dump_cluster(cluster: Cluster) -> AsyncIterator[bytes]:
+    """Yield a List of the cached objects in JSON, piece by piece."""
+    kinds = [(resource, [*objects.values()]) for resource, objects in cluster.by_resource().items()]
+    kinds.append((ACCESS_REVIEWS, [access_review(*it) for it in cluster.permits.items()]))
+    yield b'{"apiVersion":"v1","kind":"List","items":['
+    is_first = True
+    for resource, objects in kinds:
+        remaining = iter(objects)
+        while batch := [*islice(remaining, _BATCH)]:
+            yield (b"" if is_first else b",\n") + b",\n".join(_encoded_objects(resource, batch))
+            is_first = False
+            await asyncio.sleep(0)
+    yield b"]}\n"
+
+
+def _encoded_objects(resource: Resource[Any], objects: Iterable[Any]) -> Iterable[bytes]:
+    head = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
+    return (head + encode(it)[1:] for it in objects)

@@ -17,20 +17,20 @@ whether all service accounts of the namespace may: verb `use` on the queue, in t
 import asyncio
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.shell.cycle import CommandExecutor
-from scheduler.shell.evict.evictor import owning_trainjob
+from scheduler.shell.event_objects import event_object, owning_trainjob_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit
 from scheduler.state.queues.access import AccessQuestion
-from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS, QUEUE, RUN_AI
-from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES, Resource
+from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import AccessRequest, Client, RetryPolicy, review_access
 from trainer_kai.kube.events import EventObject, EventRecorder
 from trainer_kai.kube.rest.response import ApiError, Unauthorized
@@ -44,14 +44,11 @@ _SETTINGS: Final = WorkQueueSettings("permissions", workers=8, retry_first_s=0.5
 
 
 class NotifyingExecutor:
-    """Passes commands to the binder, and notifies another receiver of them."""
-
     def __init__(self, binder: CommandExecutor, notify: Callable[[PodGroupCommands], None]) -> None:
         self._binder = binder
         self._notify = notify
 
     async def execute(self, commands: PodGroupCommands) -> None:
-        """Execute the commands for one PodGroup."""
         self._notify(commands)
         await self._binder.execute(commands)
 
@@ -115,13 +112,14 @@ class QueueAccessReviews:
         cluster, namespace = self._cache.cluster, commands.group.namespace
         group = cluster.pod_groups.get(commands.group)
         if group is not None:
-            regarding = owning_trainjob(self._cache, group) or _regarding(PODGROUPS, group.metadata)
+            trainjob = owning_trainjob_object(self._cache, group)
+            regarding = trainjob or event_object(PODGROUPS, group.metadata)
             return Key(namespace, group.spec.queue), regarding
         pod = cluster.pods.get(commands.binds[0].pod)
         if pod is None:
             return None
         queue = pod.metadata.labels.get(QUEUE) or self._cache.default_queue
-        return Key(namespace, queue), _regarding(PODS, pod.metadata)
+        return Key(namespace, queue), event_object(PODS, pod.metadata)
 
     def _warn(self, pair: Key, regarding: EventObject) -> None:
         self._warned.add(pair)
@@ -185,7 +183,3 @@ class QueueAccessReviews:
                 for pair in self._warned
                 if pair.name in cluster.queues and pair.namespace in cluster.namespaces
             }
-
-
-def _regarding(resource: Resource[Any], meta: Meta) -> EventObject:
-    return EventObject(resource.api_version, resource.kind, meta.namespace, meta.name, meta.uid)

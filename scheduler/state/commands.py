@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +32,6 @@ from trainer_kai.policy.podgroups.planned import workload_name
 
 
 class OwningTrainJob(NamedTuple):
-    """The TrainJob that owns a PodGroup."""
-
     key: Key
     uid: str
 
@@ -61,88 +60,12 @@ class PlannedEviction(NamedTuple):
         return f"{workload_name(self.groups[0])} ({self.action})"
 
 
-def planned_eviction(
-    encoded: EncodedSnapshot, one: Eviction, relocations: Iterable[Relocation] = ()
-) -> PlannedEviction:
-    """Return an eviction by names, with the places of the PodGroups that are relocated."""
-    nodes = encoded.snapshot.nodes.names
-    return PlannedEviction(
-        queue=_queue_name(encoded, one.podgroups[0]),
-        preemptor_queue=_queue_name(encoded, one.preemptor),
-        evicted_gpus=one.gpus,
-        groups=tuple(encoded.podgroup_keys[row] for row in one.podgroups),
-        pods=tuple(encoded.pod_keys[row] for row in one.pods),
-        action=one.action.value,
-        preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
-        reason=eviction_message(encoded.snapshot, one),
-        gpus=one.gpus,
-        lost_work=one.work_lost,
-        places=tuple(
-            (encoded.podgroup_keys[it.podgroup], named_places(nodes, it.reservations))
-            for it in relocations
-            if it.podgroup in one.podgroups
-        ),
-    )
-
-
-def _queue_name(encoded: EncodedSnapshot, podgroup: int) -> str:
-    """Return the queue of a PodGroup by its row; "" if it has none, or for no PodGroup."""
-    snapshot = encoded.snapshot
-    row = NONE if podgroup == NONE else snapshot.podgroups[podgroup].queue
-    return "" if row == NONE else snapshot.queues.names[row]
-
-
-def merge_evictions(evictions: Iterable[Eviction]) -> list[Eviction]:
-    """Return evictions, with all those of one PodGroup for one preemptor merged into one."""
-    merged: dict[tuple[object, ...], Eviction] = {}
-    for one in evictions:
-        identity = one.podgroups, one.is_whole, one.action, one.preemptor, one.victim_order
-        before = merged.get(identity)
-        merged[identity] = one if before is None else _merged(before, one)
-    return [*merged.values()]
-
-
-def _merged(one: Eviction, more: Eviction) -> Eviction:
-    return replace(
-        one,
-        pods=one.pods + more.pods,
-        gpus=one.gpus + more.gpus,
-        work_lost=one.work_lost + more.work_lost,
-        budgets=tuple(sorted({*one.budgets, *more.budgets})),
-    )
-
-
-def named_places(
-    nodes: Sequence[str], reservations: Iterable[Reservation]
-) -> tuple[NamedPlace, ...]:
-    """Return the places of some reservations by names, one for each pod."""
-    return tuple(
-        NamedPlace(one.podset, nodes[one.node], ReservationCause(one.cause))
-        for one in reservations
-        for _ in range(one.number)
-    )
-
-
 class PodAndNode(NamedTuple):
-    """A pod, and the node that it is bound or nominated to."""
-
     pod: Key
     node: str
 
 
-class NewReservation(NamedTuple):
-    """Places on a node that are reserved from now on, for pods that do not exist."""
-
-    group: Key
-    sub_group: str
-    node: str
-    number: int
-    cause: str
-
-
 class UnschedulablePodGroup(NamedTuple):
-    """A PodGroup that the plan could not place, and why."""
-
     group: Key
     reason: UnschedulableReason
     rejection: Rejection
@@ -164,53 +87,39 @@ class PodGroupCommands(NamedTuple):
 
 @dataclass(frozen=True)
 class Commands:
-    """What is done for a plan."""
-
-    binds: tuple[PodAndNode, ...]
-    nominations: tuple[PodAndNode, ...]
-    reservations: tuple[NewReservation, ...]
+    podgroups: tuple[PodGroupCommands, ...]  # in the order of the plan, those for no preemptor last
     unschedulable: tuple[UnschedulablePodGroup, ...]
-    reserved: dict[Key, str]  # by PodGroup: the annotation, where it changes; "" for none
-    podgroups: tuple[PodGroupCommands, ...]  # the same by PodGroup, in the order of the plan
-    evictions: tuple[PlannedEviction, ...] = ()
+
+    @property
+    def binds(self) -> Iterator[PodAndNode]:
+        return chain.from_iterable(one.binds for one in self.podgroups)
+
+    @property
+    def nominations(self) -> Iterator[PodAndNode]:
+        """Yield the new nominations, without those that are removed."""
+        return (it for one in self.podgroups for it in one.nominations if it.node)
+
+    @property
+    def evictions(self) -> Iterator[PlannedEviction]:
+        return chain.from_iterable(one.evictions for one in self.podgroups)
 
 
 def commands_from_plan(
     encoded: EncodedSnapshot, plan: Plan, new_gpu_group: Callable[[], str] | None = None
 ) -> Commands:
-    """Return the commands for a plan, in its order.
+    """Return the commands for a plan.
 
     *new_gpu_group* returns an id that no shared GPU ever had. Without it the commands name no GPUs.
     """
-    nodes = encoded.snapshot.nodes.names
-    binds, nominations, reservations = [], [], []
-    for allocation in plan.allocations:
-        group = encoded.podgroup_keys[allocation.podgroup]
-        binds += [PodAndNode(encoded.pod_keys[it.pod], nodes[it.node]) for it in allocation.binds]
-        nominations += [
-            PodAndNode(encoded.pod_keys[it.pod], nodes[it.node]) for it in allocation.nominations
-        ]
-        reservations += [_new_reservation(group, one, nodes) for one in allocation.reservations]
-    for relocation in plan.relocations:
-        reservations += [
-            _new_reservation(encoded.podgroup_keys[relocation.podgroup], one, nodes)
-            for one in relocation.reservations
-        ]
-    refused = {
+    unschedulable = {
         encoded.podgroup_keys[it.podgroup]: UnschedulablePodGroup(
             encoded.podgroup_keys[it.podgroup], it.reason, it
         )
         for it in plan.rejections
     }
-    refused |= {it.group: it for it in _podgroups_with_uncounted_pods(encoded)}
+    unschedulable |= {it.group: it for it in _podgroups_with_uncounted_pods(encoded)}
     return Commands(
-        binds=tuple(binds),
-        nominations=tuple(nominations),
-        reservations=tuple(reservations),
-        unschedulable=tuple(refused.values()),
-        reserved=dict(_changed_annotations(encoded, plan)),
-        podgroups=tuple(_podgroup_commands(encoded, plan, new_gpu_group)),
-        evictions=tuple(planned_eviction(encoded, one) for one in merge_evictions(plan.evictions)),
+        tuple(_podgroup_commands(encoded, plan, new_gpu_group)), tuple(unschedulable.values())
     )
 
 
@@ -338,7 +247,6 @@ def _fully_evicted(plan: Plan) -> set[int]:
 
 
 def _podgroups_with_uncounted_pods(encoded: EncodedSnapshot) -> Iterator[UnschedulablePodGroup]:
-    """Yield the PodGroups with pending pods that have no place in them."""
     seen: set[Key] = set()
     for warning in sorted(encoded.warnings):
         if warning.is_pod_pending and warning.object_key not in seen:
@@ -354,12 +262,11 @@ def _podgroups_with_uncounted_pods(encoded: EncodedSnapshot) -> Iterator[Unsched
             yield UnschedulablePodGroup(warning.object_key, failure.reason, rejection)
 
 
-def _new_reservation(group: Key, one: Reservation, nodes: tuple[str, ...]) -> NewReservation:
-    cause = ReservationCause(one.cause).name.lower()
-    return NewReservation(group, one.podset, nodes[one.node], one.number, cause)
+def changed_annotations(encoded: EncodedSnapshot, plan: Plan) -> Iterator[tuple[Key, str]]:
+    """Yield the annotations of reserved places as they are when all of a plan is done; "" is none.
 
-
-def _changed_annotations(encoded: EncodedSnapshot, plan: Plan) -> Iterator[tuple[Key, str]]:
+    The commands write the same, step by step: those of a relocation when its pods are evicted.
+    """
     relocations = [
         PodGroupAllocation(it.podgroup, reservations=it.reservations) for it in plan.relocations
     ]
@@ -398,3 +305,64 @@ def _remaining_places(
 
 def _count_placed(podset: PodSet, placed: set[int]) -> int:
     return sum(pod in placed for pod in podset.pending)
+
+
+def planned_eviction(
+    encoded: EncodedSnapshot, one: Eviction, relocations: Iterable[Relocation] = ()
+) -> PlannedEviction:
+    nodes = encoded.snapshot.nodes.names
+    return PlannedEviction(
+        queue=_queue_name(encoded, one.podgroups[0]),
+        preemptor_queue=_queue_name(encoded, one.preemptor),
+        evicted_gpus=one.gpus,
+        groups=tuple(encoded.podgroup_keys[row] for row in one.podgroups),
+        pods=tuple(encoded.pod_keys[row] for row in one.pods),
+        action=one.action.value,
+        preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
+        reason=eviction_message(encoded.snapshot, one),
+        gpus=one.gpus,
+        lost_work=one.work_lost,
+        places=tuple(
+            (encoded.podgroup_keys[it.podgroup], named_places(nodes, it.reservations))
+            for it in relocations
+            if it.podgroup in one.podgroups
+        ),
+    )
+
+
+def _queue_name(encoded: EncodedSnapshot, podgroup: int) -> str:
+    """Return the queue of a PodGroup by its row; "" if it has none, or for no PodGroup."""
+    snapshot = encoded.snapshot
+    row = NONE if podgroup == NONE else snapshot.podgroups[podgroup].queue
+    return "" if row == NONE else snapshot.queues.names[row]
+
+
+def merge_evictions(evictions: Iterable[Eviction]) -> list[Eviction]:
+    """Return evictions, with all those of one PodGroup for one preemptor merged into one."""
+    merged: dict[tuple[object, ...], Eviction] = {}
+    for one in evictions:
+        identity = one.podgroups, one.is_whole, one.action, one.preemptor, one.victim_order
+        before = merged.get(identity)
+        merged[identity] = one if before is None else _merged(before, one)
+    return [*merged.values()]
+
+
+def _merged(one: Eviction, more: Eviction) -> Eviction:
+    return replace(
+        one,
+        pods=one.pods + more.pods,
+        gpus=one.gpus + more.gpus,
+        work_lost=one.work_lost + more.work_lost,
+        budgets=tuple(sorted({*one.budgets, *more.budgets})),
+    )
+
+
+def named_places(
+    nodes: Sequence[str], reservations: Iterable[Reservation]
+) -> tuple[NamedPlace, ...]:
+    """Return the places of some reservations by names, one for each pod."""
+    return tuple(
+        NamedPlace(one.podset, nodes[one.node], ReservationCause(one.cause))
+        for one in reservations
+        for _ in range(one.number)
+    )

@@ -85,13 +85,11 @@ class ObjectWarning(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the message for users."""
         return self.message if self.still_counts else f"ignored: {self.message}"
 
 
 @lru_cache(maxsize=8192)  # pods of one Job are created in the same second
 def epoch_s(timestamp: str) -> int | None:
-    """Return seconds since 1970; None if the text is not a time."""
     try:
         moment = datetime.fromisoformat(timestamp)
         if moment.tzinfo is None:
@@ -102,7 +100,6 @@ def epoch_s(timestamp: str) -> int | None:
 
 
 def format_timestamp(seconds: int) -> str:
-    """Return a time as the API server writes it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -130,7 +127,6 @@ class ObjectStore(Generic[K, V]):
         return before
 
     def put_all(self, objects: Mapping[K, V]) -> None:
-        """Store many objects."""
         self.objects.update(objects)
         self._changes.update(objects)
 
@@ -141,8 +137,6 @@ class ObjectStore(Generic[K, V]):
 
 
 class Permit(IntEnum):
-    """The answer of the access review for a namespace and a queue."""
-
     GRANTED = 0
     REFUSED = 1
     UNANSWERED = 2  # a review was tried, and there is no answer yet
@@ -175,7 +169,6 @@ class Cluster:
     bind_gpu_groups: dict[Key, tuple[str, ...]] = field(default_factory=dict)
 
     def by_resource(self) -> dict[Resource[Any], dict[Any, Any]]:
-        """Return the objects of each kind that is read from the API server."""
         return {
             NODES: self.nodes,
             QUEUES: self.queues,

@@ -44,7 +44,7 @@ def test_the_places_of_all_lost_pods_are_kept_at_once() -> None:
         def lose_all() -> None:
             for key in keys:
                 live.update_pod(key, None)
-            (kept,) = live.lost_places.annotations_to_write()
+            (kept,) = live.lost_pods.annotations_to_write()
             live.snapshot()
             places.append(json.loads(kept.reserve_annotation or "")["default"]["nodes"])
 

@@ -19,7 +19,9 @@ QuotaCheck: TypeAlias = Callable[[Usage, int, Amounts], QuotaRefusal | None]
 _CoveredAmount: TypeAlias = tuple[list[int], int, int]  # a row, a kind, and how much of it
 
 
-class _PipelinedPlace(NamedTuple):
+class _PipelinedCharge(NamedTuple):
+    """What a pod that waits for what is being released is charged, and on which node."""
+
     node: int
     amounts: Amounts
     is_nominated: bool = False  # the node was nominated for it before
@@ -123,14 +125,14 @@ class ReleasingPods:
 
     def _pipelined_places(
         self, row: int, placed: PodGroupAllocation, *, with_reserved_places: bool
-    ) -> list[_PipelinedPlace]:
+    ) -> list[_PipelinedCharge]:
         """Return the nominated pods of a PodGroup, and then its new reserved places."""
         snapshot = self._snapshot
         places = []
         for pod, node, _ in placed.nominations:
             signature = int(snapshot.pods.signature[pod])
             is_nominated = snapshot.signatures[signature].nominated_node == node
-            places.append(_PipelinedPlace(node, self._charge_on(signature, node), is_nominated))
+            places.append(_PipelinedCharge(node, self._charge_on(signature, node), is_nominated))
         if with_reserved_places and placed.reservations:
             expected_signatures = {
                 podset.name: podset.expected_signature
@@ -138,11 +140,11 @@ class ReleasingPods:
             }
             for podset, node, number, _ in placed.reservations:
                 charge = self._charge_on(expected_signatures[podset], node)
-                places += [_PipelinedPlace(node, charge)] * number
+                places += [_PipelinedCharge(node, charge)] * number
         return places
 
     def _cover(
-        self, row: int, places: list[_PipelinedPlace], taken: list[_CoveredAmount]
+        self, row: int, places: list[_PipelinedCharge], taken: list[_CoveredAmount]
     ) -> list[int]:
         """Let places wait for what is releasing, noting it; return the least of any queue."""
         least: list[list[int]] = []

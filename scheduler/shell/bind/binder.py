@@ -19,17 +19,18 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
-from scheduler.shell.bind.gpu.shares import GpuShareBinder, PodShares, ReservedShares
+from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
+from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, PodShares, ReservedShares
 from scheduler.shell.bind.volumes import VolumeBinder, VolumeNotBound
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
+from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.kube.client import Client, RetryPolicy, bind
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.kube.rest.response import ApiError, Conflict, NotFound, Unavailable
 from trainer_kai.service.metrics import Metrics
@@ -52,11 +53,7 @@ _NOMINATE: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status
 
 
 class Replanner(Protocol):
-    """The cycle that plans."""
-
-    def replan(self, namespace: str = "") -> None:
-        """Plan again."""
-        ...
+    def replan(self, namespace: str = "") -> None: ...
 
     def refund(self, gpus: int) -> None:
         """Give GPUs back to the rate limit that were not evicted after all."""
@@ -64,7 +61,7 @@ class Replanner(Protocol):
 
 
 class BindSteps(NamedTuple):
-    """What the binder has done by others."""
+    """The parts that do what the binder itself does not: it calls them in its order."""
 
     evict: EvictVictims
     shares: GpuShareBinder
@@ -89,8 +86,6 @@ class _Backoff(NamedTuple):
 
 
 class Binder:
-    """Executes commands while this process leads."""
-
     def __init__(
         self,
         client: Client,
@@ -102,7 +97,7 @@ class Binder:
     ) -> None:
         self._client = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         self._cache = cache
-        self._lost_places = cache.lost_places
+        self._lost_pods = cache.lost_pods
         self._volumes = VolumeBinder(cache.cluster)
         cache.on_claim_change = self._volumes.claim_changed
         self._evict = steps.evict
@@ -126,7 +121,7 @@ class Binder:
                 if command_queue.failures == failures:
                     await self._execute(commands, command_queue)
                 elif commands.reserve_annotation is not None and _only_reserves(commands):
-                    self._lost_places.retry_annotation(commands.group, commands.reserve_annotation)
+                    self._lost_pods.retry_annotation(commands.group, commands.reserve_annotation)
                 else:  # the plan assumed that the commands that failed meanwhile were executed
                     self._forget(commands)
         finally:
@@ -144,7 +139,7 @@ class Binder:
             if pods:
                 self._back_off(commands.group, *pods)
             else:
-                self._lost_places.retry_annotation(commands.group, commands.reserve_annotation)
+                self._lost_pods.retry_annotation(commands.group, commands.reserve_annotation)
             return
         reserved = await self._shares.reserve(commands) if commands.gpu_groups else _NO_SHARES
         if reserved.failures:
@@ -182,17 +177,12 @@ class Binder:
         elif is_nominated:
             needs_backoff = True
         now_s = self._client.clock.monotonic_s()
-        for pod in (
-            pod
-            for eviction in commands.evictions
-            if eviction not in failed
-            for pod in eviction.pods
-        ):
-            self._cache.assumed.await_seen(pod, now_s + _DELETION_DEADLINE_S)
-        for group in (
-            group for eviction in commands.evictions for group, _ in eviction.reserved_annotations
-        ):
-            self._cache.assumed.await_reservation(group, self._watch_deadline_s())
+        for eviction in commands.evictions:
+            for pod in eviction.pods if eviction not in failed else ():
+                self._cache.assumed.await_seen(pod, now_s + _DELETION_DEADLINE_S)
+        for eviction in commands.evictions:
+            for group, _ in eviction.reserved_annotations:
+                self._cache.assumed.await_reservation(group, self._watch_deadline_s())
         self._cache.in_flight_evictions.settle(commands.evictions)
         if not needs_backoff:
             self._backoffs.pop(commands.group, None)
@@ -212,7 +202,6 @@ class Binder:
         return all([await self._write_reservation(*it) for it in reservations])
 
     def _nominated_pods_exist(self, commands: PodGroupCommands) -> bool:
-        """Say whether the nominated pods still exist, and are not terminating."""
         pods = self._cache.cluster.pods
         nominated = zip(commands.nominations, commands.uids, strict=True)
         found = [(pods.get(it.pod), uid) for it, uid in nominated if it.node]
@@ -224,7 +213,6 @@ class Binder:
     def _cancel_evictions(
         self, commands: PodGroupCommands, evictions: tuple[PlannedEviction, ...]
     ) -> None:
-        """Forget evictions for a PodGroup, and give their GPUs back to the rate limit."""
         if evictions:
             self._cache.in_flight_evictions.forget(commands.group, evictions)
             self._replanner.refund(sum(eviction.gpus for eviction in evictions))
@@ -239,7 +227,6 @@ class Binder:
         self._replanner.replan(commands.group.namespace)
 
     async def _write_reservation(self, group: Key, text: str) -> bool:
-        """Write which places a PodGroup reserves."""
         known = self._cache.cluster.pod_groups.get(group)
         if known is None:
             return False
@@ -283,7 +270,6 @@ class Binder:
         self._replanner.replan(commands.group.namespace)
 
     async def _undo_shares(self, pod: Key, shares: PodShares | None) -> None:
-        """Undo what a pod got before its bind failed; what fails is undone later."""
         if shares is None:
             return
         try:
@@ -292,10 +278,8 @@ class Binder:
             self._log.warning("gpu share not undone", pod=str(pod), error=str(error))
 
     async def _bind(self, pod: Key, node: str, shares: PodShares | None) -> bool:
-        known, assumed_meta = (
-            self._cache.cluster.pods.get(pod),
-            self._cache.assumed.bound_metadata(pod),
-        )
+        known = self._cache.cluster.pods.get(pod)
+        assumed_meta = self._cache.assumed.bound_metadata(pod)
         if known is None or assumed_meta is None or known.metadata.uid != assumed_meta.uid:
             self._backoffs.pop(pod, None)
             return False  # the pod is gone or recreated, and nothing is assumed any more
@@ -323,9 +307,7 @@ class Binder:
     def _post(self, pod: Key, reason: str, message: str) -> None:
         known = self._cache.cluster.pods.get(pod)
         if known is not None:
-            meta = known.metadata
-            regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
-            self._recorder.post(regarding, reason, message, "Warning")
+            self._recorder.post(event_object(PODS, known.metadata), reason, message, "Warning")
 
     def _not_bound(self, pod: Key, node: str, error: ApiError) -> None:
         """Forget a bind that was refused; the second time in a row after a while."""
@@ -346,7 +328,6 @@ class Binder:
         self._back_off(pod)
 
     async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
-        """Send a bind until there is an answer, or none for too long."""
         delays_s = iter(_RETRY_DELAYS_S)
         is_repeated = False
         while True:
@@ -423,5 +404,4 @@ class Binder:
 
 
 def _only_reserves(commands: PodGroupCommands) -> bool:
-    """Say whether the commands only reserve places of lost pods."""
     return not (commands.binds or commands.nominations or commands.evictions)

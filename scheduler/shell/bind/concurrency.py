@@ -32,7 +32,6 @@ class AdaptiveConcurrency:
 
     @property
     def limit(self) -> int:
-        """Return how many writes may be in flight now."""
         return int(self._limit)
 
     @asynccontextmanager
@@ -48,7 +47,6 @@ class AdaptiveConcurrency:
             self._wake_waiters()
 
     def throttled(self) -> None:
-        """Take note that the API server throttles."""
         self._shrink(0.5)
 
     async def _acquire(self) -> None:

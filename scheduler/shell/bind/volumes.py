@@ -39,12 +39,10 @@ class VolumeBinder:
         self._changed: dict[Key, asyncio.Event] = {}  # of these claims
 
     def claim_changed(self, key: Key) -> None:
-        """Wake what waits for a claim."""
         if key in self._changed:
             self._changed[key].set()
 
     async def bind(self, client: Client, pod: Pod, node: str) -> None:
-        """Return when each claim of a pod has its volume."""
         for key in [*self._unbound_claims(pod)]:
             task = self._in_flight.get(key)
             if task is None:

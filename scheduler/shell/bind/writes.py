@@ -21,7 +21,6 @@ class LimitedWrites:
         self._concurrency: Final = AdaptiveConcurrency(clock)
 
     async def send(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Send a write within the limit, and again when the API server throttles."""
         while True:
             try:
                 async with self._concurrency.acquire():

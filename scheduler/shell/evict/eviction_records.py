@@ -1,18 +1,17 @@
-"""Eviction records: annotations on the PodGroups of a TrainJob, written before it is suspended.
+"""What is written about the suspension of a TrainJob: eviction records, and Jobs to recreate.
 
-A TrainJob is suspended only after all records were written; a record without a suspension is
-removed again by `suspend`, also after a restart. Each write names the uid of its PodGroup; one that
-is deleted or recreated needs no record. A written record counts before a watch shows it: the watch
-of TrainJobs may be quicker, and a suspension without a record is its user's.
+A record is an annotation on each PodGroup of a TrainJob, written before it is suspended: it is
+suspended only after all records were written, and a record without a suspension is removed again by
+`suspend`, also after a restart. Each write names the uid of its PodGroup; one that is deleted or
+recreated needs no record. A written record counts before a watch shows it: the watch of TrainJobs
+may be quicker, and a suspension without a record is its user's.
 
-Recreates Jobs of a suspended TrainJob of which some ranks have succeeded and others have not.
-
-The JobSet controller recreates a Job that was deleted, suspended as its JobSet is, and its pods run
+Jobs of which some ranks have succeeded and others have not are deleted while the TrainJob is
+suspended: the JobSet controller recreates them, suspended as their JobSet is, and their pods run
 from rank 0 when it is resumed. There is no state here: which Jobs have partly succeeded, and which
-pods are left of Jobs that were deleted, is read each time, so the next leader continues.
-
-A Job is deleted by its uid, and only while TrainJob, JobSet and Job are suspended; a policy of the
-cluster keeps this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
+pods are left of Jobs that were deleted, is read each time, so the next leader continues. A Job is
+deleted by its uid, and only while TrainJob, JobSet and Job are suspended; a policy of the cluster
+keeps this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
 """
 
 import asyncio
@@ -58,8 +57,6 @@ _DRY_RUN: Final = WriteOptions(field_manager=FIELD_MANAGER, dry_run=True)
 
 
 class EvictionRecords:
-    """Writes the eviction records of TrainJobs on their PodGroups, and removes them."""
-
     def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
         self._client = client
         self._cache = cache
@@ -148,7 +145,6 @@ def _gpus(milli: int) -> float:
 
 
 def _is_undone(group: PodGroup, unused_gpus: int) -> bool:
-    """Say whether all GPUs of the last eviction of a PodGroup are still in use."""
     last = last_eviction_of(group)
     return last is not None and 0 < 1000 * last.gpus <= unused_gpus
 

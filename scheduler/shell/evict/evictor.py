@@ -1,16 +1,14 @@
-"""Evicts PodGroups: a TrainJob is suspended and resumed, other pods are deleted.
+"""Evicts PodGroups, and limits how long their pods may take to terminate.
 
-Victims are evicted only if all that their preemptor needs can be: a dry run checks that before the
-first eviction. A failure after the dry run is an accident: the other evictions go on, and the next
-plan sees the result.
+A TrainJob is suspended and resumed, other pods are deleted. Victims are evicted only if all that
+their preemptor needs can be: a dry run checks that before the first eviction. A failure after the
+dry run is an accident: the other evictions go on, and the next plan sees the result.
 
-Limits how long evicted pods may take to terminate: a user may have asked for 68 years.
-
-Resources that are used over quota can be reclaimed only if pods terminate in time. A pod with a
-grace period longer than the configuration allows is deleted once more, with the longest grace
-period that it may have, which the API server counts from the first deletion: at once if it was
-evicted, by itself or with its TrainJob, because other pods wait for its node; else when it has had
-that long.
+Resources that are used over quota can be reclaimed only if pods terminate in time, and a user may
+have asked for 68 years. A pod with a grace period longer than the configuration allows is deleted
+once more, with the longest grace period that it may have, which the API server counts from the
+first deletion: at once if it was evicted, by itself or with its TrainJob, because other pods wait
+for its node; else when it has had that long.
 """
 
 import asyncio
@@ -20,86 +18,22 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.bind.writes import FIELD_MANAGER
+from scheduler.shell.event_objects import event_object, post_event
 from scheduler.shell.evict.eviction_records import last_eviction_annotation
 from scheduler.shell.evict.rate_limit import evicted_gpus_annotation
 from scheduler.shell.evict.suspend import Suspender
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from scheduler.state.inputs import epoch_s
-from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION, LAST_EVICTION_RECORD, POD_GROUP
-from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
+from trainer_kai.api.resources import PODGROUPS, PODS
+from trainer_kai.api.text import listed_names
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
 from trainer_kai.kube.rest.response import ApiError, Conflict, NotFound
 from trainer_kai.service.metrics import Metrics
-
-_TICK_S: Final = 3.0
-
-
-class TerminationGraceLimiter:
-    """Checks the terminating pods every few seconds."""
-
-    def __init__(
-        self, client: Client, cache: ClusterCache, max_grace_s: float, log: FilteringBoundLogger
-    ) -> None:
-        self._client = client
-        self._cache = cache
-        # With 0 the pod would be removed before the kubelet has stopped it.
-        self._max_grace_s = max(int(max_grace_s), 1)
-        self._log = log
-
-    async def run(self) -> None:
-        """Check as long as this process leads."""
-        while True:
-            await self._client.clock.sleep(_TICK_S)
-            for meta in self._pods_over_limit():
-                await self._shorten(meta)
-
-    def _pods_over_limit(self) -> list[Meta]:
-        """Return the pods with a grace period that is to be shortened."""
-        terminating = (pod.metadata for pod in self._cache.terminating_pods)
-        over_limit = [
-            it for it in terminating if it.deletion_grace_period_seconds > self._max_grace_s
-        ]
-        if not over_limit:
-            return []
-        evicted, now_s = self._evicted_pods(), self._client.clock.now().timestamp()
-        return [it for it in over_limit if it.key in evicted or self._deadline_s(it) <= now_s]
-
-    def _evicted_pods(self) -> set[Key]:
-        cache = self._cache
-        deleted = (
-            it
-            for evictions in cache.in_flight_evictions.current().values()
-            for one in evictions
-            for it in one.pods
-        )
-        suspended = (
-            it
-            for one in cache.suspended_trainjobs.evicted_groups()
-            for it in cache.members.placed_pods(one.metadata.key)
-        )
-        return {*deleted, *suspended}
-
-    def _deadline_s(self, meta: Meta) -> float:
-        """Return when a pod must have terminated."""
-        deletion_s = epoch_s(meta.deletion_timestamp) or 0
-        return deletion_s - meta.deletion_grace_period_seconds + self._max_grace_s
-
-    async def _shorten(self, meta: Meta) -> None:
-        deletion = DeleteOptions(uid=meta.uid, grace_s=self._max_grace_s)
-        try:
-            await self._client.delete(PODS, meta.key, deletion)
-        except NotFound:
-            return  # the pod has terminated
-        except ApiError as error:
-            self._log.warning("pod grace not shortened", pod=str(meta.key), error=str(error))
-            return
-        self._log.info("pod grace shortened", pod=str(meta.key), to_s=self._max_grace_s)
-
 
 _DISRUPTION_TARGET: Final = WriteOptions(
     field_manager="trainer-kai-eviction", subresource="status", force=True
@@ -107,11 +41,10 @@ _DISRUPTION_TARGET: Final = WriteOptions(
 _ANNOTATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _MAX_CONCURRENT_WRITES: Final = 16
 _MAX_NAMED: Final = 3  # victims that an Event names
+_TICK_S: Final = 3.0
 
 
 class Evictor:
-    """Evicts the victims that a plan decided on."""
-
     def __init__(
         self,
         client: Client,
@@ -153,7 +86,6 @@ class Evictor:
         return failed, any(need_backoff)
 
     def _record_failure(self, eviction: PlannedEviction, reason: str | None) -> bool:
-        """Take note of a failed eviction; say whether the caller has to back off."""
         if reason is None:
             return False
         self._metrics.evictions.labels(eviction.action, "refused", eviction.queue).inc()
@@ -167,9 +99,8 @@ class Evictor:
         return False
 
     def _post_to_preemptor(self, preemptor: Key, evictions: tuple[PlannedEviction, ...]) -> None:
-        names = ", ".join(eviction.title for eviction in evictions[:_MAX_NAMED])
-        more = f" and {len(evictions) - _MAX_NAMED} more" if len(evictions) > _MAX_NAMED else ""
-        message = f"Starts when the evicted pods have terminated: those of {names}{more}"
+        names = listed_names([eviction.title for eviction in evictions], _MAX_NAMED)
+        message = f"Starts when the evicted pods have terminated: those of {names}"
         self._post(preemptor, "Evicting", message)
 
     async def _gather(self, calls: Iterable[Awaitable[str | None]]) -> list[str | None]:
@@ -184,14 +115,12 @@ class Evictor:
         return [task.result() for task in tasks]
 
     async def _dry_run(self, eviction: PlannedEviction) -> str | None:
-        """Return why a victim cannot be evicted, by a dry run; None if it can."""
         if eviction.owner is None:
             return await self._delete_pods(eviction, is_dry=True)
         async with self._semaphore:
             return await self._suspender.dry_run_failure(eviction.owner)
 
     async def _evict_one(self, eviction: PlannedEviction) -> str | None:
-        """Evict a victim; return why that is not possible, or None."""
         if eviction.owner is None:
             reason = await self._delete_pods(eviction)
         else:
@@ -214,7 +143,6 @@ class Evictor:
         return None
 
     async def _delete_pods(self, eviction: PlannedEviction, *, is_dry: bool = False) -> str | None:
-        """Delete pods by their uids; return why that is not possible, or None."""
         named = zip(eviction.pods, eviction.uids, strict=True)
         reasons = await self._gather(
             self._delete_pod(key, uid, eviction.reason, is_dry=is_dry) for key, uid in named
@@ -237,8 +165,7 @@ class Evictor:
         except (NotFound, Conflict):
             return None
         if not is_dry and not pod.metadata.annotations.get(POD_GROUP):
-            meta = EventObject(PODS.api_version, PODS.kind, key.namespace, key.name, uid)
-            self._recorder.post(meta, "Evict", why)
+            self._recorder.post(event_object(PODS, pod.metadata), "Evict", why)
         return None
 
     async def _annotate_eviction(self, key: Key, eviction: PlannedEviction, gpus: int) -> None:
@@ -275,24 +202,68 @@ class Evictor:
         return self._client.clock.now().isoformat(timespec="seconds")
 
     def _post(self, key: Key, reason: str, message: str) -> None:
-        """Post an Event about a PodGroup; one about a preemptor also on its TrainJob."""
+        """Post an Event about a PodGroup; all but that of an eviction on its TrainJob, too."""
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
             return
-        meta = group.metadata
-        regarding = EventObject(
-            PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
+        if reason == "Evict":
+            self._recorder.post(event_object(PODGROUPS, group.metadata), reason, message)
+        else:
+            post_event(self._cache, self._recorder, group, (reason, reason), message)
+
+
+class TerminationGraceLimiter:
+    def __init__(
+        self, client: Client, cache: ClusterCache, max_grace_s: float, log: FilteringBoundLogger
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        # With 0 the pod would be removed before the kubelet has stopped it.
+        self._max_grace_s = max(int(max_grace_s), 1)
+        self._log = log
+
+    async def run(self) -> None:
+        while True:
+            await self._client.clock.sleep(_TICK_S)
+            for meta in self._pods_over_limit():
+                await self._shorten(meta)
+
+    def _pods_over_limit(self) -> list[Meta]:
+        terminating = (pod.metadata for pod in self._cache.terminating_pods)
+        over_limit = [
+            it for it in terminating if it.deletion_grace_period_seconds > self._max_grace_s
+        ]
+        if not over_limit:
+            return []
+        evicted, now_s = self._evicted_pods(), self._client.clock.now().timestamp()
+        return [it for it in over_limit if it.key in evicted or self._deadline_s(it) <= now_s]
+
+    def _evicted_pods(self) -> set[Key]:
+        cache = self._cache
+        deleted = (
+            it
+            for evictions in cache.in_flight_evictions.current().values()
+            for one in evictions
+            for it in one.pods
         )
-        self._recorder.post(regarding, reason, message)
-        job = owning_trainjob(self._cache, group) if reason != "Evict" else None
-        if job is not None:
-            self._recorder.post(job, reason, message)
+        suspended = (
+            it
+            for one in cache.suspended_trainjobs.evicted_groups()
+            for it in cache.members.placed_pods(one.metadata.key)
+        )
+        return {*deleted, *suspended}
 
+    def _deadline_s(self, meta: Meta) -> float:
+        deletion_s = epoch_s(meta.deletion_timestamp) or 0
+        return deletion_s - meta.deletion_grace_period_seconds + self._max_grace_s
 
-def owning_trainjob(cache: ClusterCache, group: PodGroup) -> EventObject | None:
-    """Return the TrainJob that owns a PodGroup."""
-    owner = cache.in_flight_evictions.owning_trainjob(group.metadata.key)
-    if owner is None or not owner.uid:
-        return None
-    (namespace, name), uid = owner
-    return EventObject(TRAINJOBS.api_version, TRAINJOBS.kind, namespace, name, uid)
+    async def _shorten(self, meta: Meta) -> None:
+        deletion = DeleteOptions(uid=meta.uid, grace_s=self._max_grace_s)
+        try:
+            await self._client.delete(PODS, meta.key, deletion)
+        except NotFound:
+            return  # the pod has terminated
+        except ApiError as error:
+            self._log.warning("pod grace not shortened", pod=str(meta.key), error=str(error))
+            return
+        self._log.info("pod grace shortened", pod=str(meta.key), to_s=self._max_grace_s)

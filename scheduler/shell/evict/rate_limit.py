@@ -38,12 +38,10 @@ class _Bucket(NamedTuple):
     since_s: float = 0.0
 
     def refilled(self, size: int, now_s: float) -> "_Bucket":
-        """Return the bucket refilled for each whole minute."""
         minutes = max(0, int((now_s - self.since_s) // _REFILL_S))
         return _Bucket(max(0, self.gpus - minutes * size), self.since_s + minutes * _REFILL_S)
 
     def with_taken(self, gpus: int, now_s: float) -> "_Bucket":
-        """Return the bucket with more GPUs taken, or fewer."""
         is_first = gpus > 0 and not self.gpus
         return _Bucket(max(0, self.gpus + gpus), now_s if is_first else self.since_s)
 
@@ -70,7 +68,6 @@ class EvictionRateLimiter:
         self._bucket = max(ours, bucket.refilled(size, self._clock.monotonic_s()))
 
     def available(self, gpus: int) -> int:
-        """Return how many may be evicted now in a cluster of so many."""
         size = _bucket_size(gpus)
         self._bucket = self._bucket.refilled(size, self._clock.monotonic_s())
         return size - self._bucket.gpus
@@ -81,7 +78,6 @@ class EvictionRateLimiter:
 
 
 def recorded_evictions(groups: Iterable[PodGroup]) -> Iterator[RecordedEviction]:
-    """Yield the last evictions that are recorded on PodGroups."""
     for group in groups:
         eviction = _recorded_eviction(group.metadata)
         if eviction is not None:

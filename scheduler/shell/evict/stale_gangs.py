@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.shell.bind.writes import FIELD_MANAGER
+from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.podgroups.missing_pods import Shortage, staleness_grace_s
 from trainer_kai.api.kai_kinds import PodGroup
@@ -21,7 +22,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import STALE_SINCE
 from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.kube.rest.response import ApiError
 
@@ -98,13 +99,10 @@ class StaleGangController:
         if STALE_SINCE in group.metadata.annotations:
             return
         await self._annotate(group, self._client.clock.now().isoformat(timespec="seconds"))
-        meta = group.metadata
-        regarding = EventObject(
-            PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
-        )
         grace_s = staleness_grace_s(group, self._cache.staleness_grace_s)
         then = f" If the others find no node for {grace_s:g} s, the PodGroup is evicted"
-        self._recorder.post(regarding, "StaleJob", f"{shortage}.{then if grace_s >= 0 else ''}")
+        message = f"{shortage}.{then if grace_s >= 0 else ''}"
+        self._recorder.post(event_object(PODGROUPS, group.metadata), "StaleJob", message)
 
     async def _annotate(self, group: PodGroup, text: str | None) -> None:
         fields = {"metadata": {"uid": group.metadata.uid, "annotations": {STALE_SINCE: text}}}

@@ -24,7 +24,7 @@ copy, the TrainJob is suspended without it, and the record says so.
    version has suspended it, or its PodGroups were recreated. It never counts as an eviction in
    flight.
 6. Before a TrainJob is resumed, its Jobs of which only some ranks have succeeded are recreated
-   (`job_recreation`).
+   (`JobRecreator`).
 """
 
 import json
@@ -36,6 +36,7 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import ClusterEvent
+from scheduler.shell.event_objects import trainjob_object
 from scheduler.shell.evict.eviction_records import EvictionRecords, JobRecreator
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction
@@ -47,7 +48,7 @@ from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import EventObject, EventRecorder, EventType
+from trainer_kai.kube.events import EventRecorder, EventType
 from trainer_kai.kube.rest.request import WriteOptions, get
 from trainer_kai.kube.rest.response import Conflict, Forbidden, Invalid, NotFound
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
@@ -101,8 +102,6 @@ class _Backoff(NamedTuple):
 
 
 class _TrackedTrainJob(NamedTuple):
-    """A TrainJob with an eviction record, or a copy of one."""
-
     uid: str
     since_s: float  # when the record was seen, or the TrainJob suspended
     eviction: PlannedEviction | None = None  # for which it was suspended, if by this process
@@ -114,11 +113,7 @@ class _TrackedTrainJob(NamedTuple):
 
 
 class PlanWaker(Protocol):
-    """The cycle that plans."""
-
-    def wake(self, event: ClusterEvent) -> None:
-        """Take note of an event that may help a waiting PodGroup."""
-        ...
+    def wake(self, event: ClusterEvent) -> None: ...
 
     def refund(self, gpus: int) -> None:
         """Give GPUs back to the rate limit that were not evicted after all."""
@@ -183,7 +178,6 @@ class Suspender:
         )
 
     async def suspend(self, eviction: PlannedEviction, owner: OwningTrainJob) -> str | None:
-        """Suspend this very TrainJob; return why that is not possible, or None."""
         job = self._current_trainjob(owner)
         if job is None:
             return _DELETED
@@ -296,7 +290,6 @@ class Suspender:
         return await self._recreate_jobs(job, waited_s) or await self._resume(job)
 
     def _resume_readiness(self, key: Key, waited_s: float) -> tuple[bool, str]:
-        """Say whether a suspended TrainJob may be resumed, and what went wrong."""
         jobset = self._cache.cluster.jobsets.get(key)
         if jobset is not None and not jobset.spec.suspend:
             reason = f"{_JOBSET_RUNS} after {_JOBSET_TIMEOUT_S:g} s"
@@ -307,7 +300,6 @@ class Suspender:
         return waited_s >= _STUCK_S, _stuck_pods_message(pods)
 
     async def _recreate_jobs(self, job: TrainJob, waited_s: float) -> Requeue | None:
-        """Recreate Jobs, so that all ranks of a suspended TrainJob run when it is resumed."""
         try:
             is_whole = await self._job_recreator.recreate(job)
         except (Forbidden, Invalid) as error:
@@ -317,7 +309,6 @@ class Suspender:
         return None if is_whole or waited_s >= _STUCK_S else Requeue.after(_POLL_S)
 
     def _recorded_podgroups(self, job: TrainJob) -> list[PodGroup]:
-        """Return the PodGroups of a TrainJob that say that it is evicted."""
         return [it for it in self._cache.suspended_trainjobs.groups_of(job) if is_evicted(job, it)]
 
     def _tracked_trainjob(self, job: TrainJob) -> tuple[_TrackedTrainJob, float]:
@@ -339,7 +330,6 @@ class Suspender:
         return await self._resume(job)
 
     async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
-        """Resume a TrainJob that does not release its nodes, and back off."""
         tracked, _ = self._tracked_trainjob(job)
         if not tracked.is_given_up:
             key = job.metadata.key
@@ -378,12 +368,9 @@ class Suspender:
                 not is_ours or _user_wants_suspension(raw.metadata, records)
             )
             if is_ours:
-                spec = (
-                    {"suspend": True}
-                    if stays_suspended and not _has_other_manager(raw.metadata)
-                    else {}
-                )
-                fields = {"metadata": {"uid": job.metadata.uid}, **({"spec": spec} if spec else {})}
+                fields: dict[str, Any] = {"metadata": {"uid": job.metadata.uid}}
+                if stays_suspended and not _has_other_manager(raw.metadata):
+                    fields["spec"] = {"suspend": True}
                 await self._client.apply(TRAINJOBS, key, fields, _APPLY)
         except NotFound:
             self._tracked.pop(key, None)
@@ -408,9 +395,8 @@ class Suspender:
         """
         tracked, _ = self._tracked_trainjob(job)
         passed_s = self._client.clock.monotonic_s() - tracked.resumed_s
-        if passed_s < (
-            _UNSUSPENDED_RECORD_S if job.spec.suspend else tracked.is_given_up * _POLL_S
-        ):
+        wait_s = _UNSUSPENDED_RECORD_S if job.spec.suspend else tracked.is_given_up * _POLL_S
+        if passed_s < wait_s:
             return Requeue.after(_POLL_S)
         if delayed := self._jobset_delay(job, tracked, passed_s):
             return delayed
@@ -461,9 +447,7 @@ class Suspender:
     def _post(
         self, owner: OwningTrainJob, reason: str, message: str, kind: EventType = "Normal"
     ) -> None:
-        (namespace, name), uid = owner
-        regarding = EventObject(TRAINJOBS.api_version, TRAINJOBS.kind, namespace, name, uid)
-        self._recorder.post(regarding, reason, message, kind)
+        self._recorder.post(trainjob_object(owner), reason, message, kind)
 
 
 def _owner(job: TrainJob) -> OwningTrainJob:
@@ -471,7 +455,6 @@ def _owner(job: TrainJob) -> OwningTrainJob:
 
 
 def _is_still_running(pod: Pod, uid: str) -> bool:
-    """Say whether the pod with this uid is still on its node."""
     meta = pod.metadata
     return (
         meta.uid == uid and not meta.deletion_timestamp and pod.status.phase not in TERMINAL_PHASES
@@ -517,7 +500,6 @@ def _owns_suspension(managed: _ManagedFieldsEntry) -> bool:
 
 
 def _last_applied_suspends(annotations: Mapping[str, str]) -> bool:
-    """Say whether the manifest that was applied last asks for the suspension."""
     try:
         applied = json.loads(annotations.get(LAST_APPLIED, "{}"))
     except (ValueError, RecursionError):  # any user may write it, nested as deep as they like

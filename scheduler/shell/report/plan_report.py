@@ -1,6 +1,6 @@
-"""What a plan is reported as: conditions, messages and gauges.
+"""What a plan is reported as: messages of PodGroups, amounts and gauges of queues, Events on pods.
 
-Events on pods that wait, so that `kubectl describe pod` shows why.
+Events on pods that wait let `kubectl describe pod` show why:
 
 1. Type and reason are those of kube-scheduler (Warning, FailedScheduling). The message is that of
    the PodGroup, or of the pod if it has no PodGroup.
@@ -32,6 +32,7 @@ from scheduler.core.model.podgroup import PodGroupInfo, podsets_of
 from scheduler.core.model.rejections import FitErrors
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import Plan
+from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.cache.queueing_hints import is_pending
@@ -70,9 +71,16 @@ _CAPACITY_REASONS: Final = frozenset(
 )
 
 
-class PodGroupReport(NamedTuple):
-    """Why a PodGroup waits."""
+_REASON: Final = "FailedScheduling"
+_MAX_PODS: Final = 5  # of one PodGroup
+_NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
+_REPEAT_S: Final = 1800.0  # half of the time for which the API server keeps an Event
+_BURST: Final = 50
+_PER_S: Final = 10.0
+_MAX_WAITING: Final = 500  # Events that are not sent yet, about all objects together
 
+
+class PodGroupReport(NamedTuple):
     reason: UnschedulableReason
     message: str
     kai_reason: str  # "": KAI has none
@@ -103,8 +111,6 @@ class QueueReport(NamedTuple):
 
 
 class PlanReport(NamedTuple):
-    """What a plan says about PodGroups and queues."""
-
     podgroups: Mapping[Key, PodGroupReport]
     queues: Mapping[str, QueueReport]
     without_queue: tuple[Key, ...] = ()  # PodGroups in a queue that does not exist, or has no root
@@ -117,7 +123,6 @@ def plan_report(
     in_flight_evictions: EvictionsByPreemptor = _NO_EVICTIONS,
     creation_failures: Mapping[Key, CreationFailure] = _NO_CREATION_FAILURES,
 ) -> PlanReport:
-    """Return the report of a plan, with evictions in flight and failures to create pods."""
     queues = encoded.snapshot.queues
     nominated = _nominated_reports(encoded, result, commands, in_flight_evictions)
     waiting = {it.group: _podgroup_report(encoded, it) for it in commands.unschedulable}
@@ -168,7 +173,6 @@ def _nominated_reports(
     commands: Commands,
     in_flight_evictions: EvictionsByPreemptor,
 ) -> dict[Key, PodGroupReport]:
-    """Report for which victims nominated PodGroups wait."""
     nodes: dict[int, list[int]] = {}
     for it in result.allocations:
         nodes.setdefault(it.podgroup, []).extend([one.node for one in it.nominations])
@@ -248,7 +252,6 @@ def _podgroup_report(
 
 
 def _standalone_pod(encoded: EncodedSnapshot, podgroup: PodGroupInfo) -> Key | None:
-    """Return the pod of a PodGroup that has one pod and no object, or None."""
     podsets = podsets_of(podgroup.tree)
     if podgroup.can_reserve or len(podsets) != 1 or len(podsets[0].pending) != 1:
         return None
@@ -326,15 +329,6 @@ def _queue_gauges(metrics: Metrics) -> _QueueGauges:
     }
 
 
-_REASON: Final = "FailedScheduling"
-_MAX_PODS: Final = 5  # of one PodGroup
-_NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
-_REPEAT_S: Final = 1800.0  # half of the time for which the API server keeps an Event
-_BURST: Final = 50
-_PER_S: Final = 10.0
-_MAX_WAITING: Final = 500  # Events that are not sent yet, about all objects together
-
-
 class _Posted(NamedTuple):
     """What was posted last about the pods of a PodGroup."""
 
@@ -369,7 +363,6 @@ class PodEvents:
         )
 
     async def run(self) -> None:
-        """Post Events as long as this process leads."""
         await self._queue.run()
 
     def update(self, group: Key, report: PodGroupReport | None) -> None:
@@ -403,12 +396,8 @@ class PodEvents:
         keys = [*self._cache.members.pods_of(group)]
         if not keys and report.standalone_pod is not None:
             keys = [report.standalone_pod]
-        return [
-            EventObject(
-                PODS.api_version, PODS.kind, *key, self._cache.cluster.pods[key].metadata.uid
-            )
-            for key in heapq.nsmallest(_MAX_PODS, filter(self._waits, keys))
-        ]
+        first = heapq.nsmallest(_MAX_PODS, filter(self._waits, keys))
+        return [event_object(PODS, self._cache.cluster.pods[key].metadata) for key in first]
 
     def _waits(self, key: Key) -> bool:
         pod = self._cache.cluster.pods.get(key)

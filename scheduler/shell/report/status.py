@@ -1,4 +1,4 @@
-"""Writes conditions, events and status of PodGroups, pods and queues, level by level.
+"""Writes conditions, Events and status of PodGroups, pods and queues, level by level.
 
 1. A PodGroup that waits has one scheduling condition, as KAI writes it, with our reason beside it.
    It is removed when no pod of the PodGroup waits any more.
@@ -8,7 +8,7 @@
    only now and then: a reason that changes is reported at once, a count that changes is not.
 4. No plan waits for these writes. A write that fails is repeated as long as its content is true.
 
-Reports on waiting PodGroups that our scheduler is paused: another one has its name.
+While another scheduler with our name pauses us, `PauseReporter` reports only that:
 
 1. A PodGroup is reported once in each pause: a condition, and an Event on it and on its TrainJob.
    What the other scheduler writes afterwards stays: the two never take turns at a PodGroup.
@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, NamedTuple
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.bind.writes import FIELD_MANAGER
-from scheduler.shell.evict.evictor import owning_trainjob
+from scheduler.shell.event_objects import post_event
 from scheduler.shell.report.plan_report import (
     Gauges,
     PlanReport,
@@ -43,7 +43,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.kube.rest.response import ApiError, Conflict, Invalid, NotFound, is_retryable
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
@@ -51,7 +51,7 @@ from trainer_kai.policy.pods.requests import format_amounts
 from trainer_kai.service.metrics import Metrics
 
 PAUSED: Final = UnschedulableReason.SCHEDULER_PAUSED.value
-STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
+_STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 _POD_CONDITION: Final = WriteOptions(
     field_manager="trainer-kai-unschedulable", subresource="status", force=True
 )
@@ -71,6 +71,8 @@ _POD_NUMBERS_S: Final = 60.0  # between two messages of a pod that differ in num
 _EVENT_S: Final = 15.0  # between two Events about a PodGroup
 _WORKERS: Final = 8
 
+_POLL_S: Final = 3.0
+_WRITE_INTERVAL_S: Final = 0.02
 _SubjectKind = Literal["group", "pod", "queue"]
 
 
@@ -80,8 +82,6 @@ class _Subject(NamedTuple):
 
 
 class StatusReporter:
-    """Knows what was reported last, and reports what differs."""
-
     def __init__(
         self,
         client: Client,
@@ -118,7 +118,6 @@ class StatusReporter:
         )
 
     async def run(self) -> None:
-        """Write reports as long as this process leads."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run())
             tasks.create_task(self._pod_events.run())
@@ -207,7 +206,7 @@ class StatusReporter:
         fields = {name: part for name, part in parts.items() if part is not None}
         if fields:
             body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
-            await self._client.merge_patch(PODGROUPS, key, body, STATUS)
+            await self._client.merge_patch(PODGROUPS, key, body, _STATUS)
         if conditions and report is not None:
             self._reported_s[key] = self._client.clock.monotonic_s()
             self._reported_waiting.add(key)
@@ -239,11 +238,10 @@ class StatusReporter:
     def _conditions(
         self, group: PodGroup, report: PodGroupReport | None
     ) -> list[dict[str, Any]] | None:
-        """Return the conditions that a PodGroup should have; None if it has them."""
         current = group.status.scheduling_conditions
         if report is None or report.has_begun:
             return [] if current else None
-        others = [condition_fields(it) for it in current if not _is_replaced(it)]
+        others = [_condition_fields(it) for it in current if not _is_replaced(it)]
         ours = current[-1] if current else None
         if ours is None or _is_outdated(ours, report):
             self._posted_s.pop(group.metadata.key, None)
@@ -317,7 +315,6 @@ class StatusReporter:
                 self._marked.setdefault(self._marking_podgroup[key], set()).add(key)
 
     def _mark_pods(self, group: Key, report: PodGroupReport | None) -> None:
-        """Mark the pods of a PodGroup that wait for a node, and no others."""
         known = self._cache.cluster.pod_groups.get(group)
         may_mark = known is None or known.spec.mark_unschedulable
         wanted = set(report.pods) if report is not None and may_mark else set()
@@ -336,7 +333,6 @@ class StatusReporter:
             self._queue.add(_Subject("pod", pod))
 
     def _standalone_pod(self, group: Key, report: PodGroupReport | None) -> Key | None:
-        """Return the pod that a report is about, if the pod names no PodGroup."""
         has_members = bool(self._cache.members.pods_of(group))
         return None if report is None or has_members else report.standalone_pod
 
@@ -406,7 +402,7 @@ class StatusReporter:
         }
         body = {"metadata": {"uid": queue.metadata.uid}, "status": status}
         self._queue_reported_s[key.name] = self._client.clock.monotonic_s()
-        await self._client.merge_patch(QUEUES, key, body, STATUS)
+        await self._client.merge_patch(QUEUES, key, body, _STATUS)
 
 
 def numbers_interval_s(group: Key, waiting: int) -> float:
@@ -416,24 +412,6 @@ def numbers_interval_s(group: Key, waiting: int) -> float:
     """
     own = 1 + zlib.crc32(str(group).encode()) / 2**32
     return max(_NUMBERS_S, min(waiting / _NUMBERS_PER_S, _MAX_NUMBERS_S) * own)
-
-
-def post_event(
-    cache: ClusterCache,
-    recorder: EventRecorder,
-    group: PodGroup,
-    reasons: tuple[str, str],
-    message: str,
-) -> None:
-    """Post an Event about a PodGroup, and one about its TrainJob; each has its reason."""
-    meta = group.metadata
-    regarding = EventObject(
-        PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
-    )
-    recorder.post(regarding, reasons[0], message)
-    job = owning_trainjob(cache, group)
-    if job is not None:
-        recorder.post(job, reasons[1], message)
 
 
 def _is_replaced(condition: SchedulingCondition) -> bool:
@@ -449,13 +427,11 @@ def _status_amounts(status: QueueStatus) -> tuple[object, ...]:
 
 
 def _is_outdated(ours: SchedulingCondition, report: PodGroupReport) -> bool:
-    """Say whether a condition gives another reason than the report."""
     titles = {one.reason for one in ours.reasons}
     return ours.type != _CONDITION_TYPE or ours.status != "True" or report.reason not in titles
 
 
 def _has_old_numbers(group: PodGroup, report: PodGroupReport | None) -> bool:
-    """Say whether the condition of a PodGroup has numbers that are old."""
     conditions = group.status.scheduling_conditions
     if report is None or report.has_begun or not conditions:
         return False
@@ -472,7 +448,6 @@ def _is_marked(pod: Pod) -> bool:
 
 
 def _is_written(current: Condition | None, condition: dict[str, str | None]) -> bool:
-    """Say whether a pod has a condition already."""
     return current is not None and (current.status, current.reason, current.message) == (
         condition["status"],
         condition["reason"],
@@ -484,8 +459,7 @@ def _transition_number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def condition_fields(condition: SchedulingCondition) -> dict[str, Any]:
-    """Return a condition as it is written."""
+def _condition_fields(condition: SchedulingCondition) -> dict[str, Any]:
     return {
         "type": condition.type,
         "nodePool": condition.node_pool,
@@ -498,13 +472,7 @@ def condition_fields(condition: SchedulingCondition) -> dict[str, Any]:
     }
 
 
-_POLL_S: Final = 3.0
-_WRITE_INTERVAL_S: Final = 0.02
-
-
 class PauseReporter:
-    """Reports one pause."""
-
     def __init__(
         self,
         client: Client,
@@ -545,11 +513,14 @@ class PauseReporter:
 
     async def _report(self, group: PodGroup) -> None:
         meta = group.metadata
-        conditions = [*map(condition_fields, group.status.scheduling_conditions), self._condition()]
+        conditions = [
+            *map(_condition_fields, group.status.scheduling_conditions),
+            self._condition(),
+        ]
         version = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {"metadata": version, "status": {"schedulingConditions": conditions}}
         try:
-            await self._client.merge_patch(PODGROUPS, meta.key, body, STATUS)
+            await self._client.merge_patch(PODGROUPS, meta.key, body, _STATUS)
         except (NotFound, Conflict):
             return  # the PodGroup is gone, or its new version is checked again
         except ApiError as error:

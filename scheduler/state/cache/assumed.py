@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scheduler.state.inputs import Cluster
-from scheduler.state.pods.gpu_sharing import with_gpu_groups
+from scheduler.state.pods.gpu_share_metadata import with_gpu_groups
 from trainer_kai.api.interning import intern_labels
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
@@ -23,8 +23,6 @@ _IN_FLIGHT_S: Final = 15.0  # how long a write that was sent may take to be seen
 
 
 class _AssumedChange(NamedTuple):
-    """A write to an object: the node of a pod, or an annotation of a PodGroup."""
-
     uid: str
     value: str
     until_s: float = _NEVER  # without an end while it is being written
@@ -33,7 +31,6 @@ class _AssumedChange(NamedTuple):
     labels: Mapping[str, str] | None = None  # with these ids; the same object all the time
 
     def with_metadata(self, meta: Meta) -> "_AssumedChange":
-        """Return the bind with the metadata in which the pod is to be bound."""
         if not self.gpu_groups:
             return self._replace(meta=meta)
         labels = with_gpu_groups(meta.labels, self.gpu_groups)
@@ -80,12 +77,10 @@ class AssumedChanges:
         self._refresh_pod(pod)
 
     def nominate(self, pod: Key, node: str) -> None:
-        """Assume that a pod is nominated to a node."""
         self._nominations[pod] = _AssumedChange(self._cluster.pods[pod].metadata.uid, node)
         self._refresh_pod(pod)
 
     def evict(self, pod: Key, uid: str, at: str) -> None:
-        """Assume that a pod is terminating since *at*."""
         self._evictions[pod] = _AssumedChange(uid, at)
         self._refresh_pod(pod)
 
@@ -106,7 +101,6 @@ class AssumedChanges:
         self._refresh_group(key)
 
     def is_nominated(self, pod: Key) -> bool:
-        """Say whether a pod is nominated, and that is not seen yet."""
         return pod in self._nominations
 
     def bound_metadata(self, pod: Key) -> Meta | None:
@@ -122,7 +116,6 @@ class AssumedChanges:
             self._refresh_pod(pod)
 
     def gpu_groups(self, pod: Key) -> tuple[str, ...]:
-        """Return the ids of the shared GPUs of a pod that is assumed to be bound."""
         change = self._binds.get(pod)
         return change.gpu_groups if change else ()
 
@@ -139,7 +132,6 @@ class AssumedChanges:
                 changes[key] = change._replace(until_s=until_s)
 
     def await_reservation(self, group: Key, until_s: float) -> None:
-        """Assume the annotation of a PodGroup until it is seen, or until *until_s*."""
         self.await_seen(group, until_s)
         self._refresh_group(group)
 
@@ -150,22 +142,18 @@ class AssumedChanges:
                 changes[key] = change._replace(until_s=min(change.until_s, now_s + _IN_FLIGHT_S))
 
     def forget_bind(self, pod: Key) -> None:
-        """Forget that a pod is bound."""
         self._binds.pop(pod, None)
         self._refresh_pod(pod)
 
     def forget_nomination(self, pod: Key) -> None:
-        """Forget that a pod is nominated."""
         self._nominations.pop(pod, None)
         self._refresh_pod(pod)
 
     def forget_eviction(self, pod: Key) -> None:
-        """Forget that a pod terminates."""
         self._evictions.pop(pod, None)
         self._refresh_pod(pod)
 
     def forget_reservation(self, group: Key) -> None:
-        """Forget the reserved places of a PodGroup."""
         self._reservations.pop(group, None)
         self._refresh_group(group)
 
@@ -184,10 +172,8 @@ class AssumedChanges:
             for key in overdue[-1]:
                 del changes[key]
         binds, nominations, reservations, evictions, records = overdue
-        pods, groups = (
-            [*binds, *nominations, *evictions],
-            [*dict.fromkeys((*reservations, *records))],
-        )
+        pods = [*binds, *nominations, *evictions]
+        groups = [*dict.fromkeys((*reservations, *records))]
         for pod in pods:
             self._refresh_pod(pod)
         for group in groups:
@@ -208,7 +194,6 @@ class AssumedChanges:
         return shown
 
     def apply_to_group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
-        """Return a PodGroup with the assumed annotations; forget those that are seen."""
         with_reservation = _with_annotation(self._reservations, RESERVED, key, seen)
         shown = _with_annotation(self._eviction_records, EVICTED_BY, key, with_reservation)
         if shown is seen or seen is None:
@@ -284,7 +269,6 @@ class AssumedChanges:
 def _with_annotation(
     changes: dict[Key, _AssumedChange], name: str, key: Key, seen: PodGroup | None
 ) -> PodGroup | None:
-    """Return a PodGroup with the annotation that was written."""
     change = _current(changes, key, seen.metadata.uid if seen else "")
     if seen is None or change is None:
         return seen

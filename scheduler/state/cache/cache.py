@@ -12,9 +12,9 @@ from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.creation_failures import PodCreationFailures
 from scheduler.state.cache.evictions import InFlightEvictions, SuspendedTrainJobs
-from scheduler.state.cache.gpu_groups import GpuGroups
-from scheduler.state.cache.incomplete import IncompletePodGroups, LostPlaces
+from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
+from scheduler.state.cache.pods_by_gpu import GpuGroups
 from scheduler.state.cache.queueing_hints import (
     QUEUEING_HINTS,
     PodFingerprint,
@@ -48,7 +48,7 @@ class ClusterCache:
     """The objects by name, and what the scheduler wrote and has not seen yet.
 
     `update` takes what the watches show, and `assume` what was decided. Its parts are used
-    directly: `assumed`, `in_flight_evictions`, `suspended_trainjobs`, `incomplete`, `lost_places`,
+    directly: `assumed`, `in_flight_evictions`, `suspended_trainjobs`, `incomplete`, `lost_pods`,
     `members`, `gpu_groups` and `creation_failures`.
     """
 
@@ -69,7 +69,7 @@ class ClusterCache:
         )
         parts = self.cluster, self.members, self.suspended_trainjobs
         self.incomplete: Final = IncompletePodGroups(*parts, self._state.stale_since)
-        self.lost_places: Final = LostPlaces(*parts, self.assumed)
+        self.lost_pods: Final = LostPods(*parts, self.assumed)
         self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
             self.cluster, self.members, self._min_pods
@@ -93,7 +93,6 @@ class ClusterCache:
         }
 
     def update(self, resource: Resource[Any], key: Key, seen: Object | None) -> ClusterEvent:
-        """Note an object, or that it is gone; return the cluster event."""
         update = self._updates.get(resource)
         if update is not None:
             return update(key, seen)
@@ -101,7 +100,6 @@ class ClusterCache:
         return QUEUEING_HINTS[resource](before, seen)
 
     def update_pod(self, key: Key, seen: Pod | None) -> ClusterEvent:
-        """Note a pod, or that it is gone; return the cluster event."""
         shown = self.assumed.apply_to_pod(key, seen)
         before: Pod | None = self._pods.put(key, shown)
         old, new = pod_fingerprint(before), pod_fingerprint(shown)
@@ -120,7 +118,6 @@ class ClusterCache:
         return event
 
     def update_group(self, key: Key, seen: PodGroup | None) -> ClusterEvent:
-        """Note a PodGroup, or that it is gone; return the cluster event."""
         shown = self.assumed.apply_to_group(key, seen)
         before: PodGroup | None = self._groups.put(key, shown)
         self.members.set_owners(key, shown)
@@ -142,20 +139,17 @@ class ClusterCache:
         return QUEUEING_HINTS[PVCS](before, seen)
 
     def set_permit(self, pair: Key, permit: Permit | None) -> ClusterEvent:
-        """Note whether a namespace may use a queue; None if that is not known."""
         before = self._state.permits.put(pair, permit)
         return NO_EVENT if before == permit else ClusterEvent.ANY
 
     def start_leading(self) -> None:
-        """Begin to write."""
         self.is_leading = True
         self.incomplete.note_all()
         self.suspended_trainjobs.start_leading()
 
     def stop_leading(self, now_s: float) -> None:
-        """Write no longer."""
         self.is_leading = False
-        self.lost_places.clear()
+        self.lost_pods.clear()
         self.assumed.limit_waits(now_s)
         self.in_flight_evictions.clear()
         self.suspended_trainjobs.stop_leading()
@@ -164,7 +158,7 @@ class ClusterCache:
 
     def snapshot(self) -> EncodedSnapshot:
         """Return the snapshot for a plan; `is_outdated` compares with it from now on."""
-        self.lost_places.reserve()
+        self.lost_pods.reserve()
         self._outdated = set()
         now = self._options().now
         self.creation_failures.refresh(now)
@@ -195,7 +189,6 @@ class ClusterCache:
             raise InvariantError("which pods share GPUs")
 
     def is_outdated(self, commands: PodGroupCommands) -> bool:
-        """Say whether a pod or a node of the commands has changed since the last snapshot."""
         return any(
             it.pod in self._outdated or Key("", it.node) in self._outdated
             for it in (*commands.binds, *commands.nominations)
@@ -229,7 +222,6 @@ class ClusterCache:
         return commands._replace(evictions=evictions, uids=uids)
 
     def expire(self, now_s: float) -> list[Key]:
-        """Forget assumed changes that were not seen in time; return their objects."""
         pods, groups = self.assumed.forget_overdue(now_s)
         if pods:
             self.suspended_trainjobs.assume_evicted()
@@ -268,7 +260,7 @@ class ClusterCache:
         if self.assumed.evicted_uid(key) or not is_lost(before, now):
             return False
         self._note_incomplete(podgroup_key(key, before))
-        return self.is_leading and self.lost_places.note(key, before)
+        return self.is_leading and self.lost_pods.note(key, before)
 
     def _note_incomplete(self, group: Key | None) -> None:
         if group is not None and self.is_leading:  # `note_all` covers the start of leading

@@ -32,8 +32,6 @@ _ByJob: TypeAlias = Mapping[str, Sequence[CreatedPod]]
 
 
 class CreationFailure(NamedTuple):
-    """Why pods of a PodGroup are missing."""
-
     reason: str
     existing: int
     required: int  # the PodGroup cannot be placed with fewer
@@ -55,7 +53,6 @@ class PodCreationFailures:
         return len(self._by_job)
 
     def update(self, key: Key, event: Event | None) -> ClusterEvent:
-        """Note an event, or that it is gone; return the cluster event."""
         if event is None:
             outdated = [job for job, it in self._by_job.items() if _is_from_event(it, key)]
             for job in outdated:
@@ -86,11 +83,8 @@ class PodCreationFailures:
             group = _podgroup_key(one, *found) if found else None
             if found and group and group not in created_pods:
                 created_pods[group] = self._pods_by_job(group)
-            if (
-                not found
-                or not group
-                or not _is_still_valid(one, found[0], created_pods[group], at)
-            ):
+            pods = created_pods[group].get(one.job.name, ()) if group else ()
+            if not found or not group or not still_applies(one, found[0], pods, at):
                 del self._by_job[one.job]
             elif group in self._min_pods:
                 latest[group] = one
@@ -115,13 +109,6 @@ def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -
     if suffix is None:
         return None
     return Key(one.job.namespace, podgroup_name(jobset.metadata.name, jobset.metadata.uid, suffix))
-
-
-def _is_still_valid(
-    one: PodCreationFailure, jobset: JobSet, created_pods: _ByJob, now: datetime
-) -> bool:
-    """Say whether a failure may still be why pods are missing."""
-    return still_applies(one, jobset, created_pods.get(one.job.name, ()), now)
 
 
 def _count_existing(created_pods: _ByJob) -> int:

@@ -1,15 +1,13 @@
-"""In-flight evictions: decided, sent, and not over yet.
+"""Evictions that are not over yet, and the TrainJobs that they have suspended.
 
-Which Jobs of a suspended JobSet are recreated, so that all ranks of a PodGroup run again.
+An eviction is in flight from the decision until its pods are gone or overdue. The pods of a
+TrainJob that the scheduler has suspended are assumed to terminate until it is resumed: JobSet
+deletes them.
 
 A Job that is suspended and resumed leaves out the ranks that have succeeded. The others continue
-from a checkpoint and wait for all ranks, so they would wait for ever. A PodGroup that is complete
-stays complete, and so does a Job that runs its pods in several rounds: those do not wait for each
-other.
-
-TrainJobs that the scheduler has suspended, by their PodGroups; and why others cannot be.
-
-The pods of a suspended TrainJob are assumed to terminate until it is resumed: JobSet deletes them.
+from a checkpoint and wait for all ranks, so they would wait for ever: such Jobs are recreated. A
+PodGroup that is complete stays complete, and so does a Job that runs its pods in several rounds:
+those do not wait for each other.
 """
 
 from collections import Counter
@@ -20,7 +18,7 @@ import msgspec
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
-from scheduler.state.cache.members import PodGroupMembers
+from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
 from scheduler.state.inputs import Cluster, ObjectStore, StateOptions, format_timestamp
 from scheduler.state.podgroups.attributes import (
@@ -43,7 +41,7 @@ from scheduler.state.pods.pod_table import termination_deadline
 from trainer_kai.api.jobset import Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import COMPLETION_INDEX, EVICTED_BY, POD_GROUP, REPLICATED_JOB, RESERVED
+from trainer_kai.api.names import COMPLETION_INDEX, EVICTED_BY, REPLICATED_JOB, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quantity import QuantityError
 from trainer_kai.api.resources import JOBSETS
@@ -55,46 +53,6 @@ from trainer_kai.policy.podgroups.planned import plan_podgroups
 _RELOCATION_WAIT_S: Final = 300  # pods that come back later have no reserved places
 
 PlannedEvictions: TypeAlias = tuple[PlannedEviction, ...]
-
-
-def with_reserved_annotations(one: PlannedEviction, cluster: Cluster, now: int) -> PlannedEviction:
-    """Return an eviction with the annotations of the PodGroups that are relocated."""
-    pods = [cluster.pods[key] for key in one.pods if key in cluster.pods]
-    until, annotations = format_timestamp(now + _RELOCATION_WAIT_S), []
-    for key, places in one.places:
-        group = cluster.pod_groups.get(key)
-        if group is not None:
-            minimums = min_members(group)
-            pods_by_podset = {
-                podset_of(pod, minimums): pod for pod in pods if _podgroup_key(pod) == key
-            }
-            annotations.append(
-                (key, write_reserved(places, _reserved_podsets(pods_by_podset, places, until)))
-            )
-    return one._replace(reserved_annotations=tuple(annotations))
-
-
-def _reserved_podsets(
-    pods: Mapping[str, Pod], places: Iterable[NamedPlace], until: str
-) -> dict[str, ReservedPodSet]:
-    """Return what the annotation says of each PodSet; *pods* has one pod of each."""
-    counts = Counter(place.podset for place in places)
-    reserved_podsets = {}
-    for podset in counts.keys() & pods.keys():
-        try:
-            like = anticipated_pod(pods[podset])
-        except QuantityError:
-            continue  # its requests cannot be read
-        labels = {name: text for name, text in like.labels.items() if name != COMPLETION_INDEX}
-        like = msgspec.structs.replace(
-            like, sub_group_prefix=podset, count=counts[podset], labels=labels
-        )
-        reserved_podsets[podset] = ReservedPodSet(until=until, like=like)
-    return reserved_podsets
-
-
-def _podgroup_key(pod: Pod) -> Key:
-    return Key(pod.metadata.namespace, pod.metadata.annotations.get(POD_GROUP, ""))
 
 
 class InFlightEvictions:
@@ -114,7 +72,7 @@ class InFlightEvictions:
         """Assume evictions for a preemptor; return them with uids, owners and annotations."""
         begun = tuple(
             [
-                with_reserved_annotations(self.with_identity(eviction), self._cluster, now)
+                with_reserved_annotations(self._with_identity(eviction), self._cluster, now)
                 for eviction in evictions
             ]
         )
@@ -130,27 +88,23 @@ class InFlightEvictions:
                 self._assumed.evict(pod, uid, at)
         return begun
 
-    def with_identity(self, eviction: PlannedEviction) -> PlannedEviction:
-        """Return an eviction with the uids of its pods and with the owning TrainJob."""
+    def _with_identity(self, eviction: PlannedEviction) -> PlannedEviction:
         pods = self._cluster.pods
         uids = tuple([pods[pod].metadata.uid if pod in pods else "" for pod in eviction.pods])
         owners = [self.owning_trainjob(group) for group in eviction.groups]
         return eviction._replace(uids=uids, owner=next(filter(None, owners), None))
 
     def is_undecided(self, commands: PodGroupCommands) -> bool:
-        """Say whether the commands depend on an eviction that is not confirmed yet."""
         nodes = {node for _, node in commands.binds}
         return commands.group in self._undecided or any(
             not nodes.isdisjoint(reserved_places) for reserved_places in self._undecided.values()
         )
 
     def settle(self, evictions: Iterable[PlannedEviction]) -> None:
-        """Note that some evictions are confirmed or given up."""
         for group in (group for eviction in evictions for group in eviction.groups):
             self._undecided.pop(group, None)
 
     def forget(self, preemptor: Key, evictions: PlannedEvictions) -> None:
-        """Give up some evictions for a preemptor."""
         known = self._by_preemptor.pop(preemptor, ())
         remaining = tuple([eviction for eviction in known if eviction not in evictions])
         if remaining:
@@ -161,7 +115,6 @@ class InFlightEvictions:
         self.forget_places(evictions)
 
     def forget_places(self, evictions: PlannedEvictions) -> None:
-        """Forget the places that are reserved for the PodGroups that some evictions relocate."""
         for group in (group for one in evictions for group, _ in one.reserved_annotations):
             self._assumed.forget_reservation(group)
 
@@ -195,7 +148,6 @@ class InFlightEvictions:
         )
 
     def _is_any_terminating(self, pods: Iterable[Key], options: StateOptions) -> bool:
-        """Say whether any of some pods terminates, and is expected to end in time."""
         present = [self._cluster.pods[key].metadata for key in pods if key in self._cluster.pods]
         return any(
             meta.deletion_timestamp and termination_deadline(meta, options) >= options.now
@@ -218,61 +170,7 @@ class InFlightEvictions:
         return OwningTrainJob(job.metadata.key, job.metadata.uid) if job is not None else None
 
 
-_COMPLETE: Final = "Complete"
-
-
-class JobProgress(NamedTuple):
-    """How far a Job is; the Job itself may have a large template."""
-
-    key: Key
-    uid: str
-    replicated_job: str
-    succeeded: int
-    completions: int | None
-    is_complete: bool
-    is_one_round: bool  # all of its pods run at once
-
-
-def job_progress(job: Job) -> JobProgress:
-    """Return the progress of a Job."""
-    completions, parallelism = job.spec.completions, job.spec.parallelism
-    at_once = 1 if parallelism is None else parallelism
-    return JobProgress(
-        key=job.metadata.key,
-        uid=job.metadata.uid,
-        replicated_job=job.metadata.labels.get(REPLICATED_JOB, ""),
-        succeeded=job.status.succeeded,
-        completions=completions,
-        is_complete=any(
-            it.type == _COMPLETE and it.status == "True" for it in job.status.conditions
-        ),
-        is_one_round=completions is not None and completions <= at_once,
-    )
-
-
-def jobs_to_recreate(
-    jobset: JobSet, scheduler_name: str, jobs: Iterable[JobProgress], succeeded: Mapping[str, int]
-) -> Iterator[JobProgress]:
-    """Yield the Jobs to recreate; *succeeded* counts existing pods by the uid of their Job."""
-    known = [*jobs]
-    succeeded_of = {it.uid: max(it.succeeded, succeeded.get(it.uid, 0)) for it in known}
-    for planned_podgroup in plan_podgroups(jobset, scheduler_name).podgroups:
-        names = {member.name for member in planned_podgroup.subgroups}
-        jobs_of_podgroup = [job for job in known if job.replicated_job in names]
-        finished = sum(_is_finished(job, succeeded_of[job.uid]) for job in jobs_of_podgroup)
-        if finished < sum(member.replicas for member in planned_podgroup.subgroups):
-            yield from (
-                job for job in jobs_of_podgroup if succeeded_of[job.uid] and job.is_one_round
-            )
-
-
-def _is_finished(job: JobProgress, succeeded: int) -> bool:
-    return job.is_complete or (job.completions is not None and succeeded >= job.completions)
-
-
 class SuspendedTrainJobs:
-    """The suspended TrainJobs of *cluster*, and their PodGroups; *members* has the owners."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -300,12 +198,10 @@ class SuspendedTrainJobs:
         self.assume_evicted()
 
     def stop_leading(self) -> None:
-        """Assume nothing any more."""
         self._is_leading = False
         self.on_record_change = None
 
     def set_refusal(self, job: Key, reason: str | None) -> ClusterEvent:
-        """Note why a TrainJob cannot be suspended; None if it can be."""
         before = self._refusals.objects.get(job)
         self._refusals.put(job, reason)
         if reason is not None:
@@ -313,7 +209,6 @@ class SuspendedTrainJobs:
         return NO_EVENT if before == reason else ClusterEvent.ANY
 
     def pods_not_terminating(self, job: Key) -> list[Key]:
-        """Return the pods of a TrainJob on nodes that were not seen to terminate."""
         seen = ((it, self._assumed.seen_pod(it)) for it in self._members.placed_pods_of_jobset(job))
         return [key for key, pod in seen if pod and not pod.metadata.deletion_timestamp]
 
@@ -343,7 +238,6 @@ class SuspendedTrainJobs:
         return NO_EVENT if was == is_ else ClusterEvent.ANY
 
     def update_record(self, before: PodGroup | None, now: PodGroup | None) -> None:
-        """Note the eviction record of a PodGroup, if it has changed."""
         records = [it.metadata.annotations.get(EVICTED_BY) if it else None for it in (before, now)]
         group = now or before
         job = self.trainjob_of(group) if group and records[0] != records[1] else None
@@ -363,7 +257,6 @@ class SuspendedTrainJobs:
         return [*dict.fromkeys(job.metadata.key for job in (*recorded, *copied) if job)]
 
     def evicted_groups(self) -> list[PodGroup]:
-        """Return the PodGroups of TrainJobs that an eviction has suspended."""
         pairs = ((self.trainjob_of(group), group) for group in self._groups_with_record())
         return [
             group
@@ -372,7 +265,6 @@ class SuspendedTrainJobs:
         ]
 
     def groups_naming(self, trainjob: Key) -> list[PodGroup]:
-        """Return the PodGroups that name a JobSet of this name as their owner."""
         return [self._cluster.pod_groups[it] for it in self._members.groups_of(trainjob)]
 
     def groups_of(self, job: TrainJob) -> list[PodGroup]:
@@ -384,11 +276,9 @@ class SuspendedTrainJobs:
         return [it for it in self.groups_naming(job.metadata.key) if self.jobset_of(it) is jobset]
 
     def jobset_of(self, group: PodGroup) -> JobSet | None:
-        """Return the JobSet that owns a PodGroup."""
         return owning_jobset(group, self._cluster.jobsets)
 
     def trainjob_of(self, group: PodGroup) -> TrainJob | None:
-        """Return the TrainJob that controls the JobSet of a PodGroup."""
         return controlling_trainjob(self.jobset_of(group), self._cluster.trainjobs)
 
     def _groups_with_record(self) -> Iterator[PodGroup]:
@@ -400,14 +290,12 @@ class SuspendedTrainJobs:
             self.on_record_change(job)
 
     def _update_evicted(self, group: PodGroup, *, was: bool, is_now: bool) -> None:
-        """Assume that the pods of a PodGroup terminate while its TrainJob is evicted."""
         if is_now:
             self._assume_evicted(group)
         elif was:
             self._forget_evictions(self._members.placed_pods(group.metadata.key))
 
     def _assume_evicted(self, group: PodGroup) -> None:
-        """Assume that the pods of a PodGroup terminate, until its TrainJob is resumed."""
         for key in self._members.placed_pods(group.metadata.key) if self._is_leading else ():
             meta = self._cluster.pods[key].metadata
             if not meta.deletion_timestamp:
@@ -426,3 +314,85 @@ def _fingerprint(job: TrainJob | None, groups: Iterable[PodGroup], *, kueue: boo
     """Return what of a TrainJob matters to a plan; one that is gone keeps no PodGroup back."""
     will_run = [job is None or will_run_again(job, it) for it in groups]
     return job and suspend_refusal(job, kueue=kueue), will_run
+
+
+def with_reserved_annotations(one: PlannedEviction, cluster: Cluster, now: int) -> PlannedEviction:
+    pods = [cluster.pods[key] for key in one.pods if key in cluster.pods]
+    until, annotations = format_timestamp(now + _RELOCATION_WAIT_S), []
+    for key, places in one.places:
+        group = cluster.pod_groups.get(key)
+        if group is not None:
+            minimums = min_members(group)
+            own = (pod for pod in pods if podgroup_key(pod.metadata.key, pod) == key)
+            pods_by_podset = {podset_of(pod, minimums): pod for pod in own}
+            annotations.append(
+                (key, write_reserved(places, _reserved_podsets(pods_by_podset, places, until)))
+            )
+    return one._replace(reserved_annotations=tuple(annotations))
+
+
+def _reserved_podsets(
+    pods: Mapping[str, Pod], places: Iterable[NamedPlace], until: str
+) -> dict[str, ReservedPodSet]:
+    """Return what the annotation says of each PodSet; *pods* has one pod of each."""
+    counts = Counter(place.podset for place in places)
+    reserved_podsets = {}
+    for podset in counts.keys() & pods.keys():
+        try:
+            like = anticipated_pod(pods[podset])
+        except QuantityError:
+            continue  # its requests cannot be read
+        labels = {name: text for name, text in like.labels.items() if name != COMPLETION_INDEX}
+        like = msgspec.structs.replace(
+            like, sub_group_prefix=podset, count=counts[podset], labels=labels
+        )
+        reserved_podsets[podset] = ReservedPodSet(until=until, like=like)
+    return reserved_podsets
+
+
+class JobProgress(NamedTuple):
+    """How far a Job is; the Job itself may have a large template."""
+
+    key: Key
+    uid: str
+    replicated_job: str
+    succeeded: int
+    completions: int | None
+    is_complete: bool
+    is_one_round: bool  # all of its pods run at once
+
+
+def job_progress(job: Job) -> JobProgress:
+    completions, parallelism = job.spec.completions, job.spec.parallelism
+    at_once = 1 if parallelism is None else parallelism
+    return JobProgress(
+        key=job.metadata.key,
+        uid=job.metadata.uid,
+        replicated_job=job.metadata.labels.get(REPLICATED_JOB, ""),
+        succeeded=job.status.succeeded,
+        completions=completions,
+        is_complete=any(
+            it.type == "Complete" and it.status == "True" for it in job.status.conditions
+        ),
+        is_one_round=completions is not None and completions <= at_once,
+    )
+
+
+def jobs_to_recreate(
+    jobset: JobSet, scheduler_name: str, jobs: Iterable[JobProgress], succeeded: Mapping[str, int]
+) -> Iterator[JobProgress]:
+    """Yield the Jobs to recreate; *succeeded* counts existing pods by the uid of their Job."""
+    known = [*jobs]
+    succeeded_of = {it.uid: max(it.succeeded, succeeded.get(it.uid, 0)) for it in known}
+    for planned_podgroup in plan_podgroups(jobset, scheduler_name).podgroups:
+        names = {member.name for member in planned_podgroup.subgroups}
+        jobs_of_podgroup = [job for job in known if job.replicated_job in names]
+        finished = sum(_is_finished(job, succeeded_of[job.uid]) for job in jobs_of_podgroup)
+        if finished < sum(member.replicas for member in planned_podgroup.subgroups):
+            yield from (
+                job for job in jobs_of_podgroup if succeeded_of[job.uid] and job.is_one_round
+            )
+
+
+def _is_finished(job: JobProgress, succeeded: int) -> bool:
+    return job.is_complete or (job.completions is not None and succeeded >= job.completions)

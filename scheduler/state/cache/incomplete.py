@@ -35,11 +35,9 @@ class IncompletePodGroups:
         self._groups: dict[Key, None] = {}
 
     def incomplete_groups(self) -> list[Key]:
-        """Return these PodGroups."""
         return [*self._groups]
 
     def note(self, group: Key) -> None:
-        """Note that a PodGroup has started or has lost a pod."""
         self._groups[group] = None
 
     def note_all(self) -> None:
@@ -52,7 +50,6 @@ class IncompletePodGroups:
             self._stale_since.put(group, None)
 
     def mark_complete(self, group: Key) -> None:
-        """Note that a PodGroup lacks no pods, or has not started."""
         self._groups.pop(group, None)
 
     def set_stale_since(self, group: Key, since: int | None) -> ClusterEvent:
@@ -72,8 +69,8 @@ class IncompletePodGroups:
         return shortage_of(podgroup, members, self._trainjobs.jobset_of(podgroup))
 
 
-class LostPlaces:
-    """The places of lost pods, which are reserved for the pods that replace them."""
+class LostPods:
+    """Pods that were lost, and their places: these are reserved for the pods that replace them."""
 
     def __init__(
         self,
@@ -103,7 +100,6 @@ class LostPlaces:
         return True
 
     def reserve(self) -> None:
-        """Reserve the places of the pods that were lost of late, for new pods."""
         lost_pods, self._lost_pods = self._lost_pods, {}
         for name, lost in lost_pods.items():
             group = self._cluster.pod_groups.get(name)
@@ -118,17 +114,14 @@ class LostPlaces:
                 self._assumed.reserve(name, text)
 
     def annotations_to_write(self) -> list[PodGroupCommands]:
-        """Return the annotations of places that were reserved since the last call."""
         self.reserve()
         annotations, self._annotations_to_write = self._annotations_to_write, {}
         return [PodGroupCommands(group, text, (), (), None) for group, text in annotations.items()]
 
     def retry_annotation(self, group: Key, text: str) -> None:
-        """Write an annotation later that could not be written yet."""
         self._annotations_to_write.setdefault(group, text)
 
     def clear(self) -> None:
-        """Forget all of them: another leader decides from now on."""
         self._lost_pods, self._annotations_to_write = {}, {}
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from scheduler.state.inputs import Cluster
 from scheduler.state.nodes.node_table import gpu_memory_mib
 from scheduler.state.podgroups.index import ReverseIndex
-from scheduler.state.pods.gpu_sharing import GpuSharing, read_gpu_sharing
+from scheduler.state.pods.gpu_share_metadata import GpuSharing, read_gpu_sharing
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AMD_GPU, GPU, POD_GROUP
@@ -20,8 +20,6 @@ _GPUS: Final = (GPU, AMD_GPU)  # of pods that request whole ones
 
 
 class PodGroupMembers:
-    """The pods and the owners of PodGroups, by PodGroup."""
-
     def __init__(self, cluster: Cluster, scheduler_name: str) -> None:
         self._cluster: Final = cluster
         self._scheduler_name: Final = scheduler_name
@@ -29,16 +27,13 @@ class PodGroupMembers:
         self._owners: Final[ReverseIndex[Key, Key]] = ReverseIndex()
 
     def pods_of(self, group: Key) -> AbstractSet[Key]:
-        """Return the pods that name a PodGroup."""
         return self._by_group.get(group, _NO_PODS)
 
     @property
     def pairs(self) -> set[tuple[Key, Key]]:
-        """Return each pod with its PodGroup."""
         return {(pod, group) for group, members in self._by_group.items() for pod in members}
 
     def move(self, pod: Key, old: Key | None, new: Key | None) -> None:
-        """Move a pod from one PodGroup to another; None for no PodGroup."""
         if old is not None and old != new:
             members = self._by_group[old]
             members.discard(pod)
@@ -48,7 +43,6 @@ class PodGroupMembers:
             self._by_group.setdefault(new, set()).add(pod)
 
     def set_owners(self, group: Key, podgroup: PodGroup | None) -> None:
-        """Read the owners of a PodGroup; None if it is gone."""
         owners = podgroup.metadata.owner_references if podgroup else ()
         self._owners.put(group, (Key(group.namespace, owner.name) for owner in owners))
 
@@ -57,7 +51,6 @@ class PodGroupMembers:
         return self._owners.sources_of(jobset)
 
     def is_ours(self, pod: Pod) -> bool:
-        """Say whether a pod names our scheduler."""
         return pod.spec.scheduler_name == self._scheduler_name
 
     def placed_pods(self, group: Key) -> list[Key]:
@@ -71,7 +64,6 @@ class PodGroupMembers:
         )
 
     def placed_pods_of_jobset(self, jobset: Key) -> list[Key]:
-        """Return the placed pods of all PodGroups of a JobSet."""
         return [pod for group in self.groups_of(jobset) for pod in self.placed_pods(group)]
 
     def resource_use(self, group: Key) -> tuple[ResourceAmounts, ResourceAmounts]:
@@ -107,6 +99,5 @@ class PodGroupMembers:
 
 
 def podgroup_key(key: Key, pod: Pod | None) -> Key | None:
-    """Return the PodGroup that a pod names."""
     name = pod.metadata.annotations.get(POD_GROUP) if pod else None
     return Key(key.namespace, name) if name else None

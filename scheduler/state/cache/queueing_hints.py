@@ -33,8 +33,6 @@ QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object bef
 
 
 class PodFingerprint(NamedTuple):
-    """What of a pod matters to a plan."""
-
     uid: str
     node: str
     nominated_node: str
@@ -45,14 +43,12 @@ class PodFingerprint(NamedTuple):
 
 
 def is_pending(pod: Pod | None) -> bool:
-    """Say whether a pod exists and can be placed."""
     if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp:
         return False
     return pod.status.phase not in TERMINAL_PHASES
 
 
 def pod_fingerprint(pod: Pod | None) -> PodFingerprint | None:
-    """Return what of a pod matters to a plan."""
     if pod is None:
         return None
     meta, spec = pod.metadata, pod.spec
@@ -69,13 +65,11 @@ def pod_fingerprint(pod: Pod | None) -> PodFingerprint | None:
 
 
 def is_ready(pod: Pod | None) -> bool:
-    """Say whether a pod is Ready."""
     conditions = pod.status.conditions if pod else ()
     return any(one.type == "Ready" and one.status == "True" for one in conditions)
 
 
 def pod_hint(before: Pod | None, now: Pod | None, scheduler_name: str) -> ClusterEvent:
-    """Return the event of a pod with a new fingerprint."""
     if before is not None and before.spec.node_name and not is_pending(now):
         return ClusterEvent.RESOURCES_FREED
     pod = before if now is None else now
@@ -85,7 +79,6 @@ def pod_hint(before: Pod | None, now: Pod | None, scheduler_name: str) -> Cluste
 
 
 def podgroup_fingerprint(group: PodGroup | None) -> object:
-    """Return what of a PodGroup matters to a plan."""
     if group is None:
         return None
     meta = group.metadata
@@ -103,7 +96,6 @@ def _spec_fingerprint(it: Queue | JobSet) -> object:
 
 
 def _fingerprint(it: Any) -> object:
-    """Return an object without its version."""
     versionless = msgspec.structs.replace(it.metadata, resource_version="", generation=0)
     return msgspec.structs.replace(it, metadata=versionless)
 
@@ -149,7 +141,6 @@ QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
 
 
 def offers_less(before: Node | None, now: Node | None) -> bool:
-    """Say whether a node has less to offer than before."""
     if before is None:
         return False
     if now is None or node_fault(now) > node_fault(before):

@@ -1,10 +1,9 @@
-"""Pod affinity, anti-affinity and topology spread as rows, and the pods that match on each node.
+"""What pods require of the other pods on a node, as rows: affinity, spread, and host ports.
 
-Host ports that pods take, and which of them conflict.
-
-A port of all addresses is a port of each. So a request for a port on all addresses counts the pods
-that have it on any address; a request for one address counts the pods that have the port on this
-address or on all. No two addresses are compared.
+Affinity, anti-affinity and topology spread become selectors, and the pods that match each on each
+node. A host port of all addresses is a port of each. So a request for a port on all addresses
+counts the pods that have it on any address; a request for one address counts the pods that have the
+port on this address or on all. No two addresses are compared.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,11 +37,10 @@ from trainer_kai.policy.pods.requests import (
 )
 
 _MAX_INT32: Final = 2**31 - 1
+_ANY: Final = ""  # instead of an address
 
 
 class ClassAffinity(NamedTuple):
-    """The affinity, anti-affinity and spread constraints of one pod class."""
-
     matched_selectors: tuple[int, ...] = ()
     affinity: tuple[AffinityTerm, ...] = ()
     matches_own_affinity: bool = False
@@ -75,16 +73,13 @@ class AffinityTable:
 
     @property
     def terms(self) -> tuple[AffinityTerm, ...]:
-        """Return the anti-affinity terms."""
         return tuple(term for term, _ in self._terms)
 
     @property
     def selectors(self) -> tuple[PodSelector, ...]:
-        """Return the selectors, by row."""
         return tuple(self._selectors.rows)
 
     def forget(self, number: int) -> None:
-        """Forget a class: another has its number."""
         self._matched_selectors.pop(number, None)
         self._by_class.pop(number, None)
 
@@ -103,7 +98,6 @@ class AffinityTable:
         )
 
     def affinity_of(self, number: int) -> ClassAffinity:
-        """Return the constraints of a class."""
         class_affinity = self._by_class.get(number)
         if class_affinity is None:
             class_affinity = self._by_class[number] = self._build(number)
@@ -188,12 +182,11 @@ class AffinityTable:
             is_matched = np.zeros(len(self._selectors.rows), dtype=np.bool_)
             is_matched[list(matches)] = True
             is_own = self._is_of_namespace.get(own)
-            rows = (
-                []
-                if is_own is None
-                else np.flatnonzero(is_matched[self._selector_of] & is_own).tolist()
-            )
-            terms = self._existing_by_content[own, matches] = tuple(rows)
+            if is_own is None:
+                terms = ()
+            else:
+                terms = tuple(np.flatnonzero(is_matched[self._selector_of] & is_own).tolist())
+            self._existing_by_content[own, matches] = terms
         return terms
 
     def _build(self, number: int) -> ClassAffinity:
@@ -225,12 +218,7 @@ def _array(rows: tuple[int, ...]) -> Ints:
     return np.array(rows, dtype=np.int64)
 
 
-_ANY: Final = ""  # instead of an address
-
-
 class HostPortTable:
-    """Columns for the host ports that pending pods request."""
-
     def __init__(self, requested: tuple[PodHostPort, ...]) -> None:
         conflicting = {it for port in requested for it in _conflicting(port)}
         self.ports: Final = tuple(sorted(conflicting))
@@ -241,7 +229,6 @@ class HostPortTable:
         self._host_ports: Final[dict[SharedSpec, tuple[int, ...]]] = {}
 
     def host_ports(self, pod_class: PodClass) -> tuple[int, ...]:
-        """Return the columns of the ports that the pods of a class take."""
         columns = self._host_ports.get(pod_class.shared_spec)
         if columns is None:
             ports, column = pod_class.shared_spec.ports, self._column

@@ -7,6 +7,7 @@ import numpy as np
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.core.model.snapshot import NO_BUDGETS, DisruptionBudgets
 from scheduler.state.constraints.selectors import SelectorTable, budget_selector
+from scheduler.state.pods.class_table import grown
 from scheduler.state.pods.pod_table import RUNNING, PodTable
 from trainer_kai.api.cluster_kinds import PodDisruptionBudget
 from trainer_kai.api.meta import Key
@@ -24,7 +25,6 @@ class BudgetTable:
         self._serial: Ints = np.zeros(0, dtype=np.int64)  # [class] the serial at that time
 
     def read(self, budgets: Mapping[Key, PodDisruptionBudget]) -> None:
-        """Replace all budgets; called when any of them has changed."""
         before, self._budgets = self._budgets, {key: budgets[key] for key in sorted(budgets)}
         if [*map(_coverage, before.items())] == [*map(_coverage, self._budgets.items())]:
             return
@@ -50,14 +50,11 @@ class BudgetTable:
         return DisruptionBudgets(names, tuple(allowed), tuple(self._sets), tuple(set_rows.tolist()))
 
     def _cover(self, pod_table: PodTable) -> None:
-        """Find the budgets that cover classes that are new."""
         class_table = pod_table.class_table
         size = len(class_table.rows)
         serial = class_table.serial[:size]
-        known = np.full(size, NONE, dtype=np.int64)
-        known[: len(self._serial)] = self._serial[:size]
-        set_rows = np.full(size, NONE, dtype=np.int64)
-        set_rows[: len(self._set_of)] = self._set_of[:size]
+        known = grown(self._serial[:size], size, NONE)
+        set_rows = grown(self._set_of[:size], size, NONE)
         for number in np.flatnonzero(known != serial).tolist():
             pod_class = class_table.rows[number]
             selectors = (
@@ -69,7 +66,6 @@ class BudgetTable:
 
 
 def budget_fingerprint(one: PodDisruptionBudget) -> object:
-    """Return the values of a budget that determine which pods may be evicted."""
     return one.spec.selector, one.metadata.uid, _allowed(one, one.status.current_healthy)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.rejections import ClusterEvent, PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.state.pods.class_table import grown
 from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from scheduler.state.pods.pod_table import PodTable
 from trainer_kai.policy.pods.requests import MOST_TERMS_PER_NAMESPACE, PodHostPort
@@ -29,8 +30,6 @@ class ConsideredConstraints(NamedTuple):
 
 
 class _ConstraintCount:
-    """How many different terms and host ports some classes have together."""
-
     def __init__(self) -> None:
         self._shared_specs: Final[set[SharedSpec]] = set()
         self._ports: Final[set[PodHostPort]] = set()
@@ -64,12 +63,10 @@ class _NamespaceClasses:
         return len(self._classes)
 
     def add(self, number: int, pod_class: PodClass) -> None:
-        """Add a class without a known place in the order."""
         self._classes[number] = pod_class, None
         self._upper_bound += _size(pod_class)
 
     def remove(self, number: int) -> None:
-        """Remove a class."""
         self._upper_bound -= _size(self._classes.pop(number)[0])
 
     def update_excess(self, pod_table: PodTable, are_on_node: Bools) -> None:
@@ -130,9 +127,7 @@ class NamespaceBounds:
 
     def _changed(self, states: Ints) -> NDArray[np.intp]:
         """Return the numbers of classes that are new, or may have another oldest pod."""
-        before = np.full(len(states), NONE, dtype=np.int64)
-        before[: len(self._states)] = self._states
-        is_other = states != before
+        is_other = states != grown(self._states, len(states), NONE)
         touched = [pod_class.number for pod_class in self._pod_table.changed_classes]
         is_other[touched] |= states[touched] != NONE
         return np.flatnonzero(is_other)
@@ -180,7 +175,6 @@ class NamespaceBounds:
 
 
 def bound_failure(namespace: str, classes: Iterable[PodClass]) -> PreFilterFailure:
-    """Return the failure of a PodGroup beyond the bound; *classes* are those of its pods."""
     own = _ConstraintCount()
     for pod_class in classes:
         own.add(pod_class)

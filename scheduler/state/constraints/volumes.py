@@ -17,7 +17,7 @@ from scheduler.state.pods.pod_table import DONE, PodTable
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
 from trainer_kai.api.quantity import Quantity, QuantityError, whole
-from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim
 
 _ClaimSignature: TypeAlias = tuple[str, Key | None, frozenset[str], int]
 _VolumeKind: TypeAlias = tuple[frozenset[str], Alternatives | None]
@@ -37,8 +37,6 @@ _NO_CLAIMS: Final = _ClassClaims()
 
 
 class _FreeVolumes(NamedTuple):
-    """Free volumes that differ only in size, of which the largest counts."""
-
     modes: frozenset[str]
     places: Alternatives | None  # the nodes that reach them; None is all nodes
     size: int
@@ -56,7 +54,6 @@ class VolumeClaims:
         self._places_by_signature: Final[dict[_ClaimSignature, Alternatives | None]] = {}
 
     def forget(self, number: int) -> None:
-        """Forget a class: another has its number."""
         self._by_class.pop(number, None)
 
     def failures(self, pod_class: PodClass) -> tuple[PreFilterFailure, ...]:
@@ -120,17 +117,10 @@ class VolumeClaims:
             return self._labels.match_node(node)
         if storage_class.provisioner != NO_PROVISIONER:
             return self._labels.match_topologies(storage_class.allowed_topologies)
-        return self._places_or_failure(claim, storage_class)
-
-    def _places_or_failure(
-        self, claim: PersistentVolumeClaim, storage_class: StorageClass
-    ) -> Alternatives | PreFilterFailure:
-        """Return the nodes that reach a free volume for a claim, or that there is none."""
         places = self._free_places(claim)
         if places is None:
-            return _failure(
-                PreFilterCause.NO_VOLUME_LEFT, claim.metadata.name, storage_class.metadata.name
-            )
+            names = claim.metadata.name, storage_class.metadata.name
+            return _failure(PreFilterCause.NO_VOLUME_LEFT, *names)
         return places
 
     def _free_places(self, claim: PersistentVolumeClaim) -> Alternatives | None:
@@ -177,12 +167,10 @@ class VolumeClaims:
 
 
 def claim_keys(pod_class: PodClass) -> tuple[Key, ...]:
-    """Return the claims that the pods of a class name."""
     return tuple(dict.fromkeys(_named_claims(pod_class)))
 
 
 def is_exclusive(cluster: Cluster, claim: Key) -> bool:
-    """Say whether only one node, or one pod, may use a claim at a time."""
     modes = _modes(cluster, claim)
     return _ONE_POD in modes or set(modes) == {_ONE_NODE}
 
@@ -214,7 +202,6 @@ def _union(places: list[Alternatives | None]) -> Alternatives | None:
 
 
 def _size(amounts: Mapping[str, Quantity]) -> int | None:
-    """Return a size in bytes; None if it is invalid."""
     try:
         return whole(amounts.get(_STORAGE, 0))
     except QuantityError:
@@ -238,7 +225,6 @@ class SharedClaims:
 
     @property
     def claims(self) -> tuple[Key, ...]:
-        """Return the claims that are shared."""
         return tuple(self._classes_by_claim)
 
     def expect(self, key: Key, record: PodGroupRecord | None, reservations: Reservations) -> None:
@@ -269,12 +255,8 @@ class SharedClaims:
         if inputs != self._read_for:
             self._read_for = inputs
             count_of = Counter(expected)
-            count_of.update(
-                {
-                    classes[n]: count
-                    for n, count in zip(numbers.tolist(), alive.tolist(), strict=True)
-                }
-            )
+            for number, count in zip(numbers.tolist(), alive.tolist(), strict=True):
+                count_of[classes[number]] += count
             self._read(count_of)
         return self.claims
 

@@ -1,13 +1,12 @@
-"""Which shared GPUs of a node pods have, where their labels do not say it.
-
-A node has at most `_MOST_GPUS` shared GPUs: labels of any number of pods may name others, and no
-node has so many. What is beyond has no GPU.
-
-The GPUs of one node that reservation pods hold.
+"""The shared GPUs of one node: those that pods hold for others, and which of them pods have.
 
 A reservation pod holds one GPU for the pods that share it. Without such pods it is about to be
 deleted: its GPU is used and releasing. While it terminates, its GPU takes no further share: the
 next reservation pod may get another GPU.
+
+Where the labels of pods name no GPU, their shares are packed onto the fullest GPUs that have so
+much. A node has at most `_MOST_GPUS` shared GPUs: labels of any number of pods may name others, and
+no node has so many. What is beyond has no GPU.
 """
 
 from bisect import bisect_right, insort
@@ -17,36 +16,31 @@ from typing import Final, NamedTuple
 
 from trainer_kai.api.gpu_share import WHOLE_GPU
 
+_MOST_GPUS: Final = 1024
+
 
 class _ReservationPod(NamedTuple):
-    """A reservation pod that has not finished."""
-
     ids: frozenset[str]  # of the GPU that it holds; none if it has no label
     is_terminating: bool
     is_releasing: bool  # it terminates in time
 
 
 class HeldGpus:
-    """The reservation pods of a node."""
-
     def __init__(self) -> None:
         self._pods: Final[list[_ReservationPod]] = []
         self._ids: Final[set[str]] = set()
 
     def add(self, ids: Iterable[str], *, is_terminating: bool, is_releasing: bool) -> None:
-        """Add a reservation pod that has not finished, and the ids of its GPU."""
         pod = _ReservationPod(frozenset(ids), is_terminating, is_releasing)
         self._pods.append(pod)
         self._ids.update(pod.ids)
 
     @property
     def ids(self) -> AbstractSet[str]:
-        """Return the ids of the GPUs."""
         return self._ids
 
     @property
     def terminating_ids(self) -> set[str]:
-        """Return the ids of the GPUs of which all reservation pods terminate."""
         return self._ids.difference(*(pod.ids for pod in self._pods if not pod.is_terminating))
 
     def unshared(self, shared: Collection[str]) -> tuple[int, int]:
@@ -64,9 +58,6 @@ class HeldGpus:
             held += 1
             releasing += pod.is_releasing if pod.is_terminating else not own
         return held, releasing
-
-
-_MOST_GPUS: Final = 1024
 
 
 class SharedGpus:
@@ -103,7 +94,6 @@ class Packing:
     """GPUs of a node to which shares are added: the one with the most used that has so much."""
 
     def __init__(self, prefix: str, gpus: SharedGpus, used: Mapping[str, int]) -> None:
-        """Begin with what is *used* of some GPUs; new ones get ids with the prefix."""
         self._prefix: Final = prefix
         self._gpus: Final = gpus
         self._ids: Final = sorted(used)
@@ -127,7 +117,6 @@ class Packing:
         return tuple([self._ids[number] for number in numbers])
 
     def _next_id(self) -> str:
-        """Return an id that no label names."""
         while True:
             id_ = f"{self._prefix}-{self._new}"
             self._new += 1

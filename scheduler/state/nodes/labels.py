@@ -5,9 +5,8 @@ node has share one column. A value that no node has gets no code. A requirement 
 satisfy is left out.
 """
 
-import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Final
@@ -18,13 +17,13 @@ from numpy.typing import NDArray
 from scheduler.core.model.podgroup import LabelRequirement
 from scheduler.core.model.resources import NONE
 from trainer_kai.api.cluster_kinds import Node
-from trainer_kai.api.meta import NodeSelector, NodeSelectorTerm, Requirement
+from trainer_kai.api.matching import NodeRule, ValueRange, label_number, node_rules
+from trainer_kai.api.meta import NodeSelector, NodeSelectorTerm
 from trainer_kai.api.storage import TopologySelectorTerm
 
 Alternatives = tuple[tuple[LabelRequirement, ...], ...]
 
 _NAME: Final = "metadata.name"
-_NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
 _first: Final = itemgetter(0)
 _ABSENT: Final = ""  # no label has this name
 _ALWAYS: Final = LabelRequirement(NONE, frozenset(), is_negated=True)  # all nodes satisfy it
@@ -34,16 +33,16 @@ class _NumericValues:
     """The values of a label that are numbers, in their order; equal results are one set."""
 
     def __init__(self, codes: Mapping[str, int]) -> None:
-        numbers = [(int(value), code) for value, code in codes.items() if _NUMBER.fullmatch(value)]
-        self._numbers: Final = sorted(numbers)
+        numbers = ((label_number(value), code) for value, code in codes.items())
+        self._numbers: Final = sorted(
+            (number, code) for number, code in numbers if number is not None
+        )
         self._codes_between: Final[dict[tuple[int, int], frozenset[int]]] = {}
 
     def above(self, bound: int) -> frozenset[int]:
-        """Return the codes of larger numbers."""
         return self._between(bisect_right(self._numbers, bound, key=_first), len(self._numbers))
 
     def below(self, bound: int) -> frozenset[int]:
-        """Return the codes of smaller numbers."""
         return self._between(0, bisect_left(self._numbers, bound, key=_first))
 
     def _between(self, start: int, end: int) -> frozenset[int]:
@@ -68,7 +67,6 @@ class NodeLabels:
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """Return the names of the columns."""
         return tuple(name for _, name in self._columns)
 
     def table(self) -> NDArray[np.int32]:
@@ -99,13 +97,11 @@ class NodeLabels:
         return column
 
     def match_labels(self, wanted: Mapping[str, str]) -> Alternatives:
-        """Translate a nodeSelector: all these labels are required."""
         return (
             self._without_trivial(self._one_of(name, (wanted[name],)) for name in sorted(wanted)),
         )
 
     def match_present(self, name: str) -> Alternatives:
-        """Return a requirement for a label, whatever its value."""
         if name not in self._names:
             return ((LabelRequirement(NONE, frozenset(), name),),)
         column = self._column(name)
@@ -127,12 +123,10 @@ class NodeLabels:
         )
 
     def match_node(self, name: str) -> Alternatives:
-        """Translate a requirement for this one node."""
         column = self._column(_NAME, is_field=True)
         return ((LabelRequirement(column, _known_codes(self._codes[column], (name,))),),)
 
     def match_no_node(self) -> Alternatives:
-        """Return a requirement that no node satisfies."""
         return ((LabelRequirement(self._column(_NAME, is_field=True), frozenset()),),)
 
     def _one_of(self, name: str, values: Iterable[str]) -> LabelRequirement:
@@ -144,84 +138,43 @@ class NodeLabels:
     def _without_trivial(
         self, requirements: Iterable[LabelRequirement]
     ) -> tuple[LabelRequirement, ...]:
-        """Leave out the requirements that all nodes satisfy."""
         return tuple(it for it in requirements if not self._is_trivial(it))
 
     def _is_trivial(self, requirement: LabelRequirement) -> bool:
-        """Say whether all nodes satisfy a requirement."""
         if not requirement.codes:
             return requirement.is_negated
         present = self._codes_present[requirement.key]
         return not requirement.is_negated and present <= requirement.codes
 
     def _term(self, term: NodeSelectorTerm) -> tuple[LabelRequirement, ...] | None:
-        """Return the requirements of a term; None if it is invalid or empty: no node matches it."""
-        requirements = tuple(self._requirements(term))
-        if not requirements or any(it is None for it in requirements):
-            return None
-        return self._without_trivial(it for it in requirements if it is not None)
+        rules = node_rules(term)
+        return None if rules is None else self._without_trivial(map(self._requirement, rules))
 
-    def _requirements(self, term: NodeSelectorTerm) -> Iterator[LabelRequirement | None]:
-        for expression in term.match_expressions:
-            known = expression.key in self._names
-            yield (
-                self._requirement(self._column(expression.key), expression)
-                if known
-                else _requirement_of_absent(expression)
-            )
-        for expression in term.match_fields:
-            if expression.key == _NAME and expression.operator in {"In", "NotIn"}:
-                yield self._requirement(self._column(_NAME, is_field=True), expression)
-            else:
-                yield None
+    def _requirement(self, rule: NodeRule) -> LabelRequirement:
+        if rule.key is None:
+            column = self._column(_NAME, is_field=True)
+        elif rule.key in self._names:
+            column = self._column(rule.key)
+        elif rule.accepted.accepts(None):
+            return _ALWAYS
+        else:
+            return LabelRequirement(NONE, frozenset(), rule.key)
+        if isinstance(rule.accepted, ValueRange):
+            return LabelRequirement(column, self._codes_in(rule.accepted, column))
+        codes = _known_codes(self._codes[column], rule.accepted.values)
+        return LabelRequirement(column, codes, is_negated=rule.accepted.is_negated)
 
-    def _requirement(self, column: int, expression: Requirement) -> LabelRequirement | None:
-        codes = self._codes[column]
-        match expression.operator:
-            case "In":
-                return LabelRequirement(column, _known_codes(codes, expression.values))
-            case "NotIn":
-                return LabelRequirement(
-                    column, _known_codes(codes, expression.values), is_negated=True
-                )
-            case "Exists":
-                return LabelRequirement(column, frozenset({NONE}), is_negated=True)
-            case "DoesNotExist":
-                return LabelRequirement(column, frozenset({NONE}))
-            case "Gt" | "Lt":
-                return self._comparison(column, expression)
-        return None
-
-    def _comparison(self, column: int, expression: Requirement) -> LabelRequirement | None:
-        bound = _bound_value(expression)
-        if bound is None:
-            return None
+    def _codes_in(self, accepted: ValueRange, column: int) -> frozenset[int]:
         known = self._numbers.get(column)
         if known is None:
             known = self._numbers[column] = _NumericValues(self._codes[column])
-        return LabelRequirement(
-            column, known.above(bound) if expression.operator == "Gt" else known.below(bound)
-        )
+        return known.above(accepted.bound) if accepted.is_above else known.below(accepted.bound)
 
 
-def _requirement_of_absent(expression: Requirement) -> LabelRequirement | None:
-    """Translate an expression on a label that no node has; None if it is invalid."""
-    match expression.operator:
-        case "NotIn" | "DoesNotExist":
-            return _ALWAYS
-        case "Gt" | "Lt" if _bound_value(expression) is None:
-            return None
-        case "In" | "Exists" | "Gt" | "Lt":
-            return LabelRequirement(NONE, frozenset(), expression.key)
-    return None
-
-
-def _bound_value(expression: Requirement) -> int | None:
-    """Return the number to compare with; None if the value is not a number."""
-    if len(expression.values) != 1 or not _NUMBER.fullmatch(expression.values[0]):
-        return None
-    return int(expression.values[0])
-
-
-def _known_codes(codes: Mapping[str, int], values: Iterable[str]) -> frozenset[int]:
-    return frozenset(codes[value] for value in values if value in codes)
+def _known_codes(codes: Mapping[str, int], values: Iterable[str | None]) -> frozenset[int]:
+    """Return the codes of values; an absent label has the code NONE, in all columns."""
+    return frozenset(
+        NONE if value is None else codes[value]
+        for value in values
+        if value is None or value in codes
+    )

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from scheduler.state.inputs import ObjectWarning
 from trainer_kai.api.cluster_kinds import Node, Taint
 from trainer_kai.api.gpu_share import gpu_memory_mib as labelled_memory_mib
 from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.matching import tolerates
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     CPU,
@@ -89,7 +91,6 @@ class ResourceEncoder:
         return row
 
     def unknown_resources(self, amounts: ResourceAmounts) -> UnknownResources:
-        """Return the requested resources that no node has."""
         return tuple(
             (name, min(-(-amounts[name] // 1000), MAX_REQUEST))
             for name in sorted(amounts)
@@ -132,7 +133,6 @@ class ResourceEncoder:
 def _queue_resource(
     name: str, gpus: Collection[str], replicas: Mapping[str, int]
 ) -> tuple[int, int]:
-    """Return the kind under which queues count a resource, and its weight."""
     if name == CPU:
         return ResourceKind.CPU, 1
     if name == MEMORY:
@@ -168,12 +168,10 @@ class NodeTable:
 
     @property
     def warnings(self) -> list[ObjectWarning]:
-        """Return the nodes that are ignored because they are invalid."""
         return [self._warnings[name] for name in sorted(self._warnings)]
 
     @property
     def resources(self) -> frozenset[str]:
-        """Return the names of all resources that nodes have."""
         return frozenset(self._resources)
 
     def read(self, changes: Mapping[str, Node | None]) -> None:
@@ -194,7 +192,6 @@ class NodeTable:
             self._renumber(added, removed)
 
     def row_of(self, name: str) -> int:
-        """Return the row of a node, or NONE."""
         return self.row_by_name.get(name, NONE)
 
     def is_ready(self, row: int) -> bool:
@@ -202,12 +199,10 @@ class NodeTable:
         return row != NONE and _conditions(self.nodes[row]).get("Ready", "True") == "True"
 
     def allocatable(self, encoder: ResourceEncoder, rows: Sequence[int]) -> Ints:
-        """Return the allocatable resources of some nodes, [node, resource]."""
         capacities = [encoder.capacity(self.nodes[row].status.allocatable) for row in rows]
         return np.array(capacities, dtype=np.int64).reshape(len(rows), len(encoder.names))
 
     def _valid_node(self, name: str, node: Node | None) -> Node | None:
-        """Return the node if it is valid, else None with a warning."""
         self._warnings.pop(name, None)
         fault = None if node is None else _allocatable_fault(node)
         if fault is not None:
@@ -230,7 +225,6 @@ class NodeTable:
             self.changed_rows.add(row)
 
     def _renumber(self, added: Mapping[str, Node], removed: set[str]) -> None:
-        """Assign new rows to all nodes, in the order of their names."""
         for node in added.values():
             self._count(node, 1)
         for name in removed:
@@ -258,30 +252,27 @@ class Taints:
     """The taints that keep pods out; the taint of a cordoned node is left out: see its fault."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._known: Final = sorted(
-            {(t.key, t.value, t.effect) for node in nodes for t in _blocking_taints(node)}
-        )
+        known = {taint for node in nodes for taint in _blocking_taints(node)}
+        self._known: Final = sorted(known, key=attrgetter("key", "value", "effect"))
         self.table: Final = self._table(nodes)
         self.names: Final = tuple(
-            f"{key}={value}:{effect}" if value else f"{key}:{effect}"
-            for key, value, effect in self._known
+            f"{it.key}={it.value}:{it.effect}" if it.value else f"{it.key}:{it.effect}"
+            for it in self._known
         )
 
-    def tolerated(self, tolerations: Iterable[Toleration]) -> frozenset[int]:
-        """Return the columns of the taints that a pod tolerates."""
-        tolerations = tuple(tolerations)
+    def tolerated(self, tolerations: Sequence[Toleration]) -> frozenset[int]:
         return frozenset(
             column
             for column, taint in enumerate(self._known)
-            if any(_tolerates(toleration, taint) for toleration in tolerations)
+            if any(tolerates(toleration, taint) for toleration in tolerations)
         )
 
     def _table(self, nodes: Sequence[Node]) -> Bools:
-        at = {taint: column for column, taint in enumerate(self._known)}
-        table: Bools = np.zeros((len(nodes), len(at)), dtype=np.bool_)
+        column_of = {taint: column for column, taint in enumerate(self._known)}
+        table: Bools = np.zeros((len(nodes), len(column_of)), dtype=np.bool_)
         for row, node in enumerate(nodes):
             for taint in _blocking_taints(node):
-                table[row, at[taint.key, taint.value, taint.effect]] = True
+                table[row, column_of[taint]] = True
         return table
 
 
@@ -310,7 +301,6 @@ def gpu_memory_mib(node: Node) -> int:
 
 
 def gpu_mode(node: Node) -> GpuMode:
-    """Return in which form a node offers its GPUs."""
     labels = node.metadata.labels
     enabled = labels.get(MIG_ENABLED, "")
     if enabled in _FALSE or not (enabled in _TRUE or _offers_mig(node)):
@@ -342,13 +332,3 @@ def _blocking_taints(node: Node) -> Iterable[Taint]:
         is_cordon = taint.key == UNSCHEDULABLE and node.spec.unschedulable
         if taint.effect in _BLOCKING_EFFECTS and not is_cordon:
             yield taint
-
-
-def _tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
-    key, value, effect = taint
-    if toleration.effect not in {"", effect}:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in {"", key}
-    is_equal = toleration.operator in {"", "Equal"} and toleration.value == value
-    return is_equal and toleration.key == key

@@ -71,13 +71,10 @@ class PodGroupAttributes(NamedTuple):
 
 
 class QuotaScopes:
-    """The priority class scopes of the ResourceQuotas of each namespace."""
-
     def __init__(self) -> None:
         self._by_namespace: Final[dict[str, dict[str, tuple[ScopeRequirement, ...]]]] = {}
 
     def of_namespace(self, namespace: str) -> PriorityQuotas:
-        """Return the scopes in a namespace, by the names of its quotas."""
         return self._by_namespace.get(namespace, {})
 
     def read(self, changes: Mapping[Key, ResourceQuota | None]) -> set[str]:
@@ -100,8 +97,6 @@ class QuotaScopes:
 
 
 class AttributeResolver:
-    """Reads the attributes of PodGroups, and of pods without a PodGroup."""
-
     def __init__(
         self,
         classes: Mapping[str, PriorityClass],
@@ -204,7 +199,6 @@ class Evictability:
         self._kueue: Final = kueue
 
     def has_trainjob(self, record: PodGroupRecord) -> bool:
-        """Say whether a PodGroup is of a TrainJob that exists."""
         return controlling_trainjob(record.jobset, self._trainjobs) is not None
 
     def checkpoint_at(self, record: PodGroupRecord) -> int:
@@ -214,7 +208,6 @@ class Evictability:
         return max(epoch_s(text) or 0, 0)
 
     def non_evictable_reason(self, record: PodGroupRecord) -> str:
-        """Return why no pods of a PodGroup may be evicted; empty if they may."""
         if record.is_relocating:
             return _RELOCATING
         job = controlling_trainjob(record.jobset, self._trainjobs)
@@ -246,7 +239,6 @@ def will_run_again(job: TrainJob, group: PodGroup) -> bool:
 
 
 def is_suspended_by_eviction(job: TrainJob, group: PodGroup) -> bool:
-    """Say whether a TrainJob is suspended because the scheduler evicted one of its PodGroups."""
     return job.spec.suspend and is_evicted(job, group)
 
 
@@ -256,7 +248,6 @@ def has_eviction_copy(job: TrainJob) -> bool:
 
 
 def owning_jobset(group: PodGroup | None, jobsets: Mapping[Key, JobSet]) -> JobSet | None:
-    """Return the JobSet that owns a PodGroup, by its name and uid."""
     meta = group.metadata if group else Meta()
     for owner in meta.owner_references:
         jobset = jobsets.get(Key(meta.namespace, owner.name))
@@ -268,7 +259,6 @@ def owning_jobset(group: PodGroup | None, jobsets: Mapping[Key, JobSet]) -> JobS
 def controlling_trainjob(
     jobset: JobSet | None, trainjobs: Mapping[Key, TrainJob]
 ) -> TrainJob | None:
-    """Return the TrainJob that controls a JobSet, if Trainer is its controller."""
     owner = same_name_trainjob_owner(jobset.metadata) if jobset else None
     job = trainjobs.get(jobset.metadata.key) if jobset and owner else None
     if job is None or owner is None or job.metadata.uid != owner.uid:
@@ -277,7 +267,6 @@ def controlling_trainjob(
 
 
 def controlling_trainjob_key(jobset: JobSet | None) -> Key | None:
-    """Return the key of the TrainJob that a JobSet is of: it has the same name."""
     if jobset is None or same_name_trainjob_owner(jobset.metadata) is None:
         return None
     return jobset.metadata.key

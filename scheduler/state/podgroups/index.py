@@ -49,7 +49,6 @@ class ReverseIndex(Generic[A, B]):
         self._sources: Final[dict[B, dict[A, None]]] = {}
 
     def put(self, source: A, targets: Iterable[B]) -> None:
-        """Replace the targets of a source."""
         for previous in self._targets.pop(source, ()):
             sources = self._sources[previous]
             del sources[source]
@@ -62,7 +61,6 @@ class ReverseIndex(Generic[A, B]):
             self._sources.setdefault(target, {})[source] = None
 
     def sources_of(self, target: B) -> tuple[A, ...]:
-        """Return the sources of a target."""
         return tuple(self._sources.get(target, ()))
 
 
@@ -93,7 +91,6 @@ class PodGroupIndex:
         self.is_suspended: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
 
     def find(self, key: Key) -> PodGroupRecord | None:
-        """Return the record of a PodGroup, if it has one."""
         return self.by_key.get(key)
 
     def begin(self, trainjobs: Iterable[Key], now: int) -> None:
@@ -125,7 +122,6 @@ class PodGroupIndex:
             self.mark_changed(self._earlier_stages.sources_of(key))
 
     def mark_changed(self, keys: Iterable[Key]) -> None:
-        """Mark PodGroups to be counted again."""
         self.changed.update(dict.fromkeys(keys))
 
     def count(self, pod_counts: Ints) -> None:
@@ -227,7 +223,6 @@ class PodGroupIndex:
         self._earlier_stages.put(key, (Key(key.namespace, one.group) for one in after))
 
     def _is_missing(self, key: Key) -> bool:
-        """Say whether pods name a PodGroup that does not exist."""
         return key in self._classes_by_key and key not in self._cluster.pod_groups
 
     def _is_watched(self, key: Key) -> bool:
@@ -236,7 +231,6 @@ class PodGroupIndex:
         return is_named or key in self._relocation_ends or bool(self._relocations(key))
 
     def _relocations(self, key: Key) -> dict[str, ReservedPodSet]:
-        """Return the PodSets of a PodGroup that are relocated, ended or not."""
         group = self._cluster.pod_groups.get(key)
         return read_relocations(group.metadata.annotations.get(RESERVED, "")) if group else {}
 
@@ -291,7 +285,6 @@ class PodGroupIndex:
 
 
 def _podgroup_names(jobset: JobSet) -> set[str]:
-    """Return the names of the PodGroups of a JobSet."""
     meta = jobset.metadata
     labels = (job.template.spec.template.metadata.labels for job in jobset.spec.replicated_jobs)
     suffixes = {it[GANG] for it in labels if GANG in it}

@@ -43,8 +43,6 @@ from trainer_kai.policy.podgroups.pod_counts import newest_attempts, observe_pod
 
 
 class Shortage(NamedTuple):
-    """What a PodGroup that has started lacks."""
-
     running: int
     needed: int
     all_exist: bool  # the missing pods are pending; otherwise some are not created yet
@@ -149,7 +147,6 @@ def _min_pods(tree: SubGroupTree) -> int:
 
 
 def is_lost(before: Pod | None, now: Pod | None) -> bool:
-    """Say whether a pod leaves its node without having succeeded."""
     if before is None or not before.spec.node_name or _is_terminating_or_finished(before):
         return False
     if now is None or now.metadata.uid != before.metadata.uid:
@@ -242,8 +239,6 @@ def _expected(group: PodGroup, existing: Mapping[str, int]) -> Counter[str]:
 
 
 def _is_enough(group: PodGroup, pod_counts: Mapping[str, int]) -> bool:
-    """Say whether a PodGroup has its minimum with so many pods in each PodSet."""
-
     def make_podset(name: str, minimum: int) -> PodSet:
         return PodSet(name, minimum, running=pod_counts.get(name, 0))
 
@@ -251,19 +246,16 @@ def _is_enough(group: PodGroup, pod_counts: Mapping[str, int]) -> bool:
 
 
 def _newest_attempt(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods of the newest attempt of their JobSet and then of their Job."""
     observed = [(pod, observe_pod(pod)) for pod in pods]
     newest_of = newest_attempts([(it.podset, it.attempt) for _, it in observed])
     return [pod for pod, it in observed if it.attempt == newest_of[it.podset]]
 
 
 def podset_of(pod: Pod, minimums: Mapping[str, int]) -> str:
-    """Return the PodSet that a pod names."""
     return pod.metadata.labels.get(SUBGROUP) or (DEFAULT_PODSET if len(minimums) == 1 else "")
 
 
 def replaces_lost_pods(group: PodGroup, jobset: JobSet | None) -> bool:
-    """Say whether a lost pod will be replaced by another."""
     if group.metadata.deletion_timestamp:
         return False
     owners = [owner for owner in group.metadata.owner_references if owner.kind == "JobSet"]

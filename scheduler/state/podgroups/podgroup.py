@@ -29,6 +29,7 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP, TOPOLOGY_REQUIRED
 from trainer_kai.api.requested_values import podgroup_warnings
 from trainer_kai.api.resources import JOBSETS
+from trainer_kai.api.text import first_listed
 from trainer_kai.api.validate import podgroup_faults
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
 
@@ -42,7 +43,6 @@ _NOTHING_ANTICIPATED: Final = AnticipatedAnnotation()
 
 
 def spec_failure(group: PodGroup) -> PreFilterFailure | None:
-    """Return what is wrong with the spec of a PodGroup, if anything."""
     faults = [str(fault) for fault in podgroup_faults(group)]
     if not faults:
         faults = [*_unsatisfiable(group)]
@@ -80,7 +80,6 @@ def min_members(group: PodGroup) -> dict[str, int]:
 
 
 def podgroup_tree(group: PodGroup, make_podset: MakePodSet) -> SubGroupTree:
-    """Return the tree of a valid PodGroup."""
     spec = group.spec
     minimums = min_members(group)
     if not spec.sub_groups:
@@ -109,7 +108,6 @@ def _subgroup_set(
 
 
 def _unsatisfiable(group: PodGroup) -> Iterator[str]:
-    """Yield the faults of a spec that no pods could satisfy."""
     if _depth(group) > _MAX_DEPTH:
         yield f"spec.subGroups: more than {_MAX_DEPTH} levels are not supported"
     below = Counter(sub.parent for sub in group.spec.sub_groups)
@@ -126,7 +124,6 @@ def _capped(number: int) -> int:
 
 
 def _depth(group: PodGroup) -> int:
-    """Return the number of levels of a PodGroup without cycles."""
     parents = {sub.name: sub.parent for sub in group.spec.sub_groups}
     depths = {"": 0}
     for name in parents:
@@ -215,25 +212,21 @@ class PodGroupRecord:
 
     @property
     def pod_classes(self) -> list[PodClass]:
-        """Return the classes that a PodSet is for."""
         return [one for classes in self.classes_by_podset.values() for one in classes]
 
     @property
     def has_started(self) -> bool:
-        """Say whether a pod of it runs, or has a nominated node."""
         return self.is_nominated or any(
             pod_counts[RUNNING] for pod_counts in self.pod_counts.values()
         )
 
     @property
     def has_started_or_pending(self) -> bool:
-        """Say whether it has started, or a pod of it is pending."""
         return self.has_started or any(
             pod_counts[PENDING] for pod_counts in self.pod_counts.values()
         )
 
     def assign_podsets(self, pod_classes: Iterable[PodClass]) -> None:
-        """Assign the classes of pods that name the PodGroup to its PodSets, or refuse them."""
         for pod_class in pod_classes:
             refusal = self._refusal(pod_class)
             if refusal is None:
@@ -269,7 +262,6 @@ class PodGroupRecord:
         )
 
     def count_of(self, podset: str, state: int) -> int:
-        """Return how many pods of a PodSet count and are in a state."""
         return self.pod_counts.get(podset, _NO_PODS)[state]
 
     def pending_pods(self, podset: str, pod_table: PodTable) -> tuple[int, ...]:
@@ -279,7 +271,6 @@ class PodGroupRecord:
         return self._pods(podset, PENDING, pod_table)
 
     def running_pods(self, podset: str, pod_table: PodTable) -> tuple[int, ...]:
-        """Return the rows of the running pods of a PodSet, in the order of their placement."""
         return self._pods(podset, RUNNING, pod_table)
 
     def _pods(self, podset: str, wanted: int, pod_table: PodTable) -> tuple[int, ...]:
@@ -294,7 +285,6 @@ class PodGroupRecord:
         return tuple(pod_row for _, _, pod_row in ordered)
 
     def expected_count(self, podset: str) -> int:
-        """Return how many pods of a PodSet do not exist yet."""
         if podset not in self.expected or (self.is_suspended and not self.is_returning):
             return 0
         pod_counts = self.pod_counts.get(podset, _NO_PODS)
@@ -311,7 +301,6 @@ class PodGroupRecord:
             yield ObjectWarning(self.key, message, is_pod_pending=is_waiting(pod_class))
 
     def podset_of(self, pod_class: PodClass) -> str | None:
-        """Return the PodSet of the pods of a class; None if there is none for them."""
         name = pod_class.labels.get(SUBGROUP, "")
         if not self.is_valid:
             return DEFAULT_PODSET
@@ -319,7 +308,6 @@ class PodGroupRecord:
         return name if name in self.min_members else None
 
     def _refusal(self, pod_class: PodClass) -> str | None:
-        """Say why pods that name the PodGroup do not count."""
         if self.jobset_uid and not pod_class.is_from_job:
             return (
                 f"Pods that no Job created name PodGroup {self.key}, which belongs to a JobSet. "
@@ -327,9 +315,7 @@ class PodGroupRecord:
             )
         if self.podset_of(pod_class) is not None:
             return None
-        valid_names = ", ".join([*self.min_members][:_MAX_NAMES]) + (
-            ", …" if len(self.min_members) > _MAX_NAMES else ""
-        )
+        valid_names = first_listed(self.min_members, _MAX_NAMES)
         name = pod_class.labels.get(SUBGROUP, "")
         named = f"sub-group {name}, which does not exist" if name else "no sub-group"
         return (
@@ -361,7 +347,6 @@ def _missing_failure(key: Key) -> PreFilterFailure:
 
 
 def _jobset_uid(meta: Meta) -> str:
-    """Return the uid of the JobSet that owns a PodGroup."""
     for owner in meta.owner_references:
         if owner.kind == JOBSETS.kind and owner.api_version.partition("/")[0] == JOBSETS.group:
             return owner.uid or owner.name

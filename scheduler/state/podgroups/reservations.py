@@ -29,8 +29,6 @@ class PodSetReservation(NamedTuple):
 
 
 class Reservations:
-    """The reservations by PodGroup and PodSet."""
-
     def __init__(self, pod_table: PodTable, nodes: NodeTable) -> None:
         self._pod_table: Final = pod_table
         self._nodes: Final = nodes
@@ -40,11 +38,9 @@ class Reservations:
 
     @property
     def warnings(self) -> list[ObjectWarning]:
-        """Return a warning for each invalid annotation."""
         return [*self._warnings.values()]
 
     def of_podgroup(self, record: PodGroupRecord) -> dict[str, PodSetReservation]:
-        """Return the reservations of a PodGroup, by PodSet."""
         return self.by_podgroup.get(record.key, {})
 
     def read(self, key: Key, record: PodGroupRecord | None) -> set[int]:
@@ -63,7 +59,6 @@ class Reservations:
         return {row for reserved in affected for row, _ in reserved.places}
 
     def counts_by_node(self) -> Counter[tuple[int, int]]:
-        """Return how many places are reserved, by class and node."""
         return Counter(
             (reserved.pod_class.number, row)
             for podsets in self.by_podgroup.values()
@@ -131,7 +126,6 @@ class Reservations:
         return usable[: len(usable) - max(surplus, 0)]
 
     def _running_nodes(self, record: PodGroupRecord, podset: str) -> Counter[str]:
-        """Return the nodes of the running pods of a PodSet."""
         state, node, names = self._pod_table.state, self._pod_table.node, self._nodes.names
         pod_rows = (
             pod_row

@@ -114,7 +114,6 @@ class StageDependencies:
 
 
 def _has_later_pods(record: PodGroupRecord, prefixes: tuple[str, ...]) -> bool:
-    """Say whether a pod exists that is created only after the earlier stage."""
     states = (*_UNFINISHED, SUCCEEDED)
     return any(
         podset.startswith(prefix) and podset.removeprefix(prefix).isdecimal()

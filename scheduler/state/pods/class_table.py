@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.inputs import StateOptions
-from scheduler.state.pods.gpu_sharing import (
+from scheduler.state.pods.gpu_share_metadata import (
     GpuSharing,
     is_gpu_group,
     read_gpu_sharing,
@@ -77,11 +77,9 @@ class PodClassTable:
         return pod_class
 
     def is_known(self, number: int) -> bool:
-        """Say whether a class has this number."""
         return number < len(self.rows) and self.rows[number] is not None
 
     def numbers(self, serials: Iterable[int]) -> list[int]:
-        """Return the numbers of the classes with these serials."""
         wanted = np.isin(self.serial[: len(self.rows)], list(serials))
         return [number for number in np.flatnonzero(wanted).tolist() if self.is_known(number)]
 
@@ -135,7 +133,6 @@ class PodClassTable:
         return pod_class
 
     def stop_expecting(self, pod_class: PodClass) -> None:
-        """Stop expecting pods of a class."""
         pod_class.expected_by -= 1
         self.is_expected[pod_class.number] = pod_class.expected_by > 0
         self.remove_if_empty(pod_class)
@@ -237,10 +234,9 @@ class PodClassTable:
         return shared_spec
 
 
-def grown(column: NDArray[N], size: int) -> NDArray[N]:
-    """Return a longer column that begins with this one and ends with zeros."""
-    longer: NDArray[N] = np.zeros(size, dtype=column.dtype)
-    longer[: len(column)] = column
+def grown(rows: NDArray[N], size: int, fill: int = 0) -> NDArray[N]:
+    longer: NDArray[N] = np.full((size, *rows.shape[1:]), fill, dtype=rows.dtype)
+    longer[: len(rows)] = rows
     return longer
 
 
@@ -266,7 +262,6 @@ def _add_count(counts: dict[str, int], name: str, delta: int) -> None:
 
 
 def _content(pod_class: PodClass) -> tuple[object, ...]:
-    """Return everything in which classes can differ."""
     return (
         pod_class.shared_spec,
         pod_class.namespace,

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.podgroup import LabelRequirement
 from scheduler.core.model.resources import NONE
-from scheduler.state.pods.gpu_sharing import (
+from scheduler.state.pods.gpu_share_metadata import (
     GpuShareFault,
     GpuSharing,
     MigAnnotations,
@@ -54,8 +54,6 @@ _UNRANKED: Final = 10**9  # after all pods that have a task priority
 
 
 class NodeRequirements(NamedTuple):
-    """The taints that a spec tolerates and its node affinity, as codes."""
-
     tolerated_taints: frozenset[int]
     node_affinity: tuple[tuple[tuple[LabelRequirement, ...], ...], ...]
 
@@ -97,7 +95,6 @@ class SharedSpec:
 
     @property
     def ports(self) -> tuple[PodHostPort, ...]:
-        """Return the host ports."""
         if self._ports is None:
             self._ports = tuple(dict.fromkeys(pod_host_ports(self.spec)))
         return self._ports
@@ -108,7 +105,6 @@ class SharedSpec:
         return {} if isinstance(requests, str) else requests
 
     def requests_fault(self) -> str | None:
-        """Say what is wrong with the requests and limits."""
         if self._fault is None:
             self._fault = self._read_fault() or ""
         return self._fault or None
@@ -180,7 +176,6 @@ class PodClass:
 
     @property
     def controller(self) -> tuple[str, str]:
-        """Return the API version and kind of the object that created the pods."""
         owner = self._owner
         return (owner.api_version, owner.kind) if owner else ("", "")
 
@@ -191,12 +186,10 @@ class PodClass:
 
     @property
     def spec(self) -> PodSpec:
-        """Return the spec of the pods, without a node."""
         return self.shared_spec.spec
 
     @property
     def scheduling_annotations(self) -> tuple[object, ...]:
-        """Return the annotations that the scheduler reads."""
         mig = read_mig_annotations(self.annotations)
         return *map(self.annotations.get, _SCHEDULING_ANNOTATIONS), self.has_config_map, mig
 
@@ -207,17 +200,14 @@ class PodClass:
 
     @property
     def podgroup_name(self) -> str:
-        """Return the PodGroup that the pods name, or nothing."""
         return self.annotations.get(POD_GROUP, "")
 
     @property
     def is_from_job(self) -> bool:
-        """Say whether a Job created the pods."""
         return self.controller == (JOBS.api_version, JOBS.kind)
 
     @property
     def is_gpu_reservation(self) -> bool:
-        """Say whether the pods only reserve GPUs that other pods share."""
         return is_gpu_reservation(self.namespace, self.labels, self.spec)
 
     @property

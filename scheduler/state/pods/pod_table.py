@@ -49,12 +49,10 @@ class PodTable:
 
     @property
     def class_number(self) -> Ints:
-        """Return the number of the class of each pod."""
         return self._class_number[: len(self.keys)]
 
     @property
     def state(self) -> Ints:
-        """Return the state of each pod."""
         return self._state[: len(self.keys)]
 
     @property
@@ -79,15 +77,12 @@ class PodTable:
 
     @property
     def is_sparse(self) -> bool:
-        """Say whether most of many rows are free."""
         return len(self._free) > max(len(self.keys) // 2, _INITIAL_ROWS)
 
     def reset_changes(self) -> None:
-        """Forget the changes."""
         self.changed_classes, self.changed_rows, self.changed_nodes = {}, [], set()
 
     def read(self, changes: Mapping[Key, Pod | None]) -> None:
-        """Apply changed pods; None is a pod that was deleted."""
         new_rows: list[int] = []  # five columns: row, class, state, node, termination deadline
         node_row, class_of = self.nodes.row_of, self.class_table.class_of
         for key, pod in changes.items():
@@ -138,11 +133,9 @@ class PodTable:
             self._node[pod_row] = self.nodes.row_of(pod.spec.node_name) if pod else NONE
 
     def nominated_node(self, pod_row: int) -> int:
-        """Return the row of the nominated node of a pod, or NONE."""
         return self.nodes.row_of(self.nominated.get(pod_row, ""))
 
     def pod(self, pod_row: int) -> Pod:
-        """Return the pod in a row."""
         pod = self.pods[pod_row]
         assert pod is not None
         return pod
@@ -153,7 +146,6 @@ class PodTable:
         return epoch_s(meta.creation_timestamp) or 0, meta.uid, self.keys[pod_row]
 
     def oldest(self, pod_class: PodClass) -> int:
-        """Return the row of the oldest pod of a class that has pods."""
         rows = pod_class.pod_rows
         return min(rows, key=self.age) if len(rows) > 1 else next(iter(rows))
 
@@ -186,7 +178,6 @@ class PodTable:
         self._free.append(pod_row)
 
     def _set_class(self, pod_row: int, pod_class: PodClass | None) -> None:
-        """Put a row into a class, and remove it from its previous class."""
         before = self._class_of[pod_row]
         if before is not pod_class:
             if before is not None:
@@ -208,9 +199,7 @@ class PodTable:
 
     def _grow(self, size: int) -> None:
         self._class_number, self._state = grown(self._class_number, size), grown(self._state, size)
-        known = len(self._node)
-        self._node, self._until = grown(self._node, size), grown(self._until, size)
-        self._node[known:] = NONE  # row 0 is a node, and there may be none
+        self._node, self._until = grown(self._node, size, NONE), grown(self._until, size)
 
 
 def termination_deadline(meta: Meta, options: StateOptions) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from scheduler.core.model.resources import NONE, Bools, Ints, ResourceKind
 from scheduler.state.nodes.node_table import NodeTable, ResourceEncoder, UnknownResources
 from scheduler.state.pods.class_table import PodClassTable, grown
-from scheduler.state.pods.gpu_sharing import GpuSharing, MigAnnotations
+from scheduler.state.pods.gpu_share_metadata import GpuSharing, MigAnnotations
 from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from trainer_kai.api.names import MIG_PREFIX
 from trainer_kai.policy.pods.requests import ResourceAmounts
@@ -28,8 +28,6 @@ class _ClassRequest(NamedTuple):
 
 
 class PodRequests:
-    """The requests by number of the class."""
-
     def __init__(self, encoder: ResourceEncoder, nodes: NodeTable) -> None:
         self.encoder: Final = encoder
         self._nodes: Final = nodes
@@ -52,11 +50,9 @@ class PodRequests:
         )
 
     def requests_mig(self, pod_class: int) -> bool:
-        """Say whether pods of a class request MIG profiles, as resources."""
         return pod_class in self._requesting_mig
 
     def memory_of(self, node: int) -> int:
-        """Return the MiB of a GPU of a node; 0 if it is not known."""
         return int(self._nodes.gpu_memory[node])
 
     def share_on(self, pod_class: int, node: int) -> int:
@@ -104,11 +100,10 @@ class PodRequests:
             yield int(numbers[pod]), int(nodes[pod]), some[own]
 
     def read(self, numbers: list[int], class_table: PodClassTable) -> None:
-        """Read the requests of classes that were not known so far."""
         size = len(class_table.serial)
         if size > len(self.request):
-            self.request = _extended(self.request, size)
-            self.queue_request = _extended(self.queue_request, size)
+            self.request = grown(self.request, size)
+            self.queue_request = grown(self.queue_request, size)
             self._requests_memory = grown(self._requests_memory, size)
         known: dict[tuple[SharedSpec, bool, MigAnnotations], _ClassRequest] = {}
         requests = [self._class_request(class_table[number], known) for number in numbers]
@@ -163,7 +158,6 @@ class PodRequests:
         return request
 
     def _read_request(self, amounts: ResourceAmounts, mig: MigAnnotations) -> _ClassRequest:
-        """Encode a request, with MIG profiles that annotations name."""
         encoder = self.encoder
         requests_mig = any(it.startswith(MIG_PREFIX) and amounts[it] > 0 for it in amounts)
         if mig:
@@ -181,9 +175,3 @@ def _least_and_most(gpu_memory: Ints) -> tuple[int, int]:
     """Return the memory of the smallest and of the largest GPU; 0 if none is known."""
     known = gpu_memory[gpu_memory > 0]
     return (int(known.min()), int(known.max())) if len(known) else (0, 0)
-
-
-def _extended(table: Ints, size: int) -> Ints:
-    longer = np.zeros((size, table.shape[1]), dtype=np.int64)
-    longer[: len(table)] = table
-    return longer

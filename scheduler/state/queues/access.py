@@ -39,8 +39,6 @@ _NO_QUESTIONS: Final[frozenset[AccessQuestion]] = frozenset()
 
 
 class QueueAccessRule:
-    """Whether PodGroups of a namespace may start in a queue."""
-
     def __init__(
         self, known: Mapping[Key, Permit], default_access: str, *, needs_permission: bool
     ) -> None:
@@ -59,14 +57,12 @@ class QueueAccessRule:
         return AccessQuestion(pair, is_closed(stated_access, self._default_access))
 
     def is_refused(self, pair: Key, stated_access: EffectiveQueueAccess) -> bool:
-        """Say whether a namespace was refused the use of a queue with this access."""
         is_asked = self._known.get(pair) == Permit.REFUSED
         return is_asked and is_closed(stated_access, self._default_access)
 
     def prefilter_failure(
         self, pair: Key, stated_access: EffectiveQueueAccess
     ) -> PreFilterFailure | None:
-        """Return why no PodGroup of a namespace may start in a queue; None if it may."""
         permit = self._known.get(pair)
         if not is_closed(stated_access, self._default_access) or permit == Permit.GRANTED:
             return None
@@ -94,19 +90,15 @@ class QueueAccessRule:
 
 
 class AccessQuestions:
-    """The access questions of all PodGroups, kept up to date for each."""
-
     def __init__(self) -> None:
         self._by_podgroup: Final[dict[_PodGroupOrPod, frozenset[AccessQuestion]]] = {}
         self._podgroup_counts: Final[Counter[AccessQuestion]] = Counter()
 
     @property
     def asked(self) -> KeysView[AccessQuestion]:
-        """Return the questions of any PodGroup."""
         return self._podgroup_counts.keys()
 
     def put(self, key: _PodGroupOrPod, *questions: AccessQuestion | None) -> None:
-        """Set the questions of a PodGroup."""
         current = frozenset(question for question in questions if question is not None)
         previous = self._by_podgroup.pop(key, _NO_QUESTIONS)
         if current:
@@ -119,7 +111,6 @@ class AccessQuestions:
                 del self._podgroup_counts[question]
 
     def podgroups_of(self, pairs: AbstractSet[Key]) -> set[_PodGroupOrPod]:
-        """Return the PodGroups of some namespaces and queues."""
         if not pairs:
             return set()
         return {
@@ -130,7 +121,6 @@ class AccessQuestions:
 
 
 def access_review(pair: Key, permit: Permit) -> AccessReview:
-    """Return a permit in the form of an access review."""
     attributes = ResourceAttributes(
         verb=_USE_VERB,
         group=RUN_AI,

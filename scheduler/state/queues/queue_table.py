@@ -4,14 +4,12 @@ Queues with a complete path to the top are rows. Of the others, one with a missi
 parent is missing, and one that is its own ancestor is misconfigured. An invalid value excludes no
 queue: `effective_queue` says what is used instead.
 
-PodGroups that grew by a resize in place: what exceeds the quota of a queue can be reclaimed.
-
 A non-preemptible PodGroup gets no more than the quotas of its queues have, and keeps it. A resize
-happens on the node and asks no queue. So where non-preemptible PodGroups have more CPU or memory
-than a quota, those with a resized pod count as preemptible, the newest first, until the rest is
-within the quota; first those of the queue itself, then those of the queues beside it below the
-same parent. The record of a resize is the generation of the pod, which no client can lower;
-every other change of a spec raises it as well.
+in place happens on the node and asks no queue. So where non-preemptible PodGroups have more CPU or
+memory than a quota, those with a resized pod count as preemptible, the newest first, until the rest
+is within the quota (`with_reclaimable_resizes`); first those of the queue itself, then those of the
+queues beside it below the same parent. The record of a resize is the generation of the pod, which
+no client can lower; every other change of a spec raises it as well.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -55,6 +53,7 @@ _SCALES: Final = ((ResourceKind.CPU, 1), (ResourceKind.MEMORY, 10**6), (Resource
 _MAX_BOUND: Final = SUM_MOST  # a larger quota or limit counts as this: no queue has more
 _MAX_WEIGHT: Final = 10**9
 _MAX_NAMES: Final = 8  # names in a message
+_RESIZABLE: Final = (ResourceKind.CPU, ResourceKind.MEMORY)
 _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the first
     RECLAIM_GOAL: ("fair-share", "quota-only"),  # for the children of a queue
     CONSOLIDATION: ("off", "on"),  # for a queue and its descendants
@@ -63,8 +62,6 @@ _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the fir
 
 
 class QueueTable:
-    """The valid queues as rows, and the faults of the others."""
-
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues: Final = dict(queues)
         self._effective_specs: Final = {
@@ -120,21 +117,17 @@ class QueueTable:
         )
 
     def row_and_failure(self, name: str) -> tuple[int, PreFilterFailure | None]:
-        """Return the row of a queue, and why no PodGroup can be in it."""
         return self.row_of(name), self.prefilter_failure(name)
 
     def row_of(self, name: str) -> int:
-        """Return the row of a queue, with children or without, or NONE."""
         return self.row_by_name.get(name, NONE)
 
     def first_usable_row(self, *names: str) -> int:
-        """Return the row of the first of some queues that takes PodGroups, or NONE."""
         return next(
             (self.row_of(name) for name in names if self.prefilter_failure(name) is None), NONE
         )
 
     def prefilter_failure(self, name: str) -> PreFilterFailure | None:
-        """Return why no PodGroup can be in a queue; None if it can."""
         if name not in self._prefilter_failures:
             self._prefilter_failures[name] = self._find_failure(name)
         return self._prefilter_failures[name]
@@ -235,7 +228,6 @@ class QueueTable:
         return cut(amounts, len(ResourceKind))
 
     def _bottom_up_rows(self) -> tuple[int, ...]:
-        """Return the rows, each before its parent."""
         below = [0] * len(self.names)  # how many children are still to come
         for above in self.parent:
             if above != NONE:
@@ -286,7 +278,6 @@ class QueueTable:
         return fault
 
     def _usable_queues(self) -> str:
-        """Return the names of queues that take PodGroups."""
         return listed_names(
             sorted(name for name in self.names if name not in self._parent_names), _MAX_NAMES
         )
@@ -300,7 +291,6 @@ class QueueTable:
 
 
 def _cycle(path: list[str], back: str) -> Iterator[str]:
-    """Yield the queues from one up to itself."""
     names = path[path.index(back) :]
     yield from names[:_MAX_NAMES]
     if len(names) > _MAX_NAMES:
@@ -317,7 +307,6 @@ def _annotation(queue: Queue, annotation: str) -> str | None:
 
 
 def _absent_kinds(queue: Queue) -> Iterator[int]:
-    """Yield the kinds of resources that a queue does not name."""
     resources = queue.spec.resources or QueueResources()
     for kind, _ in _SCALES:
         if getattr(resources, kind.name.lower()) is ABSENT_RESOURCE:
@@ -353,9 +342,6 @@ def _bound(number: Decimal, scale: int) -> int:
     if number < 0:
         return UNBOUND
     return _MAX_BOUND if number > _MAX_BOUND // scale else int(number * scale)
-
-
-_RESIZABLE: Final = (ResourceKind.CPU, ResourceKind.MEMORY)
 
 
 def with_reclaimable_resizes(snapshot: Snapshot, resized: Collection[int]) -> Snapshot:
@@ -405,7 +391,6 @@ def _exceeding(usage: Usage, queue: int) -> list[int]:
 
 
 def _evicted_together(podgroups: Sequence[PodGroupInfo], row: int) -> list[int]:
-    """Return a PodGroup, and the others of its JobSet, that are non-preemptible."""
     jobset = podgroups[row].owning_jobset
     rows = [row] if not jobset else range(len(podgroups))
     return [it for it in rows if podgroups[it].owning_jobset == jobset and _is_fixed(podgroups[it])]

@@ -95,7 +95,6 @@ class SnapshotBuilder:
 
     @property
     def is_sparse(self) -> bool:
-        """Say whether the tables are far larger than the pods need."""
         return self._pod_table.is_sparse
 
     @property
@@ -105,11 +104,9 @@ class SnapshotBuilder:
 
     @property
     def terminating_pods(self) -> list[Pod]:
-        """Return the pods of our scheduler that are terminating."""
         return self._pod_table.terminating_pods
 
     def read(self, changes: ObjectChanges, now: int) -> None:
-        """Read what has changed."""
         to_rebuild = self._read_rules(changes) | self._access_questions.podgroups_of(
             changes.permits
         )
@@ -135,7 +132,6 @@ class SnapshotBuilder:
         self._read_podgroups(to_rebuild)
 
     def snapshot(self, now: int) -> EncodedSnapshot:
-        """Return the snapshot of what was read, with the names of its rows."""
         encoding = self._encoding
         podgroups, podgroup_keys = self._podgroup_table.table()
         pods = self._podgroup_table.pods(self._context)
@@ -172,7 +168,6 @@ class SnapshotBuilder:
         )
 
     def _snapshot_queues(self) -> SnapshotQueues:
-        """Return the queues with what their PodGroups use and request."""
         requests = self._encoding.requests
         totals = QueueTotals(len(self._queues.names), self._pod_table, self._pod_counts, requests)
         self._queue_usage.add_to(totals)
@@ -231,7 +226,6 @@ class SnapshotBuilder:
         return self._podgroups_in_namespaces(touched) | self._podgroups_with_changed_queue(before)
 
     def _podgroups_in_namespaces(self, namespaces: set[str]) -> set[Key | int]:
-        """Return the PodGroups and standalone pods of some namespaces."""
         if not namespaces:
             return set()
         keys = self._pod_table.keys
@@ -241,24 +235,16 @@ class SnapshotBuilder:
         }
 
     def _podgroups_with_changed_queue(self, before: QueueTable) -> set[Key | int]:
-        """Return the PodGroups and standalone pods of queues that have changed."""
         if self._queues is before:
             return set()
         records, standalone = self._podgroup_index.by_key, self._standalone_rows()
-        classes, attribute_resolver, after = (
-            self._class_table,
-            self._attribute_resolver,
-            self._queues,
-        )
+        after = self._queues
         queues_of: dict[Key | int, set[str]] = {
             key: self._queues_of(record) for key, record in records.items()
         }
         for pod_row in standalone:
-            queues_of[pod_row] = {
-                attribute_resolver.of_standalone(
-                    classes[int(self._pod_table.class_number[pod_row])]
-                ).queue
-            }
+            pod_class = self._class_table[int(self._pod_table.class_number[pod_row])]
+            queues_of[pod_row] = {self._attribute_resolver.of_standalone(pod_class).queue}
         changed = {
             name
             for name in set[str]().union(*queues_of.values())
@@ -327,24 +313,18 @@ class SnapshotBuilder:
         """
         classes, pod_counts = self._class_table, self._pod_counts
         size = len(pod_counts)
-        is_on_node: Bools = (
-            np.bincount(self._pod_table.class_number[self._pod_table.node != NONE], minlength=size)
-            > 0
-        )
-        is_wanted = (classes.is_ours[:size] & (pod_counts[:, PENDING] > 0)) | classes.is_expected[
-            :size
-        ]
-        standalone = classes.is_standalone[:size] & pod_counts[:, : RUNNING + 1].any(axis=1)
-        return is_on_node | is_wanted | standalone | self._podgroup_index.is_listed[
-            classes.record_number[:size]
-        ], is_on_node
+        on_node = self._pod_table.class_number[self._pod_table.node != NONE]
+        is_on_node: Bools = np.bincount(on_node, minlength=size) > 0
+        is_pending = classes.is_ours[:size] & (pod_counts[:, PENDING] > 0)
+        is_standalone = classes.is_standalone[:size] & pod_counts[:, : RUNNING + 1].any(axis=1)
+        is_of_active = self._podgroup_index.is_listed[classes.record_number[:size]]
+        is_expected = classes.is_expected[:size]
+        return is_on_node | is_pending | is_expected | is_standalone | is_of_active, is_on_node
 
     def _podgroups_expecting_pods(self) -> set[Key | int]:
-        """Return the PodGroups that expect pods."""
         return {key for key, record in self._podgroup_index.by_key.items() if record.expected}
 
     def _podgroups_of_classes(self, numbers: Iterable[int]) -> set[Key | int]:
-        """Return the PodGroups, and the rows of standalone pods, of some pod classes."""
         podgroups: set[Key | int] = set()
         for number in numbers:
             pod_class = self._class_table[number]
@@ -414,7 +394,6 @@ class SnapshotBuilder:
             self._queue_usage.read_standalone(context, pod_class, prefilter_failure)
 
     def _standalone_rows(self) -> list[int]:
-        """Return the rows of standalone and misplaced pods that charge their queues."""
         pod_table = self._pod_table
         is_own = (
             self._class_table.is_standalone[pod_table.class_number]
@@ -454,7 +433,6 @@ class SnapshotBuilder:
         return bool(self._pod_counts[pod_class.number, PENDING])
 
     def _reserved_or_nominated(self) -> list[Key]:
-        """Return the PodGroups with reserved places or nominated pods."""
         classes = (
             self._class_table[int(self._pod_table.class_number[pod_row])]
             for pod_row in self._pod_table.nominated

@@ -53,12 +53,10 @@ class ClusterState:
         self._builder = SnapshotBuilder(self.cluster, options)
 
     def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
-        """Store an object as it is now, None removes it; return it as it was before."""
         before: T | None = self.stores[resource].put(key if resource.namespaced else key.name, obj)
         return before
 
     def put_all(self, cluster: Cluster) -> None:
-        """Put all objects of a cluster beside those that are there."""
         for resource, objects in cluster.by_resource().items():
             self.stores[resource].put_all(objects)
         self.suspend_refusals.put_all(cluster.suspend_refusals)
@@ -67,7 +65,6 @@ class ClusterState:
         self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
 
     def snapshot(self, now: int) -> EncodedSnapshot:
-        """Return the snapshot at *now*, in seconds since 1970."""
         if self._builder.is_sparse:  # most pods are gone: a new builder is cheap
             self._builder = SnapshotBuilder(self.cluster, self._options)
             self.put_all(self.cluster)
@@ -76,12 +73,10 @@ class ClusterState:
 
     @property
     def access_questions(self) -> KeysView[AccessQuestion]:
-        """Return the access questions of the PodGroups of the last snapshot."""
         return self._builder.access_questions
 
     @property
     def terminating_pods(self) -> list[Pod]:
-        """Return the pods of our scheduler that were terminating at the last snapshot."""
         return self._builder.terminating_pods
 
     def check(self, now: int) -> None:

@@ -39,12 +39,10 @@ SnapshotDump: TypeAlias = Mapping[str, Any]
 
 
 def difference(one: EncodedSnapshot, other: EncodedSnapshot) -> str | None:
-    """Return the first difference between two snapshots, or None."""
     return _first_difference("snapshot", dump(one), dump(other))
 
 
 def dump(encoded: EncodedSnapshot) -> SnapshotDump:
-    """Return the content of a snapshot by names."""
     return _Dumper(encoded).dump()
 
 
@@ -59,8 +57,6 @@ def _first_difference(path: str, one: Any, other: Any) -> str | None:
 
 
 class _Dumper:
-    """Writes the rows of one snapshot by their names."""
-
     def __init__(self, encoded: EncodedSnapshot) -> None:
         self._encoded: Final = encoded
         self._snapshot: Final = encoded.snapshot
@@ -69,7 +65,6 @@ class _Dumper:
         self._signatures: Final[dict[int, SnapshotDump]] = {}
 
     def dump(self) -> SnapshotDump:
-        """Return the whole dump."""
         snapshot, encoded = self._snapshot, self._encoded
         return {
             "axes": (
@@ -105,10 +100,10 @@ class _Dumper:
     def _node(self, row: int) -> str | None:
         return None if row == NONE else self._nodes[row]
 
-    def _by_node(self, names: Iterable[object], table: Any) -> SnapshotDump:
-        """Return the rows of a table without their zeros."""
+    def _by_node(self, names: Iterable[object], table: Any) -> Mapping[object, Any]:
+        """Return the rows of a table without their zeros; texts of equal sets may differ."""
         return {
-            str(name): {self._nodes[n]: int(row[n]) for n in np.flatnonzero(row).tolist()}
+            name: {self._nodes[n]: int(row[n]) for n in np.flatnonzero(row).tolist()}
             for name, row in zip(names, table, strict=True)
         }
 
@@ -140,7 +135,6 @@ class _Dumper:
         }
 
     def _gpus(self, node: int, slots: Iterable[int]) -> list[str]:
-        """Return the ids of shared GPUs of a node."""
         devices = self._snapshot.devices
         first = int(np.searchsorted(devices.node, node))
         assert all(devices.node[first + slot] == node for slot in slots)
@@ -286,7 +280,6 @@ class _Dumper:
         return [self._term(term) for term in self._snapshot.pod_relations.anti_affinity_terms]
 
     def _term(self, term: AffinityTerm) -> tuple[object, ...]:
-        """Return the selected pods, and the nodes that share a topology value."""
         nodes = self._snapshot.nodes
         places: dict[int, list[str]] = {}
         for name, code in zip(self._nodes, nodes.labels[:, term.key].tolist(), strict=True):

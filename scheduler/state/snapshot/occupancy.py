@@ -17,7 +17,7 @@ from scheduler.core.model.snapshot import NodeFault, PodRelations, SharedDevices
 from scheduler.state.nodes.gpu_packing import HeldGpus, Packing, SharedGpus
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.podgroups.reservations import Reservations
-from scheduler.state.pods.gpu_sharing import named_gpus
+from scheduler.state.pods.gpu_share_metadata import named_gpus
 from scheduler.state.pods.pod_table import (
     RELEASING,
     RUNNING,
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _Places(NamedTuple):
-    """Reserved places with shares of a PodSet on one node."""
-
+class _PlacesOnNode(NamedTuple):
     key: Key
     podset: str
     class_number: int
@@ -123,7 +121,6 @@ class SharedGpuTable:
         return found.slots_of_places.get((key, podset), ()) if found else ()
 
     def table(self) -> SharedDevices:
-        """Return the shared GPUs, a row each."""
         if self._table is None:
             rows = sorted(self._by_node)
             nodes = [self._by_node[row] for row in rows]
@@ -158,11 +155,9 @@ class SharedGpuTable:
                 used[row, self._pods] += found.unreserved
 
     def _column(self, allocatable: Ints) -> int:
-        """Return the resource column of the GPUs of a node, or NONE."""
         return next((column for column in self._gpus if allocatable[column] > 0), NONE)
 
     def _pods_by_node(self, is_selected: Bools) -> dict[int, list[int]]:
-        """Return the rows of the pods with shares on the selected nodes."""
         pod_table, by_node = self._pod_table, dict[int, list[int]]()
         chosen = np.flatnonzero(
             is_selected[pod_table.node] & pod_table.class_table.shares_gpu[pod_table.class_number]
@@ -173,9 +168,8 @@ class SharedGpuTable:
 
     def _places_by_node(
         self, is_selected: Bools, reservations: Reservations
-    ) -> dict[int, list[_Places]]:
-        """Return the reserved places with shares on the selected nodes, in their order."""
-        sharing, by_node = self._requests.sharing, dict[int, list[_Places]]()
+    ) -> dict[int, list[_PlacesOnNode]]:
+        sharing, by_node = self._requests.sharing, dict[int, list[_PlacesOnNode]]()
         chosen = sorted(
             (key, podset, it)
             for key, podsets in reservations.by_podgroup.items()
@@ -186,7 +180,7 @@ class SharedGpuTable:
             counts = Counter(row for row, _ in reserved.places if is_selected[row])
             for row, count in counts.items():
                 by_node.setdefault(row, []).append(
-                    _Places(key, podset, reserved.pod_class.number, count)
+                    _PlacesOnNode(key, podset, reserved.pod_class.number, count)
                 )
         return by_node
 
@@ -196,7 +190,6 @@ class SharedGpuTable:
         )
 
     def _held_gpus(self, is_selected: Bools) -> dict[int, HeldGpus]:
-        """Return the GPUs of each node that reservation pods hold."""
         pod_table, found = self._pod_table, dict[int, HeldGpus]()
         if not self._has_reservation_pods():
             return found
@@ -213,7 +206,7 @@ class SharedGpuTable:
         return found
 
     def _read_node(
-        self, row: int, pod_rows: list[int], places: Sequence[_Places], held: HeldGpus
+        self, row: int, pod_rows: list[int], places: Sequence[_PlacesOnNode], held: HeldGpus
     ) -> _NodeGpus:
         """Read one node; the ids that reservation pods hold count."""
         state, gpus, trusts_labels = self._pod_table.state, SharedGpus(), self._trusts_labels
@@ -287,7 +280,7 @@ class SharedGpuTable:
         self,
         gpus: SharedGpus,
         row: int,
-        places: Sequence[_Places],
+        places: Sequence[_PlacesOnNode],
         closed: AbstractSet[str],
     ) -> dict[tuple[Key, str], list[tuple[str, ...]]]:
         """Add the shares of the reserved places of a node, beside all shares that stay."""
@@ -349,7 +342,6 @@ class NodeOccupancy:
         )
 
     def read_capacity(self, rows: Iterable[int]) -> None:
-        """Read what is allocatable on some nodes."""
         known = list(rows)
         if known:
             self._allocatable[known] = self._nodes.allocatable(
@@ -375,13 +367,9 @@ class NodeOccupancy:
         self._closed_to_mig[on.node[is_closing]] = True
         changed = self.shared_gpus.read(chosen.tolist(), is_selected, reservations)
         self.shared_gpus.charge(chosen.tolist(), self._allocatable, self._used, self._releasing)
-        selector_counts, anti_affinity_counts = self._encoding.affinity.count_pods(
-            with_reservations, size
-        )
-        self._selector_counts[:, chosen], self._anti_affinity_counts[:, chosen] = (
-            selector_counts[:, chosen],
-            anti_affinity_counts[:, chosen],
-        )
+        counts, holders = self._encoding.affinity.count_pods(with_reservations, size)
+        self._selector_counts[:, chosen] = counts[:, chosen]
+        self._anti_affinity_counts[:, chosen] = holders[:, chosen]
         taken = self._encoding.host_ports.count_pods(with_reservations, classes, size)
         self._ports[chosen] = taken[chosen]
         return changed

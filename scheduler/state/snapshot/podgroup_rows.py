@@ -57,8 +57,6 @@ _PodGroupOrPod: TypeAlias = Key | int  # a PodGroup, or the row of a standalone 
 
 
 class _Entry:
-    """A PodGroup of the snapshot, and what orders it among the others."""
-
     __slots__ = ("age", "number", "pod_row", "podgroup")
 
     def __init__(self, age: _Age, podgroup: PodGroupInfo, number: int, pod_row: int) -> None:
@@ -79,11 +77,9 @@ class PodGroupTable:
         self._new: Final[list[_Entry]] = []
 
     def known_rows(self, pod_rows: NDArray[np.int64]) -> list[int]:
-        """Return those of some pod rows with standalone pods in the table."""
         return [pod_row for pod_row in pod_rows.tolist() if pod_row in self._entries]
 
     def remove(self, podgroup_or_pod: _PodGroupOrPod) -> None:
-        """Remove a PodGroup or a standalone pod from the table."""
         entry = self._entries.pop(podgroup_or_pod, None)
         if entry is not None:
             self._removed.append(entry)
@@ -138,7 +134,6 @@ class PodGroupTable:
     def read_standalone_pod(
         self, context: BuildContext, pod_row: int, prefilter_failure: PreFilterFailure | None
     ) -> None:
-        """Build the PodGroup of one standalone or misplaced pod."""
         pod_table, state = context.pod_table, int(context.pod_table.state[pod_row])
         meta, key = pod_table.pod(pod_row).metadata, pod_table.keys[pod_row]
         pod_class = pod_table.class_table[int(pod_table.class_number[pod_row])]
@@ -181,7 +176,6 @@ class PodGroupTable:
         return consolidation is True and is_small and context.evictability.has_trainjob(record)
 
     def table(self) -> tuple[tuple[PodGroupInfo, ...], tuple[Key, ...]]:
-        """Return the PodGroups and their keys."""
         self._apply_changes()
         return tuple([it.podgroup for it in self._sorted]), tuple(
             [it.age[2] for it in self._sorted]
@@ -232,7 +226,6 @@ class PodGroupTable:
         self._new.append(entry)
 
     def _apply_changes(self) -> None:
-        """Bring the sorted entries up to date."""
         if len(self._removed) + len(self._new) > _FEW_CHANGES:
             removed = set(map(id, self._removed))
             remaining = [entry for entry in (*self._sorted, *self._new) if id(entry) not in removed]
@@ -316,7 +309,6 @@ def _is_never_placed(context: BuildContext, pod_class: PodClass) -> bool:
 
 
 def _queue_row(context: BuildContext, attributes: PodGroupAttributes) -> int:
-    """Return the row of the first queue that takes PodGroups, or NONE."""
     return context.queues.first_usable_row(attributes.queue, attributes.fallback_queue)
 
 

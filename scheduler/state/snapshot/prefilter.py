@@ -1,7 +1,4 @@
-"""Pre-filter failures: why a PodGroup cannot be placed, whatever room the nodes have.
-
-What the PodGroups of a snapshot are built from.
-"""
+"""Pre-filter failures: why a PodGroup cannot be placed, whatever room the nodes have."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -18,7 +15,7 @@ from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.podgroups.stages import StageDependencies
-from scheduler.state.pods.gpu_sharing import GpuShareFault
+from scheduler.state.pods.gpu_share_metadata import GpuShareFault
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import (
     PENDING,
@@ -32,6 +29,12 @@ from scheduler.state.snapshot.signatures import Encoding
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_CONFIG_MAP, QUEUE
 from trainer_kai.api.reasons import UnschedulableReason
+
+_REQUESTS_NOTHING: Final = (
+    UnschedulableReason.MISCONFIGURED,
+    UnschedulableReason.FORBIDDEN_QUEUE,
+    UnschedulableReason.WAITING_FOR_STAGE,
+)
 
 
 class BuildContext(NamedTuple):
@@ -52,13 +55,6 @@ class BuildContext(NamedTuple):
     stale_since: Mapping[Key, int]  # as observed, by PodGroup
 
 
-_REQUESTS_NOTHING: Final = (
-    UnschedulableReason.MISCONFIGURED,
-    UnschedulableReason.FORBIDDEN_QUEUE,
-    UnschedulableReason.WAITING_FOR_STAGE,
-)
-
-
 class PreFilter:
     """Of several failures the smallest reason counts, of equal ones that of the oldest pods."""
 
@@ -70,13 +66,11 @@ class PreFilter:
         self._bound_failures: Final[dict[Key, PreFilterFailure]] = {}  # by PodGroup
 
     def of_record(self, record: PodGroupRecord) -> PreFilterFailure | None:
-        """Return why a PodGroup cannot be placed."""
         return _first_reason(self._failures(record))
 
     def of_standalone(
         self, pod_class: PodClass, title: str, *, is_pending: bool
     ) -> PreFilterFailure | None:
-        """Return why a standalone pod cannot be placed; messages name it by *title*."""
         attributes = self._context.attribute_resolver.of_standalone(pod_class)
         queue_failure = self._context.queues.prefilter_failure(attributes.queue)
         failures: list[PreFilterFailure] = []
@@ -147,7 +141,6 @@ class PreFilter:
     def _class_failures(
         self, pod_class: PodClass, title: str, record: PodGroupRecord | None
     ) -> list[PreFilterFailure]:
-        """Return why the pods of a class cannot be placed; messages name them by *title*."""
         encoding = self._context.encoding
         excess = pod_class.shared_spec.limit_fault
         if excess is not None:
@@ -162,7 +155,6 @@ class PreFilter:
         return [it._replace(pod=title) for it in failures]
 
     def _pod_failures(self, pod_class: PodClass) -> Iterator[PreFilterFailure]:
-        """Yield why pods of this spec cannot be placed."""
         fault = pod_class.shared_spec.requests_fault()
         if fault:
             yield PreFilterFailure(PreFilterCause.INVALID_REQUESTS, (fault,))
@@ -222,7 +214,6 @@ class PreFilter:
 
 
 def _priority_class_failures(attributes: PodGroupAttributes) -> Iterator[PreFilterFailure]:
-    """Yield that the priority class may not be used."""
     if attributes.refusal:
         yield PreFilterFailure(PreFilterCause.PRIORITY_CLASS_REFUSED, (attributes.refusal,))
 

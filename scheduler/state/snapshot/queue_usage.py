@@ -59,7 +59,6 @@ class QueueTotals:
                 self.add_reserved(queue, amounts, is_non_preemptible=is_fixed)
 
     def add_reserved(self, queue: int, amounts: Sequence[int], *, is_non_preemptible: bool) -> None:
-        """Charge reserved places."""
         for table in (self.allocated, self.requested, *[self.non_preemptible] * is_non_preemptible):
             _add(table[queue], amounts)
 
@@ -69,7 +68,6 @@ class QueueTotals:
 
 
 def releasing_by_queue(pod_table: PodTable, requests: PodRequests) -> tuple[ReleasingAmount, ...]:
-    """Return what releasing pods use, by queue and node."""
     pod_rows = _rows_in_state(pod_table, RELEASING)
     queue = pod_table.class_table.queue_row[pod_table.class_number[pod_rows]]
     pod_rows, queue = pod_rows[queue != NONE], queue[queue != NONE]
@@ -126,7 +124,6 @@ class QueueUsageTable:
         self._by_podgroup: Final[dict[Key, _PodGroupUsage]] = {}
 
     def remove(self, key: Key) -> None:
-        """Forget a PodGroup."""
         self._by_podgroup.pop(key, None)
 
     def read_standalone(
@@ -152,7 +149,6 @@ class QueueUsageTable:
         record: PodGroupRecord,
         prefilter_failure: PreFilterFailure | None,
     ) -> None:
-        """Read what the pods of a PodGroup charge, and what it uses and requests beside them."""
         class_table = context.pod_table.class_table
         attributes = context.attribute_resolver.of_podgroup(record)
         queue = _charged_queue(context, record, attributes)
@@ -178,7 +174,6 @@ class QueueUsageTable:
                 )
 
     def add_to(self, totals: QueueTotals) -> None:
-        """Charge reserved and expected pods to the totals."""
         for usage in self._by_podgroup.values():
             totals.add_reserved(
                 usage.queue, usage.reserved, is_non_preemptible=usage.is_non_preemptible
@@ -236,6 +231,5 @@ def _charged_queue(
 
 
 def _amounts(pods: Counter[int], queue_requests: Ints) -> list[int]:
-    """Return the amounts of so many pods of each pod class."""
     rows = [(queue_requests[pod_class].tolist(), count) for pod_class, count in pods.items()]
     return [sum(row[kind] * count for row, count in rows) for kind in ResourceKind]

@@ -1,4 +1,7 @@
-"""The encoding of a snapshot, and scheduling signatures: pods that fit the same nodes."""
+"""The encoding of a snapshot, and scheduling signatures: pods that fit the same nodes.
+
+An encoding is kept as long as its key is the same; then only new pod classes are read.
+"""
 
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -15,8 +18,8 @@ from scheduler.state.constraints.volumes import VolumeClaims
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.nodes.labels import Alternatives, NodeLabels
 from scheduler.state.nodes.node_table import NodeTable, ResourceEncoder, Taints
-from scheduler.state.pods.class_table import PodClassTable
-from scheduler.state.pods.gpu_sharing import GpuSharing
+from scheduler.state.pods.class_table import PodClassTable, grown
+from scheduler.state.pods.gpu_share_metadata import GpuSharing
 from scheduler.state.pods.pod_class import NodeRequirements, PodClass
 from scheduler.state.pods.requests import PodRequests
 from trainer_kai.api.meta import Key
@@ -45,8 +48,6 @@ class EncodingKey(NamedTuple):
 
 
 class NodeProperties(NamedTuple):
-    """What pods may require of nodes beside resources."""
-
     labels: NodeLabels
     taints: Taints
     restricts: bool  # by the labels of GPU workers and CPU workers
@@ -58,7 +59,6 @@ def current_encoding_key(
     nodes: NodeTable,
     generations: EncodingGenerations,
 ) -> EncodingKey:
-    """Return the key of the present objects."""
     if not considered.term_classes:
         generations = generations._replace(namespaces=0)  # no term selects by their labels
     return EncodingKey(
@@ -83,9 +83,8 @@ class Encoding:
     ) -> None:
         self.key: Final = encoding_key
         self._class_table: Final = class_table
-        self._serial: Ints = np.zeros(
-            0, dtype=np.int64
-        )  # of the pod classes that were read, by number
+        # Of the pod classes that were read, by number.
+        self._serial: Ints = np.zeros(0, dtype=np.int64)
         self.labels: Final = NodeLabels(nodes.nodes)
         self.taints: Final = Taints(nodes.nodes)
         columns = ResourceEncoder(
@@ -108,7 +107,6 @@ class Encoding:
         self.read_classes()
 
     def read_claims(self, cluster: Cluster, generation: int, shared: tuple[Key, ...]) -> None:
-        """Take claims, and which of them are shared."""
         self.claims_generation = generation, shared
         self.claims = self.signatures.claims = VolumeClaims(cluster, shared, self.labels)
         self.signatures.forget(np.flatnonzero(self._class_table.has_volumes), 0)
@@ -121,9 +119,7 @@ class Encoding:
         """Read new pod classes; forget the pod classes that had their numbers before."""
         class_table, size = self._class_table, len(self._class_table.serial)
         if size > len(self._serial):
-            known = self._serial
-            self._serial = np.full(size, NONE, dtype=np.int64)
-            self._serial[: len(known)] = known
+            self._serial = grown(self._serial, size, NONE)
         new = np.flatnonzero(class_table.serial != self._serial)
         self._serial[new] = class_table.serial[new]
         numbers = [number for number in new.tolist() if class_table.is_known(number)]
@@ -135,8 +131,6 @@ class Encoding:
 
 
 class ConstraintTables(NamedTuple):
-    """What restricts the nodes of a pod beside labels, taints and resources."""
-
     affinity: AffinityTable
     host_ports: HostPortTable
     claims: VolumeClaims
@@ -174,26 +168,21 @@ class SignatureTable:
         return len(self) > 2 * used + _FEW_UNUSED
 
     def table(self) -> tuple[SchedulingSignature, ...]:
-        """Return the signatures by row."""
         return tuple(self._signatures)
 
     def forget(self, numbers: Ints, size: int) -> None:
         """Forget the rows of some pod classes; there may be *size* pod classes."""
         if size > len(self.row_by_class):
-            longer = np.full(size, NONE, dtype=np.int64)
-            longer[: len(self.row_by_class)] = self.row_by_class
-            self.row_by_class = longer
+            self.row_by_class = grown(self.row_by_class, size, NONE)
         self.row_by_class[numbers] = NONE
 
     def row(self, pod_class: PodClass) -> int:
-        """Return the row of a pod class."""
         row = int(self.row_by_class[pod_class.number])
         if row == NONE:
             row = self.row_by_class[pod_class.number] = self._find_row(pod_class)
         return row
 
     def nominated_row(self, pod_class: PodClass, node: int) -> int:
-        """Return the row of the pods of a class that are nominated to a node."""
         row = self.row(pod_class)
         found = self._nominated_rows.get((row, node))
         if found is None:
@@ -229,9 +218,8 @@ class SignatureTable:
             pod_class.mig_annotations,
             pod_class.is_gpu_reservation,
             self._affinity.affinity_of(number),
-            number
-            if pod_class.spec.volumes
-            else NONE,  # with volumes each pod class has its own signature
+            # With volumes each pod class has its own signature.
+            number if pod_class.spec.volumes else NONE,
             self._exceeds_bounds(pod_class),
         )
         row = self._row_by_content.get(content)
@@ -248,7 +236,6 @@ class SignatureTable:
         return row
 
     def _exceeds_bounds(self, pod_class: PodClass) -> bool:
-        """Say whether pods exceed a bound on constraints: then no node fits them."""
         return pod_class.shared_spec.limit_fault is not None or bool(
             self._class_table.exceeds_namespace_bound[pod_class.number]
         )
@@ -304,6 +291,5 @@ class SignatureTable:
         affinity = spec.affinity.node_affinity if spec.affinity else None
         if affinity is not None and affinity.required is not None:
             node_selectors.append(labels.match_node_selector(affinity.required))
-        return [
-            node_selector for node_selector in node_selectors if () not in node_selector
-        ]  # all nodes satisfy an empty alternative
+        # All nodes satisfy an empty alternative.
+        return [it for it in node_selectors if () not in it]

@@ -9,14 +9,14 @@ import pytest
 
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BindSteps
-from scheduler.shell.bind.gpu.controller import ReservationController
-from scheduler.shell.bind.gpu.reservation_pod import ReservationPodOptions
-from scheduler.shell.bind.gpu.reservation_pods import (
+from scheduler.shell.bind.gpu.reservation_controller import ReservationController
+from scheduler.shell.bind.gpu.reservation_manifest import ReservationPodOptions
+from scheduler.shell.bind.gpu.reserve_device import (
     OwnImage,
     ReservationPods,
     ReservationPodSource,
 )
-from scheduler.shell.bind.gpu.shares import GpuShareBinder, ShareOptions
+from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, ShareOptions
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
@@ -107,11 +107,9 @@ class SchedulerHarness:
 
     @property
     def plans(self) -> int:
-        """Return how many plans were begun."""
         return len(self.plan_starts_s)
 
     def successor(self) -> "SchedulerHarness":
-        """Return another one before the same API server."""
         return SchedulerHarness(self.api)
 
     async def _offload(self, decide: Callable[..., Any], *arguments: Any) -> Any:
@@ -172,11 +170,9 @@ class SchedulerHarness:
                     await task
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass."""
         await self.api.clock.advance(seconds)
 
 
 @pytest.fixture
 def harness() -> SchedulerHarness:
-    """Return a scheduler that has not begun."""
     return SchedulerHarness()

@@ -35,12 +35,10 @@ def _made(key: Key, **parts: Any) -> dict[str, Any]:
 
 
 def guard_of(run: ClientRun) -> DuplicateSchedulerGuard:
-    """Return what looks for another scheduler."""
     return DuplicateSchedulerGuard(run.client, _LOCATIONS, logger("test"))
 
 
 async def wait_time_s(run: ClientRun) -> float:
-    """Return how long it takes until there is none."""
     began_s = run.clock.monotonic_s()
     await run.run_to_end(guard_of(run).wait_until_gone())
     return run.clock.monotonic_s() - began_s

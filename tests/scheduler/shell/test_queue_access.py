@@ -39,12 +39,10 @@ def harness_with(unannotated: UnannotatedAccess = "closed", **may_use: bool) -> 
 
 
 def annotated(access: str, name: str = "q", **spec: object) -> dict[str, object]:
-    """Return a queue with the access annotation."""
     return queue(name, meta={"annotations": {ACCESS: access}}, **spec)
 
 
 def waiting_reason(harness: SchedulerHarness, name: str = "g") -> str:
-    """Return the last reason in the condition of a PodGroup."""
     found = harness.api.get("PodGroup", name).get("status", {}).get("schedulingConditions")
     return found[-1]["reasons"][-1]["reason"] if found else ""
 
@@ -55,7 +53,6 @@ def refuse_reviews(what: str) -> int | None:
 
 
 def warned(harness: SchedulerHarness) -> list[str]:
-    """Return the objects that were warned that their queue is open."""
     return sorted(of for of, reason in harness.events() if reason == "QueueOpen")
 
 
@@ -229,7 +226,6 @@ async def test_an_unused_pair_is_forgotten() -> None:
 
 
 def create_trainjob_group(harness: SchedulerHarness) -> None:
-    """Make a group that belongs to a TrainJob."""
     sets = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "j", "uid": "u"}
     jobs = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "j"}
     owners = {"ownerReferences": [{**sets, "controller": True}]}

@@ -19,7 +19,12 @@ from scheduler.core.model.result import (
     PodPlacement,
     Reservation,
 )
-from scheduler.state.commands import commands_from_plan, merge_evictions, planned_eviction
+from scheduler.state.commands import (
+    changed_annotations,
+    commands_from_plan,
+    merge_evictions,
+    planned_eviction,
+)
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
@@ -61,7 +66,6 @@ LOST: list[Case[tuple[int, str], str]] = [
 
 
 def reason(preemptor: int = 0, others: Sequence[Any] = (), **more: Any) -> str:
-    """Return the reason of an eviction."""
     start = {"annotations": {"kai.scheduler/last-start-timestamp": "2026-01-05T08:00:00Z"}}
     theirs = group("theirs", minMember=1, meta=start)
     found = encode_objects(
@@ -165,33 +169,31 @@ def test_rows_become_names() -> None:
         retry_on=ClusterEvent.ANY,
     )
 
-    commands = commands_from_plan(
-        found,
-        _plan(
-            PodGroupAllocation(1, binds=(PodPlacement(1, 0),)),
-            PodGroupAllocation(0, nominations=(PodPlacement(0, 1),)),
-            rejections=(rejection,),
-        ),
+    made = _plan(
+        PodGroupAllocation(1, binds=(PodPlacement(1, 0),)),
+        PodGroupAllocation(0, nominations=(PodPlacement(0, 1),)),
+        rejections=(rejection,),
     )
 
-    assert commands.binds == ((Key("ns", "q"), "a"),)
-    assert commands.nominations == ((Key("ns", "p"), "b"),)
+    commands = commands_from_plan(found, made)
+
+    assert [*commands.binds] == [(Key("ns", "q"), "a")]
+    assert [*commands.nominations] == [(Key("ns", "p"), "b")]
     assert commands.unschedulable == (
         (Key("ns", "pg-r-r"), UnschedulableReason.NO_CAPACITY, rejection),
     )
-    assert (commands.reservations, commands.reserved) == ((), {})
+    assert dict(changed_annotations(found, made)) == {}
 
 
 def test_new_reservations() -> None:
-    """They are returned by names, and written as the annotation of the whole PodGroup."""
+    """They are written as the annotation of the whole PodGroup."""
     one = Reservation("l-replica-0", 1, 2, ReservationCause.ANTICIPATED)
+    found, made = _podgroup({"a": 1}), _plan(PodGroupAllocation(0, reservations=(one,)))
 
-    commands = commands_from_plan(
-        _podgroup({"a": 1}), _plan(PodGroupAllocation(0, reservations=(one,)))
-    )
+    (commands,) = commands_from_plan(found, made).podgroups
 
-    assert commands.reservations == ((Key("ns", "g"), "l-replica-0", "b", 2, "anticipated"),)
-    assert commands.reserved == {Key("ns", "g"): _text(a=1, b=2)}
+    assert (commands.reserve_annotation, commands.release_annotation) == (_text(a=1, b=2), None)
+    assert dict(changed_annotations(found, made)) == {Key("ns", "g"): _text(a=1, b=2)}
 
 
 def test_a_bound_pod_releases_one_place() -> None:
@@ -201,15 +203,15 @@ def test_a_bound_pod_releases_one_place() -> None:
     bound = _plan(PodGroupAllocation(0, binds=(PodPlacement(row, 1),)))
     nominated = _plan(PodGroupAllocation(0, nominations=(PodPlacement(row, 1),)))
 
-    assert commands_from_plan(found, bound).reserved == {Key("ns", "g"): _text(b=1)}
-    assert commands_from_plan(found, nominated).reserved == {Key("ns", "g"): _text(b=1)}
-    assert commands_from_plan(_podgroup({"a": 1}), bound).reserved == {Key("ns", "g"): ""}
+    assert dict(changed_annotations(found, bound)) == {Key("ns", "g"): _text(b=1)}
+    assert dict(changed_annotations(found, nominated)) == {Key("ns", "g"): _text(b=1)}
+    assert dict(changed_annotations(_podgroup({"a": 1}), bound)) == {Key("ns", "g"): ""}
 
 
 def test_an_unchanged_annotation_is_not_written() -> None:
     """And an outdated one is written, though the plan has nothing for the PodGroup."""
-    assert commands_from_plan(_podgroup({"a": 1}), _plan()).reserved == {}
-    assert commands_from_plan(_podgroup({"a": 1, "gone": 1}), _plan()).reserved == {
+    assert dict(changed_annotations(_podgroup({"a": 1}), _plan())) == {}
+    assert dict(changed_annotations(_podgroup({"a": 1, "gone": 1}), _plan())) == {
         Key("ns", "g"): _text(a=1)
     }
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.state.pods.gpu_sharing import GpuSharing, read_gpu_sharing
+from scheduler.state.pods.gpu_share_metadata import GpuSharing, read_gpu_sharing
 from tests.support.case import Case, ids
 from trainer_kai.api.gpu_share import (
     MAX_MEMORY_MIB,

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from scheduler.state.inputs import Cluster
-from scheduler.state.pods.gpu_sharing import with_gpu_groups
+from scheduler.state.pods.gpu_share_metadata import with_gpu_groups
 from scheduler.state.queues.access import permits_from_review
 from trainer_kai.api.interning import spec_on_node
 from trainer_kai.api.meta import Key

@@ -77,7 +77,6 @@ async def test_a_cancelled_write_frees_its_place() -> None:
 
 
 async def acquire_forever(concurrency: AdaptiveConcurrency) -> None:
-    """Write for ever."""
     async with concurrency.acquire():
         await asyncio.Event().wait()
 

@@ -12,7 +12,6 @@ _RESERVED = "trainer-kai.dev/reserved"
 
 
 def reservation(harness: SchedulerHarness) -> dict[str, Fields]:
-    """Return the places that the PodGroup reserves."""
     annotations = harness.api.get("PodGroup", "g")["metadata"].get("annotations", {})
     found: dict[str, Fields] = json.loads(annotations.get(_RESERVED, "{}"))
     return found

@@ -21,13 +21,11 @@ def storage() -> list[Fields]:
 
 
 def consumer(name: str) -> Fields:
-    """Return a pod that needs the claim."""
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
     return pod(name, volumes=[volume])
 
 
 def claim_patches(harness: SchedulerHarness) -> int:
-    """Return how often the claim was written."""
     return harness.api.written().count("patch persistentvolumeclaims c")
 
 

@@ -19,7 +19,6 @@ _CONSOLIDATION_ON: Final = {"annotations": {"trainer-kai.dev/consolidation": "on
 
 
 def fill_over_quota(harness: SchedulerHarness, count: int = 2) -> None:
-    """Let one queue use the quota of another one."""
     harness.api.put(
         queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=4)
     )
@@ -42,13 +41,11 @@ def lend_to_trainjob(harness: SchedulerHarness, groups: int = 1) -> None:
 
 
 def eviction_record(harness: SchedulerHarness, name: str = "pg-x") -> Any:
-    """Return what a PodGroup says of an eviction."""
     notes = harness.api.get("PodGroup", name)["metadata"].get("annotations", {})
     return json.loads(notes.get(EVICTED_BY, "null"))
 
 
 def is_suspended(harness: SchedulerHarness) -> bool:
-    """Say whether the TrainJob is."""
     return bool(harness.api.get("TrainJob", "x")["spec"].get("suspend"))
 
 
@@ -72,12 +69,10 @@ def fragmented(harness: SchedulerHarness, annotations: dict[str, Any] | None = N
 
 
 def relocated_trainjob(harness: SchedulerHarness) -> str:
-    """Return the one TrainJob that was ever suspended."""
     (relocated,) = {it[-2:] for it in harness.api.written() if it.startswith("patch trainjobs")}
     return relocated
 
 
 def trainjob_events(harness: SchedulerHarness, reason: str) -> list[dict[str, Any]]:
-    """Return the Events of a reason about TrainJobs."""
     made = [it for it in harness.api.events if it.get("reason") == reason]
     return [it for it in made if it["involvedObject"]["kind"] == "TrainJob"]

@@ -147,7 +147,6 @@ async def test_not_all_are_written_at_once(harness: SchedulerHarness) -> None:
 
 
 def last_eviction(harness: SchedulerHarness, name: str) -> dict[str, Any]:
-    """Return what stays on a PodGroup of its last eviction."""
     annotations = harness.api.get("PodGroup", name)["metadata"].get("annotations", {})
     found: dict[str, Any] = json.loads(annotations.get("trainer-kai.dev/last-eviction") or "{}")
     return found

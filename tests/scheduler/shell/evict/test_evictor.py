@@ -104,7 +104,6 @@ async def test_a_pod_that_had_to_go_leaves_no_place_for_its_successor(
 
 
 def _has_reservation(harness: SchedulerHarness) -> bool:
-    """Say whether a reservation was ever written for the borrower."""
     bodies = [it.body for it in harness.api.writes if it.what == "patch podgroups b"]
     return any("trainer-kai.dev/reserved" in it["metadata"]["annotations"] for it in bodies)
 
@@ -149,7 +148,6 @@ async def test_only_so_much_is_taken_at_a_time(harness: SchedulerHarness) -> Non
 
 
 def evicted_gangs(harness: SchedulerHarness) -> set[str]:
-    """Return the PodGroups that lost pods."""
     return {it.split()[-1][:3] for it in harness.api.written() if it.startswith("delete pods")}
 
 

@@ -44,7 +44,6 @@ def two_jobs(harness: SchedulerHarness, count: int) -> None:
 
 
 def deletions(harness: SchedulerHarness) -> list[str]:
-    """Return the pods that were deleted."""
     return sorted(it.split()[-1] for it in harness.api.written() if it.startswith("delete pods"))
 
 

@@ -85,7 +85,6 @@ async def test_a_process_that_leads_again_forgets_nothing_of_its_own() -> None:
 
 
 def group(at: str, gpus: str) -> PodGroup:
-    """Return a PodGroup that was evicted."""
     notes = {"kai.scheduler/last-eviction-timestamp": at, "trainer-kai.dev/evicted-gpus": gpus}
     return PodGroup(metadata=Meta(annotations={name: it for name, it in notes.items() if it}))
 

@@ -17,7 +17,6 @@ async def follow_suspension(harness: SchedulerHarness, name: str) -> None:
 
 
 def remaining_pods(relocated: str) -> list[str]:
-    """Return the pods of the TrainJob that was not moved."""
     return [f"t{'n' if relocated == 'tm' else 'm'}{i}" for i in range(2)]
 
 

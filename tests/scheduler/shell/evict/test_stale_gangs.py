@@ -26,7 +26,6 @@ def gang(*, replaced: bool = True, **spec: Any) -> list[dict[str, Any]]:
 
 
 def deleted(harness: SchedulerHarness) -> list[str]:
-    """Return the names of the deleted pods."""
     return [it.split()[-1] for it in harness.api.written() if it.startswith("delete pods")]
 
 

@@ -16,7 +16,6 @@ from trainer_kai.api.meta import Key
 
 
 def conditions(harness: SchedulerHarness) -> list[Fields]:
-    """Return the conditions of the PodGroup."""
     status = harness.api.get("PodGroup", PODGROUP_NAME).get("status", {})
     found: list[Fields] = status.get("schedulingConditions", [])
     return found

@@ -32,7 +32,6 @@ async def paused(harness: SchedulerHarness) -> AsyncIterator[None]:
 
 
 def conditions(harness: SchedulerHarness, name: str) -> list[dict[str, Any]]:
-    """Return the conditions of a PodGroup."""
     found: list[dict[str, Any]] = (
         harness.api.get("PodGroup", name).get("status", {}).get("schedulingConditions", [])
     )

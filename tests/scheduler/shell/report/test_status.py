@@ -10,12 +10,10 @@ from trainer_kai.api.meta import Key
 
 
 def gang_objects(count: int = 2, **spec: Any) -> list[Fields]:
-    """Return a PodGroup and its pods."""
     return [group("g", minMember=count, **spec), *(pod(f"g{i}", "g") for i in range(count))]
 
 
 def conditions(harness: SchedulerHarness) -> list[Fields]:
-    """Return the conditions of the PodGroup."""
     found: list[Fields] = (
         harness.api.get("PodGroup", "g").get("status", {}).get("schedulingConditions", [])
     )
@@ -23,13 +21,11 @@ def conditions(harness: SchedulerHarness) -> list[Fields]:
 
 
 def pod_conditions(harness: SchedulerHarness, name: str) -> list[Fields]:
-    """Return the conditions of a pod."""
     found: list[Fields] = harness.api.get("Pod", name)["status"].get("conditions", [])
     return found
 
 
 def write_count(harness: SchedulerHarness, what: str) -> int:
-    """Return how often something was written."""
     return sum(it.startswith(what) for it in harness.api.written())
 
 

@@ -62,7 +62,6 @@ class Live:
             self.cache.update(*decode_object(fields))
 
     def plan_and_assume(self) -> dict[str, tuple[str, ...]]:
-        """Return the GPUs of the pods that are bound."""
         encoded = self.cache.snapshot()
         made = plan(encoded.snapshot, _POLICIES)
         groups: dict[Key, tuple[str, ...]] = {}
@@ -72,24 +71,20 @@ class Live:
         return {key.name: it for key, it in groups.items()}
 
     def devices(self) -> dict[str, int]:
-        """Return what is used of the shared GPUs."""
         table = self.cache.snapshot().snapshot.devices
         self.cache.check()
         return dict(zip(table.ids, table.used.tolist(), strict=True))
 
     def shown(self) -> Pod:
-        """Return the pod as plans see it."""
         return self.cache.cluster.pods[_P]
 
     @property
     def version(self) -> str:
-        """Return the version in which the pod is to be bound."""
         meta = self.cache.assumed.bound_metadata(_P)
         return meta.resource_version if meta else ""
 
 
 def _response(live: Live, fields: Fields) -> None:
-    """Let the API server answer our change of the pod."""
     live.cache.assumed.set_bound_metadata(_P, decode_object(fields)[2].metadata)
 
 

@@ -29,7 +29,6 @@ class CreationFailureHarness:
             self.put(fields)
 
     def put(self, fields: dict[str, Any]) -> None:
-        """Put an object into the cache."""
         self.cache.update(*decode_object(fields))
 
     def put_event(self, event: Event) -> Any:

@@ -9,7 +9,7 @@ from scheduler.core.model.podgroup import PodSet, ReservationCause, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.state.commands import commands_from_plan
+from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.reserved_annotation import NamedPlace
 from scheduler.state.snapshot.cluster_state import encode
@@ -43,7 +43,6 @@ def reserving_group(
 
 
 def pods(count: int, **more: Any) -> list[Fields]:
-    """Return pods of the PodGroup."""
     return [pod(f"g{i}", "g", **more) for i in range(count)]
 
 
@@ -104,10 +103,12 @@ def test_its_pods_take_its_places() -> None:
     other = [group("r", meta=first, minMember=1), pod("r0", "r", asks={"nvidia.com/gpu": "8"})]
     found = encoded(reserving_group(2, meta=younger), *pods(2), *other)
 
-    commands = commands_from_plan(found, plan(found.snapshot, build_policies(PolicySelection())))
+    made = plan(found.snapshot, build_policies(PolicySelection()))
+
+    commands = commands_from_plan(found, made)
 
     assert [it.pod.name for it in commands.binds] == ["g0", "g1"]
-    assert commands.reserved == {Key("ns", "g"): ""}
+    assert dict(changed_annotations(found, made)) == {Key("ns", "g"): ""}
 
 
 def test_only_groups_reserve_places() -> None:
@@ -129,23 +130,23 @@ def fragmented(*more: Fields) -> EncodedSnapshot:
 
 
 def test_the_commands_of_a_relocation() -> None:
-    """The eviction has the places, to be written before it; they are reservations as well."""
+    """The eviction has the places, to be written before it."""
     found = fragmented()
 
-    commands = commands_from_plan(found, plan(found.snapshot, build_policies(PolicySelection())))
+    made = plan(found.snapshot, build_policies(PolicySelection()))
+
+    commands = commands_from_plan(found, made)
 
     assert [(it.pods, it.action, it.preemptor) for it in commands.evictions] == [
         ((Key("ns", "b0"),), "consolidation", Key("ns", "c"))
     ]
     text = '{"default":{"nodes":{"m":1},"cause":"move"}}'
-    assert commands.reserved == {Key("ns", "b"): text}
+    assert dict(changed_annotations(found, made)) == {Key("ns", "b"): text}
     (one,) = commands.podgroups
     assert (one.group, one.reserve_annotation) == (Key("ns", "c"), None)
     assert [it.places for it in one.evictions] == [
         ((Key("ns", "b"), (NamedPlace("default", "m", ReservationCause.MOVE),)),)
     ]
-    (place,) = commands.reservations
-    assert (place.group, place.node, place.number, place.cause) == (Key("ns", "b"), "m", 1, "move")
 
 
 def test_a_fully_evicted_podgroup_reserves_nothing() -> None:
@@ -163,7 +164,7 @@ def test_a_fully_evicted_podgroup_reserves_nothing() -> None:
     answer = plan(found.snapshot, build_policies(PolicySelection()))
 
     assert [it.podgroups for it in answer.evictions] == [(row,)]
-    assert commands_from_plan(found, answer).reserved == {Key("ns", "g"): ""}
+    assert dict(changed_annotations(found, answer)) == {Key("ns", "g"): ""}
 
 
 @pytest.mark.parametrize(("running", "spares"), [(2, True), (1, False)])

@@ -14,13 +14,11 @@ _COMPLETE = [{"type": "Complete", "status": "True"}]
 
 
 def replicated(name: str, replicas: int = 1, **more: Any) -> dict[str, Any]:
-    """Return a replicatedJob of four ranks."""
     template = {"spec": {"parallelism": 4, "completions": 4}}
     return {"name": name, "replicas": replicas, "template": template, **more}
 
 
 def job(name: str, succeeded: int = 0, **more: Any) -> dict[str, Any]:
-    """Return a Job with its uid as its name."""
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": name.partition("-")[0]}
     return {
         "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels},
@@ -30,7 +28,6 @@ def job(name: str, succeeded: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def recreated(jobs: list[Any], found: list[Any], pods: dict[str, int] | None = None) -> list[str]:
-    """Return which Jobs are recreated."""
     metadata = {"name": "j", "namespace": "ns", "uid": "u"}
     spec = {"replicatedJobs": jobs, "suspend": True}
     jobset = decode(JobSet, to_bytes({"metadata": metadata, "spec": spec}))

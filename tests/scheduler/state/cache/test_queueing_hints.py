@@ -32,7 +32,6 @@ _NODE_TIMES = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01
 
 
 def budget(allowed: int) -> Fields:
-    """Return a PodDisruptionBudget."""
     spec = {"selector": {"matchLabels": {"app": "a"}}}
     return make_object(
         "PodDisruptionBudget",
@@ -43,7 +42,6 @@ def budget(allowed: int) -> Fields:
 
 
 def jobset(status: Fields | None = None, **spec: Any) -> Fields:
-    """Return a JobSet."""
     return make_object("JobSet", "j", {"uid": "u"}, spec=spec, status=status or {})
 
 
@@ -64,7 +62,6 @@ def _reservation_pod(**more: Any) -> Fields:
 
 
 def bound(fields: Fields) -> Fields:
-    """Return a pod on a node."""
     return {**fields, "spec": {**fields["spec"], "nodeName": "n"}}
 
 

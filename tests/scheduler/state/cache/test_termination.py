@@ -124,7 +124,6 @@ class TerminationHarness:
             self.put(fields)
 
     def put(self, fields: dict[str, Any]) -> None:
-        """Put an object into the cache."""
         self.cache.update(*decode_object(fields))
 
     def plan_and_assume(self) -> tuple[dict[str, str], set[str]]:

@@ -59,7 +59,6 @@ def test_disruptions_allowed(case: Case[tuple[dict[str, Any], int], int]) -> Non
 
 
 def covering_budgets(encoded: EncodedSnapshot) -> dict[str, list[str]]:
-    """Return which budgets cover which pods."""
     budgets = encoded.snapshot.budgets
     return {
         key.name: [budgets.names[it] for it in budgets.sets[row]] if row != NONE else []

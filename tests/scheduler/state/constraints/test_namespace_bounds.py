@@ -27,14 +27,12 @@ def _anti_affinity_pod(name: str, second: int, **more: Any) -> dict[str, Any]:
 
 
 def _host_port_pod(name: str, second: int, *ports: int) -> dict[str, Any]:
-    """Return a pod that takes ports of its node."""
     meta = {"creationTimestamp": f"2026-01-05T07:00:{second:02}Z"}
     taken = [{"containerPort": n, "hostPort": n} for n in ports]
     return pod(name, meta=meta, containers=[{"ports": taken}])
 
 
 def _all_ports() -> list[dict[str, Any]]:
-    """Return pods that take as many ports as are evaluated."""
     return [_host_port_pod(f"p{n}", n, *range(256 * n + 1, 256 * n + 257)) for n in range(8)]
 
 
@@ -51,7 +49,6 @@ def _put(state: ClusterState, *objects: dict[str, Any], is_present: bool = True)
 
 
 def _waiting(state: ClusterState) -> list[str]:
-    """Return the PodGroups that wait because their namespace has too many."""
     encoded = state.snapshot(NOW)
     state.check(NOW)
     return [

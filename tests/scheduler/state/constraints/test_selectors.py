@@ -5,18 +5,25 @@ from typing import Any
 
 import pytest
 
-from scheduler.state.constraints.selectors import PodLabelRequirement, PodSelector, SelectorTable
+from scheduler.state.constraints.selectors import PodSelector, SelectorTable
 from tests.support.case import Case, ids
 from tests.support.instruction_count import instruction_growth
+from trainer_kai.api.matching import UNSATISFIABLE, LabelRule, accepted_values
 
-_ALL: tuple[PodLabelRequirement, ...] = (
-    ("app", "In", ("a", "b")),
-    ("app", "In", ()),
-    ("app", "Exists", ()),
-    ("app", "DoesNotExist", ()),
-    ("app", "NotIn", ("a",)),
-    ("", "", ()),
-    ("team", "In", ("x",)),
+
+def _rule(key: str, operator: str, *values: str) -> LabelRule:
+    accepted = accepted_values(operator, values)
+    return UNSATISFIABLE if accepted is None else LabelRule(key, accepted)
+
+
+_ALL: tuple[LabelRule, ...] = (
+    _rule("app", "In", "a", "b"),
+    _rule("app", "In"),
+    _rule("app", "Exists"),
+    _rule("app", "DoesNotExist"),
+    _rule("app", "NotIn", "a"),
+    _rule("app", "Near", "a"),
+    _rule("team", "In", "x"),
 )
 
 # the labels of pods → which of the selectors above match, alone and with the last one
@@ -33,9 +40,9 @@ def test_matches(case: Case[dict[str, str], tuple[list[int], list[int]]]) -> Non
     """Each matches once, wherever it is indexed."""
     standalone, both = SelectorTable(), SelectorTable()
     for need in _ALL:
-        standalone.row(PodSelector(None, (need,)))
+        standalone.row(PodSelector(None, frozenset({need})))
     for need in _ALL[:-1]:
-        both.row(PodSelector(None, (need, _ALL[-1])))
+        both.row(PodSelector(None, frozenset({need, _ALL[-1]})))
 
     assert list(standalone.matching("ns", case.given)) == case.want[0]
     assert list(both.matching("ns", case.given)) == case.want[1]
@@ -43,10 +50,10 @@ def test_matches(case: Case[dict[str, str], tuple[list[int], list[int]]]) -> Non
 
 # one of many selectors
 MANY: list[Case[Any, None]] = [
-    Case("one label of many finds its selector", lambda i: (f"k{i}", "In", (f"v{i}",)), None),
-    Case("one of several labels", lambda i: ("k", "In", (f"v{i}", f"w{i}")), None),
-    Case("one key of many finds its selector", lambda i: (f"k{i}", "Exists", ()), None),
-    Case("a selector of no value finds no pod", lambda _: ("k", "In", ()), None),
+    Case("one label of many finds its selector", lambda i: _rule(f"k{i}", "In", f"v{i}"), None),
+    Case("one of several labels", lambda i: _rule("k", "In", f"v{i}", f"w{i}"), None),
+    Case("one key of many finds its selector", lambda i: _rule(f"k{i}", "Exists"), None),
+    Case("a selector of no value finds no pod", lambda _: _rule("k", "In"), None),
 ]
 
 
@@ -57,7 +64,7 @@ def test_many(case: Case[Any, None]) -> None:
     def work(number: int) -> Callable[[], None]:
         table = SelectorTable()
         for i in range(number):
-            table.row(PodSelector(frozenset({"ns", f"ns{i}"}), (case.given(i),)))
+            table.row(PodSelector(frozenset({"ns", f"ns{i}"}), frozenset({case.given(i)})))
 
         def match() -> None:
             for i in range(10):

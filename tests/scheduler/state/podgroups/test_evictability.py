@@ -40,14 +40,12 @@ def trainjob(meta: Any = None, **spec: Any) -> dict[str, Any]:
 
 
 def jobset(kind: str = "TrainJob") -> dict[str, Any]:
-    """Return a JobSet with an owner."""
     api = "trainer.kubeflow.org/v1alpha1"
     owner = {"apiVersion": api, "kind": kind, "name": "j", "uid": "t", "controller": True}
     return make_object("JobSet", "j", {"uid": "u", "ownerReferences": [owner]}, spec={})
 
 
 def recorded(record: Fields | str | None) -> Fields:
-    """Return the PodGroup with this eviction record."""
     text = record if isinstance(record, str) else json.dumps(record)
     notes = {} if record is None else {_RECORD: text}
     meta = {"ownerReferences": [JOBSET], "annotations": notes}
@@ -188,14 +186,12 @@ class EvictabilityHarness:
 
     @property
     def podgroup(self) -> PodGroupInfo:
-        """Return the PodGroup."""
         encoded = self.cache.snapshot()
         self.cache.check()
         return podgroup_of(encoded, "g")
 
     @property
     def non_evictable_reason(self) -> str:
-        """Return why the PodGroup is not evictable."""
         return self.podgroup.non_evictable_reason
 
 

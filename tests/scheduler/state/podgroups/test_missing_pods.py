@@ -24,7 +24,6 @@ _STAGED = {"annotations": {"trainer-kai.dev/anticipated": json.dumps({"later": [
 
 
 def podset(name: str, count: int, **more: Any) -> dict[str, Any]:
-    """Return a sub-group."""
     return {"name": name, "minMember": count, **more}
 
 

@@ -10,7 +10,7 @@ from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, podse
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cache.evictions import with_reserved_annotations
-from scheduler.state.commands import PlannedEviction, commands_from_plan
+from scheduler.state.commands import PlannedEviction, changed_annotations, commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.reserved_annotation import (
     NamedPlace,
@@ -57,7 +57,6 @@ def trainjob(*, suspend: bool = True, uid: str = "t") -> Fields:
 
 
 def jobset(status: str = "", *, suspend: bool = True) -> Fields:
-    """Return its JobSet."""
     owner = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -85,12 +84,10 @@ def relocating_podgroup(
 
 
 def pods(count: int = 2, **more: Any) -> list[Fields]:
-    """Return some of its pods."""
     return [jobset_pod(f"g{i}", "g", **more) for i in range(count)]
 
 
 def reserved_places(encoded: EncodedSnapshot) -> list[ReservedPlace]:
-    """Return the reserved places."""
     podsets = [
         podset for podgroup in encoded.snapshot.podgroups for podset in podsets_of(podgroup.tree)
     ]
@@ -284,9 +281,8 @@ def test_the_remaining_relocation_stays_written() -> None:
     back = jobset_pod("g0", "g", node="n")
     encoded = snapshot_of(both, jobset(suspend=False), trainjob(suspend=False), back)
 
-    (text,) = commands_from_plan(
-        encoded, plan(encoded.snapshot, build_policies(PolicySelection()))
-    ).reserved.values()
+    made = plan(encoded.snapshot, build_policies(PolicySelection()))
+    ((_, text),) = changed_annotations(encoded, made)
 
     assert {podset: it.until for podset, it in read_relocations(text).items()} == {
         other: reserved["until"]

@@ -35,7 +35,6 @@ def incomplete(*pods: Fields, note: str = "", **spec: Any) -> list[Fields]:
 
 
 def of_jobset(*, suspend: bool) -> list[Fields]:
-    """Return a PodGroup of a JobSet that lacks a pod."""
     subs = [{"name": "n-replica-0", "minMember": 2}]
     owned = group(
         "g", meta={"ownerReferences": [JOBSET], "annotations": STALE_SINCE}, subGroups=subs

@@ -24,7 +24,6 @@ _EVICTION = "kai.scheduler/last-eviction-timestamp"
 
 
 def evicted(at: str, made: str = "2026-01-05T07:00:00Z") -> dict[str, Any]:
-    """Return the metadata of a PodGroup that was evicted."""
     return {"creationTimestamp": made, "annotations": {_EVICTION: at}}
 
 
@@ -78,7 +77,6 @@ _START = "kai.scheduler/last-start-timestamp"
 
 
 def scheduled(at: str, status: str = "True") -> dict[str, Any]:
-    """Return the status of a pod with a PodScheduled condition."""
     condition = {"type": "PodScheduled", "status": status, "lastTransitionTime": at}
     return {"conditions": [{"type": "Ready", "status": "True"}, condition]}
 

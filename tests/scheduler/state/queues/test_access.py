@@ -49,14 +49,12 @@ POLICIES = build_policies(PolicySelection())
 
 
 def options(*, needed: bool = False, unannotated: str = "open") -> StateOptions:
-    """Return the options of a site."""
     return StateOptions(
         now=NOW, default_queue="q", needs_permission=needed, default_access=unannotated
     )
 
 
 def found_in(*objects: Any, permit: Permit | None, needed: bool = True) -> EncodedSnapshot:
-    """Encode a cluster with this permit of the namespace."""
     given = cluster_cache(CLOSED, *objects)
     if permit is not None:
         given.permits[NAMESPACE_AND_QUEUE] = permit
@@ -106,7 +104,6 @@ STATED: list[Case[tuple[str | None, str | None, str], tuple[bool, bool]]] = [
 
 
 def stated(own: str | None, above: str | None) -> list[Any]:
-    """Return the queue and its parent with their annotations."""
     notes = [{} if it is None else {"annotations": {ACCESS: it}} for it in (own, above)]
     return [queue("q", meta=notes[0], parentQueue="top"), queue("top", meta=notes[1])]
 
@@ -252,7 +249,6 @@ def test_an_answer_changes_the_podgroups_that_it_concerns() -> None:
 
 
 def requested(found: EncodedSnapshot) -> int:
-    """Return how many GPUs the queue requests."""
     return int(found.snapshot.queues.requested[0, ResourceKind.GPU]) // 1000
 
 
@@ -267,7 +263,6 @@ def test_a_refused_podgroup_requests_nothing(permit: Permit | None) -> None:
 
 
 def bound(found: EncodedSnapshot) -> set[str]:
-    """Return which pods a plan binds."""
     made = plan(found.snapshot, POLICIES)
     return {found.pod_keys[it.pod].name for one in made.allocations for it in one.binds}
 

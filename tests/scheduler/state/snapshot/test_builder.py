@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.state.commands import commands_from_plan
+from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.snapshot.cluster_state import ClusterState, encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, dump
@@ -50,7 +50,6 @@ def test_after_a_change_the_snapshot_is_that_of_a_new_state(
 
 
 def _labelled(name: str, app: str) -> Pod:
-    """Return a pod with labels that no other object refers to."""
     _, _, found = decode_object(pod(name))
     meta = msgspec.structs.replace(found.metadata, labels={"app": app})
     return Pod(metadata=meta, spec=found.spec, status=found.status)
@@ -140,15 +139,10 @@ def test_after_any_changes_the_snapshot_is_that_of_a_new_state(
 
 def _commands(encoded: EncodedSnapshot) -> list[Any]:
     """Return the commands for a plan, and its rejections."""
-    commands = commands_from_plan(encoded, plan(encoded.snapshot, POLICIES))
+    made = plan(encoded.snapshot, POLICIES)
+    commands = commands_from_plan(encoded, made)
     reported = [
         (it.group, it.reason, rejection_message(encoded.snapshot, it.rejection))
         for it in commands.unschedulable
     ]
-    return [
-        commands.binds,
-        commands.nominations,
-        commands.reservations,
-        commands.reserved,
-        reported,
-    ]
+    return [commands.podgroups, [*changed_annotations(encoded, made)], reported]

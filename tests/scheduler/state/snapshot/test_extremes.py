@@ -38,7 +38,6 @@ def _queue(name: str, parent: str, quota: int, limit: int) -> Fields:
 
 
 def _podgroup_expecting(name: str, queue: str, requested: Fields, count: int) -> Fields:
-    """Return a PodGroup that expects so many pods."""
     anticipated = {"subGroupPrefix": "later-", "replicas": 1, "count": count, "requests": requested}
     notes = {"trainer-kai.dev/anticipated": json.dumps({"later": [anticipated]})}
     podsets = [{"name": "first", "minMember": 1}, {"name": "later-0", "minMember": 1}]

@@ -20,7 +20,6 @@ def _share(name: str, amount: str, of: str = "", **more: Any) -> Fields:
 
 
 def _runs(name: str, amount: str, gpu: str) -> list[Fields]:
-    """Return a pod with a share in a PodGroup of its own."""
     started = {"annotations": {"kai.scheduler/last-start-timestamp": "2026-01-05T07:00:00Z"}}
     labels = {"runai-gpu-group": gpu}
     return [

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from scheduler.core.model.result import Plan, PodPlacement
 from scheduler.state.inputs import Cluster
-from scheduler.state.pods.gpu_sharing import named_gpus
+from scheduler.state.pods.gpu_share_metadata import named_gpus
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.interning import spec_on_node, spec_without_node
 from trainer_kai.api.meta import Condition, Key

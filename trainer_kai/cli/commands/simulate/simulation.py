@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from scheduler.core.model.result import Plan, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
-from scheduler.state.commands import Commands, commands_from_plan
+from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
@@ -224,7 +224,7 @@ class _Simulation:
         binds = (Binding(it.pod, it.node, gpu_groups.get(it.pod, ())) for it in commands.binds)
         nominated = dict(commands.nominations)
         now = _rfc3339(self._input.state_options.now)
-        annotations = _annotations(encoded, core_plan, commands, now)
+        annotations = _annotations(encoded, core_plan, now)
         for key in _no_longer_stale(encoded, cluster):
             annotations.setdefault(key, {})[STALE_SINCE] = ""
         apply_plan(cluster, binds, evicted, nominated, annotations, now)
@@ -311,15 +311,13 @@ class _Simulation:
         }
 
 
-def _annotations(
-    encoded: EncodedSnapshot, core_plan: Plan, commands: Commands, now: str
-) -> dict[Key, dict[str, str]]:
+def _annotations(encoded: EncodedSnapshot, core_plan: Plan, now: str) -> dict[Key, dict[str, str]]:
     """Return the annotations of PodGroups: their reservations, and when they started."""
     annotations: dict[Key, dict[str, str]] = {}
     for one in core_plan.allocations:
         if one.is_start:
             annotations.setdefault(encoded.podgroup_keys[one.podgroup], {})[LAST_START] = now
-    for key, text in commands.reserved.items():
+    for key, text in changed_annotations(encoded, core_plan):
         annotations.setdefault(key, {})[RESERVED] = text
     return annotations
 

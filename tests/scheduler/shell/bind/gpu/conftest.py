@@ -35,7 +35,6 @@ class SharingHarness(SchedulerHarness):
         self.rejects = False  # the kubelet refuses reservation pods
 
     def reservation_pods(self) -> list[Fields]:
-        """Return the reservation pods that exist."""
         return [*self._reservation_pods()]
 
     def _reservation_pods(self) -> Iterator[Fields]:
@@ -69,13 +68,11 @@ class SharingHarness(SchedulerHarness):
         return next(number for number in range(99) if f"GPU-{node}-{number}" not in taken)
 
     def annotate(self, obj: Fields, annotations: dict[str, str]) -> None:
-        """Write annotations onto a pod."""
         meta = obj["metadata"]
         annotations = {**meta.get("annotations", {}), **annotations}
         self.api.put({**obj, "kind": "Pod", "metadata": {**meta, "annotations": annotations}})
 
     def groups_of_pods(self) -> dict[str, list[str]]:
-        """Return the groups of each pod with shares."""
         found = {}
         for name in self.api.names("Pod"):
             labels = self.api.get("Pod", name)["metadata"].get("labels", {})
@@ -85,18 +82,15 @@ class SharingHarness(SchedulerHarness):
         return found
 
     def config_maps(self) -> list[str]:
-        """Return the names of the ConfigMaps."""
         return sorted(self.api.names("ConfigMap"))
 
 
 @pytest.fixture
 def sharing() -> SharingHarness:
-    """Return a scheduler that has not begun."""
     return SharingHarness()
 
 
 def reservation_of_kai(name: str = "gpu-reservation-a-x7f2k", of: str = "g1") -> Fields:
-    """Return a reservation pod that KAI made."""
     labels = {"app": "kai-resource-reservation", GROUP: of}
     limits = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
     spec = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.shell.bind.gpu.shares import ShareOptions
+from scheduler.shell.bind.gpu.share_binder import ShareOptions
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
 from tests.support.state.objects import group, node, pod
 from trainer_kai.api.names import GPU
@@ -176,7 +176,6 @@ async def test_a_release_whose_answer_is_lost(sharing: SharingHarness) -> None:
 
 
 def _steps(sharing: SharingHarness) -> list[str]:
-    """Return what was done for reservation pods and the pod r."""
     names = (_RESERVED, _RELEASED, "bind r")
     return [it.split()[0] for it in sharing.api.written() if it.startswith(names)]
 

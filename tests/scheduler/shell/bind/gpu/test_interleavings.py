@@ -27,7 +27,6 @@ def used(sharing: SharingHarness) -> Counter[str]:
 
 
 def lose_reservation(sharing: SharingHarness) -> None:
-    """Delete the only reservation pod."""
     (lost,) = sharing.reservation_pods()
     sharing.api.delete("Pod", lost["metadata"]["name"])
 

@@ -15,13 +15,14 @@ from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.gpu.reservation_pod import (
+from scheduler.shell.bind.gpu.reservation_manifest import (
     GpuPlace,
     is_live,
     reserved_device,
 )
-from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved
-from scheduler.shell.bind.gpu.shares import GpuShareBinder
+from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
+from scheduler.shell.bind.gpu.share_binder import GpuShareBinder
+from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
 from scheduler.state.inputs import epoch_s
@@ -30,7 +31,7 @@ from trainer_kai.api.names import GPU_DEVICES, LAST_CHECKPOINT, POD_GROUP, RECEI
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import DeleteOptions
 from trainer_kai.kube.rest.response import Conflict, NotFound
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
@@ -46,16 +47,12 @@ _QUEUE: Final = WorkQueueSettings(name="gpu-reservations", workers=8, retry_cap_
 
 @dataclass
 class _Loss:
-    """A GPU with running users and without a device that is reserved."""
-
     since_s: float
     is_reported: bool = False
     attempt: asyncio.Task[DeviceNotReserved | None] | None = None
 
 
 class ReservationController:
-    """Compares reservation pods with their users whenever either changes."""
-
     def __init__(
         self,
         client: Client,
@@ -79,7 +76,6 @@ class ReservationController:
         self._devices: Final[dict[GpuPlace, str]] = {}  # that were reserved, as they were seen
 
     async def run(self) -> None:
-        """Work as long as this process leads."""
         self._groups.on_change = self._changed
         self._groups.on_leftover = lambda pod: self._queue.add_after(pod, _SETTLE_S)
         for node, group in self._groups.groups():
@@ -124,7 +120,6 @@ class ReservationController:
         return None
 
     async def _release(self, place: GpuPlace) -> None:
-        """Delete the reservation pods of a GPU that no pod uses."""
         self._losses.pop(place, None)
         self._devices.pop(place, None)
         self._reservations.lost.discard(place)
@@ -202,7 +197,7 @@ class ReservationController:
             lost = f"The shared GPU {had} (group {place.group}) of node {place.node}"
             reason = f"{lost} is not reserved any more: {cause}"
             group = Key(meta.namespace, meta.annotations.get(POD_GROUP, ""))
-            owner = self._cache.in_flight_evictions.owning_trainjob(group)
+            owner = self._owner_of(group)
             if owner is not None and owner.uid:
                 trainjobs.setdefault(owner, (group, reason))
             else:
@@ -219,8 +214,7 @@ class ReservationController:
         if not meta.owner_references:
             then = "No controller replaces the pod: create it again"
         message = f"{reason}. {then}"
-        regarding = EventObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
-        self._recorder.post(regarding, "GpuReservationLost", message, "Warning")
+        self._recorder.post(event_object(PODS, meta), "GpuReservationLost", message, "Warning")
         self._log.warning("pod deleted", pod=str(meta.key), reason=reason)
 
     async def _evict_trainjob(self, owner: OwningTrainJob, group: Key, reason: str) -> None:
@@ -272,7 +266,6 @@ class ReservationController:
 
 
 def _preference(pod: Pod) -> tuple[bool, str, str]:
-    """Return the order in which reservation pods of one GPU are kept."""
     return not reserved_device(pod), pod.metadata.creation_timestamp, pod.metadata.name
 
 

@@ -56,12 +56,10 @@ class Watch:
         self.cache.check()
 
     def drain(self) -> list[tuple[str, str]]:
-        """Return the GPUs that have changed since the last call."""
         changed, self.changed = sorted(self.changed), []
         return changed
 
     def users(self, group: str, at: str = "a") -> list[str]:
-        """Return the users of a GPU."""
         return [key.name for key in self.found.users(at, group)]
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.gpu.reservation_pod import (
+from scheduler.shell.bind.gpu.reservation_manifest import (
     GpuPlace,
     ReservationPodOptions,
     is_live,
@@ -74,7 +74,6 @@ class OwnImage:
     """The image of the pod that this process runs in; reservation pods run it too."""
 
     def __init__(self, client: Client, own_pod: Key | None, image: str) -> None:
-        """*image* is that of the settings, if it is set."""
         self._client: Final = client
         self._own_pod: Final = own_pod
         self._image = image
@@ -92,8 +91,6 @@ _PODS_WITH_IMAGE: Final = Resource("", "v1", "pods", "Pod", namespaced=True, str
 
 
 class ReservationPodSource(NamedTuple):
-    """What reservation pods are made of, and how long they may take."""
-
     image: OwnImage
     options: ReservationPodOptions
     allocation_s: float
@@ -128,7 +125,6 @@ class ReservationPods:
         self._unanswered: Final[set[str]] = set()  # those of them that may not be deleted
 
     def changed(self, place: GpuPlace) -> None:
-        """Note that the reservation pods of a place have changed."""
         if place in self._deleted:
             gone = self._deleted[place].difference(
                 it.metadata.uid for it in self._groups.reservation_pods(*place)
@@ -142,15 +138,12 @@ class ReservationPods:
             change.set()
 
     def is_reserving(self, place: GpuPlace) -> bool:
-        """Say whether a device of a place is being waited for."""
         return place in self._in_flight
 
     def count_pods(self) -> None:
-        """Report how many reservation pods there are."""
         self._metrics.gpu_reservation_pods.set(self._groups.reservation_pod_count)
 
     def note_lost(self, place: GpuPlace) -> None:
-        """Report that a GPU has users, and no reservation pod."""
         self._metrics.gpu_reservations.labels("lost").inc()
         self._log.warning("gpu reservation lost", node=place.node, group=place.group)
 
@@ -196,12 +189,10 @@ class ReservationPods:
         self._log.info("gpu reservation deleted", pod=str(meta.key), **fields)
 
     def live_pods(self, place: GpuPlace) -> list[Pod]:
-        """Return the reservation pods of a place that hold its GPU, and will go on."""
         pods, deleted = self._groups.reservation_pods(*place), self._deleted.get(place, ())
         return [it for it in pods if is_live(it) and it.metadata.uid not in deleted]
 
     def known_device(self, place: GpuPlace) -> str:
-        """Return the UUID of the GPU that is reserved at a place; "" for none."""
         return next(filter(None, map(reserved_device, self.live_pods(place))), "")
 
     async def _reserve(self, place: GpuPlace) -> str:
@@ -311,7 +302,6 @@ class ReservationPods:
         raise DeviceNotReserved(place, message)
 
     async def _wait(self, place: GpuPlace, seconds: float) -> None:
-        """Wait until the reservation pods of a place change, or for some time."""
         change = self._changes[place]
         waits = {
             asyncio.create_task(change.wait()),

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
-from scheduler.shell.bind.gpu.reservation_pod import GpuPlace
-from scheduler.shell.bind.gpu.reservation_pods import DeviceNotReserved, ReservationPods
+from scheduler.shell.bind.gpu.reservation_manifest import GpuPlace
+from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved, ReservationPods
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.nodes.node_table import gpu_memory_mib
-from scheduler.state.pods.gpu_sharing import (
+from scheduler.state.pods.gpu_share_metadata import (
     GpuSharing,
     gpu_group_labels,
     is_gpu_group,
@@ -53,8 +53,6 @@ _LABEL_TRIES: Final = 3  # the status of the pod may change meanwhile
 
 
 class ShareOptions(NamedTuple):
-    """What the settings say about the containers of pods that share GPUs."""
-
     limits_memory: bool = False  # for HAMi-core
     cdi: bool = False  # devices have the names of the Container Device Interface
     gpu_resources: tuple[str, ...] = ()
@@ -93,7 +91,6 @@ class GpuShareBinder:
         self._locks: Final = _PodLocks()
 
     async def reserve(self, commands: PodGroupCommands) -> ReservedShares:
-        """Reserve the GPUs of all pods that are bound together."""
         nodes = dict(commands.binds)
         outcomes = await asyncio.gather(
             *(
@@ -160,7 +157,6 @@ class GpuShareBinder:
         await self._apply(pod, maps.direct_env, _only_devices(data))
 
     def _refuse_lost(self, node: str, shares: PodShares) -> None:
-        """Refuse a bind for which a node or a GPU was lost while it was prepared."""
         for group, device in zip(shares.groups, shares.devices, strict=True):
             place = GpuPlace(node, group)
             if node not in self._cache.cluster.nodes:
@@ -282,7 +278,6 @@ class _PodLocks:
 
     @asynccontextmanager
     async def hold(self, key: Key) -> AsyncIterator[None]:
-        """Work on a pod alone."""
         lock, users = self._locks.get(key, (asyncio.Lock(), 0))
         self._locks[key] = lock, users + 1
         try:

@@ -2,7 +2,7 @@
 
 import yaml
 
-from scheduler.shell.bind.gpu.reservation_pod import (
+from scheduler.shell.bind.gpu.reservation_manifest import (
     GpuPlace,
     ReservationPodOptions,
     reservation_pod,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.state.pods.gpu_sharing import (
+from scheduler.state.pods.gpu_share_metadata import (
     GpuShareFault,
     GpuSharing,
     read_gpu_sharing,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.pods.gpu_sharing import (
+from scheduler.state.pods.gpu_share_metadata import (
     GpuSharing,
     is_gpu_reservation,
     named_gpus,
@@ -26,8 +26,6 @@ _Pair: TypeAlias = tuple[str, str]  # a node, and the id of a GPU there
 
 
 class _Entry(NamedTuple):
-    """A reservation pod, a user, or a pod without a node that still names GPUs."""
-
     node: str
     ids: tuple[str, ...]
     devices: int = 0  # that a user requests; 0 for a reservation pod
@@ -61,7 +59,6 @@ class GpuGroups:
         """Called with a pod that names GPUs, and is neither on a node nor being bound."""
 
     def update(self, key: Key, pod: Pod | None) -> None:
-        """Note a pod as it is now, or that it is gone."""
         before = self._entries.get(key)
         if before is None and key.namespace != RESERVATION_APP:
             if pod is None:
@@ -80,7 +77,6 @@ class GpuGroups:
         self._notify(key, changed)
 
     def groups(self) -> tuple[tuple[str, str], ...]:
-        """Return the nodes and ids of all shared GPUs."""
         return tuple(dict.fromkeys((*self._reservation_pods, *self._naming)))
 
     def reservation_pods(self, node: str, group: str) -> tuple[Pod, ...]:
@@ -100,7 +96,6 @@ class GpuGroups:
 
     @property
     def reservation_pod_count(self) -> int:
-        """Return how many reservation pods hold a GPU."""
         return self._holding
 
     def leftovers(self) -> tuple[Key, ...]:
@@ -109,7 +104,6 @@ class GpuGroups:
 
     @property
     def content(self) -> Mapping[str, object]:
-        """Return all that is known."""
         return {
             "pods": dict(self._entries),
             "reservation pods": dict(self._reservation_pods),
@@ -137,7 +131,6 @@ class GpuGroups:
         return _Entry(spec.node_name, named, sharing.devices)
 
     def _move(self, key: Key, before: _Entry | None, now: _Entry | None) -> None:
-        """Put a pod where it belongs now."""
         for entry, is_added in ((before, False), (now, True)):
             if entry is None:
                 continue

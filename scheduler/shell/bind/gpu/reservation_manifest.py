@@ -36,8 +36,6 @@ class GpuPlace(NamedTuple):
 
 
 class ReservationPodOptions(NamedTuple):
-    """What the settings say about reservation pods."""
-
     image: str
     runtime_class: str = ""
     priority_class: str = ""
@@ -50,7 +48,6 @@ def reservation_pod_key(place: GpuPlace) -> Key:
 
 
 def is_live(pod: Pod) -> bool:
-    """Say whether a reservation pod holds its GPU, and will go on."""
     return not pod.metadata.deletion_timestamp and pod.status.phase not in TERMINAL_PHASES
 
 
@@ -60,7 +57,6 @@ def reserved_device(pod: Pod) -> str:
 
 
 def reservation_pod(place: GpuPlace, options: ReservationPodOptions) -> dict[str, Any]:
-    """Return the pod that reserves a GPU."""
     key = reservation_pod_key(place)
     spec: dict[str, Any] = {
         "nodeName": place.node,

@@ -50,8 +50,6 @@ class GpuSharing(NamedTuple):
 
 
 class GpuShareFault(NamedTuple):
-    """Why the shares of GPUs that a pod requests are refused."""
-
     annotation: str
     fault: str
 
@@ -85,7 +83,6 @@ def read_gpu_sharing(
 
 
 def read_mig_annotations(annotations: Mapping[str, str]) -> MigAnnotations:
-    """Return the MIG profiles that annotations name with a whole number above 0."""
     names = [name for name in annotations if name.startswith(MIG_PREFIX)]
     if not names:
         return ()
@@ -94,12 +91,10 @@ def read_mig_annotations(annotations: Mapping[str, str]) -> MigAnnotations:
 
 
 def named_gpus(labels: Mapping[str, str]) -> list[str]:
-    """Return the ids of the shared GPUs that labels name."""
     return sorted({id_ for name, id_ in labels.items() if id_ and is_gpu_group(name)})
 
 
 def is_gpu_group(label: str) -> bool:
-    """Say whether a label names a shared GPU."""
     return label == GPU_GROUP or label.startswith(GPU_GROUP_PREFIX)
 
 
@@ -124,13 +119,11 @@ def gpu_group_labels(ids: Sequence[str]) -> dict[str, str]:
 
 
 def with_gpu_groups(labels: Mapping[str, str], ids: Sequence[str]) -> Mapping[str, str]:
-    """Return labels that name just these shared GPUs."""
     others = {name: value for name, value in labels.items() if not is_gpu_group(name)}
     return others | gpu_group_labels(ids)
 
 
 def _count(text: str) -> int:
-    """Return a whole number; 0 for a text that is none."""
     if not _COUNT.fullmatch(text):
         return 0
     return int(text) if len(text) <= _MOST_DIGITS else 10**_MOST_DIGITS - 1
