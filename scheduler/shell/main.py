@@ -323,7 +323,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             gpu_resources=gpus,
             gpu_replicas=replicas,
             max_termination_grace_s=int(settings.max_termination_grace_s),
-            staleness_grace_s=settings.repair_grace_s,
+            staleness_grace_s=settings.staleness_grace_s,
             observes_staleness=True,
             priority_classes=frozenset(split_names(settings.priority_classes)),
             consolidates_by_default=False,

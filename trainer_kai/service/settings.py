@@ -482,7 +482,7 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     `node-role.kubernetes.io/gpu-worker`, and all others only on nodes with the label
     `node-role.kubernetes.io/cpu-worker`, whatever their values (KAI's setting)."""
 
-    repair_grace_s: _Seconds = 60.0
+    staleness_grace_s: _Seconds = 60.0
     """The time in seconds for which a PodGroup can run with fewer pods than its minimum before all
     its pods are evicted."""
 
