@@ -326,7 +326,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             staleness_grace_s=settings.staleness_grace_s,
             observes_staleness=True,
             priority_classes=frozenset(split_names(settings.priority_classes)),
-            consolidates_by_default=False,
+            relocates_by_default=False,
             kueue=settings.kueue,
             needs_permission=True,
             default_access=settings.queue_access.unannotated,

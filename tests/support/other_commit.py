@@ -31,9 +31,9 @@ from tests.reference.random_clusters.terminating import terminating_cluster
 from tests.support.repository import ROOT
 
 # In what the other commit prints -> as it is called now.
-RENAMED: Final[Mapping[str, str]] = {}
+RENAMED: Final[Mapping[str, str]] = {"--moves offered": "--relocate allowed"}
 # A flag of the other commit -> its name now.
-RENAMED_FLAGS: Final[Mapping[str, str]] = {}
+RENAMED_FLAGS: Final[Mapping[str, str]] = {"--moves": "--relocate"}
 
 _CYCLES: Final = 3
 _MAX_SHOWN: Final = 20
