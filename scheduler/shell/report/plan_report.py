@@ -291,7 +291,7 @@ class Gauges:
                 gauge.labels(name).set(read(queue_report.gauge_values))
         waiting = Counter(podgroup_report.title for podgroup_report in report.podgroups.values())
         for reason in UnschedulableReason:
-            self._metrics.units_waiting.labels(reason.title).set(waiting[reason.title])
+            self._metrics.podgroups_waiting.labels(reason.title).set(waiting[reason.title])
 
 
 def _remove(gauges: _QueueGauges, names: Iterable[str]) -> None:
