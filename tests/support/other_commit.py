@@ -31,7 +31,17 @@ from tests.reference.random_clusters.terminating import terminating_cluster
 from tests.support.repository import ROOT
 
 # In what the other commit prints -> as it is called now.
-RENAMED: Final[Mapping[str, str]] = {"--moves offered": "--relocate allowed"}
+RENAMED: Final[Mapping[str, str]] = {
+    "--moves offered": "--relocate allowed",
+    '"code": "not-built"': '"code": "jobset-not-built"',
+    '"code": "wrong-amount"': '"code": "invalid-amount"',
+    '"code": "pod-says-too-much"': '"code": "pod-spec-too-large"',
+    '"code": "unit-too-large"': '"code": "podgroup-too-large"',
+    '"code": "no-node-today"': '"code": "no-node-matches"',
+    '"code": "topology-to-come"': '"code": "topology-unsupported"',
+    '"code": "not-understood"': '"code": "invalid-value"',
+    '"code": "not-looked-at"': '"code": "not-checked"',
+}
 # A flag of the other commit -> its name now.
 RENAMED_FLAGS: Final[Mapping[str, str]] = {"--moves": "--relocate"}
 
