@@ -43,7 +43,10 @@ RENAMED: Final[Mapping[str, str]] = {
     '"code": "not-looked-at"': '"code": "not-checked"',
 }
 # A flag of the other commit -> its name now.
-RENAMED_FLAGS: Final[Mapping[str, str]] = {"--moves": "--relocate"}
+RENAMED_FLAGS: Final[Mapping[str, str]] = {
+    "--moves": "--relocate",
+    "--victims=fewest-units": "--victims=fewest-podgroups",
+}
 
 _CYCLES: Final = 3
 _MAX_SHOWN: Final = 20
@@ -100,7 +103,8 @@ def main() -> int:
         )
         try:
             commands = [*_commands(Path(folder), args.clusters)]
-            before, now = _outputs(tree, commands, {}), _outputs(ROOT, commands, RENAMED_FLAGS)
+            before = _outputs(tree, commands, {new: old for old, new in RENAMED_FLAGS.items()})
+            now = _outputs(ROOT, commands, {})
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
     return _report(commands, before, now)
@@ -152,8 +156,8 @@ def _outputs(
     lines = []
     for command in commands:
         line = json.dumps(command.argv)
-        for old, new in renamed.items():
-            line = line.replace(old, new)
+        for name, other in renamed.items():
+            line = line.replace(name, other)
         lines.append(line)
     done = subprocess.run(
         [sys.executable, "-P", "-c", _RUNNER],

@@ -434,9 +434,9 @@ class PolicySettings(_Model):
     cpu_placement: Literal["binpack", "spread"] = "binpack"
     """The placement of pods without GPUs, by CPU: `binpack` or `spread`."""
 
-    victims: Literal["kai", "least-work-lost", "fewest-units"] = "kai"
+    victims: Literal["kai", "least-work-lost", "fewest-podgroups"] = "kai"
     """The order of victims: KAI's order (`kai`), the least work lost since a checkpoint first
-    (`least-work-lost`), or as few PodGroups as possible (`fewest-units`)."""
+    (`least-work-lost`), or as few PodGroups as possible (`fewest-podgroups`)."""
 
     disruption_budgets: Literal["best-effort", "always"] = "best-effort"
     """Whether reclaim may evict pods although a PodDisruptionBudget allows no disruption

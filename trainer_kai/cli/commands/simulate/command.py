@@ -96,7 +96,7 @@ def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags for the settings of evictions."""
     parser.add_argument(
         "--victims",
-        choices=("kai", "least-work-lost", "fewest-units"),
+        choices=("kai", "least-work-lost", "fewest-podgroups"),
         default="kai",
         help="the setting policies.victims: the order of victims (default: kai)",
     )
