@@ -41,6 +41,8 @@ RENAMED: Final[Mapping[str, str]] = {
     '"code": "topology-to-come"': '"code": "topology-unsupported"',
     '"code": "not-understood"': '"code": "invalid-value"',
     '"code": "not-looked-at"': '"code": "not-checked"',
+    '\n      "podGroups": ': '\n      "manifests": ',  # of plan
+    '"units": ': '"podGroups": ',
 }
 # A flag of the other commit -> its name now.
 RENAMED_FLAGS: Final[Mapping[str, str]] = {
