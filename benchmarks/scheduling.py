@@ -233,7 +233,7 @@ def _print_table(rows: list[_Row], gangs: _Gangs, status_s: float, memory_mib: l
     work = f"a gang of 4, idle, {len(gangs.took_s)} of them, last made → last bound"
     table.add_row(work, "", f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms")
     table.add_row("writes of the scheduler for each of their pods", "", f"{gangs.writes:.2f}")
-    table.add_row("80 pods on 500 full nodes, last made → its verdict", "", f"{status_s:.2f}")
+    table.add_row("80 pods on 500 full nodes, last made → its reason", "", f"{status_s:.2f}")
     memory = " + ".join(map(str, memory_mib))
     table.add_row("memory of webhook, podgrouper, scheduler", "", f"{memory} MiB")
     Console(width=125).print(table)
@@ -242,7 +242,7 @@ def _print_table(rows: list[_Row], gangs: _Gangs, status_s: float, memory_mib: l
     assert p50_ms <= 60, f"half of the gangs took longer than {p50_ms:.0f} ms"
     assert p99_ms <= 200, f"one gang of a hundred took longer than {p99_ms:.0f} ms"
     assert gangs.writes <= 1.3, f"{gangs.writes:.2f} writes a pod"
-    assert status_s <= 1.0, f"the verdict took {status_s:.2f} s"
+    assert status_s <= 1.0, f"the reason took {status_s:.2f} s"
 
 
 def _spread(seconds: list[float]) -> str:

@@ -82,7 +82,7 @@ A TrainJob of your own, and what the scheduler would do with all TrainJobs:
   .venv/bin/trainer-kai why yours
   token=$({kubectl} config view --raw -o jsonpath='{{.users[0].user.token}}')
   curl -s -H "Authorization: Bearer $token" {snapshot} >now.json
-  .venv/bin/trainer-kai simulate -f now.json --moves offered
+  .venv/bin/trainer-kai simulate -f now.json --relocate allowed
 
 What our processes log (also webhook and podgrouper):
 

@@ -46,7 +46,7 @@ _WRONG: Final = [
     ("webhook.url=http://x", "at '/webhook/url': 'http://x' does not match pattern"),
     ("settings.foo=1", "at '/settings': additional properties 'foo' not allowed"),
     ("settings.log.level=loud", "at '/settings/log/level': value must be one of 'debug'"),
-    ("settings.repair_grace_s=soon", "at '/settings/repair_grace_s': 'soon' does not match"),
+    ("settings.staleness_grace_s=soon", "at '/settings/staleness_grace_s': 'soon' does not match"),
     ("settings.leader.name=one", "at '/settings/leader': additional properties 'name'"),
     ("certificates.source=files", "at '/certificates/secretName': minLength: got 0, want 1"),
     ("processes.enabled=false", "at '/webhook/url': minLength: got 0, want 1"),
@@ -275,7 +275,7 @@ async def test_no_replicas_of_kai_are_no_replicas() -> None:
 async def test_settings_reach_the_processes_that_have_them() -> None:
     """Another one would end a process with an unknown setting."""
     values = sets("settings.leader.lease_s=1000000", "settings.kueue=true")
-    rendered = await _template(*values, *sets("settings.repair_grace_s=0.5"))
+    rendered = await _template(*values, *sets("settings.staleness_grace_s=0.5"))
     variables = {
         obj["metadata"]["name"].removeprefix("trainer-kai-"): {
             it["name"].removeprefix("TRAINER_KAI_"): it["value"]
@@ -290,7 +290,7 @@ async def test_settings_reach_the_processes_that_have_them() -> None:
     assert variables == {
         "webhook": shared,
         "podgrouper": {**shared, "LEADER_LEASE_S": "1000000"},
-        "scheduler": {**shared, "LEADER_LEASE_S": "1000000", "REPAIR_GRACE_S": "0.5"},
+        "scheduler": {**shared, "LEADER_LEASE_S": "1000000", "STALENESS_GRACE_S": "0.5"},
     }
 
 

@@ -35,7 +35,7 @@ _WAYS: Final = (
     "job",
     "deployment",
 )
-_WAITING: Final = re.compile(r'trainer_kai_units_waiting\{verdict="ForbiddenQueue"\} (\S+)')
+_WAITING: Final = re.compile(r'trainer_kai_podgroups_waiting\{reason="ForbiddenQueue"\} (\S+)')
 _SOON_S: Final = 40.0
 
 

@@ -13,7 +13,7 @@ from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import QUEUE, finishing_pods, pods_in
 from e2e.fixtures.trainjobs import end_stage_now, was_suspended
 
-_GRACE = {"TRAINER_KAI_REPAIR_GRACE_S": f"{3 * slowdown():g}"}
+_GRACE = {"TRAINER_KAI_STALENESS_GRACE_S": f"{3 * slowdown():g}"}
 _SOON = pytest.mark.parametrize("own_installation", [_GRACE], indirect=True, ids=["a short grace"])
 
 

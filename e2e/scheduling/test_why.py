@@ -151,7 +151,7 @@ async def test_a_trainjob_that_waits_for_free_resources(
     assert "1 PodGroup → 2 pods: 2 waiting" in output.out
     assert "not known" not in output.out
     assert document.code == 1
-    (podgroup,) = document.answer["units"]
+    (podgroup,) = document.answer["podGroups"]
     assert podgroup["reason"]["title"] == "Fragmented"
     assert "8 GPU" in podgroup["reason"]["message"]
     assert (podgroup["pods"]["waiting"], podgroup["members"]) == (2, "2 node")
@@ -196,13 +196,13 @@ async def test_a_podgroup_does_not_wait_for_expected_pods(
         await seen.until(is_complete, "the TrainJob is Complete", 60)
         after = await user.why("job")
 
-    (podgroup,) = early.answer["units"]
+    (podgroup,) = early.answer["podGroups"]
     assert (early.code, podgroup["state"], podgroup["pods"]["running"]) == (0, "runs", 2)
     assert podgroup["note"] == (
         "the pods of launcher are created when the others are Ready, and resources are reserved for"
         " them"
     )
-    assert (whole.code, whole.answer["units"][0]["pods"]["running"]) == (0, 3)
+    assert (whole.code, whole.answer["podGroups"][0]["pods"]["running"]) == (0, 3)
     assert (after.code, after.out.split()[2]) == (0, "complete")
 
 
@@ -245,10 +245,10 @@ async def test_a_pod_without_a_podgroup_has_a_reason_of_its_own(
         of_other = await user.why(f"pod/{runs['metadata']['name']}", "-o", "json")
         of_job = await user.why("job/plain")
 
-    (unit,) = of_pod.answer["units"]
+    (podgroup,) = of_pod.answer["podGroups"]
     assert (of_pod.code, of_pod.answer["queue"]) == (1, "default-queue")
     assert of_pod.answer["queueSource"] == "label"
-    assert (unit["reason"]["title"], unit["podGroup"]) == ("NoCapacity", None)
+    assert (podgroup["reason"]["title"], podgroup["podGroup"]) == ("NoCapacity", None)
     assert (of_other.code, of_other.answer["node"]) == (0, runs["spec"]["nodeName"])
     assert of_job.code == 1
     assert "Job → 9 pods: 8 running, 1 waiting" in of_job.out

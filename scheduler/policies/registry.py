@@ -71,7 +71,7 @@ VICTIM_ORDERS: Final[Mapping[str, VictimOrderPlugin | None]] = {
     "least-work-lost": VictimOrderPlugin(
         _least_work, "victims that lose the least work are evicted first"
     ),
-    "fewest-units": VictimOrderPlugin(
+    "fewest-podgroups": VictimOrderPlugin(
         _most_released, "victims that release the most are evicted first"
     ),
 }

@@ -60,7 +60,7 @@ class StateOptions:
     needs_permission: bool = False  # a namespace without a permit may not use a closed queue
     default_access: str = QueueAccessMode.CLOSED  # of queues that do not set it
     # True: PodGroups may be relocated unless their queue forbids it; False: only if it allows it.
-    consolidates_by_default: bool = True
+    relocates_by_default: bool = True
     # True: pods with GPUs are placed on nodes with the label of GPU workers only, others on those
     # with the label of CPU workers.
     restricts_nodes: bool = False

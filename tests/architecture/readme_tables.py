@@ -108,7 +108,7 @@ def _command_table(words: tuple[str, ...], parser: argparse.ArgumentParser) -> s
     rows = [
         (f"`{_names(it)}`", it.help or "")
         for it in parser._actions
-        if not isinstance(it, argparse._HelpAction)
+        if not isinstance(it, argparse._HelpAction) and it.help != argparse.SUPPRESS
     ]
     required = [it for it in parser._actions if it.required and it.nargs != argparse.REMAINDER]
     usage = " ".join(("trainer-kai", *words, *map(_names, required), "[FLAGS]"))

@@ -46,7 +46,7 @@ def test_they_keep_promises_alike_where_they_did_not() -> None:
 
 
 @pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
-@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
+@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-podgroups"])
 def test_capacity_freed_for_a_claimant_goes_to_no_other_queue(block: range, victims: str) -> None:
     """It is bound or nominated in the next plan, or a PodGroup ahead of it got pods placed."""
     options = SimulationOptions(cycles=6, nominations="keep", victims=victims)

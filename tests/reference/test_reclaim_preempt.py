@@ -51,7 +51,7 @@ def test_they_take_alike_where_they_did_not(seed: int) -> None:
 
 
 @pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
-@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
+@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-podgroups"])
 def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
     """Which PodGroup would lose pods first, and however far queues get."""
 
@@ -102,7 +102,7 @@ def test_they_take_alike_whatever_keeps_it(block: range, budgets: str) -> None:
 
 @pytest.mark.parametrize("block", blocks(6), ids=by_first_seed)
 @pytest.mark.parametrize("goal", ["fair-share", "quota-only"])
-@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
+@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-podgroups"])
 def test_it_ends_whatever_is_chosen(block: range, goal: str, victims: str) -> None:
     """Whichever PodGroup loses pods first, and however far queues get."""
     options = SimulationOptions(cycles=10, victims=victims)

@@ -40,9 +40,23 @@ RENAMED: Final[Mapping[str, str]] = {
         "but what can be reclaimed is not enough"
     ),
     "that is done only for a preemptible PodGroup": "the pending PodGroup is non-preemptible",
+    "--moves offered": "--relocate allowed",
+    '"code": "not-built"': '"code": "jobset-not-built"',
+    '"code": "wrong-amount"': '"code": "invalid-amount"',
+    '"code": "pod-says-too-much"': '"code": "pod-spec-too-large"',
+    '"code": "unit-too-large"': '"code": "podgroup-too-large"',
+    '"code": "no-node-today"': '"code": "no-node-matches"',
+    '"code": "topology-to-come"': '"code": "topology-unsupported"',
+    '"code": "not-understood"': '"code": "invalid-value"',
+    '"code": "not-looked-at"': '"code": "not-checked"',
+    '\n      "podGroups": ': '\n      "manifests": ',  # of plan
+    '"units": ': '"podGroups": ',
 }
 # A flag of the other commit -> its name now.
-RENAMED_FLAGS: Final[Mapping[str, str]] = {}
+RENAMED_FLAGS: Final[Mapping[str, str]] = {
+    "--moves": "--relocate",
+    "--victims=fewest-units": "--victims=fewest-podgroups",
+}
 
 _CYCLES: Final = 3
 _MAX_SHOWN: Final = 20
@@ -99,7 +113,8 @@ def main() -> int:
         )
         try:
             commands = [*_commands(Path(folder), args.clusters)]
-            before, now = _outputs(tree, commands, {}), _outputs(ROOT, commands, RENAMED_FLAGS)
+            before = _outputs(tree, commands, {new: old for old, new in RENAMED_FLAGS.items()})
+            now = _outputs(ROOT, commands, {})
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
     return _report(commands, before, now)
@@ -151,8 +166,8 @@ def _outputs(
     lines = []
     for command in commands:
         line = json.dumps(command.argv)
-        for old, new in renamed.items():
-            line = line.replace(old, new)
+        for name, other in renamed.items():
+            line = line.replace(name, other)
         lines.append(line)
     done = subprocess.run(
         [sys.executable, "-P", "-c", _RUNNER],

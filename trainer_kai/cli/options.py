@@ -1,7 +1,8 @@
 """Flags that several commands share."""
 
 import argparse
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
@@ -44,3 +45,21 @@ def add_default_queue_flag(parser: argparse.ArgumentParser) -> None:
         metavar="QUEUE",
         help=f"the setting default_queue of the cluster (default: {DEFAULT_QUEUE})",
     )
+
+
+def add_renamed_flag(parser: argparse.ArgumentParser, old: str, new: str) -> None:
+    """Refuse the old name of a flag, with its new name."""
+    parser.add_argument(old, action=_RenamedFlag, const=new, nargs="?", help=argparse.SUPPRESS)
+
+
+class _RenamedFlag(argparse.Action):
+    """A flag that ends with an error: its constant is its name now."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002 - argparse passes it
+        values: str | Sequence[Any] | None,  # noqa: ARG002 - as above
+        option_string: str | None = None,
+    ) -> None:
+        parser.error(f"{option_string} was renamed; use {self.const}")

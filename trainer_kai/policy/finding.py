@@ -7,24 +7,24 @@ from typing import NamedTuple
 class FindingCode(StrEnum):
     """The lint rule that reports a finding."""
 
-    NOT_BUILT = "not-built"
+    JOBSET_NOT_BUILT = "jobset-not-built"
     UNREACHABLE = "unreachable"
-    INVALID_AMOUNT = "wrong-amount"
+    INVALID_AMOUNT = "invalid-amount"
     RESERVED_LABEL = "reserved-label"
     POD_TOO_LARGE = "pod-too-large"
-    POD_SPEC_TOO_LARGE = "pod-says-too-much"
-    PODGROUP_TOO_LARGE = "unit-too-large"
+    POD_SPEC_TOO_LARGE = "pod-spec-too-large"
+    PODGROUP_TOO_LARGE = "podgroup-too-large"
     DOMAIN_TOO_SMALL = "domain-too-small"
-    NO_NODE_TODAY = "no-node-today"
+    NO_NODE_MATCHES = "no-node-matches"
     OVER_LIMIT = "over-limit"
     OVER_QUOTA = "over-quota"
     UNKNOWN_PRIORITY = "unknown-priority"
     PRIORITY_REFUSED = "priority-refused"
     UNKNOWN_TOPOLOGY = "unknown-topology"
-    TOPOLOGY_UNSUPPORTED = "topology-to-come"
+    TOPOLOGY_UNSUPPORTED = "topology-unsupported"
     GPU_SHARING_OFF = "gpu-sharing-off"
-    INVALID_VALUE = "not-understood"
-    NOT_CHECKED = "not-looked-at"
+    INVALID_VALUE = "invalid-value"
+    NOT_CHECKED = "not-checked"
 
 
 class Finding(NamedTuple):

@@ -37,6 +37,7 @@ _REMOVED: Final = {  # the replacement, by the end of the name of a removed sett
         "or off, set nothing"
     ),
 }
+_RENAMED: Final = {"repair_grace_s": "staleness_grace_s"}  # ends of names, the old and the new
 _OPTIONS: Final[Mapping[str, str]] = {
     "--config": "A YAML file with settings; may be repeated, and a later file overrides earlier "
     "ones.",
@@ -258,11 +259,15 @@ def _flag_entries(argv: Sequence[str]) -> Iterator[_SourceItem]:
 
 
 def _unknown_setting(key: str, names: Iterable[str]) -> str:
-    plain = re.sub("[.-]", "_", key).lower()
+    plain = _plain_name(key)
     removed = next((_REMOVED[it] for it in _REMOVED if plain.endswith(it)), "")
     inside = _settings_in(key, names)
     if removed:
         return removed
+    for old, new in _RENAMED.items():
+        now = [it for it in names if _plain_name(it).endswith(new)]
+        if plain.endswith(old) and now:
+            return f"was renamed; set {now[0]}"
     if inside:
         return f"is a section with the settings {', '.join(inside)}"
     without_prefix = {name.removeprefix(_PREFIX): name for name in names}
@@ -274,6 +279,11 @@ def _unknown_setting(key: str, names: Iterable[str]) -> str:
     right = {**without_section, **without_prefix}[near[0]] if near else ""
     hint = f"did you mean {right}?" if near else "--help lists all settings"
     return f"is not a setting; {hint}"
+
+
+def _plain_name(key: str) -> str:
+    """Return the name of a setting, a variable or a flag in one spelling."""
+    return re.sub("[.-]", "_", key).lower()
 
 
 def _is_section(name: str, node: yaml.MappingNode, names: Collection[str]) -> bool:

@@ -345,8 +345,8 @@ class Metrics:
         "Fair share of a queue, in gigabytes (10^9 bytes).",
         "queue_name",
     )
-    units_waiting = Metric(
-        Gauge, "units_waiting", "PodGroups that wait, by reason (label verdict).", "verdict"
+    podgroups_waiting = Metric(
+        Gauge, "podgroups_waiting", "PodGroups that wait, by reason.", "reason"
     )
     loop_lag_seconds = Metric(
         Histogram,

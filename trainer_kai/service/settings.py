@@ -418,9 +418,9 @@ class PolicySettings(_Model):
     cpu_placement: Literal["binpack", "spread"] = "binpack"
     """The placement of pods without GPUs, by CPU: `binpack` or `spread`."""
 
-    victims: Literal["kai", "least-work-lost", "fewest-units"] = "kai"
+    victims: Literal["kai", "least-work-lost", "fewest-podgroups"] = "kai"
     """The order of victims: KAI's order (`kai`), the least work lost since a checkpoint first
-    (`least-work-lost`), or as few PodGroups as possible (`fewest-units`)."""
+    (`least-work-lost`), or as few PodGroups as possible (`fewest-podgroups`)."""
 
     disruption_budgets: Literal["best-effort", "always"] = "best-effort"
     """Whether reclaim may evict pods although a PodDisruptionBudget allows no disruption
@@ -466,7 +466,7 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     `node-role.kubernetes.io/gpu-worker`, and all others only on nodes with the label
     `node-role.kubernetes.io/cpu-worker`, whatever their values (KAI's setting)."""
 
-    repair_grace_s: _Seconds = 60.0
+    staleness_grace_s: _Seconds = 60.0
     """The time in seconds for which a PodGroup can run with fewer pods than its minimum before all
     its pods are evicted."""
 

@@ -295,7 +295,7 @@ class Gauges:
         waiting = Counter(podgroup_report.reason for podgroup_report in report.podgroups.values())
         for reason in UnschedulableReason:
             if reason in SCHEDULER_REASONS:
-                self._metrics.units_waiting.labels(reason.value).set(waiting[reason])
+                self._metrics.podgroups_waiting.labels(reason.value).set(waiting[reason])
 
 
 def _remove(gauges: _QueueGauges, names: Iterable[str]) -> None:

@@ -170,7 +170,7 @@ class PodGroupTable:
         if any(_is_never_placed(context, pod_class) for pod_class in record.pod_classes):
             return False
         consolidation = context.queues.allows_consolidation(queue)
-        if self._options.consolidates_by_default:
+        if self._options.relocates_by_default:
             return consolidation is not False
         is_small = len(record.min_members) <= _MAX_RELOCATED_PODSETS  # each is written down
         return consolidation is True and is_small and context.evictability.has_trainjob(record)

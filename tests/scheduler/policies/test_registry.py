@@ -76,7 +76,7 @@ FAULTS: list[Case[PolicySelection, list[str]]] = [
     Case(
         "an order of victims that there is not",
         PolicySelection(victim_order="oldest"),
-        ["victim order 'oldest' is unknown; valid values: kai, least-work-lost, fewest-units"],
+        ["victim order 'oldest' is unknown; valid values: kai, least-work-lost, fewest-podgroups"],
     ),
     Case(
         "what is not built yet",

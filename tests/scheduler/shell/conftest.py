@@ -55,7 +55,7 @@ class SchedulerHarness:
                 default_queue="q",
                 observes_staleness=True,
                 places_gpu_shares=True,
-                consolidates_by_default=False,
+                relocates_by_default=False,
                 needs_permission=self.reviews_access,
                 default_access=unannotated or "open",
             )

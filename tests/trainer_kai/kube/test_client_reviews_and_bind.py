@@ -97,14 +97,14 @@ async def test_a_pod_must_be_named(pod: Key) -> None:
 
 
 ASKED: Final = AccessRequest("create", "g", "r", "n", "a", "u", ("x", "y"))
-VERDICTS: list[Case[object, AccessDecision]] = [
+DECISIONS: list[Case[object, AccessDecision]] = [
     Case("yes", {"status": {"allowed": True, "reason": "RBAC"}}, AccessDecision(True, "RBAC")),
     Case("no", {"status": {"allowed": False}}, AccessDecision()),
     Case("null is nothing", {"status": {"allowed": True, "reason": None}}, AccessDecision(True)),
 ]
 
 
-@pytest.mark.parametrize("case", VERDICTS, ids=ids)
+@pytest.mark.parametrize("case", DECISIONS, ids=ids)
 async def test_a_question(case: Case[object, AccessDecision]) -> None:
     """All of it is asked, and it may be asked twice."""
     the, transcript = client(json_answer(case.given, 201))

@@ -183,6 +183,21 @@ FAULTS: list[Case[Sources, list[str]]] = [
         [f"FILE:1 queue_permission: {REMOVED}"],
     ),
     Case(
+        "a variable that was renamed",
+        ("", {"TRAINER_KAI_REPAIR_GRACE_S": "30"}, []),
+        ["environment TRAINER_KAI_REPAIR_GRACE_S: was renamed; set TRAINER_KAI_STALENESS_GRACE_S"],
+    ),
+    Case(
+        "a flag that was renamed",
+        ("", {}, ["--repair-grace-s", "30"]),
+        ["flag --repair-grace-s: was renamed; set --staleness-grace-s"],
+    ),
+    Case(
+        "a key that was renamed",
+        ("repair_grace_s: 30", {}, []),
+        ["FILE:1 repair_grace_s: was renamed; set staleness_grace_s"],
+    ),
+    Case(
         "a value without a flag",
         ("", {}, ["debug"]),
         ["flag debug: is not a flag; write --name VALUE or --name=VALUE"],

@@ -23,7 +23,7 @@ SMALL_LABELS = {
     "type",
     "verb",
 }
-SMALL_LABELS |= {"queue_name", "verdict"}
+SMALL_LABELS |= {"queue_name", "reason"}
 
 
 def shown(metrics: Metrics) -> list[str]:

@@ -392,7 +392,7 @@ class NodeCapacityCheck:
 
 def _no_node_today(path: str, message: str) -> Finding:
     return Finding(
-        path, f"{message}. The pods wait for such a node", code=FindingCode.NO_NODE_TODAY
+        path, f"{message}. The pods wait for such a node", code=FindingCode.NO_NODE_MATCHES
     )
 
 

@@ -76,7 +76,7 @@ def lint_jobset(
 ) -> tuple[Finding, ...]:
     """Return the findings about a JobSet, blocking ones first, with paths of the JobSet."""
     found = dict.fromkeys(islice(_findings(jobset, queue, rules, cluster), 4 * MOST_FINDINGS))
-    suppressed = FindingCode.NO_NODE_TODAY if cluster.autoscales else ""
+    suppressed = FindingCode.NO_NODE_MATCHES if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
     return tuple(sorted(reported, key=lambda it: not it.blocks)[:MOST_FINDINGS])
 
@@ -206,7 +206,7 @@ def lint_trainjob(
     )
     paths = _TrainJobPaths(job, runtime, built.jobset)
     found = [
-        Finding(it.path, it.message, not isinstance(it, FieldWarning), FindingCode.NOT_BUILT)
+        Finding(it.path, it.message, not isinstance(it, FieldWarning), FindingCode.JOBSET_NOT_BUILT)
         for it in built.faults
     ]
     found += map(paths.in_trainjob, lint_jobset(jobset, queue, rules, cluster))

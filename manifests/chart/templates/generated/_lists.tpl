@@ -78,7 +78,7 @@ gpu_sharing.memory_limits
 queue_access.unannotated
 priority_classes
 restrict_node_scheduling
-repair_grace_s
+staleness_grace_s
 max_termination_grace_s
 debug_check_s
 leader.name

@@ -133,7 +133,7 @@ def test_the_least_work_goes_first(case: Case[Callable[[], Builder], tuple[str, 
     assert (lost(case.given(), "kai"), lost(case.given(), "least-work-lost")) == case.want
 
 
-# what there is -> the victims in KAI's order, and with the fewest units
+# what there is -> the victims in KAI's order, and with the fewest PodGroups
 MOST: list[Case[Callable[[], Builder], tuple[str, str]]] = [
     Case("one large one", lambda: lent(4, 1, 1, 1, 1, reclaimers=4), ("1:1 2:1 3:1 4:1", "0:1")),
     Case("more than is asked for is no more", lambda: lent(6, 2, reclaimers=2), ("1:1", "1:1")),
@@ -146,7 +146,7 @@ MOST: list[Case[Callable[[], Builder], tuple[str, str]]] = [
 @pytest.mark.parametrize("case", MOST, ids=ids)
 def test_the_largest_victim_comes_first(case: Case[Callable[[], Builder], tuple[str, str]]) -> None:
     """As much as is asked for is enough."""
-    assert (lost(case.given(), "kai"), lost(case.given(), "fewest-units")) == case.want
+    assert (lost(case.given(), "kai"), lost(case.given(), "fewest-podgroups")) == case.want
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_the_largest_victim_comes_first(case: Case[Callable[[], Builder], tuple[
     [
         ("kai", ""),
         ("least-work-lost", "victims that lose the least work are evicted first"),
-        ("fewest-units", "victims that release the most are evicted first"),
+        ("fewest-podgroups", "victims that release the most are evicted first"),
     ],
 )
 def test_the_lost_work_is_reported(victims: str, why: str) -> None:

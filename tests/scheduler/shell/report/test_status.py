@@ -190,7 +190,7 @@ async def test_gauges_have_the_names_of_kai(harness: SchedulerHarness) -> None:
         await harness.advance(1)
 
         assert value("kai_queue_info", queue_name="other") is None
-        assert value("trainer_kai_units_waiting", verdict="NoCapacity") == 1
+        assert value("trainer_kai_podgroups_waiting", reason="NoCapacity") == 1
 
 
 async def test_a_deleted_queue_keeps_the_gauges_of_its_use(harness: SchedulerHarness) -> None:

@@ -263,7 +263,7 @@ def test_which_podgroups_may_be_consolidated(
     objects += [jobset(suspend=False), trainjob(suspend=False), owned, *pods(node="n")]
     objects += [group("h", minMember=1), pod("h0", "h", node="n")]
 
-    cache = encode(cluster_cache(*objects), StateOptions(now=NOW, consolidates_by_default=False))
+    cache = encode(cluster_cache(*objects), StateOptions(now=NOW, relocates_by_default=False))
     played = encode(cluster_cache(*objects), StateOptions(now=NOW))
 
     assert [podgroup_of(cache, it).may_relocate for it in ("g", "h")] == [case.want[0], False]

@@ -23,7 +23,7 @@ MIN = "kai.scheduler/batch-min-member"
 SIZES = {
     FindingCode.POD_TOO_LARGE,
     FindingCode.PODGROUP_TOO_LARGE,
-    FindingCode.NO_NODE_TODAY,
+    FindingCode.NO_NODE_MATCHES,
     FindingCode.OVER_LIMIT,
     FindingCode.OVER_QUOTA,
 }

@@ -28,7 +28,7 @@ def pod(limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = 
 
 def wrong(place: str, message: str) -> list[str]:
     """Write that an amount is refused."""
-    return [f"wrong-amount! {RESOURCES}.{place}: {message}. Otherwise no pod can be created"]
+    return [f"invalid-amount! {RESOURCES}.{place}: {message}. Otherwise no pod can be created"]
 
 
 AMOUNTS = [
@@ -109,8 +109,8 @@ SHARES = [
         sharing({"gpu-fraction": "1"}),
         [
             (
-                f"wrong-amount! {TEMPLATE}metadata.annotations[gpu-fraction]: '1' must be a number "
-                "above 0 and below 1, such as 0.5. For whole GPUs remove the annotation and "
+                f"invalid-amount! {TEMPLATE}metadata.annotations[gpu-fraction]: '1' must be a "
+                "number above 0 and below 1, such as 0.5. For whole GPUs remove the annotation and "
                 "request nvidia.com/gpu: 1. Otherwise no pod starts"
             )
         ],
@@ -120,7 +120,7 @@ SHARES = [
         sharing({"gpu-fraction": "0.5", "gpu-memory": "1Gi", "gpu-fraction-num-devices": "65"}),
         [
             (
-                f"wrong-amount! {TEMPLATE}metadata.annotations[{name}]: {message}. "
+                f"invalid-amount! {TEMPLATE}metadata.annotations[{name}]: {message}. "
                 "Otherwise no pod starts"
             )
             for name, message in (
@@ -141,7 +141,7 @@ SHARES = [
         ),
         [
             (
-                f"wrong-amount! {POD}.initContainers[0].resources.limits[nvidia.com/mig-1g.5gb]: "
+                f"invalid-amount! {POD}.initContainers[0].resources.limits[nvidia.com/mig-1g.5gb]: "
                 "whole GPUs and MIG profiles cannot be requested together with the annotation "
                 "gpu-fraction. Remove one of the two. Otherwise no pod starts"
             )
@@ -176,7 +176,7 @@ SHARES += [
         sharing({"gpu_fraction": "0.5", "example.com/gpu-fraction": "1"}),
         [
             (
-                f"not-understood? {TEMPLATE}metadata.annotations[gpu_fraction]: has no effect: "
+                f"invalid-value? {TEMPLATE}metadata.annotations[gpu_fraction]: has no effect: "
                 "unknown name. Did you mean gpu-fraction?"
             )
         ],
@@ -186,7 +186,7 @@ SHARES += [
         sharing({f"{MIG}.me": "1", f"{MIG}.a": "0", f"{MIG}.b": "one"}),
         [
             (
-                f"wrong-amount! {TEMPLATE}metadata.annotations[{MIG}.me]: MIG profiles cannot be "
+                f"invalid-amount! {TEMPLATE}metadata.annotations[{MIG}.me]: MIG profiles cannot be "
                 "requested by an annotation. Remove the annotation, and request the profile in the "
                 "resources of a container. Otherwise no pod starts"
             )
@@ -307,7 +307,7 @@ NAMES = [
         named(labels={"kai.scheduler/preemptibility": "maybe"}),
         [
             (
-                "not-understood? metadata.labels[kai.scheduler/preemptibility]: ignored: 'maybe' "
+                "invalid-value? metadata.labels[kai.scheduler/preemptibility]: ignored: 'maybe' "
                 "must be 'preemptible' or 'non-preemptible'"
             )
         ],
@@ -317,7 +317,7 @@ NAMES = [
         named(annotations={"kai.scheduler/preemption-delay": "soon"}),
         [
             (
-                "not-understood? metadata.annotations[kai.scheduler/preemption-delay]: ignored: "
+                "invalid-value? metadata.annotations[kai.scheduler/preemption-delay]: ignored: "
                 "'soon' is "
                 'not a duration; write a duration such as "90s", "10m" or "1h30m"; units are ns, '
                 "us, ms, s, m and h"
@@ -376,15 +376,15 @@ def test_a_pod_that_says_too_much() -> None:
         "spec.containers[*].resources: the pod requests 65 resources, but at most 64 are "
         "supported; name at most 64"
     )
-    assert jobset_findings(whole, RULES) == [f"pod-says-too-much! {POD}: {what}"]
+    assert jobset_findings(whole, RULES) == [f"pod-spec-too-large! {POD}: {what}"]
     assert jobset_findings(whole, EXTERNAL) == []
 
 
 def required(path: str) -> str:
     """Write that a required topology is to come."""
     return (
-        f"topology-to-come! {path}[{REQUIRED}]: required topology level 'rack' of Topology 'racks' "
-        "is not supported yet, so the pods never start. Remove the annotation, or use "
+        f"topology-unsupported! {path}[{REQUIRED}]: required topology level 'rack' of Topology "
+        "'racks' is not supported yet, so the pods never start. Remove the annotation, or use "
         f"{PREFERRED}"
     )
 
@@ -399,8 +399,8 @@ UNSUPPORTED = [
         named(annotations={TOPOLOGY: "racks", PREFERRED: "rack"}),
         [
             (
-                f"topology-to-come? metadata.annotations[{PREFERRED}]: preferred topology level "
-                "'rack' of Topology 'racks' has no effect yet"
+                f"topology-unsupported? metadata.annotations[{PREFERRED}]: preferred topology "
+                "level 'rack' of Topology 'racks' has no effect yet"
             )
         ],
     ),
@@ -427,7 +427,7 @@ def test_an_ignored_topology_is_not_reported_as_unsupported() -> None:
 
     found = [*jobset_findings(odd, RULES), *jobset_findings(lost, RULES)]
 
-    assert not any(it.startswith("topology-to-come") for it in found)
+    assert not any(it.startswith("topology-unsupported") for it in found)
 
 
 STAGES = [
@@ -478,7 +478,7 @@ def test_blocking_findings_come_first_and_sixteen_are_the_most() -> None:
 
     found = lint_jobset(whole, "team", RULES, known_cluster())
 
-    assert [it.code for it in found] == ["wrong-amount"] * 16
+    assert [it.code for it in found] == ["invalid-amount"] * 16
 
 
 def test_kinds_that_are_not_listed_have_no_findings() -> None:

@@ -74,7 +74,7 @@ PODS = [
         LintInput(jobset(pods(1, 8)), known_cluster(node("n", 0))),
         [
             (
-                f"no-node-today? {LIMITS}[{GPU}]: no node that is eligible for pods of node "
+                f"no-node-matches? {LIMITS}[{GPU}]: no node that is eligible for pods of node "
                 f"has {GPU} today. The pods wait for such a node"
             )
         ],
@@ -87,7 +87,7 @@ PODS = [
         ),
         [
             (
-                f"no-node-today? {POD}: pods of node select gpu=h100, which no node has today; "
+                f"no-node-matches? {POD}: pods of node select gpu=h100, which no node has today; "
                 "existing values are a. The pods wait for such a node"
             )
         ],
@@ -100,7 +100,7 @@ PODS = [
         ),
         [
             (
-                f"no-node-today? {POD}: no node matches what pods of node select "
+                f"no-node-matches? {POD}: no node matches what pods of node select "
                 "today. The pods wait for such a node"
             )
         ],
@@ -115,7 +115,7 @@ PODS = [
         ),
         [
             (
-                f"no-node-today? {POD}: no node matches what pods of node select "
+                f"no-node-matches? {POD}: no node matches what pods of node select "
                 "today. The pods wait for such a node"
             )
         ],
@@ -157,7 +157,7 @@ PODS = [
         ),
         [
             (
-                f"no-node-today? {POD}: pods of node tolerate no node that they select today; "
+                f"no-node-matches? {POD}: pods of node tolerate no node that they select today; "
                 "the taints are team=b:NoSchedule, x=:NoExecute. The pods wait for such a node"
             )
         ],
@@ -196,7 +196,7 @@ PODS = [
         LintInput(jobset(pods(1, 16, scheduler="default-scheduler")), known_cluster(*EIGHTS)),
         [
             (
-                f"not-understood? {POD}.schedulerName: the pods of node are in no PodGroup: "
+                f"invalid-value? {POD}.schedulerName: the pods of node are in no PodGroup: "
                 "scheduler 'default-scheduler' places them"
             )
         ],
@@ -213,7 +213,7 @@ def test_a_pod_alone(case: Case[LintInput, list[str]]) -> None:
 def too_many(count: int, holds: int, nodes: int = 4, name: str = "node") -> str:
     """Write that pods are too many."""
     return (
-        f"unit-too-large! {COUNT}: {count} pods of {name} must start together, and the "
+        f"podgroup-too-large! {COUNT}: {count} pods of {name} must start together, and the "
         f"{nodes} eligible nodes hold {holds}. Request at most {holds}"
     )
 
@@ -267,7 +267,7 @@ PODGROUPS = [
         LintInput(jobset(pods(3, 8), pods(2, 4, name="other")), known_cluster(*EIGHTS[:3])),
         [
             (
-                f"unit-too-large! {COUNT}: the pods that must start together request 32 {GPU}, "
+                f"podgroup-too-large! {COUNT}: the pods that must start together request 32 {GPU}, "
                 "and the 3 eligible nodes have 24. Request at most 24"
             )
         ],
@@ -288,7 +288,7 @@ PODGROUPS = [
         ),
         [
             (
-                "unit-too-large! spec.replicatedJobs[1].template.spec.parallelism: the pods "
+                "podgroup-too-large! spec.replicatedJobs[1].template.spec.parallelism: the pods "
                 f"that must start together request 40 {GPU}, and the 4 eligible nodes have 32. "
                 "Request at most 32"
             )
@@ -299,7 +299,7 @@ PODGROUPS = [
         LintInput(jobset(pods(111, 0)), known_cluster(node("n"))),
         [
             (
-                f"unit-too-large! {COUNT}: 111 pods of node must start together, and the one "
+                f"podgroup-too-large! {COUNT}: 111 pods of node must start together, and the one "
                 "eligible node holds 110. Request at most 110"
             )
         ],

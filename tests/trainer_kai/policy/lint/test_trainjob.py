@@ -83,7 +83,7 @@ PATHS = [
         TrainJobInput(job(5), runtime()),
         [
             (
-                "unit-too-large! spec.trainer.numNodes: 5 pods of node must start together, "
+                "podgroup-too-large! spec.trainer.numNodes: 5 pods of node must start together, "
                 "and the 4 eligible nodes hold 4. Request at most 4"
             )
         ],
@@ -93,7 +93,7 @@ PATHS = [
         TrainJobInput(job(), runtime(mlPolicy={"numNodes": 5})),
         [
             (
-                "unit-too-large! spec.runtimeRef: 5 pods of node must start together, and the "
+                "podgroup-too-large! spec.runtimeRef: 5 pods of node must start together, and the "
                 "4 eligible nodes hold 4. Request at most 4 "
                 f"({IN_RUNTIME}.template.spec.parallelism)"
             )
@@ -126,7 +126,7 @@ PATHS = [
         TrainJobInput(job(trainer={"resourcesPerNode": {"requests": {GPU: 4}}}), runtime()),
         [
             (
-                f"wrong-amount! spec.trainer.resourcesPerNode.requests[{GPU}]: 4 must equal "
+                f"invalid-amount! spec.trainer.resourcesPerNode.requests[{GPU}]: 4 must equal "
                 "the limit, which is 8. Otherwise no pod can be created"
             )
         ],
@@ -157,7 +157,7 @@ PATHS = [
         ),
         [
             (
-                f"topology-to-come! metadata.annotations[{REQUIRED}]: required topology level "
+                f"topology-unsupported! metadata.annotations[{REQUIRED}]: required topology level "
                 f"'rack' of Topology 'racks' {UNSUPPORTED}"
             ),
             (
@@ -174,7 +174,7 @@ PATHS = [
         ),
         [
             (
-                "topology-to-come! spec.runtimeRef: required topology level 'rack' of Topology "
+                "topology-unsupported! spec.runtimeRef: required topology level 'rack' of Topology "
                 f"'racks' {UNSUPPORTED} (ClusterTrainingRuntime torch, "
                 f"spec.template.metadata.annotations[{REQUIRED}])"
             ),
@@ -213,8 +213,8 @@ PATHS = [
         TrainJobInput(job(), runtime(template={"spec": {"replicatedJobs": []}})),
         [
             (
-                "not-built! spec.runtimeRef: the runtime has no replicatedJobs, so no pods are "
-                "created. Name another runtime"
+                "jobset-not-built! spec.runtimeRef: the runtime has no replicatedJobs, so no pods "
+                "are created. Name another runtime"
             )
         ],
     ),
@@ -223,7 +223,7 @@ PATHS = [
         TrainJobInput(job(2), runtime(template={"spec": {"replicatedJobs": [{"name": "a"}]}})),
         [
             (
-                "not-built? spec.trainer.numNodes: has no effect: the runtime has no "
+                "jobset-not-built? spec.trainer.numNodes: has no effect: the runtime has no "
                 f"replicatedJob with the label {STEP}=trainer"
             )
         ],
@@ -243,7 +243,7 @@ PATHS = [
         Case(
             f"a share of the TrainJob: {name} {value}",
             TrainJobInput(job(metadata={"annotations": {name: value}}), runtime(0)),
-            [f"wrong-amount! metadata.annotations[{name}]: {fault}. Otherwise no pod starts"],
+            [f"invalid-amount! metadata.annotations[{name}]: {fault}. Otherwise no pod starts"],
         )
         for name, value, fault in (
             (
@@ -261,14 +261,14 @@ PATHS = [
     Case(
         "a share beside GPUs of the TrainJob",
         TrainJobInput(job(gpus=1, metadata=HALF), runtime(0)),
-        [f"wrong-amount! spec.trainer.resourcesPerNode.limits[{GPU}]: {BESIDE}"],
+        [f"invalid-amount! spec.trainer.resourcesPerNode.limits[{GPU}]: {BESIDE}"],
     ),
     Case(
         "a share beside GPUs of the runtime",
         TrainJobInput(job(metadata=HALF), runtime()),
         [
             (
-                f"wrong-amount! metadata.annotations[gpu-fraction]: {BESIDE} "
+                f"invalid-amount! metadata.annotations[gpu-fraction]: {BESIDE} "
                 f"({IN_RUNTIME}.template.spec.template.spec.containers[1].resources.limits[{GPU}])"
             )
         ],
@@ -283,9 +283,10 @@ PATHS = [
         TrainJobInput(job(metadata={"annotations": {"gpu-memory": "9"}}), SHARING),
         [
             (
-                "wrong-amount! spec.runtimeRef: '2' must be a number above 0 and below 1, such as "
-                f"0.5. For whole GPUs remove the annotation and request {GPU}: 2. Otherwise no pod "
-                f"starts ({IN_RUNTIME}.template.spec.template.metadata.annotations[gpu-fraction])"
+                "invalid-amount! spec.runtimeRef: '2' must be a number above 0 and below 1, such "
+                f"as 0.5. For whole GPUs remove the annotation and request {GPU}: 2. Otherwise no "
+                "pod starts "
+                f"({IN_RUNTIME}.template.spec.template.metadata.annotations[gpu-fraction])"
             )
         ],
     ),
@@ -301,7 +302,7 @@ PATHS = [
         ),
         [
             (
-                "wrong-amount! metadata.annotations[gpu-fraction-container-name]: the pod has no "
+                "invalid-amount! metadata.annotations[gpu-fraction-container-name]: the pod has no "
                 "container 'x'. Name one of its containers: 'side', 'node'. Otherwise no pod starts"
             )
         ],
@@ -332,9 +333,9 @@ def test_a_share_is_reported_once_and_other_amounts_at_the_runtime() -> None:
     amount = trainjob_findings(TrainJobInput(job(metadata=HALF), cpu))
 
     assert [it.partition(": ")[0] for it in twice] == [
-        "wrong-amount! metadata.annotations[gpu-memory]"
+        "invalid-amount! metadata.annotations[gpu-memory]"
     ]
-    assert [it.partition(": ")[0] for it in amount] == ["wrong-amount! spec.runtimeRef"]
+    assert [it.partition(": ")[0] for it in amount] == ["invalid-amount! spec.runtimeRef"]
 
 
 @pytest.mark.parametrize("case", PATHS, ids=ids)
@@ -360,7 +361,7 @@ REFUSED = [
     Case(
         "a topology that does not exist", Finding("p", "m", code=FindingCode.UNKNOWN_TOPOLOGY), True
     ),
-    Case("a node that may come", Finding("p", "m", code=FindingCode.NO_NODE_TODAY), False),
+    Case("a node that may come", Finding("p", "m", code=FindingCode.NO_NODE_MATCHES), False),
     Case("what is ignored", Finding("p", "m", code=FindingCode.INVALID_VALUE), False),
 ]
 

@@ -127,7 +127,7 @@ _SHARD_RULES: Final = (
     FieldRule("spec.scenarioSearchBudgets", "the search for victims has bounds of its own"),
 )
 _ARGS: Final = {  # flags of KAI's scheduler with a setting
-    "default-staleness-grace-period": "set the setting repair_grace_s to its seconds",
+    "default-staleness-grace-period": "set the setting staleness_grace_s to its seconds",
     "scheduler-name": "set the setting scheduler_name for all processes",
 }
 

@@ -337,7 +337,7 @@ def _as_json(it: Preview) -> dict[str, Any]:
         "runtime": it.runtime or None,
         "mode": it.mode,
         "queue": {"name": it.queue.queue, "source": it.queue.source.name.lower()},
-        "units": [row.as_json() for row in it.podgroups],
-        "podGroups": list(it.manifests),
+        "podGroups": [row.as_json() for row in it.podgroups],
+        "manifests": list(it.manifests),
         "findings": [finding._asdict() for finding in it.findings],
     }

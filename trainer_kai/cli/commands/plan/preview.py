@@ -49,7 +49,7 @@ from webhook.rules.queue_access import QUEUE_LABEL_PATH, unusable_queue_message
 
 _UID: Final = "UID"
 _REPORTED_ELSEWHERE: Final = (  # by the build, the plan and the checks of values
-    FindingCode.NOT_BUILT,
+    FindingCode.JOBSET_NOT_BUILT,
     FindingCode.UNREACHABLE,
     FindingCode.INVALID_VALUE,
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.cli.input.documents import display_name, read_files
-from trainer_kai.cli.options import add_default_queue_flag, add_output_flag
+from trainer_kai.cli.options import add_default_queue_flag, add_output_flag, add_renamed_flag
 from trainer_kai.cli.output.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -24,7 +24,7 @@ _MAX_CYCLES: Final = 10_000
 _SECOND: Final = 1_000_000_000
 _CONSOLIDATION_NOTE: Final = (
     "trainer-kai: consolidation relocates PodGroups here; the running scheduler relocates only"
-    " TrainJobs of queues that allow it, as with --moves offered"
+    " TrainJobs of queues that allow it, as with --relocate allowed"
 )
 
 
@@ -96,7 +96,7 @@ def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags for the settings of evictions."""
     parser.add_argument(
         "--victims",
-        choices=("kai", "least-work-lost", "fewest-units"),
+        choices=("kai", "least-work-lost", "fewest-podgroups"),
         default="kai",
         help="the setting policies.victims: the order of victims (default: kai)",
     )
@@ -108,12 +108,13 @@ def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
         " PodDisruptionBudget allows no disruption (default: best-effort)",
     )
     parser.add_argument(
-        "--moves",
-        choices=("any", "offered"),
+        "--relocate",
+        choices=("any", "allowed"),
         default="any",
         help="what consolidation may relocate: any PodGroup unless its queue forbids it, or, like"
         " the running scheduler, only TrainJobs of queues that allow it (default: any)",
     )
+    add_renamed_flag(parser, "--moves", "--relocate")
 
 
 def _add_cycle_flags(parser: argparse.ArgumentParser) -> None:
@@ -173,7 +174,7 @@ def _run(args: argparse.Namespace) -> int:
     result = simulation.run(simulation_input, options, load_s=time.perf_counter() - began)
     for warning in dict.fromkeys(result.warnings):
         print(f"trainer-kai: {warning}", file=sys.stderr)
-    if options.moves == "any" and _has_moves(result.document):
+    if options.relocate == "any" and _has_relocated(result.document):
         print(_CONSOLIDATION_NOTE, file=sys.stderr)
     if args.output == "json":
         print(json.dumps(result.document, indent=2))
@@ -182,7 +183,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _has_moves(document: dict[str, Any]) -> bool:
+def _has_relocated(document: dict[str, Any]) -> bool:
     """Say whether consolidation has relocated a pod."""
     return any(
         it["action"] == "consolidation" for cycle in document["cycles"] for it in cycle["evictions"]
@@ -225,7 +226,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationO
         default_queue=args.default_queue,
         victims=args.victims,
         disruption_budgets=args.disruption_budgets,
-        moves=args.moves,
+        relocate=args.relocate,
         kueue=args.kueue,
     )
 

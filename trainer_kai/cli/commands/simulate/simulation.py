@@ -83,7 +83,7 @@ class SimulationOptions:
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
     disruption_budgets: str = "best-effort"
-    moves: Literal["any", "offered"] = "any"
+    relocate: Literal["any", "allowed"] = "any"
     kueue: bool = False
     stats: bool = False
 
@@ -147,7 +147,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         stuck_in_releasing_s=options.stuck_in_releasing_s,
         max_termination_grace_s=options.max_termination_grace_s,
         staleness_grace_s=options.staleness_grace_s,
-        consolidates_by_default=options.moves == "any",
+        relocates_by_default=options.relocate == "any",
         kueue=options.kueue,
         places_gpu_shares=True,
         trusts_gpu_labels=True,

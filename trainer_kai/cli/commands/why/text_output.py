@@ -26,8 +26,6 @@ _QUEUE_SOURCES: Final = {
     QueueSourceKind.LABEL: f" (label {QUEUE})",
     QueueSourceKind.DEFAULT: f" (the default, without a label {QUEUE})",
 }
-# The counts in JSON have the names that they had first.
-_JSON_COUNTS: Final = {"nominated": "promised", "terminating": "going", "succeeded": "done"}
 
 
 def as_text(report: TrainJobReport, width: int) -> str:
@@ -162,7 +160,7 @@ def as_json(report: TrainJobReport) -> dict[str, Any]:
         "state": report.state.value,
         "waits": report.waits,
         "reason": _reason_json(report.reason),
-        "units": [*map(_podgroup_json, report.podgroups)],
+        "podGroups": [*map(_podgroup_json, report.podgroups)],
         "notes": [*report.notes],
         "unknown": [*report.unknown],
     }
@@ -179,10 +177,7 @@ def _podgroup_json(explanation: PodGroupExplanation) -> dict[str, Any]:
         "reason": _reason_json(explanation.reason),
         "note": explanation.note or None,
         "needs": podgroup.min_pods,
-        "pods": {
-            _JSON_COUNTS.get(state, state): number
-            for state, number in explanation.counts._asdict().items()
-        },
+        "pods": explanation.counts._asdict(),
         "gpuShares": [it.as_json() for it in placed_gpu_shares(podgroup.pods)],
     }
 

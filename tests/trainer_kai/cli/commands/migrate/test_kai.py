@@ -137,7 +137,7 @@ SETTINGS: list[Case[Obj, list[tuple[str, str]]]] = [
     Case(
         "a flag with a setting",
         shard({"args": {"default-staleness-grace-period": "30s"}}),
-        [("spec.args.default-staleness-grace-period", "'30s': set the setting repair_grace_s")],
+        [("spec.args.default-staleness-grace-period", "'30s': set the setting staleness_grace_s")],
     ),
 ]
 

@@ -55,7 +55,7 @@ def test_every_shipped_runtime_is_planned(name: str, terminal: Terminal) -> None
     code, text, _ = terminal.run("-f", file, "-f", runtime(name), "-o", "json")
     (plan,) = json.loads(text)["plans"]
     assert code == 0
-    assert len(plan["units"]) == len(plan["podGroups"]) == table.count("\n") - 3 > 0
+    assert len(plan["podGroups"]) == len(plan["manifests"]) == table.count("\n") - 3 > 0
 
 
 def test_stages_and_later_members_are_reported(terminal: Terminal) -> None:
@@ -108,7 +108,7 @@ def test_what_the_trainjob_asks_for_is_in_the_groups(terminal: Terminal) -> None
 
     file = terminal.write("job.yaml", job)
     _, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "-o", "json")
-    spec = json.loads(text)["plans"][0]["podGroups"][0]["spec"]
+    spec = json.loads(text)["plans"][0]["manifests"][0]["spec"]
     assert spec["priorityClassName"] == "inference"
     assert spec["preemptibility"] == "preemptible"
     assert spec["topologyConstraint"] == {"topology": "rooms", "requiredTopologyLevel": "rack"}
@@ -163,8 +163,8 @@ def _requests(terminal: Terminal, annotations: dict[str, str]) -> dict[str, str]
 
     _, text, _ = terminal.run("-f", terminal.write("jobset.yaml", jobset), "-o", "json")
 
-    [unit] = json.loads(text)["plans"][0]["units"]
-    return dict(unit["requests"])
+    [podgroup] = json.loads(text)["plans"][0]["podGroups"]
+    return dict(podgroup["requests"])
 
 
 def test_an_external_scheduler_gets_a_group_for_each_stage(terminal: Terminal) -> None:
@@ -173,7 +173,7 @@ def test_an_external_scheduler_gets_a_group_for_each_stage(terminal: Terminal) -
     command = ("-f", file, "-f", runtime(DEEPSPEED), "--mode", "external", "-o", "json")
 
     _, text, _ = terminal.run(*command)
-    groups = json.loads(text)["plans"][0]["podGroups"]
+    groups = json.loads(text)["plans"][0]["manifests"]
     assert [group["spec"]["minMember"] for group in groups] == [3, 1]
 
 

@@ -48,18 +48,18 @@ def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
         assert (cycle["binds"], cycle["evictions"], cycle["nominations"]) == ([], [], [])
 
 
-@pytest.mark.parametrize("moves", ["any", "offered"])
+@pytest.mark.parametrize("relocate", ["any", "allowed"])
 def test_nobody_is_moved_unasked_if_that_is_wanted(
-    moves: Literal["any", "offered"], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    relocate: Literal["any", "allowed"], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the running scheduler does it; other moves have a note."""
+    """As the running scheduler does it; other relocations have a note."""
     terminal = Terminal("simulate", tmp_path, capsys)
     file = terminal.write("a.yaml", *fragmented())
 
-    code, out, err = terminal.run("-f", file, "--moves", moves)
+    code, out, err = terminal.run("-f", file, "--relocate", relocate)
 
-    assert (code, "evicted by consolidation" in out) == (0, moves == "any")
-    assert ("only TrainJobs of queues that allow it" in err) == (moves == "any")
+    assert (code, "evicted by consolidation" in out) == (0, relocate == "any")
+    assert ("only TrainJobs of queues that allow it" in err) == (relocate == "any")
 
 
 def test_reserved_places_of_moved_pods_are_taken_at_the_end_of_the_plan() -> None:
@@ -68,3 +68,17 @@ def test_reserved_places_of_moved_pods_are_taken_at_the_end_of_the_plan() -> Non
 
     assert [it["idleGpus"] for it in simulate(fragmented())["nodes"]] == [0, 2]
     assert [it["idleGpus"] for it in document["nodes"]] == [0, 3]
+
+
+@pytest.mark.parametrize("old", [["--moves", "offered"], ["--moves=any"], ["--moves"]])
+def test_the_old_name_of_the_flag_is_refused(
+    old: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the new one, and exit code 2."""
+    terminal = Terminal("simulate", tmp_path, capsys)
+
+    with pytest.raises(SystemExit) as end:
+        terminal.run("-f", "-", *old)
+
+    assert end.value.code == 2
+    assert "error: --moves was renamed; use --relocate\n" in capsys.readouterr().err

@@ -76,7 +76,7 @@ async def test_pods_of_a_trainjob() -> None:
     lines = as_text(report, 100).splitlines()
     assert len([it for it in lines if "0.5 of a GPU" in it]) == 16
     assert "  and 1 more (-o json lists all)" in lines
-    shares = [share for unit in as_json(report)["units"] for share in unit["gpuShares"]]
+    shares = [share for it in as_json(report)["podGroups"] for share in it["gpuShares"]]
     assert len(shares) == 17
     assert shares[0] == {
         "pod": "job-node-0-1",

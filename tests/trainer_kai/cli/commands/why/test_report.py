@@ -25,11 +25,11 @@ GROUP: Final = f"pg-job-{UID}"
 _JSON_COUNTS: Final = [
     "running",
     "starting",
-    "promised",
+    "nominated",
     "gated",
     "waiting",
-    "going",
-    "done",
+    "terminating",
+    "succeeded",
     "failed",
 ]
 
@@ -285,7 +285,7 @@ async def test_a_program_gets_plain_values() -> None:
         "state": "waits",
         "waits": True,
         "reason": None,
-        "units": [
+        "podGroups": [
             {
                 "stage": "1/1",
                 "podGroup": GROUP,

@@ -242,10 +242,10 @@ async def test_the_exit_code_and_document_of_a_pod() -> None:
     report = await cluster.why("alone")
 
     document = as_json(report)
-    (unit,) = document["units"]
+    (podgroup,) = document["podGroups"]
     assert report.waits
     assert (document["queue"], document["queueSource"]) == ("default-queue", "default")
-    assert unit["reason"] == {
+    assert podgroup["reason"] == {
         "title": "NoCapacity",
         "message": "no GPU is free",
         "since": SINCE,
