@@ -32,7 +32,6 @@ _OPENING: Final = b"{["
 
 
 def without_deep_nesting(text: bytes) -> bytes:
-    """Return JSON with null in place of all values below the hundredth level."""
     depth = kept_to = cut_from = 0
     pieces = []
     for bracket in _BRACKET.finditer(text):
@@ -87,15 +86,11 @@ class DecodeError(TrainerKaiError):
 
 
 class PageMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The metadata of a page: its version, and the token of the next page."""
-
     resource_version: str = ""
     continue_token: str = msgspec.field(default="", name="continue")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A page of a list."""
-
     metadata: PageMeta = PageMeta()
     items: tuple[T, ...] = ()
 
@@ -113,7 +108,7 @@ class _AnyWatchEvent(msgspec.Struct):
 
 
 def decode(struct: type[S], data: Text) -> S:
-    """Decode one object; raise `DecodeError` if it is invalid."""
+    """Raise `DecodeError` if the object is invalid."""
     if struct is Pod:
         text = data if type(data) is bytes else bytes(data)
         stop = len(text) - 1
@@ -131,7 +126,6 @@ def decode(struct: type[S], data: Text) -> S:
 
 
 def decode_page(struct: type[T], data: bytes) -> Page[T]:
-    """Decode a page of a list."""
     if struct is Pod:
         page: Page[Any] | None = _pod_page(data)
         if page is not None:
@@ -150,7 +144,6 @@ def decode_page(struct: type[T], data: bytes) -> Page[T]:
 
 
 def decode_watch_event(data: bytes) -> WatchEvent:
-    """Read the type of a watch event, and cut out its object."""
     if data.startswith(_WATCH_EVENT):  # the API server writes all events like this
         end = data.find(b'"', len(_WATCH_EVENT), _TYPE_BYTES)
         if data.startswith(_OBJECT, end) and data.endswith((b"}}\n", b"}}")):
@@ -255,7 +248,6 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _fault(error: msgspec.ValidationError) -> FieldError:
-    """Return a plain message for a type error of the library."""
     message, _, at = str(error).partition(" - at `$")
     path = at.rstrip("`").removeprefix(".")
     types = _TYPES.fullmatch(message)

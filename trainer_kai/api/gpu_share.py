@@ -166,7 +166,6 @@ def gpu_share_faults(
 
 
 def unknown_container_fault(name: str, names: Sequence[str]) -> str | None:
-    """Say that a pod has no container or init container of a name; None if it has one."""
     if name in names:
         return None
     listed = _listed([_shown(it) for it in names])
@@ -174,7 +173,6 @@ def unknown_container_fault(name: str, names: Sequence[str]) -> str | None:
 
 
 def sharing_off_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield the request for a share of a GPU where no scheduler binds such pods."""
     requested = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), "")
     if requested:
         message = (
@@ -213,7 +211,6 @@ def _text(value: int | str) -> str | None:
 
 
 def _whole_gpu_requests(spec: PodSpec) -> Iterator[str]:
-    """Yield where the containers of a pod request whole GPUs or MIG profiles."""
     for field, containers in (
         ("initContainers", spec.init_containers),
         ("containers", spec.containers),
@@ -234,7 +231,6 @@ def requests_gpu_resource(container: Container) -> bool:
 
 
 def _requested(container: Container) -> Iterator[tuple[str, str]]:
-    """Yield the resources of which a container requests some, and the field."""
     resources = container.resources
     amounts = {name: ("requests", it) for name, it in resources.requests.items()}
     amounts |= {name: ("limits", it) for name, it in resources.limits.items()}
@@ -244,7 +240,6 @@ def _requested(container: Container) -> Iterator[tuple[str, str]]:
 
 
 def is_whole_gpu(name: str) -> bool:
-    """Say whether a resource is whole GPUs, or MIG profiles."""
     return name in {GPU, AMD_GPU} or name.startswith(MIG_PREFIX)
 
 
@@ -295,7 +290,6 @@ def _whole_number(text: str, largest: int) -> int | None:
 
 
 def _whole_gpus(text: str) -> str:
-    """Say how to request the GPUs of a fraction that is 1 or more."""
     if not _is_quantity(text) or not WHOLE_GPU <= milli(text) < WHOLE_GPU**2:
         return ""
     if not is_whole(text):

@@ -43,13 +43,13 @@ class QuantityError(TrainerKaiError):
     maxsize=8192, typed=True
 )  # a cluster has few different quantities, and reads them repeatedly
 def whole(quantity: Quantity) -> int:
-    """Return bytes, pods or devices."""
+    """Bytes, pods or devices."""
     return _rounded(quantity, 0)
 
 
 @lru_cache(maxsize=8192, typed=True)
 def milli(quantity: Quantity) -> int:
-    """Return thousandths of a CPU or a GPU."""
+    """Thousandths of a CPU or a GPU."""
     return _rounded(quantity, 3)
 
 
@@ -62,14 +62,12 @@ def is_whole(quantity: Quantity) -> bool:
 
 
 def format_milli(thousandths: int) -> str:
-    """Write thousandths as the API server would."""
     if thousandths % 1000:
         return f"{thousandths}m"
     return _largest(thousandths // 1000, 1000, ("", "k", "M", "G", "T", "P", "E"))
 
 
 def format_bytes(count: int) -> str:
-    """Write bytes as the API server would."""
     return _largest(count, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
 
 
@@ -132,7 +130,6 @@ def _rounded(quantity: Quantity, digits: int) -> int:
 
 
 def _parts(quantity: Quantity) -> tuple[int, int, int, int]:
-    """Return sign, number, power of two and power of ten."""
     if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
         raise QuantityError(f"{quantity!r} is not a quantity; write one {_RIGHT}")
     text = quantity if isinstance(quantity, str) else repr(quantity)
@@ -189,7 +186,7 @@ class DurationError(TrainerKaiError):
 
 
 def nanoseconds(text: str) -> int:
-    """Return a duration in nanoseconds; fractions of a nanosecond are dropped."""
+    """Fractions of a nanosecond are dropped."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if unsigned == "0":
         return 0

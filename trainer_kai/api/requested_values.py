@@ -85,7 +85,7 @@ def _effective_resource(
 def _effective_number(
     number: Decimal, path: str, below_zero: Decimal, warnings: list[FieldError]
 ) -> Decimal:
-    """Return the effective number; *below_zero* is the one for a negative number."""
+    """*below_zero* is the effective number for a negative one."""
     if not number.is_finite():
         warnings.append(FieldError(path, f"{number} is not a number: it counts as 0"))
         return Decimal(0)
@@ -120,7 +120,6 @@ _TIME: Final = re.compile(
 
 
 def is_count(text: str) -> bool:
-    """Say whether a text is a positive integer within the limit."""
     return bool(_COUNT.fullmatch(text))
 
 
@@ -134,13 +133,11 @@ def duration_fault(text: str, *, negative: bool = False) -> str | None:
 
 
 def preemptibility_fault(text: str) -> str | None:
-    """Return what is wrong with a preemptibility."""
     right = " or ".join(map(repr, PREEMPTIBILITIES))
     return None if text in PREEMPTIBILITIES else f"{text!r} must be {right}"
 
 
 def requested_label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the values of labels."""
     yield from _faults(_LABELS, labels, path)
 
 

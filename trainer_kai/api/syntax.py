@@ -16,7 +16,6 @@ _ANNOTATIONS_BYTES: Final = 256 * 1024
 
 
 def dns_label_fault(text: str) -> str | None:
-    """Return what is wrong with a part of a host name."""
     if len(text) <= _LABEL_LENGTH and _DNS_LABEL.fullmatch(text):
         return None
     return (
@@ -26,7 +25,6 @@ def dns_label_fault(text: str) -> str | None:
 
 
 def dns_subdomain_fault(text: str) -> str | None:
-    """Return what is wrong with the name of an object."""
     if len(text) <= _SUBDOMAIN_LENGTH and _DNS_SUBDOMAIN.fullmatch(text):
         return None
     return (
@@ -36,7 +34,6 @@ def dns_subdomain_fault(text: str) -> str | None:
 
 
 def label_name_fault(text: str) -> str | None:
-    """Return what is wrong with the key of a label or an annotation."""
     prefix, slash, name = text.rpartition("/")
     if slash and dns_subdomain_fault(prefix):
         return f"{text!r}: the part before '/' must be a DNS name, such as 'example.org'"
@@ -59,7 +56,6 @@ def label_value_fault(text: str) -> str | None:
 
 
 def label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with labels."""
     for name, value in labels.items():
         for fault in (label_name_fault(name), label_value_fault(value)):
             if fault:
@@ -67,7 +63,7 @@ def label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 
 
 def annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with annotations: their keys, and their total size."""
+    """Their keys, and their total size."""
     for name in annotations:
         fault = label_name_fault(name.lower())  # the API server ignores the case too
         if fault:

@@ -5,7 +5,6 @@ from typing import Final
 
 
 def listed_names(names: Sequence[str], most: int) -> str:
-    """Return at most *most* names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 

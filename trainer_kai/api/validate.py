@@ -36,37 +36,30 @@ _LARGEST: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 
 
 def queue_faults(queue: Queue) -> tuple[FieldError, ...]:
-    """Return the faults of a queue."""
     return tuple(_queue(queue))
 
 
 def podgroup_faults(group: PodGroup) -> tuple[FieldError, ...]:
-    """Return the faults of a PodGroup."""
     return tuple(_podgroup(group))
 
 
 def topology_faults(topology: Topology) -> tuple[FieldError, ...]:
-    """Return the faults of a topology."""
     return tuple(_topology(topology))
 
 
 def trainjob_faults(job: TrainJob) -> tuple[FieldError, ...]:
-    """Return the faults of a TrainJob that concern scheduling."""
     return tuple(_trainjob(job))
 
 
 def runtime_faults(runtime: Runtime) -> tuple[FieldError, ...]:
-    """Return the faults of a runtime that concern scheduling."""
     return tuple(_runtime(runtime))
 
 
 def jobset_faults(jobset: JobSet) -> tuple[FieldError, ...]:
-    """Return the faults of a JobSet that concern scheduling."""
     return (*_metadata(jobset.metadata, "metadata"), *_jobset_spec(jobset.spec, "spec"))
 
 
 def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
-    """Return the faults of a pod that concern scheduling."""
     return tuple(_pod(pod.metadata, pod.spec, ""))
 
 
@@ -85,7 +78,7 @@ def _queue(queue: Queue) -> Faults:
 
 
 def _queue_resource(resource: QueueResource, path: str) -> Faults:
-    """Yield values that are not numbers; `effective_queue` handles negative ones."""
+    """`effective_queue` handles negative values."""
     for name, number in (
         ("quota", resource.quota),
         ("limit", resource.limit),
@@ -139,7 +132,6 @@ def _min_numbers(member: int | None, sub_group: int | None, path: str) -> Faults
 
 
 def _is_in_cycle(name: str, parents: Mapping[str, str]) -> bool:
-    """Say whether the parents of a sub-group lead back to it."""
     at, steps = parents[name], 0
     while at in parents and at != name and steps < len(parents):
         at, steps = parents[at], steps + 1

@@ -47,8 +47,6 @@ _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
 
 class ObservedState(NamedTuple):
-    """The PodGroups of a JobSet, and the state of the cluster that a plan needs."""
-
     groups: Mapping[Key, StoredPodGroup]
     unsupported_fields: AbstractSet[str] = (
         frozenset()
@@ -59,15 +57,11 @@ class ObservedState(NamedTuple):
 
 
 class PodAssignment(NamedTuple):
-    """A pod to assign to its PodGroup, and the fields to merge into the pod."""
-
     key: Key
     fields: ManifestFields
 
 
 class GroupingPlan(NamedTuple):
-    """The writes, and the findings to report once."""
-
     apply: tuple[ManifestFields, ...] = ()
     assign: tuple[PodAssignment, ...] = ()
     is_first: bool = False
@@ -76,7 +70,6 @@ class GroupingPlan(NamedTuple):
 
 
 def is_admitted_here(jobset: JobSet) -> bool:
-    """Say whether we admitted a JobSet, and its pods are created in this cluster."""
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
     return managed_here and jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
 
@@ -84,7 +77,6 @@ def is_admitted_here(jobset: JobSet) -> bool:
 def plan(
     jobset: JobSet, observed: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
 ) -> GroupingPlan:
-    """Return the writes that bring PodGroups and pods in line with the JobSet."""
     meta = jobset.metadata
     is_over = meta.deletion_timestamp or jobset.status.terminal_state
     if is_over or jobset.spec.suspend or not (observed.has_trainjob and is_admitted_here(jobset)):
@@ -119,7 +111,7 @@ def plan(
 
 
 def _request_findings(jobset: JobSet) -> Iterator[Finding]:
-    """Yield invalid labels and annotations; with an invalid queue nothing can run."""
+    """Only with an invalid queue nothing can run."""
     meta = jobset.metadata
     for fault in (
         *requested_label_faults(meta.labels, "metadata.labels"),
@@ -131,7 +123,7 @@ def _request_findings(jobset: JobSet) -> Iterator[Finding]:
 def _keep_lowered_minimum(
     fields: ManifestFields, groups: Mapping[Key, StoredPodGroup]
 ) -> ManifestFields:
-    """Keep a lowered minMember: no pod waits, so raising it helps no pod."""
+    """No pod waits, so raising minMember helps no pod."""
     group = groups.get(_key(fields))
     current = group.spec.get("minMember") if group else None
     if current is None or "minMember" not in fields["spec"]:

@@ -80,7 +80,6 @@ class Podgrouper:
     def start_watches(
         self, run: Runner, client: Client, client_observer: ClientObserver, health: Health
     ) -> None:
-        """Start the watches that fill the store."""
         ours = Selection(labels=GANG)
         of_jobsets = Selection(labels=JOBSET_UID)
         watches: list[tuple[str, Watch[Any], Callable[[Delta[Any]], None]]] = [
@@ -120,7 +119,7 @@ class Podgrouper:
             run.start(f"watch {name}", _watch_service(watch, on_change, self._once_synced()))
 
     async def lead(self, client: Client) -> None:
-        """Reconcile while this process is the leader; *client* is fenced."""
+        """*client* is fenced."""
         await self._synced.wait()
         self._log.info("grouping begins", jobsets=len(self._store.jobsets))
         settings = WorkQueueSettings("jobsets", workers=8)
@@ -175,7 +174,6 @@ class Podgrouper:
         return None
 
     async def reconcile(self, client: Client, key: Key) -> Requeue | None:
-        """Bring the PodGroups and pods of one JobSet in line."""
         jobset = self._store.jobsets.get(key)
         if jobset is None:
             return None  # the JobSet was deleted: its PodGroups are garbage collected
@@ -224,7 +222,6 @@ class Podgrouper:
         self._log.info("podgroup applied", group=str(key), queue=fields["spec"]["queue"])
 
     def _post_created(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Post an Event with the PodGroups that were created for a TrainJob."""
         planned = "; ".join(_described(fields) for fields in steps.apply)
         queue = jobset.metadata.labels.get(QUEUE) or self._rules.default_queue
         self._recorder.post(
@@ -234,7 +231,6 @@ class Podgrouper:
         )
 
     def _post_queue_change(self, jobset: JobSet, before: AbstractSet[str]) -> None:
-        """Post an Event when the queue of PodGroups changed."""
         moved = self._queues(jobset) - before
         if before and moved:
             old, new = ", ".join(sorted(before)), ", ".join(sorted(moved))
@@ -246,7 +242,7 @@ class Podgrouper:
         return {group.spec.get("queue", "") for group in groups}
 
     def _warn(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Post the findings about a JobSet: once, as long as this process runs."""
+        """Once for each JobSet, as long as this process runs."""
         key, uid = jobset.metadata.key, jobset.metadata.uid
         findings = steps.podgroup_plan.findings
         if findings and self._warned_uids.get(key) != uid:
@@ -315,7 +311,6 @@ class Podgrouper:
 
 
 def _regarding(jobset: JobSet) -> EventObject:
-    """Return the object of Events: the TrainJob, or the JobSet if it has no TrainJob."""
     meta = jobset.metadata
     owner = meta.controller
     return EventObject(

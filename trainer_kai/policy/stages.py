@@ -20,15 +20,13 @@ INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 
 
 class Edge(NamedTuple):
-    """One replicatedJob begins when another has reached a status."""
-
     before: str
     after: str
     status: str
 
 
 class StartOrder(NamedTuple):
-    """The replicatedJobs that have pods, in the order of the list, and the edges between them."""
+    """Only replicatedJobs that have pods, in the order of the list."""
 
     names: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -36,7 +34,7 @@ class StartOrder(NamedTuple):
 
 
 def pods_at_once(job: ReplicatedJob) -> int:
-    """Return how many pods each Job has at the same time; the default is one."""
+    """Of each Job; the default is one."""
     spec = job.template.spec
     parallelism = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is None:
@@ -73,7 +71,7 @@ def _edges(spec: JobSetSpec) -> Iterator[Edge]:
 
 
 def _is_void(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
-    """Say whether an edge has no effect: JobSet does not wait for, or in, one without replicas."""
+    """JobSet does not wait for, or in, one without replicas."""
     before = jobs.get(edge.before)
     return jobs[edge.after].replicas == 0 or (before is not None and before.replicas == 0)
 
@@ -95,7 +93,6 @@ def _depends_on_edges(spec: JobSetSpec) -> Iterator[Edge]:
 
 
 def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[Finding]:
-    """Yield the dependencies that JobSet would refuse."""
     earlier: set[str] = set()
     for i, job in enumerate(spec.replicated_jobs):
         for j, dependency in enumerate(job.depends_on):
@@ -137,7 +134,6 @@ def _lacks_completions(job: ReplicatedJob) -> bool:
 def _unreachable_findings(
     spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob], stuck: Iterable[Edge]
 ) -> Iterator[Finding]:
-    """Yield why replicatedJobs never begin."""
     for edge in dict.fromkeys(stuck):
         if edge.before in jobs and edge.status in {READY, COMPLETE}:
             path = _path(spec, edge.after) + ("" if _is_in_order(spec) else ".dependsOn")
@@ -157,7 +153,6 @@ def _cycle_message(names: str, count: int) -> str:
 
 
 def _in_cycles(edges: list[Edge]) -> frozenset[str]:
-    """Return the replicatedJobs that depend on themselves, directly or through others."""
     followers: dict[str, set[str]] = {}
     for edge in edges:
         followers.setdefault(edge.before, set()).add(edge.after)
@@ -165,7 +160,6 @@ def _in_cycles(edges: list[Edge]) -> frozenset[str]:
 
 
 def _dependents(name: str, followers: Mapping[str, set[str]]) -> set[str]:
-    """Return all replicatedJobs that begin after one."""
     dependents: set[str] = set()
     pending = [name]
     while pending:
@@ -176,7 +170,6 @@ def _dependents(name: str, followers: Mapping[str, set[str]]) -> set[str]:
 
 
 def with_dependents(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
-    """Return the names and all replicatedJobs that begin after them."""
     followers: dict[str, list[str]] = {}
     for edge in edges:
         followers.setdefault(edge.before, []).append(edge.after)

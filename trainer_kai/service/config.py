@@ -48,7 +48,7 @@ S = TypeVar("S", bound=BaseModel)
 
 
 class Setting(NamedTuple):
-    """One setting of a model; a name inside a section has a dot."""
+    """The name of a setting inside a section has a dot."""
 
     name: str
     doc: str
@@ -57,19 +57,17 @@ class Setting(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """Return the name of the environment variable."""
         return _PREFIX + self.name.replace(".", "_").upper()
 
     @property
     def flag(self) -> str:
-        """Return the name of the flag."""
         return "--" + re.sub("[._]", "-", self.name)
 
 
 def settings_of(
     model: type[BaseModel], defaults: object = None, prefix: str = ""
 ) -> dict[str, Setting]:
-    """Return all settings of *model* by name, in the order of its fields."""
+    """In the order of the fields."""
     settings: dict[str, Setting] = {}
     for key, info in model.model_fields.items():
         name, kind = prefix + key, info.annotation
@@ -84,8 +82,6 @@ def settings_of(
 
 
 class _SourceEntry(NamedTuple):
-    """A value of one source."""
-
     key: str  # the name of the setting in this source
     text: str | None  # None if the value is missing
     label: str  # the source and the key
@@ -96,7 +92,7 @@ _Values: TypeAlias = Mapping[str, tuple[Any, str]]  # by name: the value, and it
 
 
 class _SettingSources:
-    """The values of all sources, read in ascending order of precedence, and their faults."""
+    """Sources are read in ascending order of precedence."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self.table = settings_of(model)
@@ -107,7 +103,7 @@ class _SettingSources:
         }
 
     def read_source(self, entries: Iterable[_SourceItem], names: Mapping[str, Setting]) -> None:
-        """Read the entries of one source; *names* has the settings by their name there."""
+        """*names* has the settings by their name in this source."""
         seen: set[str] = set()
         for entry in entries:
             if isinstance(entry, FieldError):
@@ -142,12 +138,12 @@ class _SettingSources:
 
 
 def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
-    """Return the settings; raise a `ConfigError` with all faults of all sources."""
+    """Raise a `ConfigError` with all faults of all sources."""
     return _read(model, argv, environ)[0]
 
 
 def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
-    """Return the settings, or exit: 0 after an option that prints, 2 for invalid settings."""
+    """Exit with 0 after an option that prints, and with 2 for invalid settings."""
     if not {"--help", "-h"}.isdisjoint(argv):
         print(_help(model))
         raise SystemExit(0)
@@ -289,7 +285,6 @@ def _settings_in(section: str, names: Iterable[str]) -> list[str]:
 
 
 def _value_fault(text: str, fault: ErrorDetails) -> str:
-    """Return the message for an invalid value."""
     fault_text = _fault_text(fault)
     if fault_text.startswith("'"):  # the message already names the invalid part
         return fault_text

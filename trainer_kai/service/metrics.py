@@ -67,8 +67,6 @@ class Metric(Generic[M]):
 
 
 class WorkQueueMeter:
-    """The metrics of one work queue."""
-
     def __init__(self, metrics: "Metrics", name: str) -> None:
         self._depth = metrics.work_queue_depth.labels(name)
         self._wait = metrics.work_queue_wait_seconds.labels(name)
@@ -76,25 +74,19 @@ class WorkQueueMeter:
         self._retries = metrics.work_queue_retries.labels(name)
 
     def set_depth(self, keys: int) -> None:
-        """Record how many keys wait for a worker."""
         self._depth.set(keys)
 
     def waited(self, seconds: float) -> None:
-        """Record how long a key waited for a worker."""
         self._wait.observe(seconds)
 
     def worked(self, seconds: float) -> None:
-        """Record how long a worker needed for a key."""
         self._work.observe(seconds)
 
     def retried(self) -> None:
-        """Count a key that must be processed again."""
         self._retries.inc()
 
 
 class Metrics:
-    """The metrics of one process, and the registry that holds them."""
-
     api_requests = Metric(
         Counter,
         "api_requests_total",
@@ -366,12 +358,10 @@ class Metrics:
             getattr(self, attribute)
 
     def work_queue(self, name: str) -> WorkQueueMeter:
-        """Return the meter of the work queue of this name."""
         return WorkQueueMeter(self, name)
 
 
 def all_metrics() -> dict[str, Metric[Any]]:
-    """Return all metrics by their attribute in `Metrics`."""
     return {name: it for name, it in vars(Metrics).items() if isinstance(it, Metric)}
 
 
@@ -381,15 +371,13 @@ _GZIP_LEVEL: Final = 1  # a level that readers in the cluster notice, at a tenth
 
 
 class MetricsText(NamedTuple):
-    """All metrics in one format, at one time."""
-
     content_type: str
     plain: bytes
     compressed: bytes
 
 
 class Exposition:
-    """Encodes the metrics of a registry, and keeps the text for a second."""
+    """The text is kept for a second."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._registry: Final = registry
@@ -400,7 +388,7 @@ class Exposition:
         self._threads: Final = ThreadPoolExecutor(1, "metrics")
 
     async def text(self, accept: str) -> MetricsText:
-        """Return all metrics in the format that a client accepts: OpenMetrics, or Prometheus's."""
+        """In the format that a client accepts: OpenMetrics, or Prometheus's."""
         kind = _OPENMETRICS if _OPENMETRICS in accept else ""
         async with self._lock:
             kept = self._kept.get(kind)
@@ -411,7 +399,6 @@ class Exposition:
         return kept[0]
 
     def close(self) -> None:
-        """End the thread."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _encoded(self, kind: str) -> MetricsText:

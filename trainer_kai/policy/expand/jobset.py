@@ -107,7 +107,6 @@ def with_carried_metadata(
     *,
     with_launcher: bool = True,
 ) -> JobSet:
-    """Return a JobSet with the metadata that admission copies from its TrainJob."""
     meta = jobset.metadata
     jobs = list(jobset.spec.replicated_jobs)
     for i, added in carried_to_pods(jobs, annotations, with_launcher=with_launcher):
@@ -141,14 +140,11 @@ _MPI_VOLUMES: Final = {_NODE: ("mpi-ssh-auth",), _LAUNCHER: ("mpi-ssh-auth", "mp
 
 
 class Expansion(NamedTuple):
-    """The JobSet, and why it cannot be built, or which fields have no effect."""
-
     jobset: JobSet
     faults: tuple[FieldError, ...] = ()  # with paths of the TrainJob
 
 
 def expand(job: TrainJob, runtime: Runtime) -> Expansion:
-    """Return the JobSet that will be built, and which fields of the TrainJob have no effect."""
     template = apply_runtime_patches(runtime.spec.template, job.spec.runtime_patches)
     jobs = template.spec.replicated_jobs
     counts = _counts(jobs, job, runtime.spec.ml_policy)
@@ -169,7 +165,6 @@ def expand(job: TrainJob, runtime: Runtime) -> Expansion:
 
 
 def num_nodes_index(job: TrainJob, runtime: Runtime) -> int | None:
-    """Return the index of the replicatedJob that numNodes of a TrainJob scales."""
     trainer = job.spec.trainer
     if trainer is None or trainer.num_nodes is None:
         return None
@@ -177,7 +172,6 @@ def num_nodes_index(job: TrainJob, runtime: Runtime) -> int | None:
 
 
 def gets_resources_per_node(job: ReplicatedJob, place: int, runtime: Runtime) -> bool:
-    """Say whether resourcesPerNode applies to the container at an index."""
     containers = job.template.spec.template.spec.containers
     return _gets_resources_per_node(job, runtime.spec.ml_policy) and place == _node_container_index(
         containers
@@ -218,7 +212,7 @@ def _step(job: ReplicatedJob) -> str:
 
 
 def _counts(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None) -> list[int]:
-    """Return the pods of each replicatedJob's Jobs; only a TrainJob can request zero."""
+    """Only a TrainJob can request zero."""
     counts = []
     for each in jobs:
         own = each.template.spec.parallelism
@@ -234,7 +228,6 @@ def _counts(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | Non
 
 
 def _num_nodes_index(jobs: Sequence[ReplicatedJob], policy: MLPolicy | None) -> int | None:
-    """Return the index of the replicatedJob that numNodes of a TrainJob scales."""
     if policy is not None and policy.mpi is not None:
         return next((i for i, job in enumerate(jobs) if job.name == _NODE), None)
     return _first_trainer(jobs)
@@ -251,7 +244,6 @@ def _launcher_is_node(policy: MLPolicy | None) -> bool:
 def _port_index(
     jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None
 ) -> int | None:
-    """Return the index of the replicatedJob in which Trainer opens a port."""
     if policy is None or job.spec.trainer is None:
         return None
     return _first_trainer(jobs) if policy.torch or policy.jax or policy.xgboost else None
@@ -291,7 +283,6 @@ def _built(
 
 
 def _with_policy(pod: PodSpec, name: str, trainjob: str, policy: MLPolicy | None) -> PodSpec:
-    """Add the volumes of MPI, and the volumes and the init container of Flux."""
     if policy is None:
         return pod
     volumes = _MPI_VOLUMES.get(name, ()) if policy.mpi else ()
@@ -306,7 +297,6 @@ def _with_policy(pod: PodSpec, name: str, trainjob: str, policy: MLPolicy | None
 
 
 def _gets_resources_per_node(job: ReplicatedJob, policy: MLPolicy | None) -> bool:
-    """Say whether resourcesPerNode applies to this replicatedJob."""
     if policy is None:
         return False
     return _step(job) == _TRAINER or (_launcher_is_node(policy) and job.name == _NODE)
@@ -317,7 +307,7 @@ def _node_container_index(containers: Sequence[Container]) -> int | None:
 
 
 def _with_resources(pod: PodSpec, requested: Resources) -> PodSpec:
-    """Merge resourcesPerNode over the container's own; Trainer drops resource claims of both."""
+    """Trainer drops resource claims of both."""
     at = _node_container_index(pod.containers)
     if at is None:
         return pod
@@ -340,7 +330,7 @@ def _with_port(pod: PodSpec) -> PodSpec:
 
 
 def _is_same_port(one: ContainerPort, other: ContainerPort) -> bool:
-    """Say whether Trainer considers two ports the same: it does if both have no name."""
+    """Trainer considers two ports the same also if both have no name."""
     return one.container_port == other.container_port or one.name == other.name
 
 
@@ -369,7 +359,6 @@ def _with_group_metadata(metadata: TemplateMeta, trainjob: str, runtime: Runtime
 
 
 def _with_canonical_quantities(pod: PodSpec) -> PodSpec:
-    """Return the pod with all quantities as Trainer writes them."""
     return replace(
         pod,
         containers=_canonical_containers(pod.containers),
@@ -393,7 +382,7 @@ def _amounts(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
 
 
 def _faults(job: TrainJob, runtime: Runtime, spec: JobSetSpec) -> Iterator[FieldError]:
-    """Yield what is wrong; *spec* is the spec that was built."""
+    """*spec* is the spec that was built."""
     if job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
         message = f"{job.spec.managed_by!r} manages this TrainJob, so Trainer creates no JobSet"
         yield FieldError("spec.managedBy", message)

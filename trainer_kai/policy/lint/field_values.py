@@ -40,7 +40,7 @@ _MOST_LISTED: Final = 5  # names in a message
 
 
 def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield invalid labels and annotations, except the queue label: they are ignored."""
+    """Invalid labels and annotations are ignored; the queue label has its own check."""
     meta = jobset.metadata
     faults = [
         *requested_label_faults(meta.labels, "metadata.labels"),
@@ -65,7 +65,6 @@ def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
 
 
 def replaced_podgroups(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
-    """Yield the PodGroups that pod templates name: pods get that of the TrainJob."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         is_ours = template.spec.scheduler_name in {"", scheduler_name}
@@ -76,7 +75,6 @@ def replaced_podgroups(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]
 
 
 def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
-    """Yield PriorityClasses that do not exist, or that a label may not choose."""
     name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
     existing, path = _existing_names(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
     pods = [job.template.spec.template.spec for job in jobset.spec.replicated_jobs]
@@ -95,7 +93,6 @@ def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Itera
 
 
 def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the pods that exceed the limits of our scheduler."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         message = spec_limit_fault(job.template.spec.template.spec)
         if message is not None:
@@ -105,7 +102,6 @@ def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
 def topology_faults(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
 ) -> Iterator[Finding]:
-    """Yield a Topology, and levels of it, that do not exist."""
     name = annotations.get(TOPOLOGY)
     if not name:
         return
@@ -123,7 +119,7 @@ def topology_faults(
 
 
 def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the topology requests that our scheduler does not support yet; KAI does."""
+    """Our scheduler does not support them yet; KAI does."""
     yield from _unsupported(jobset.metadata.annotations, "metadata.annotations")
     for i, job in enumerate(jobset.spec.replicated_jobs):
         path = f"spec.replicatedJobs[{i}].template.metadata.annotations"
@@ -155,7 +151,7 @@ def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]
 def required_domain(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec] | None
 ) -> RequiredDomain | None:
-    """Return the required topology level of pods; None if the Topology or level is unknown."""
+    """None if the Topology or level is unknown."""
     name, level = annotations.get(TOPOLOGY), annotations.get(TOPOLOGY_REQUIRED)
     topology = known.get(name) if known and name else None
     depth = _depth(topology, level) if topology and level else None
@@ -166,7 +162,6 @@ def required_domain(
 
 
 def amount_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the amounts of resources that the API server refuses in a pod."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         for kind, containers in (
@@ -179,7 +174,7 @@ def amount_faults(jobset: JobSet) -> Iterator[Finding]:
 
 
 def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
-    """Yield the requests for shares of GPUs, and MIG annotations, with which no pod starts."""
+    """Only those with which no pod starts."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
         for fault in reserved_label_faults(template.metadata.labels, f"{path}metadata.labels"):
@@ -197,7 +192,6 @@ def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
 
 
 def gpu_sharing_off(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
-    """Yield the requests for shares of GPUs where the settings say that nothing binds them."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
         if template.spec.scheduler_name in {"", scheduler_name}:
@@ -221,7 +215,6 @@ def _container_faults(container: Container, path: str) -> Iterator[Finding]:
 
 
 def _amount_fault(resources: Resources, field: str, name: str) -> str | None:
-    """Return what is wrong with one amount, and what is right."""
     quantity = (resources.limits if field == "limits" else resources.requests)[name]
     try:
         amount = milli(quantity)

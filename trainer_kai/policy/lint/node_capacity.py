@@ -27,8 +27,6 @@ _DEVICES: Final = (GPU, AMD_GPU)
 
 
 class SubGroupDemand(NamedTuple):
-    """A replicatedJob of a PodGroup, and the requests of each of its pods."""
-
     job_index: int  # in the JobSet
     job: ReplicatedJob
     subgroup: PlannedSubGroup
@@ -36,17 +34,16 @@ class SubGroupDemand(NamedTuple):
 
     @property
     def pod(self) -> PodSpec:
-        """Return the spec of its pods."""
         return self.job.template.spec.template.spec
 
     @property
     def needed(self) -> int:
-        """Return the minimum number of pods that start together."""
+        """The minimum number of pods that start together."""
         return self.subgroup.replicas * self.subgroup.min_member
 
 
 def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
-    """Return the requests of a SubGroup; None if a quantity is invalid."""
+    """None if a quantity is invalid."""
     jobs = jobset.spec.replicated_jobs
     index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)
     template = jobs[index].template.spec.template
@@ -66,7 +63,6 @@ def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand
 
 
 def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -> Mapping[str, int]:
-    """Return the minimum requests of a PodGroup, by resource."""
     found: dict[str, list[int]] = {}
     for demand in demands:
         for name, amount in demand.requests.items():
@@ -79,12 +75,10 @@ def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -
 
 
 def names_text(demands: Iterable[SubGroupDemand]) -> str:
-    """Return the names of the replicatedJobs, for a message."""
     return " and ".join(demand.job.name for demand in demands)
 
 
 def pod_path(index: int) -> str:
-    """Return the path of the pod spec of a replicatedJob."""
     return f"spec.replicatedJobs[{index}].template.spec.template.spec"
 
 
@@ -95,7 +89,6 @@ def count_path(demands: Iterable[SubGroupDemand]) -> str:
 
 
 def container_path(demand: SubGroupDemand, name: str) -> str:
-    """Return the path of the largest request of a resource."""
     found = [
         (
             _requested(container, field, name),
@@ -129,8 +122,6 @@ _DOMAIN_STEPS: Final = 8  # steps of the budget for one domain
 
 
 class RequiredDomain(NamedTuple):
-    """A topology level: the pods must be in one domain of it."""
-
     path: str  # of the annotation that requests it
     level: str  # its name
     topology: str
@@ -150,12 +141,11 @@ class _PodKind(NamedTuple):
         return sum(demand.needed for demand in self.demands)
 
     def capacity_of(self, among: int) -> int:
-        """Return how many of these pods a set of nodes holds."""
         return sum((nodes & among).bit_count() * each for nodes, each in self.capacities)
 
 
 class NodeCapacityCheck:
-    """Compares PodGroups with the nodes of a cluster, and caches the capacity of the nodes."""
+    """It caches the capacity of the nodes."""
 
     def __init__(self, nodes: NodeIndex, budget: LintBudget, *, autoscales: bool) -> None:
         self._nodes: Final = nodes
@@ -201,7 +191,6 @@ class NodeCapacityCheck:
     def _pod_findings(
         self, demand: SubGroupDemand, eligible: int, *, needed: bool
     ) -> Iterator[Finding]:
-        """Yield why no node, even if empty, holds a pod."""
         if not eligible:
             yield _no_node_today(pod_path(demand.job_index), self._no_node_reason(demand))
             return
@@ -240,7 +229,6 @@ class NodeCapacityCheck:
         needs: ResourceAmounts,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        """Yield a finding if all nodes together are too small."""
         for kind in kinds:
             capacity = kind.capacity_of(kind.eligible)
             if kind.needed > capacity:
@@ -272,7 +260,6 @@ class NodeCapacityCheck:
         required_domain: RequiredDomain,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        """Yield a finding if every topology domain is too small."""
         among = _union(eligible)
         domains = self._domains(required_domain, among, is_one_kind=len(kinds) == 1)
         if domains is None:
@@ -307,7 +294,7 @@ class NodeCapacityCheck:
     def _domains(
         self, required_domain: RequiredDomain, among: int, *, is_one_kind: bool
     ) -> list[int] | None:
-        """Return the domains; if each is one node and all pods are equal, one of each size."""
+        """If each domain is one node and all pods are equal, one of each size."""
         if is_one_kind and self._nodes.is_unique_label(required_domain.labels[-1]):
             among = self._nodes.with_labels(required_domain.labels, among)
             sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
@@ -334,7 +321,7 @@ class NodeCapacityCheck:
         return tuple(found.values())
 
     def _kind(self, demand: SubGroupDemand, eligible: int) -> _PodKind | None:
-        """Return how many such pods each node holds; None if that exceeds the budget."""
+        """None if counting how many such pods each node holds exceeds the budget."""
         key = _key(demand, eligible)
         if key in self._pod_kinds:
             return self._pod_kinds[key]
@@ -349,7 +336,6 @@ class NodeCapacityCheck:
         return self._pod_kinds[key]
 
     def _largest_amounts(self, requests: ResourceAmounts, among: int) -> Mapping[str, int]:
-        """Return the largest amount of each requested resource on one node."""
         allocatables = [
             allocatable for allocatable, nodes in self._nodes.by_allocatable() if nodes & among
         ]
@@ -358,7 +344,7 @@ class NodeCapacityCheck:
         }
 
     def _lacking(self, needs: ResourceAmounts, among: int) -> Iterator[str]:
-        """Yield the resources of which the nodes have too little; none if over the budget."""
+        """None of them if that exceeds the budget."""
         if self._budget.spend(self._nodes.distinct_count * (2 + len(needs))):
             for name, amount in needs.items():
                 if amount > self._total(name, among):
@@ -371,7 +357,6 @@ class NodeCapacityCheck:
         )
 
     def _no_node_reason(self, demand: SubGroupDemand) -> str:
-        """Return why no node is eligible for a pod."""
         nodes, name = self._nodes, demand.job.name
         if not nodes.all:
             return "the cluster has no nodes today"
@@ -401,7 +386,6 @@ def _key(demand: SubGroupDemand, eligible: int) -> tuple[tuple[tuple[str, int], 
 
 
 def _capacity(requests: ResourceAmounts, allocatable: Mapping[str, int]) -> int:
-    """Return how many such pods a node holds."""
     capacity = allocatable.get(PODS, 2**63) // 1000
     for name, amount in requests.items():
         capacity = min(capacity, allocatable.get(name, 0) // amount)

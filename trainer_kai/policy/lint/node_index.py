@@ -37,7 +37,7 @@ class LintBudget:
         self._left = steps
 
     def spend(self, steps: int) -> bool:
-        """Take so many steps from the budget; return whether there were enough."""
+        """Return whether enough steps were left."""
         if steps > self._left:
             return False
         self._left -= steps
@@ -95,8 +95,6 @@ class _NodeFacts(NamedTuple):
 
 
 class NodeIndex:
-    """All nodes, in their last known state."""
-
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._bits: Final[dict[str, int]] = {}
         self._free_bits: Final[list[int]] = []
@@ -112,16 +110,14 @@ class NodeIndex:
 
     @property
     def all(self) -> int:
-        """Return the set of all nodes."""
         return self._all
 
     @property
     def distinct_count(self) -> int:
-        """Return the number of different allocatable resources of nodes."""
         return len(self._by_allocatable)
 
     def by_allocatable(self) -> Iterator[tuple[Mapping[str, int], int]]:
-        """Yield allocatable resources, in thousandths, and the nodes that have them."""
+        """Amounts are in thousandths."""
         for allocatable, nodes in self._by_allocatable.items():
             yield self._amounts[allocatable], nodes
 
@@ -143,7 +139,6 @@ class NodeIndex:
         self._toggle(facts, 1 << bit)
 
     def drop(self, name: str) -> None:
-        """Forget a node."""
         bit = self._bits.pop(name, None)
         facts = None if bit is None else self._facts[bit]
         if bit is not None and facts is not None:
@@ -158,7 +153,7 @@ class NodeIndex:
         return found and found & ~self._untolerated(pod.tolerations)
 
     def selected_by(self, pod: PodSpec) -> int:
-        """Return the nodes that a pod selects; taints are ignored."""
+        """Taints are ignored."""
         found = self._all
         for label, value in pod.node_selector.items():
             found &= self._by_label_value.get(label, {}).get(value, 0)
@@ -171,20 +166,17 @@ class NodeIndex:
         return found
 
     def label_values(self, label: str) -> tuple[str, ...]:
-        """Return the values that nodes have for a label."""
         return tuple(sorted(self._by_label_value.get(label, ())))
 
     def taints(self, among: int) -> tuple[str, ...]:
-        """Return the taints of a set of nodes, as kubectl writes them."""
+        """As kubectl writes them."""
         found = sorted(taint for taint, nodes in self._taints.items() if nodes & among)
         return tuple(f"{key}={value}:{effect}" for key, value, effect in found)
 
     def is_unique_label(self, label: str) -> bool:
-        """Say whether no two nodes have the same value for a label."""
         return len(self._by_label_value.get(label, ())) == self._by_label.get(label, 0).bit_count()
 
     def with_labels(self, labels: Sequence[str], among: int) -> int:
-        """Return the nodes of a set that have all of these labels."""
         for label in labels:
             among &= self._by_label.get(label, 0)
         return among
@@ -202,7 +194,6 @@ class NodeIndex:
             remaining &= ~domain
 
     def _toggle(self, facts: _NodeFacts, bit: int) -> None:
-        """Add a node to its sets, or remove it; empty sets are deleted."""
         for label, value in facts.labels.items():
             _toggle_bit(self._by_label, label, bit)
             _toggle_bit(self._by_label_value.setdefault(label, {}), value, bit)
@@ -217,7 +208,7 @@ class NodeIndex:
             self._amounts.setdefault(facts.allocatable, dict(facts.allocatable))
 
     def _untolerated(self, tolerations: Sequence[Toleration]) -> int:
-        """Return the nodes with a taint that is not tolerated; none if that takes too long."""
+        """No node if comparing takes too long."""
         if len(self._taints) * (len(tolerations) + 1) > _MOST_COMPARISONS:
             return 0
         found = 0
@@ -257,7 +248,6 @@ class NodeIndex:
 
 
 def _toggle_bit(sets: dict[K, int], key: K, bit: int) -> None:
-    """Add a node to a set, or remove it; an empty set is deleted."""
     found = sets.get(key, 0) ^ bit
     if found:
         sets[key] = found
@@ -280,7 +270,6 @@ def _read(node: Node) -> _NodeFacts | None:
 
 
 def _is_permanent(taint: Taint) -> bool:
-    """Say whether a taint is permanent, and not a state of the node."""
     return taint.effect in _EXCLUDING_EFFECTS and not taint.key.startswith(_TRANSIENT_PREFIXES)
 
 
@@ -294,8 +283,6 @@ def _tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
 
 
 class KnownCluster(NamedTuple):
-    """The objects of each kind, by name."""
-
     nodes: NodeIndex | None = None
     queues: Mapping[str, QueueSpec] | None = None
     priorities: Mapping[str, PriorityClass] | None = None

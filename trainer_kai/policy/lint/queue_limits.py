@@ -38,8 +38,6 @@ class _QueueBound(NamedTuple):
 
 
 class QuotaShortage(NamedTuple):
-    """A quota without enough free resources for non-preemptible pods; amounts with their units."""
-
     queue: str
     requested: str
     quota: str
@@ -78,7 +76,7 @@ def over_limits(
     queue: str,
     queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
-    """Yield the first limit, from the queue upwards, that the pods of a PodGroup exceed."""
+    """Only the first limit, from the queue upwards."""
     counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "limit"):
         requested = counted.get(bound.name, 0)
@@ -100,7 +98,7 @@ def over_quotas(
     queue: str,
     queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
-    """Yield the first quota, from the queue upwards, that a non-preemptible PodGroup exceeds."""
+    """Only the first quota, from the queue upwards."""
     counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "quota"):
         requested = counted.get(bound.name, 0)
@@ -118,7 +116,6 @@ def over_quotas(
 
 
 def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[str, int]:
-    """Return the CPU, memory and GPUs that queues count, in thousandths."""
     found = {CPU: needs.get(CPU, 0), MEMORY: needs.get(MEMORY, 0), _GPU: 0}
     for name, amount in needs.items():
         found[_GPU] += amount * (1 if name in gpus else mig_slices(name))
@@ -135,7 +132,7 @@ def _thousandths(amounts: Mapping[str, Quantity]) -> ResourceAmounts:
 
 
 def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator[_QueueBound]:
-    """Yield the limits or quotas of a queue and of its parents, until a parent is unknown."""
+    """From the queue upwards, until a parent is unknown."""
     name = queue
     for _ in range(_MAX_DEPTH):
         spec = queues.get(name)
@@ -156,7 +153,7 @@ def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator
 
 
 def _bound_value(share: QueueResource, field: str) -> Decimal | None:
-    """Return a limit or quota; None if it is unlimited or invalid."""
+    """None if it is unlimited or invalid."""
     number = share.limit if field == "limit" else share.quota
     return min(number, _MAX_BOUND) if number.is_finite() and number >= 0 else None
 
@@ -178,7 +175,7 @@ def _request_text(bound: _QueueBound) -> str:
 
 
 def _bound_text(bound: _QueueBound) -> str:
-    """Return a bound, with a note if it is 0 by default, or if the unit may be mistaken."""
+    """With a note if it is 0 by default, or if the unit may be mistaken."""
     amount = _amount_text(bound.name, int(bound.most))
     if bound.path.endswith(_KINDS[bound.name]):
         return f"{amount} ({bound.path} is absent)"

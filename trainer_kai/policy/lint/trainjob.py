@@ -74,7 +74,7 @@ _ANNOTATIONS: Final = "metadata.annotations"
 def lint_jobset(
     jobset: JobSet, queue: str, rules: GroupingRules, cluster: KnownCluster
 ) -> tuple[Finding, ...]:
-    """Return the findings about a JobSet, blocking ones first, with paths of the JobSet."""
+    """Blocking findings come first; paths are of the JobSet."""
     found = dict.fromkeys(islice(_findings(jobset, queue, rules, cluster), 4 * MOST_FINDINGS))
     suppressed = FindingCode.NO_NODE_TODAY if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
@@ -130,7 +130,6 @@ def _podgroup_findings(
     capacity: NodeCapacityCheck | None,
     known: tuple[str, KnownCluster],
 ) -> Iterator[Finding]:
-    """Yield the findings about the size of one PodGroup."""
     queue, cluster = known
     needs = {name: amount for name, amount in total_demand(podgroup, demands).items() if amount}
     path = count_path(demands)
@@ -189,7 +188,7 @@ _UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOL
 def lint_trainjob(
     job: TrainJob, runtime: Runtime, queue: str, rules: GroupingRules, cluster: KnownCluster
 ) -> tuple[Finding, ...]:
-    """Return the findings about a TrainJob; none for another controller or scheduler."""
+    """There are none for another controller or scheduler."""
     policy = runtime.spec.pod_group_policy
     is_foreign = policy is not None and (policy.coscheduling or policy.volcano)
     if is_foreign or job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
@@ -237,7 +236,6 @@ class _TrainJobPaths:
         )
 
     def in_trainjob(self, finding: Finding) -> Finding:
-        """Return a finding with a path in the TrainJob."""
         own_path = next(self._own_paths(finding.path), None)
         if own_path is not None:
             return finding._replace(path=own_path)
@@ -257,7 +255,6 @@ class _TrainJobPaths:
         return f"metadata.annotations[{name}]" if name else ""
 
     def _own_paths(self, path: str) -> Iterator[str]:
-        """Yield the field of the TrainJob that sets a path of the JobSet."""
         metadata_match = _METADATA_PATH.fullmatch(path)
         if metadata_match:
             field, name = metadata_match.groups()
@@ -279,7 +276,6 @@ class _TrainJobPaths:
             yield f"spec.trainer.resourcesPerNode.{amount[2]}[{amount[3]}]"
 
     def _sets_amount(self, index: int, place: int, field: str, name: str) -> bool:
-        """Say whether the TrainJob sets an amount of a container."""
         trainer = self._job.spec.trainer
         if trainer is None or trainer.resources_per_node is None:
             return False

@@ -37,8 +37,6 @@ _RULES: Final = MappingProxyType(
 
 
 class EvictionRecord(NamedTuple):
-    """Why and when a TrainJob was suspended by us, and what held before."""
-
     reason: str
     at: str  # RFC 3339
     is_copied: bool  # the TrainJob has a copy of the record, unless its user took it away
@@ -46,8 +44,6 @@ class EvictionRecord(NamedTuple):
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The JSON of the annotation."""
-
     train_job: str = ""  # uid
     pod_group: str = ""  # uid
     why: str = ""
@@ -57,7 +53,6 @@ class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def encode_eviction_record(job: TrainJob, podgroup: PodGroup, eviction: EvictionRecord) -> str:
-    """Write that a TrainJob is evicted, for one of its PodGroups."""
     record = _Record(
         train_job=job.metadata.uid,
         pod_group=podgroup.metadata.uid,
@@ -70,18 +65,15 @@ def encode_eviction_record(job: TrainJob, podgroup: PodGroup, eviction: Eviction
 
 
 def is_evicted(job: TrainJob, podgroup: PodGroup) -> bool:
-    """Say whether a PodGroup says that this very TrainJob is evicted."""
     return _record(job, podgroup) is not None
 
 
 def read_eviction_record(job: TrainJob, podgroup: PodGroup) -> EvictionRecord | None:
-    """Return what a PodGroup says of the suspension of this very TrainJob, if it is evicted."""
     found = _record(job, podgroup)
     return EvictionRecord(found.why, found.at, found.copied, found.asked) if found else None
 
 
 def eviction_reason(job: TrainJob, podgroup: PodGroup) -> str:
-    """Return why a TrainJob is evicted, by one of its PodGroups; nothing if it is not."""
     found = _record(job, podgroup)
     return found.why if found else ""
 
@@ -117,7 +109,7 @@ class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def encode_last_eviction(podgroup: PodGroup, eviction: LastEviction) -> str:
-    """Write the annotation of a PodGroup that is evicted, at most about 2 KiB."""
+    """At most about 2 KiB."""
     before = last_eviction_of(podgroup)
     written = msgspec.structs.replace(
         eviction,
@@ -129,7 +121,6 @@ def encode_last_eviction(podgroup: PodGroup, eviction: LastEviction) -> str:
 
 
 def last_eviction_of(podgroup: PodGroup) -> LastEviction | None:
-    """Return the last eviction that a PodGroup records, or None."""
     text = podgroup.metadata.annotations.get(LAST_EVICTION_RECORD)
     if not text:
         return None

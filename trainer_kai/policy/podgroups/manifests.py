@@ -77,8 +77,6 @@ _NEVER_STALE: Final = "-1s"  # the staleness grace period never ends
 
 
 class GroupingRules(NamedTuple):
-    """The settings that decide how pods are grouped."""
-
     mode: GroupingMode
     scheduler_name: str
     default_queue: str
@@ -122,7 +120,6 @@ def podgroup_manifests(
 
 
 def planned_podgroup_name(jobset: JobSet, podgroup: PlannedPodGroup) -> str:
-    """Return the name of a planned PodGroup."""
     return podgroup_name(jobset.metadata.name, jobset.metadata.uid, podgroup.suffix)
 
 
@@ -158,7 +155,7 @@ def _owner_text(jobset: JobSet) -> str:
 
 
 def _levels(plan: PodGroupPlan) -> list[int]:
-    """Return the number of each PodGroup's stage; earlier stages are listed first."""
+    """Earlier stages are listed first."""
     levels: list[int] = []
     level_of: dict[str, int] = {}
     for podgroup in plan.podgroups:
@@ -191,7 +188,7 @@ def _requested_fields(
     jobs: Mapping[str, ReplicatedJob],
     rules: GroupingRules,
 ) -> ManifestFields:
-    """Return the fields that the JobSet requests; invalid values are ignored, as in KAI."""
+    """Invalid values are ignored, as in KAI."""
     meta = jobset.metadata
     labels = _valid_labels(meta.labels)
     annotations = _valid_annotations(meta.annotations)
@@ -304,7 +301,6 @@ def _smallest_sum(podgroup: PlannedPodGroup, needed: list[int]) -> int:
 
 
 def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCounts) -> int:
-    """Return how many pods of one Job can still be required."""
     completions = job.template.spec.completions
     if completions is not None:
         return min(subgroup.min_member, max(completions - count.succeeded, 0))
@@ -314,7 +310,6 @@ def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCount
 def _job_counts(
     subgroup: PlannedSubGroup, counts: Mapping[str, JobPodCounts]
 ) -> list[JobPodCounts]:
-    """Return the pod counts of each Job of a SubGroup."""
     return [
         counts.get(podset_name(subgroup.name, i), JobPodCounts()) for i in range(subgroup.replicas)
     ]
@@ -327,8 +322,6 @@ _NON_PREEMPTIBLE: Final = PREEMPTIBILITIES[1]
 
 
 class RunningUpdate(NamedTuple):
-    """The fields to write, and the changes that wait until no pod is on a node."""
-
     fields: ManifestFields
     deferred: tuple[Finding, ...] = ()
 
@@ -365,7 +358,7 @@ def running_update(
 
 
 def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return the fields with another value for one field; None removes the field."""
+    """None removes the field."""
     rest = {key: it for key, it in fields.items() if key != name}
     return rest if value is None else {**rest, name: value}
 

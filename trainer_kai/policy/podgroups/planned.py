@@ -56,7 +56,6 @@ def workload_name(podgroup: Key) -> str:
 
 
 def podset_name(replicated_job: str, index: int | str) -> str:
-    """Return the name of the PodSet for the pods of one Job."""
     return f"{podset_name_prefix(replicated_job)}{index}"
 
 
@@ -76,8 +75,6 @@ _MOST_EDGES: Final = 10 * MOST_JOBS
 
 
 class PlannedSubGroup(NamedTuple):
-    """A replicatedJob of a PodGroup."""
-
     name: str
     replicas: int
     pods: int  # of each replica, at the same time
@@ -87,7 +84,7 @@ class PlannedSubGroup(NamedTuple):
 
 
 class PlannedPodGroup(NamedTuple):
-    """The replicatedJobs that start together, in the order they are listed."""
+    """The replicatedJobs are in the order in which they are listed."""
 
     suffix: str
     subgroups: tuple[PlannedSubGroup, ...]
@@ -96,14 +93,13 @@ class PlannedPodGroup(NamedTuple):
 
 
 class PodGroupPlan(NamedTuple):
-    """All PodGroups of a JobSet, each after the PodGroups that it depends on."""
+    """Each PodGroup comes after the PodGroups that it depends on."""
 
     podgroups: tuple[PlannedPodGroup, ...]
     findings: tuple[Finding, ...] = ()
     too_large: tuple[str, ...] = ()  # replicatedJobs that exceed the limits of a PodGroup
 
     def podgroup_of(self, replicated_job: str) -> PlannedPodGroup | None:
-        """Return the PodGroup that a replicatedJob belongs to."""
         for podgroup in self.podgroups:
             if any(subgroup.name == replicated_job for subgroup in podgroup.subgroups):
                 return podgroup
@@ -111,7 +107,7 @@ class PodGroupPlan(NamedTuple):
 
 
 def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> PodGroupPlan:
-    """Divide a JobSet into PodGroups; pods of another scheduler are in no PodGroup."""
+    """Pods of another scheduler are in no PodGroup."""
     excess = size_fault(jobset)
     if excess:
         return PodGroupPlan((), (Finding("spec.replicatedJobs", excess, blocks=True),))
@@ -148,7 +144,6 @@ def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False)
 
 
 def size_fault(jobset: JobSet) -> str | None:
-    """Return why a JobSet is too large to be planned; None if it is not."""
     jobs = jobset.spec.replicated_jobs
     if len(jobs) > MOST_JOBS:
         return f"the JobSet {too_many_jobs(len(jobs))}"
@@ -162,7 +157,7 @@ def size_fault(jobset: JobSet) -> str | None:
 
 
 def too_many_jobs(count: int) -> str:
-    """Say that a JobSet or a runtime has too many replicatedJobs; to follow its name."""
+    """To follow the name of a JobSet or a runtime."""
     return (
         f"has {count} replicatedJobs, and the maximum is {MOST_JOBS}. Combine equal "
         "ones into one with more replicas"
@@ -170,7 +165,6 @@ def too_many_jobs(count: int) -> str:
 
 
 def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | None:
-    """Return why replicatedJobs are too large for one PodGroup; None if they are not."""
     names = " and ".join(subgroup.name for subgroup in podgroup.subgroups)
     jobs = sum(subgroup.replicas for subgroup in podgroup.subgroups)
     if staged:
@@ -194,7 +188,6 @@ def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | No
 
 
 def _anticipated_fault(anticipated: list[PlannedSubGroup], pods: str, most: int) -> str | None:
-    """Return why SubGroups have too many expected pods for a PodGroup; None if they do not."""
     expected = sum(subgroup.replicas * subgroup.pods for subgroup in anticipated)
     if expected <= most:
         return None
@@ -236,7 +229,7 @@ def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubG
 
 
 def _default_min_member(job: ReplicatedJob, pods: int) -> int:
-    """Return all pods of a Job; one if the pods take work from a common work queue."""
+    """One pod if the pods take work from a common work queue."""
     spec = job.template.spec
     is_work_queue = spec.completion_mode == "NonIndexed" and (
         spec.parallelism is not None if spec.completions is None else spec.completions > pods

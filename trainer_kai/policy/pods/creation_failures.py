@@ -30,8 +30,6 @@ _EVENT_PREFIX: Final = re.compile(
 
 
 class PodCreationFailure(NamedTuple):
-    """A Job that could not create pods."""
-
     at: str  # to the second, in UTC
     event: str  # its name, which orders two Events of one second
     job: Key
@@ -42,8 +40,6 @@ class PodCreationFailure(NamedTuple):
 
 
 class CreatedPod(NamedTuple):
-    """A pod of a Job."""
-
     job: str
     created: str
     counts: bool  # it neither failed nor is terminating
@@ -68,7 +64,7 @@ def read_creation_failure(event: Event) -> PodCreationFailure | None:
 def owning_replicated_job(
     job: Key, jobsets: Mapping[Key, JobSet]
 ) -> tuple[JobSet, ReplicatedJob] | None:
-    """Return the owner of a Job by its name; None if no known JobSet owns it."""
+    """By the name of the Job; None if no known JobSet owns it."""
     rest, _, index = job.name.rpartition("-")
     hyphens = [at for at, sign in enumerate(rest) if sign == "-"] if index.isdecimal() else []
     for at in reversed(hyphens):
@@ -97,7 +93,6 @@ def is_recent(failure: PodCreationFailure, now: datetime) -> bool:
 
 
 def has_created_since(failure: PodCreationFailure, pods: Iterable[CreatedPod]) -> bool:
-    """Say whether a Job has created a pod after the failure."""
     return any(pod.job == failure.job.name and pod.created[:_SECONDS] > failure.at for pod in pods)
 
 

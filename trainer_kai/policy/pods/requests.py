@@ -34,15 +34,13 @@ TCP: Final = "TCP"
 
 
 class PodHostPort(NamedTuple):
-    """A port with its address."""
-
     protocol: str
     number: int
     address: str
 
 
 def pod_requests(spec: PodSpec) -> ResourceAmounts:
-    """Return what a pod requests, overhead included; a limit without a request is one."""
+    """Overhead included; a limit without a request is one."""
     beside: dict[str, int] = {}
     most: dict[str, int] = {}
     for container in spec.init_containers:
@@ -67,12 +65,11 @@ def pod_requests(spec: PodSpec) -> ResourceAmounts:
 
 
 def format_amounts(amounts: ResourceAmounts) -> dict[str, str]:
-    """Write amounts as an object would, in order of their names."""
+    """In order of their names."""
     return {name: format_amount(name, amounts[name]) for name in sorted(amounts)}
 
 
 def format_amount(name: str, thousandths: int) -> str:
-    """Write one amount as an object would."""
     is_whole = name in _BYTES and thousandths % 1000 == 0
     return format_bytes(thousandths // 1000) if is_whole else format_milli(thousandths)
 
@@ -87,7 +84,7 @@ def _effective_requests(resources: Resources) -> ResourceAmounts:
 
 
 def _pod_level_requests(resources: Resources) -> ResourceAmounts:
-    """Return what outranks the containers; huge pages have no limit above what is requested."""
+    """Huge pages have no limit above what is requested."""
     limits = {k: v for k, v in resources.limits.items() if k.startswith(_HUGE_PAGES)}
     return _effective_requests(Resources(requests=resources.requests, limits=limits))
 
@@ -103,7 +100,7 @@ def _raise_to(amounts: dict[str, int], least: ResourceAmounts) -> None:
 
 
 def pod_host_ports(spec: PodSpec) -> Iterator[PodHostPort]:
-    """Yield the host ports of a pod, with duplicates."""
+    """With duplicates."""
     sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
     for container in (*sidecars, *spec.containers):
         for port in container.ports:
@@ -130,8 +127,6 @@ _HOST_NETWORK_REMEDY: Final = (
 
 
 class _Measurement(NamedTuple):
-    """How many of something a pod has."""
-
     field: str
     message: str  # with a place for the number
     number: int
@@ -140,7 +135,6 @@ class _Measurement(NamedTuple):
 
 
 def spec_limit_fault(spec: PodSpec) -> str | None:
-    """Return the first field of a pod that exceeds its limit, with both numbers."""
     for it in _measurements(spec):
         if it.number > it.most:
             message = it.message.format(it.number)
@@ -150,7 +144,6 @@ def spec_limit_fault(spec: PodSpec) -> str | None:
 
 
 def required_pod_terms(affinity: Affinity | None, *, anti: bool) -> tuple[PodAffinityTerm, ...]:
-    """Return the required affinity terms of a pod, or the *anti*-affinity terms."""
     if affinity is None:
         return ()
     chosen = affinity.pod_anti_affinity if anti else affinity.pod_affinity
@@ -158,7 +151,6 @@ def required_pod_terms(affinity: Affinity | None, *, anti: bool) -> tuple[PodAff
 
 
 def hard_spread_constraints(spec: PodSpec) -> Iterator[TopologySpread]:
-    """Yield the topology spread constraints that must hold."""
     for spread in spec.topology_spread_constraints:
         if spread.when_unsatisfiable == "DoNotSchedule":
             yield spread

@@ -21,14 +21,12 @@ from trainer_kai.api.names import ACCESS, QUEUE
 
 
 class QueueAccessMode(StrEnum):
-    """The values of the annotation."""
-
     OPEN = "open"
     CLOSED = "closed"
 
 
 class EffectiveQueueAccess(NamedTuple):
-    """The access mode of a queue, and the queue that has its annotation: itself or an ancestor."""
+    """*decided_by* is the queue with the annotation: itself or an ancestor."""
 
     mode: QueueAccessMode | None  # None: no queue up to the top has the annotation
     decided_by: str = ""
@@ -59,12 +57,11 @@ def effective_queue_access(
 
 
 def is_closed(effective: EffectiveQueueAccess, unannotated: str) -> bool:
-    """Say whether a queue is closed; *unannotated* is the mode of queues without the annotation."""
+    """*unannotated* is the mode of queues without the annotation."""
     return (effective.mode or unannotated) == QueueAccessMode.CLOSED
 
 
 def closed_reason(effective: EffectiveQueueAccess) -> str:
-    """Return which setting or annotation closes a queue."""
     if effective.mode is None:
         return "the setting queue_access.unannotated is closed, and the queue has no annotation"
     return f"annotation {ACCESS} of queue {effective.decided_by}"
@@ -93,7 +90,7 @@ def close_command(queue: str) -> str:
 
 
 class QueueSource(Enum):
-    """Which object named the queue, the highest first."""
+    """The highest first."""
 
     TRAINJOB = "the TrainJob's label"
     RUNTIME = "the runtime's podGroupPolicy.kaiScheduler.queue"
@@ -114,8 +111,6 @@ class RequestedQueues(NamedTuple):
 
 
 class QueueChoice(NamedTuple):
-    """The queue, and which object named it."""
-
     queue: str
     source: QueueSource
     others: tuple[str, ...] = ()  # queues that pod templates name beside it, in order
