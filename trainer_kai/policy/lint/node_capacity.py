@@ -4,10 +4,8 @@ Three rules for each PodGroup: a pod against the largest node, all pods against 
 against the largest topology domain. If no node of a kind exists today, the size of a future node is
 unknown, so that is only a warning.
 
-The requests of the replicatedJobs of a PodGroup, for lint.
-
-The total is a lower bound: only the minimum number of pods counts and, if a PodGroup needs only
-some of its SubGroups, only the smallest SubGroups.
+What all pods of a PodGroup request is a lower bound: only the minimum number of pods counts and, if
+a PodGroup needs only some of its SubGroups, only the smallest SubGroups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,13 +15,22 @@ from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.names import AMD_GPU, GPU, GPU_FRACTION, GPU_MEMORY, PODS
 from trainer_kai.api.pod import Container, PodSpec
 from trainer_kai.api.quantity import QuantityError, milli
-from trainer_kai.api.text import listed_names
+from trainer_kai.api.text import listed_names, verb_form
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.node_index import LintBudget, NodeIndex
+from trainer_kai.policy.lint.node_index import LintBudget, NodeIndex, union
 from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PlannedSubGroup
 from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount, pod_requests
 
 _DEVICES: Final = (GPU, AMD_GPU)
+_MOST_LISTED: Final = 3  # names that a message lists
+_DOMAIN_STEPS: Final = 8  # steps of the budget for one domain
+
+
+class RequiredDomain(NamedTuple):
+    path: str  # of the annotation that requests it
+    level: str  # its name
+    topology: str
+    labels: tuple[str, ...]  # labels of nodes, the coarsest first
 
 
 class SubGroupDemand(NamedTuple):
@@ -48,18 +55,13 @@ def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand
     index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)
     template = jobs[index].template.spec.template
     try:
-        requests = dict(pod_requests(template.spec))
+        requests = pod_requests(template.spec)
     except QuantityError:
         return None
-    annotations = template.metadata.annotations
-    if GPU_FRACTION in annotations or GPU_MEMORY in annotations:
-        for name in _DEVICES:
-            requests.pop(
-                name, None
-            )  # the pod uses fractions of devices, which are not counted here
-    return SubGroupDemand(
-        index, jobs[index], subgroup, {name: it for name, it in requests.items() if it > 0}
-    )
+    # Fractions of devices are not counted here.
+    uncounted = {GPU_FRACTION, GPU_MEMORY} & template.metadata.annotations.keys() and _DEVICES
+    counted = {name: it for name, it in requests.items() if it > 0 and name not in uncounted}
+    return SubGroupDemand(index, jobs[index], subgroup, counted)
 
 
 def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -> Mapping[str, int]:
@@ -115,17 +117,6 @@ def _requested(container: Container, field: str, name: str) -> int:
         return milli(amounts[name]) if name in amounts else 0
     except QuantityError:
         return 0
-
-
-_MOST_LISTED: Final = 3  # names that a message lists
-_DOMAIN_STEPS: Final = 8  # steps of the budget for one domain
-
-
-class RequiredDomain(NamedTuple):
-    path: str  # of the annotation that requests it
-    level: str  # its name
-    topology: str
-    labels: tuple[str, ...]  # labels of nodes, the coarsest first
 
 
 class _PodKind(NamedTuple):
@@ -239,7 +230,7 @@ class NodeCapacityCheck:
                 path = count_path(kind.demands)
                 yield Finding(path, message, self._blocks, FindingCode.PODGROUP_TOO_LARGE)
                 return
-        among = _union(eligible)
+        among = union(eligible)
         name = next(iter(self._lacking(needs, among)), None)
         if name is not None:
             allocatable = format_amount(name, self._total(name, among))
@@ -260,7 +251,7 @@ class NodeCapacityCheck:
         required_domain: RequiredDomain,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        among = _union(eligible)
+        among = union(eligible)
         domains = self._domains(required_domain, among, is_one_kind=len(kinds) == 1)
         if domains is None:
             return
@@ -392,13 +383,6 @@ def _capacity(requests: ResourceAmounts, allocatable: Mapping[str, int]) -> int:
     return capacity
 
 
-def _union(sets: Iterable[int]) -> int:
-    found = 0
-    for one in sets:
-        found |= one
-    return found
-
-
 def _largest_text(nodes: int) -> str:
     count = nodes.bit_count()
     return "the one eligible node" if count == 1 else f"the largest of {count} eligible nodes"
@@ -407,5 +391,5 @@ def _largest_text(nodes: int) -> str:
 def _all_text(nodes: int, verb: str) -> str:
     count = nodes.bit_count()
     if count == 1:
-        return f"the one eligible node {'has' if verb == 'have' else f'{verb}s'}"
+        return f"the one eligible node {verb_form(1, verb)}"
     return f"the {count} eligible nodes {verb}"
