@@ -1,14 +1,12 @@
 """JSON into structs and back; the only module that knows how an object arrives.
 
 To Kubernetes `null` means the same as a missing field, so a null field gets its default; and 2.0
-means 2. Fields that a struct does not have are skipped. An object that is nested too deeply for the
-parser is read a second time without its deepest levels. Equal labels of many objects are one object
+means 2. Fields that a struct does not have are skipped. Equal labels of many objects are one object
 in memory, like the other values that `interning` handles.
 
-JSON without levels that are too deep for a recursive parser.
-
-The API server stores objects with 10,000 levels: any user can write such managedFields. No field
-that we read is deeper than 100 levels.
+The API server stores objects with 10,000 levels: any user can write such managedFields. An object
+that is nested too deeply for the recursive parser is read a second time without its deepest levels;
+no field that we read is deeper than 100 levels.
 """
 
 import re
@@ -25,29 +23,6 @@ from trainer_kai.api.pod_text import NEXT, intern_and_learn, read_matching
 from trainer_kai.api.resized_pod import ResizedPod, may_be_resized, with_resize
 from trainer_kai.errors import FieldError, TrainerKaiError
 
-_LEVELS: Final = 100
-# A bracket, and the text up to the next one; strings are skipped together with brackets in them.
-_BRACKET: Final = re.compile(rb'[{}\[\]](?:[^{}\[\]"]+|"[^"\\]*(?:\\.[^"\\]*)*")*')
-_OPENING: Final = b"{["
-
-
-def without_deep_nesting(text: bytes) -> bytes:
-    depth = kept_to = cut_from = 0
-    pieces = []
-    for bracket in _BRACKET.finditer(text):
-        at = bracket.start()
-        if text[at] in _OPENING:
-            depth += 1
-            if depth == _LEVELS + 1:
-                cut_from = at
-        else:
-            if depth == _LEVELS + 1:
-                pieces += [text[kept_to:cut_from], b"null"]
-                kept_to = at + 1
-            depth -= 1
-    return b"".join((*pieces, text[kept_to:]))
-
-
 T = TypeVar("T", bound=Object)
 S = TypeVar("S")
 Text: TypeAlias = bytes | bytearray | memoryview | msgspec.Raw
@@ -58,6 +33,10 @@ _POD_METADATA: Final = len(_POD) - 1
 _ITEM: Final = b'{"metadata":{'
 _ITEM_METADATA: Final = len(_ITEM) - 1
 _BRACE: Final = ord("}")
+_LEVELS: Final = 100
+# A bracket, and the text up to the next one; strings are skipped together with brackets in them.
+_BRACKET: Final = re.compile(rb'[{}\[\]](?:[^{}\[\]"]+|"[^"\\]*(?:\\.[^"\\]*)*")*')
+_OPENING: Final = b"{["
 _PAGE_HEAD: Final = 1024  # the items begin within this number of bytes
 _WATCH_EVENT: Final = b'{"type":"'
 _OBJECT: Final = b'","object":'
@@ -260,3 +239,20 @@ def _fault(error: msgspec.ValidationError) -> FieldError:
     elif message == _NO_DECIMAL:
         message = f"must be {_WORDS['decimal']}"
     return FieldError(path, message)
+
+
+def without_deep_nesting(text: bytes) -> bytes:
+    depth = kept_to = cut_from = 0
+    pieces = []
+    for bracket in _BRACKET.finditer(text):
+        at = bracket.start()
+        if text[at] in _OPENING:
+            depth += 1
+            if depth == _LEVELS + 1:
+                cut_from = at
+        else:
+            if depth == _LEVELS + 1:
+                pieces += [text[kept_to:cut_from], b"null"]
+                kept_to = at + 1
+            depth -= 1
+    return b"".join((*pieces, text[kept_to:]))

@@ -1,7 +1,8 @@
 """Quantities and durations as exact integers: `500m` of CPU, `1Ki` of memory, `1h30m`.
 
-A fraction of the unit is rounded away from zero, as the API server does, so that a small request is
-not lost. A value beyond 64 bits becomes the largest 64-bit number.
+A fraction of the unit of a quantity is rounded away from zero, as the API server does, so that a
+small request is not lost. A value beyond 64 bits becomes the largest 64-bit number. A duration has
+no such limit: one that is too long is refused.
 """
 
 import re
@@ -29,19 +30,36 @@ _DECIMAL: Final = {
 _SUFFIXES: Final = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SHAPE: Final = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)([A-Za-z]{0,2}|[eE][+-]?[0-9]+)")
-_LONGEST: Final = (
-    4096  # characters with insignificant zeros, which the API server accepts in any number
+# Characters with insignificant zeros, which the API server accepts in any number.
+_LONGEST: Final = 4096
+_QUANTITIES: Final = 'such as "2", "500m", "1.5", "16Gi" or "1e3"'
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # the micro sign
+    "μs": 1_000,  # the Greek letter
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_LONGEST_DURATION: Final = 64
+_PART: Final = re.compile(r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)([^0-9.]+)")
+_DURATIONS: Final = (
+    'write a duration such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, m and h'
 )
-_RIGHT: Final = 'such as "2", "500m", "1.5", "16Gi" or "1e3"'
 
 
 class QuantityError(TrainerKaiError):
     """An invalid quantity; the message has the valid format."""
 
 
-@lru_cache(
-    maxsize=8192, typed=True
-)  # a cluster has few different quantities, and reads them repeatedly
+class DurationError(TrainerKaiError):
+    """An invalid duration; the message has the valid format."""
+
+
+# A cluster has few different quantities, and reads them repeatedly.
+@lru_cache(maxsize=8192, typed=True)
 def whole(quantity: Quantity) -> int:
     """Bytes, pods or devices."""
     return _rounded(quantity, 0)
@@ -131,16 +149,16 @@ def _rounded(quantity: Quantity, digits: int) -> int:
 
 def _parts(quantity: Quantity) -> tuple[int, int, int, int]:
     if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
-        raise QuantityError(f"{quantity!r} is not a quantity; write one {_RIGHT}")
+        raise QuantityError(f"{quantity!r} is not a quantity; write one {_QUANTITIES}")
     text = quantity if isinstance(quantity, str) else repr(quantity)
     matched = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
     if matched is None:
-        raise QuantityError(f"{_truncated(text)} is not a quantity; write one {_RIGHT}")
+        raise QuantityError(f"{_truncated(text)} is not a quantity; write one {_QUANTITIES}")
     sign, before, after, suffix = matched.groups()
     if len(text) > _DIGITS:
         before, after = before.lstrip("0"), after.rstrip("0")
         if len(before) + len(after) > _DIGITS:
-            raise QuantityError(f"{_truncated(text)} is not a quantity; write one {_RIGHT}")
+            raise QuantityError(f"{_truncated(text)} is not a quantity; write one {_QUANTITIES}")
     two, ten = _powers(suffix, text)
     return -1 if sign == "-" else 1, int(before + after or "0"), two, ten - len(after)
 
@@ -163,45 +181,23 @@ def _truncated(text: str) -> str:
     return repr(text if len(text) <= _DIGITS else f"{text[:20]}…")
 
 
-_UNITS: Final = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,  # the micro sign
-    "μs": 1_000,  # the Greek letter
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
-_MAX: Final = 2**63
-_LONGEST_DURATION: Final = 64
-_PART: Final = re.compile(r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)([^0-9.]+)")
-_RIGHT_DURATION: Final = (
-    'write a duration such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, m and h'
-)
-
-
-class DurationError(TrainerKaiError):
-    """An invalid duration; the message has the valid format."""
-
-
 def nanoseconds(text: str) -> int:
     """Fractions of a nanosecond are dropped."""
-    unsigned = text[1:] if text[:1] in ("+", "-") else text
+    unsigned = text[1:] if text.startswith(("+", "-")) else text
     if unsigned == "0":
         return 0
     if not unsigned or len(text) > _LONGEST_DURATION:
-        raise DurationError(f"{text[:_LONGEST_DURATION]!r} is not a duration; {_RIGHT_DURATION}")
+        raise DurationError(f"{text[:_LONGEST_DURATION]!r} is not a duration; {_DURATIONS}")
     total = 0
     at = 0
     while at < len(unsigned):
         part = _PART.match(unsigned, at)
         if part is None or part[3] not in _UNITS:
-            raise DurationError(f"{text!r} is not a duration; {_RIGHT_DURATION}")
+            raise DurationError(f"{text!r} is not a duration; {_DURATIONS}")
         before, after, unit = part.groups()
         total += int(before + after) * _UNITS[unit] // 10 ** len(after)
         at = part.end()
     negative = text[0] == "-"
-    if total >= _MAX + negative:
+    if total > MAX + negative:
         raise DurationError(f"{text!r} is longer than 292 years; write a shorter one")
     return -total if negative else total

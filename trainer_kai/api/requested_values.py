@@ -1,9 +1,9 @@
-"""Values that users write: which are invalid, and what counts in their place.
+"""Values that users write into queues, PodGroups, labels and annotations: which are invalid.
 
-KAI checks neither signs nor durations. An invalid value must not make a queue or PodGroup unusable,
-so the most likely intended value is used: for a quota or a limit below 0 it is -1 (unlimited), and
-for a weight below 0 it is 1, the default. KAI itself treats weights below 0, and GPU and CPU limits
-below -1, as 0.
+KAI checks neither signs nor durations of its objects. An invalid value must not make a queue or
+PodGroup unusable, so the most likely intended value is used: for a quota or a limit below 0 it is
+-1 (unlimited), and for a weight below 0 it is 1, the default. KAI itself treats weights below 0,
+and GPU and CPU limits below -1, as 0.
 """
 
 import re
@@ -34,6 +34,12 @@ from trainer_kai.errors import FieldError, FieldWarning
 _UNBOUND: Final = Decimal(-1)
 _WEIGHT: Final = Decimal(1)  # of -1, which users write for "unlimited" in all three fields
 _NO_DURATION: Final = "it counts as absent"
+PREEMPTIBILITIES: Final = ("preemptible", "non-preemptible")
+_COUNT: Final = re.compile("[1-9][0-9]{0,8}")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
+)
 
 
 def effective_queue(spec: QueueSpec) -> tuple[QueueSpec, tuple[FieldError, ...]]:
@@ -63,11 +69,9 @@ def podgroup_warnings(spec: PodGroupSpec) -> Iterator[FieldError]:
         ("spec.preemptionDelay", spec.preemption_delay),
         ("spec.stalenessGracePeriod", spec.staleness_grace_period),
     ):
-        if text:
-            try:
-                nanoseconds(text)
-            except DurationError as error:
-                yield FieldError(path, f"{error}: {_NO_DURATION}")
+        fault = duration_fault(text, negative=True) if text else None
+        if fault:
+            yield FieldError(path, f"{fault}: {_NO_DURATION}")
 
 
 def _effective_resource(
@@ -108,15 +112,6 @@ def _effective_min_runtime(text: str, path: str, warnings: list[FieldError]) -> 
         return text
     warnings.append(FieldError(path, f"{text!r} must not be negative: it counts as 0s"))
     return "0s"
-
-
-PREEMPTIBILITIES: Final = ("preemptible", "non-preemptible")
-
-_COUNT: Final = re.compile("[1-9][0-9]{0,8}")
-_TIME: Final = re.compile(
-    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
-    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
-)
 
 
 def is_count(text: str) -> bool:

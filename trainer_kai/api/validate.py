@@ -1,12 +1,12 @@
 """The faults of an object by itself: all of them at once, each with its path.
 
 Only faults that the object alone shows. Values that KAI's CRD admits are no faults; for those see
-`effective_values`. Whether its queue exists, or whether it can be placed, is checked elsewhere.
+`requested_values`. Whether its queue exists, or whether it can be placed, is checked elsewhere.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias, TypeVar
 
 from trainer_kai.api.gpu_share import gpu_share_faults
 from trainer_kai.api.jobset import JobSet, JobSetSpec
@@ -30,40 +30,18 @@ from trainer_kai.api.syntax import (
 from trainer_kai.api.trainjob import JobSetTemplate, Runtime, TrainJob
 from trainer_kai.errors import FieldError
 
-Faults = Iterator[FieldError]
+O = TypeVar("O", Queue, PodGroup, Topology, TrainJob, Runtime, JobSet, Pod)  # noqa: E741 - an object
+Faults: TypeAlias = Iterator[FieldError]
 _MAX_LEVELS: Final = 16
 _LARGEST: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 
 
-def queue_faults(queue: Queue) -> tuple[FieldError, ...]:
-    return tuple(_queue(queue))
+def _collected(faults: Callable[[O], Faults]) -> Callable[[O], tuple[FieldError, ...]]:
+    return lambda it: tuple(faults(it))
 
 
-def podgroup_faults(group: PodGroup) -> tuple[FieldError, ...]:
-    return tuple(_podgroup(group))
-
-
-def topology_faults(topology: Topology) -> tuple[FieldError, ...]:
-    return tuple(_topology(topology))
-
-
-def trainjob_faults(job: TrainJob) -> tuple[FieldError, ...]:
-    return tuple(_trainjob(job))
-
-
-def runtime_faults(runtime: Runtime) -> tuple[FieldError, ...]:
-    return tuple(_runtime(runtime))
-
-
-def jobset_faults(jobset: JobSet) -> tuple[FieldError, ...]:
-    return (*_metadata(jobset.metadata, "metadata"), *_jobset_spec(jobset.spec, "spec"))
-
-
-def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
-    return tuple(_pod(pod.metadata, pod.spec, ""))
-
-
-def _queue(queue: Queue) -> Faults:
+@_collected
+def queue_faults(queue: Queue) -> Faults:
     spec = queue.spec
     yield from _metadata(queue.metadata, "metadata")
     if spec.parent_queue:
@@ -88,7 +66,8 @@ def _queue_resource(resource: QueueResource, path: str) -> Faults:
             yield FieldError(f"{path}.{name}", f"{number} must be a number")
 
 
-def _podgroup(group: PodGroup) -> Faults:
+@_collected
+def podgroup_faults(group: PodGroup) -> Faults:
     spec = group.spec
     yield from _metadata(group.metadata, "metadata")
     if spec.preemptibility:
@@ -138,13 +117,13 @@ def _is_in_cycle(name: str, parents: Mapping[str, str]) -> bool:
     return at == name
 
 
-def _topology(topology: Topology) -> Faults:
+@_collected
+def topology_faults(topology: Topology) -> Faults:
     levels = topology.spec.levels
     yield from _metadata(topology.metadata, "metadata")
     if not 1 <= len(levels) <= _MAX_LEVELS:
-        yield FieldError(
-            "spec.levels", f"{len(levels)} levels; between 1 and {_MAX_LEVELS} are allowed"
-        )
+        message = f"{len(levels)} levels; between 1 and {_MAX_LEVELS} are allowed"
+        yield FieldError("spec.levels", message)
     labels = Counter(level.node_label for level in levels)
     aliases = Counter(level.alias for level in levels if level.alias)
     for i, level in enumerate(levels):
@@ -153,9 +132,8 @@ def _topology(topology: Topology) -> Faults:
         if labels[level.node_label] > 1:
             yield FieldError(f"{path}.nodeLabel", f"{level.node_label!r} exists twice")
         if level.node_label == HOSTNAME and i < len(levels) - 1:
-            yield FieldError(
-                f"{path}.nodeLabel", "a single node is the finest level, so it must be last"
-            )
+            message = "a single node is the finest level, so it must be last"
+            yield FieldError(f"{path}.nodeLabel", message)
         if level.alias:
             yield from _at_path(f"{path}.alias", label_name_fault(level.alias))
         if aliases[level.alias] > 1:
@@ -164,7 +142,8 @@ def _topology(topology: Topology) -> Faults:
             yield FieldError(f"{path}.alias", f"{level.alias!r} is the label of a level")
 
 
-def _trainjob(job: TrainJob) -> Faults:
+@_collected
+def trainjob_faults(job: TrainJob) -> Faults:
     yield from _metadata(job.metadata, "metadata")
     trainer = job.spec.trainer
     if trainer is not None:
@@ -184,13 +163,20 @@ def _number(value: int | None, path: str, least: int) -> Faults:
         yield FieldError(path, f"{value} must be between {least} and {_LARGEST}")
 
 
-def _runtime(runtime: Runtime) -> Faults:
+@_collected
+def runtime_faults(runtime: Runtime) -> Faults:
     yield from _metadata(runtime.metadata, "metadata")
     policy = runtime.spec.pod_group_policy
     if policy is not None and policy.kai_scheduler is not None and policy.kai_scheduler.queue:
         fault = dns_subdomain_fault(policy.kai_scheduler.queue)
         yield from _at_path("spec.podGroupPolicy.kaiScheduler.queue", fault)
     yield from _jobset_template(runtime.spec.template, "spec.template")
+
+
+@_collected
+def jobset_faults(jobset: JobSet) -> Faults:
+    yield from _metadata(jobset.metadata, "metadata")
+    yield from _jobset_spec(jobset.spec, "spec")
 
 
 def _jobset_template(template: JobSetTemplate, path: str) -> Faults:
@@ -216,6 +202,11 @@ def _metadata(metadata: Meta | TemplateMeta, path: str) -> Faults:
     yield from requested_label_faults(metadata.labels, f"{path}.labels")
     yield from annotation_faults(metadata.annotations, f"{path}.annotations")
     yield from requested_annotation_faults(metadata.annotations, f"{path}.annotations")
+
+
+@_collected
+def pod_faults(pod: Pod) -> Faults:
+    return _pod(pod.metadata, pod.spec, "")
 
 
 def _pod(metadata: Meta | TemplateMeta, spec: PodSpec, path: str) -> Faults:

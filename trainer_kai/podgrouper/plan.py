@@ -48,9 +48,7 @@ _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
 class ObservedState(NamedTuple):
     groups: Mapping[Key, StoredPodGroup]
-    unsupported_fields: AbstractSet[str] = (
-        frozenset()
-    )  # fields of a PodGroup's spec that the CRD lacks
+    unsupported_fields: AbstractSet[str] = frozenset()  # of a PodGroup's spec: the CRD lacks them
     has_trainjob: bool = True  # the TrainJob that the JobSet names as its controller exists
     is_running: bool = False  # a pod of a PodGroup is on a node, and not finished
     priority_classes: SelectablePriorityClasses = SelectablePriorityClasses({})
@@ -91,9 +89,8 @@ def plan(
     try:
         wanted = list(podgroup_manifests(jobset, complete_plan, rules, counts))
     except QuantityError as error:
-        finding = Finding(
-            "spec.replicatedJobs", f"the PodGroups cannot be planned: {error}", blocks=True
-        )
+        message = f"the PodGroups cannot be planned: {error}"
+        finding = Finding("spec.replicatedJobs", message, blocks=True)
         return GroupingPlan(podgroup_plan=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
         wanted = [_keep_lowered_minimum(fields, observed.groups) for fields in wanted]
@@ -171,9 +168,8 @@ def _differs(wanted: ManifestFields, observed: ObservedState) -> bool:
     if not _contains(fields, {"metadata": group.metadata, "spec": group.spec}):
         return True
     complete = {"metadata": own, "spec": wanted["spec"]}
-    return not group.managed_paths <= set(
-        field_paths(complete)
-    )  # a field that we manage must be removed
+    must_be_removed = group.managed_paths - set(field_paths(complete))
+    return bool(must_be_removed)
 
 
 def _contains(wanted: Any, current: Any) -> bool:

@@ -51,10 +51,8 @@ def start_order(spec: JobSetSpec) -> StartOrder:
     findings += _unreachable_findings(spec, jobs, stuck)
     circular = _in_cycles(edges)
     if circular:
-        names = " and ".join(name for name in jobs if name in circular)
-        findings.append(
-            Finding("spec.replicatedJobs", _cycle_message(names, len(circular)), blocks=True)
-        )
+        message = _cycle_message([name for name in jobs if name in circular])
+        findings.append(Finding("spec.replicatedJobs", message, blocks=True))
     refused = [name for name, job in jobs.items() if job.replicas > 0 and _lacks_completions(job)]
     excluded = with_dependents({*(edge.after for edge in stuck), *circular, *refused}, edges)
     edges = [edge for edge in edges if edge.before not in excluded and edge.after not in excluded]
@@ -102,10 +100,8 @@ def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -
                 hint = f"Name one that is listed before: {names}" if names else "Remove dependsOn"
                 message = f"replicatedJob {dependency.name!r} does not exist. {hint}"
                 yield Finding(f"{path}.name", message, blocks=True)
-            elif dependency.name not in {
-                *earlier,
-                job.name,
-            }:  # JobSet accepts a dependency on itself
+            # JobSet accepts a dependency on itself.
+            elif dependency.name not in {*earlier, job.name}:
                 message = f"{dependency.name!r} must be listed before {job.name!r}"
                 yield Finding(f"{path}.name", message, blocks=True)
             if dependency.status not in {READY, COMPLETE}:
@@ -146,41 +142,39 @@ def _unreachable_findings(
             yield Finding(path, message, blocks=True)
 
 
-def _cycle_message(names: str, count: int) -> str:
-    if count == 1:
-        return f"replicatedJob {names} depends on itself, so it never begins"
-    return f"replicatedJobs {names} depend on each other, so they never begin"
+def _cycle_message(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"replicatedJob {names[0]} depends on itself, so it never begins"
+    return f"replicatedJobs {' and '.join(names)} depend on each other, so they never begin"
 
 
 def _in_cycles(edges: list[Edge]) -> frozenset[str]:
-    followers: dict[str, set[str]] = {}
-    for edge in edges:
-        followers.setdefault(edge.before, set()).add(edge.after)
-    return frozenset(name for name in followers if name in _dependents(name, followers))
-
-
-def _dependents(name: str, followers: Mapping[str, set[str]]) -> set[str]:
-    dependents: set[str] = set()
-    pending = [name]
-    while pending:
-        more = followers.get(pending.pop(), set()) - dependents
-        dependents |= more
-        pending += more
-    return dependents
+    """Return the replicatedJobs that depend on themselves, directly or through others."""
+    after = _followers(edges)
+    return frozenset(name for name in after if name in _reachable(after[name], after))
 
 
 def with_dependents(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
-    followers: dict[str, list[str]] = {}
+    return _reachable(names, _followers(edges))
+
+
+def _followers(edges: Iterable[Edge]) -> Mapping[str, Iterable[str]]:
+    followers: dict[str, set[str]] = {}
     for edge in edges:
-        followers.setdefault(edge.before, []).append(edge.after)
-    dependents: set[str] = set()
-    pending = list(names)
+        followers.setdefault(edge.before, set()).add(edge.after)
+    return followers
+
+
+def _reachable(names: Iterable[str], followers: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Return the names and all replicatedJobs that begin after them."""
+    found: set[str] = set()
+    pending = [*names]
     while pending:
         name = pending.pop()
-        if name not in dependents:
-            dependents.add(name)
+        if name not in found:
+            found.add(name)
             pending += followers.get(name, ())
-    return frozenset(dependents)
+    return frozenset(found)
 
 
 def _bypassed(edges: Iterable[Edge], name: str) -> Iterator[Edge]:

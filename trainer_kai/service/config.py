@@ -264,17 +264,16 @@ def _unknown_setting(key: str, names: Iterable[str]) -> str:
     without_prefix = {name.removeprefix(_PREFIX): name for name in names}
     # the name of a setting if its process runs alone
     without_section = {name.partition(".")[2]: name for name in names}
-    near = difflib.get_close_matches(
-        key.removeprefix(_PREFIX), {**without_section, **without_prefix}, n=1
-    )
-    right = {**without_section, **without_prefix}[near[0]] if near else ""
-    hint = f"did you mean {right}?" if near else "--help lists all settings"
+    named = {**without_section, **without_prefix}
+    near = difflib.get_close_matches(key.removeprefix(_PREFIX), named, n=1)
+    hint = f"did you mean {named[near[0]]}?" if near else "--help lists all settings"
     return f"is not a setting; {hint}"
 
 
 def _is_section(name: str, node: yaml.MappingNode, names: Collection[str]) -> bool:
     """Say whether a name is a section or resembles one; then its keys are reported one by one."""
-    if not node.value:  # without keys nothing would be reported
+    # Without keys nothing would be reported.
+    if not node.value:
         return bool(_settings_in(name, names))
     sections = {it for path in names for it in (path.rpartition(".")[0], *path.split(".")[:-1])}
     return bool(difflib.get_close_matches(name, sections, n=1, cutoff=0.8))
@@ -286,11 +285,11 @@ def _settings_in(section: str, names: Iterable[str]) -> list[str]:
 
 def _value_fault(text: str, fault: ErrorDetails) -> str:
     fault_text = _fault_text(fault)
-    if fault_text.startswith("'"):  # the message already names the invalid part
+    names_invalid_part = fault_text.startswith("'")
+    if names_invalid_part:
         return fault_text
-    return (
-        f"{text!r} {fault_text}" if fault_text.startswith("should") else f"{text!r}: {fault_text}"
-    )
+    separator = " " if fault_text.startswith("should") else ": "
+    return f"{text!r}{separator}{fault_text}"
 
 
 def _fault_text(fault: ErrorDetails) -> str:

@@ -1,15 +1,13 @@
-"""All metrics of the project, in one list: the body of `Metrics`.
+"""All metrics of the project, in one list (the body of `Metrics`), and their text for readers.
 
 A process builds one `Metrics` and passes it to all modules that measure. There is no global
 registry, so two instances in one process, as in a test, count separately. A metric name contains
 its unit, as Prometheus recommends. Names that begin with kai_ are KAI's, for existing dashboards. A
 label must have few values: pods, namespaces and uids belong in logs.
 
-The text of all metrics, for any number of readers: encoded once a second in each format.
-
 Encoding thousands of series takes processor time that a plan would need, so readers within a second
-get the same text. It happens in one thread of its own: in the threads of the event loop it would
-queue up before the plans.
+get the same text, whatever their number. It is encoded in a thread of its own: in the threads of
+the event loop it would queue up before the plans.
 """
 
 import asyncio
@@ -27,6 +25,10 @@ from trainer_kai.service.clock import Clock
 M = TypeVar("M", bound=MetricWrapperBase)
 
 _KAI: Final = "kai_"  # the prefix of KAI's names, which dashboards and its usage database read
+
+_KEPT_S: Final = 1.0
+_OPENMETRICS: Final = "application/openmetrics-text"
+_GZIP_LEVEL: Final = 1  # a level that readers in the cluster notice, at a tenth of the time of 9
 
 # For calls, waits and reconciles: between a millisecond and half a minute.
 _DURATIONS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
@@ -363,11 +365,6 @@ class Metrics:
 
 def all_metrics() -> dict[str, Metric[Any]]:
     return {name: it for name, it in vars(Metrics).items() if isinstance(it, Metric)}
-
-
-_KEPT_S: Final = 1.0
-_OPENMETRICS: Final = "application/openmetrics-text"
-_GZIP_LEVEL: Final = 1  # a level that readers in the cluster notice, at a tenth of the time of 9
 
 
 class MetricsText(NamedTuple):

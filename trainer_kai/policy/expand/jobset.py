@@ -4,13 +4,11 @@ It follows Trainer 2.3.0, surprises included, and the defaults that JobSet sets.
 and environments are left out. Reserved variables, initializers and the length of names are not
 checked: Trainer's own admission does that.
 
-The labels and annotations that admission copies from a TrainJob to its JobSet.
-
-A value that the JobSet has already stays. Trainer itself copies no labels and annotations.
-
-Shares of GPUs are requested by annotations of pods, so that they are copied to the pod templates of
-the replicatedJobs that train: those to which Trainer gives `resourcesPerNode`, and the workers of
-MPI. A launcher of MPI that is no worker has no use for a GPU.
+Trainer itself copies no labels and annotations of a TrainJob: admission does, and a value that the
+JobSet has already stays. Shares of GPUs are requested by annotations of pods, so these are copied
+to the pod templates of the replicatedJobs that train: those to which Trainer gives
+`resourcesPerNode`, and the workers of MPI. A launcher of MPI that is no worker has no use for a
+GPU.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,72 +66,6 @@ CARRIED_TO_PODS: Final = SHARE_REQUESTS
 
 _TRAINER: Final = "trainer"  # the label value of the step that trains
 _NODE: Final = "node"  # the container that trains, and with MPI the replicatedJob of the workers
-
-
-def launcher_trains(policy: MLPolicy | None) -> bool:
-    """Say whether the launcher of a runtime is one of its nodes; without MPI there is none."""
-    return policy is None or policy.mpi is None or policy.mpi.run_launcher_as_node
-
-
-def carried_to_pods(
-    jobs: Sequence[ReplicatedJob], annotations: Mapping[str, str], *, with_launcher: bool = True
-) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield each replicatedJob with the annotations of the TrainJob that its pods get.
-
-    A template that requests a share itself stays as it is. If no container is named it is the one
-    that trains, to which `resourcesPerNode` applies as well.
-    """
-    given = _selected(annotations, CARRIED_TO_PODS)
-    workers = sum(job.name == _NODE for job in jobs)
-    for i, job in enumerate(jobs if given else ()):
-        template = job.template.spec.template
-        own, step = template.metadata.annotations, job.template.metadata.labels.get(ANCESTOR_STEP)
-        is_launcher = step == _TRAINER and job.name != _NODE and workers > 0
-        is_worker = job.name == _NODE and step not in INITIALIZERS
-        trains = with_launcher if is_launcher else (step == _TRAINER or is_worker)
-        if not trains or GPU_FRACTION in own or GPU_MEMORY in own:
-            continue
-        names = [it.name for it in template.spec.containers]
-        default = {GPU_CONTAINER: _NODE} if _NODE in names[1:] else {}
-        added = {name: it for name, it in {**default, **given}.items() if name not in own}
-        if added:
-            yield i, added
-
-
-def with_carried_metadata(
-    jobset: JobSet,
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-    *,
-    with_launcher: bool = True,
-) -> JobSet:
-    meta = jobset.metadata
-    jobs = list(jobset.spec.replicated_jobs)
-    for i, added in carried_to_pods(jobs, annotations, with_launcher=with_launcher):
-        jobs[i] = _with_pod_annotations(jobs[i], added)
-    return replace(
-        jobset,
-        spec=replace(jobset.spec, replicated_jobs=tuple(jobs)),
-        metadata=replace(
-            meta,
-            labels={**_selected(labels, CARRIED_LABELS), **meta.labels},
-            annotations={**_selected(annotations, CARRIED_ANNOTATIONS), **meta.annotations},
-        ),
-    )
-
-
-def _with_pod_annotations(job: ReplicatedJob, added: Mapping[str, str]) -> ReplicatedJob:
-    spec = job.template.spec
-    meta = spec.template.metadata
-    meta = replace(meta, annotations={**meta.annotations, **added})
-    pods = replace(spec.template, metadata=meta)
-    return replace(job, template=replace(job.template, spec=replace(spec, template=pods)))
-
-
-def _selected(source: Mapping[str, str], names: tuple[str, ...]) -> Mapping[str, str]:
-    return {name: source[name] for name in names if name in source}
-
-
 _LAUNCHER: Final = "launcher"
 _PORT: Final = ContainerPort(container_port=29500)
 _MPI_VOLUMES: Final = {_NODE: ("mpi-ssh-auth",), _LAUNCHER: ("mpi-ssh-auth", "mpi-hostfile")}
@@ -172,10 +104,8 @@ def num_nodes_index(job: TrainJob, runtime: Runtime) -> int | None:
 
 
 def gets_resources_per_node(job: ReplicatedJob, place: int, runtime: Runtime) -> bool:
-    containers = job.template.spec.template.spec.containers
-    return _gets_resources_per_node(job, runtime.spec.ml_policy) and place == _node_container_index(
-        containers
-    )
+    at = _node_container_index(job.template.spec.template.spec.containers)
+    return _gets_resources_per_node(job, runtime.spec.ml_policy) and place == at
 
 
 def _metadata(job: TrainJob, template: TemplateMeta) -> Meta:
@@ -252,16 +182,10 @@ def _port_index(
 def _built(
     job: ReplicatedJob, count: int, requested: TrainJob, runtime: Runtime, *, has_port: bool
 ) -> ReplicatedJob:
-    spec = job.template.spec
-    pod = _with_policy(
-        spec.template.spec, job.name, requested.metadata.name, runtime.spec.ml_policy
-    )
+    spec, policy, name = job.template.spec, runtime.spec.ml_policy, requested.metadata.name
+    pod = _with_policy(spec.template.spec, job.name, name, policy)
     trainer = requested.spec.trainer
-    if (
-        trainer
-        and trainer.resources_per_node
-        and _gets_resources_per_node(job, runtime.spec.ml_policy)
-    ):
+    if trainer and trainer.resources_per_node and _gets_resources_per_node(job, policy):
         pod = _with_resources(pod, trainer.resources_per_node)
     if has_port:
         pod = _with_port(pod)
@@ -271,7 +195,7 @@ def _built(
         completions=count,
         completion_mode=spec.completion_mode or "Indexed",
         template=PodTemplate(
-            metadata=_with_group_metadata(spec.template.metadata, requested.metadata.name, runtime),
+            metadata=_with_group_metadata(spec.template.metadata, name, runtime),
             spec=_with_canonical_quantities(pod),
         ),
     )
@@ -387,10 +311,8 @@ def _faults(job: TrainJob, runtime: Runtime, spec: JobSetSpec) -> Iterator[Field
         message = f"{job.spec.managed_by!r} manages this TrainJob, so Trainer creates no JobSet"
         yield FieldError("spec.managedBy", message)
     if not spec.replicated_jobs:
-        yield FieldError(
-            "spec.runtimeRef",
-            "the runtime has no replicatedJobs, so no pods are created. Name another runtime",
-        )
+        message = "the runtime has no replicatedJobs, so no pods are created. Name another runtime"
+        yield FieldError("spec.runtimeRef", message)
     for each in spec.replicated_jobs:
         yield from _port_faults(each)
     yield from _trainer_faults(job, runtime.spec.ml_policy, spec.replicated_jobs)
@@ -415,9 +337,8 @@ def _trainer_faults(
     trainer = job.spec.trainer
     if trainer is None:
         if policy and policy.flux:
-            yield FieldError(
-                "spec.trainer", "must be set: Trainer fails without it if the runtime uses Flux"
-            )
+            message = "must be set: Trainer fails without it if the runtime uses Flux"
+            yield FieldError("spec.trainer", message)
         return
     if trainer.num_nodes is not None:
         yield from _node_faults(trainer.num_nodes, policy, jobs)
@@ -443,3 +364,67 @@ def _node_faults(
         mpi = policy is not None and policy.mpi is not None
         what = f"named {_NODE!r}" if mpi else f"with the label {ANCESTOR_STEP}={_TRAINER}"
         yield FieldWarning(path, f"has no effect: the runtime has no replicatedJob {what}")
+
+
+def launcher_trains(policy: MLPolicy | None) -> bool:
+    """Say whether the launcher of a runtime is one of its nodes; without MPI there is none."""
+    return policy is None or policy.mpi is None or policy.mpi.run_launcher_as_node
+
+
+def carried_to_pods(
+    jobs: Sequence[ReplicatedJob], annotations: Mapping[str, str], *, with_launcher: bool = True
+) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield each replicatedJob with the annotations of the TrainJob that its pods get.
+
+    A template that requests a share itself stays as it is. If no container is named it is the one
+    that trains, to which `resourcesPerNode` applies as well.
+    """
+    given = _selected(annotations, CARRIED_TO_PODS)
+    workers = sum(job.name == _NODE for job in jobs)
+    for i, job in enumerate(jobs if given else ()):
+        template = job.template.spec.template
+        own, step = template.metadata.annotations, job.template.metadata.labels.get(ANCESTOR_STEP)
+        is_launcher = step == _TRAINER and job.name != _NODE and workers > 0
+        is_worker = job.name == _NODE and step not in INITIALIZERS
+        trains = with_launcher if is_launcher else (step == _TRAINER or is_worker)
+        if not trains or GPU_FRACTION in own or GPU_MEMORY in own:
+            continue
+        names = [it.name for it in template.spec.containers]
+        default = {GPU_CONTAINER: _NODE} if _NODE in names[1:] else {}
+        added = {name: it for name, it in {**default, **given}.items() if name not in own}
+        if added:
+            yield i, added
+
+
+def with_carried_metadata(
+    jobset: JobSet,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    *,
+    with_launcher: bool = True,
+) -> JobSet:
+    meta = jobset.metadata
+    jobs = list(jobset.spec.replicated_jobs)
+    for i, added in carried_to_pods(jobs, annotations, with_launcher=with_launcher):
+        jobs[i] = _with_pod_annotations(jobs[i], added)
+    return replace(
+        jobset,
+        spec=replace(jobset.spec, replicated_jobs=tuple(jobs)),
+        metadata=replace(
+            meta,
+            labels={**_selected(labels, CARRIED_LABELS), **meta.labels},
+            annotations={**_selected(annotations, CARRIED_ANNOTATIONS), **meta.annotations},
+        ),
+    )
+
+
+def _with_pod_annotations(job: ReplicatedJob, added: Mapping[str, str]) -> ReplicatedJob:
+    spec = job.template.spec
+    meta = spec.template.metadata
+    meta = replace(meta, annotations={**meta.annotations, **added})
+    pods = replace(spec.template, metadata=meta)
+    return replace(job, template=replace(job.template, spec=replace(spec, template=pods)))
+
+
+def _selected(source: Mapping[str, str], names: tuple[str, ...]) -> Mapping[str, str]:
+    return {name: source[name] for name in names if name in source}

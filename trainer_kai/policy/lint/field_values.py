@@ -3,7 +3,7 @@
 The API server refuses pods with invalid amounts, and their Jobs retry for ever.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from trainer_kai.api.cluster_kinds import PriorityClass
@@ -132,11 +132,8 @@ def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]
     if not name or f"{path}[{TOPOLOGY}]" in invalid:
         return
     for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
-        where, level, is_required = (
-            f"{path}[{annotation}]",
-            annotations.get(annotation),
-            annotation == TOPOLOGY_REQUIRED,
-        )
+        where, level = f"{path}[{annotation}]", annotations.get(annotation)
+        is_required = annotation == TOPOLOGY_REQUIRED
         if level and where not in invalid:
             level_text = f"topology level {level!r} of Topology {name!r}"
             message = (
@@ -225,10 +222,8 @@ def _amount_fault(resources: Resources, field: str, name: str) -> str | None:
         return f"{quantity} must not be negative"
     is_extended = "/" in name and NATIVE_PREFIX not in name
     if is_extended and not is_whole(quantity):
-        existing = (
-            f", or use the annotation {GPU_FRACTION} for a part of a GPU" if name == GPU else ""
-        )
-        return f"{quantity} must be a whole number{existing}"
+        fraction = f", or use the annotation {GPU_FRACTION} for a part of a GPU"
+        return f"{quantity} must be a whole number{fraction if name == GPU else ''}"
     if field == "limits":
         return None
     if is_extended and amount != limit:
@@ -246,8 +241,6 @@ def _depth(topology: TopologySpec, level: str) -> int | None:
 
 
 def _existing_names(known: Mapping[str, object]) -> str:
-    names: Sequence[str] = sorted(known)
-    if not names:
+    if not known:
         return "None exists: create it, or remove the name"
-    listed = listed_names(names, _MOST_LISTED)
-    return f"Name an existing one: {listed}"
+    return f"Name an existing one: {listed_names(sorted(known), _MOST_LISTED)}"

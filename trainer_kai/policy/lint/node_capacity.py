@@ -46,7 +46,7 @@ class SubGroupDemand(NamedTuple):
     @property
     def needed(self) -> int:
         """The minimum number of pods that start together."""
-        return self.subgroup.replicas * self.subgroup.min_member
+        return self.subgroup.min_pods
 
 
 def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:

@@ -15,6 +15,7 @@ from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResou
 from trainer_kai.api.names import CPU, MEMORY, PREEMPTIBILITY
 from trainer_kai.api.quantity import Quantity, QuantityError, format_bytes, format_milli, milli
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
+from trainer_kai.api.text import capitalized
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
@@ -85,7 +86,7 @@ def over_limits(
             message = (
                 f"the pods that must start together request {_amount_text(bound.name, requested)}, "
                 f"and the limit of {_queue_text(bound.queue, queue)} is {limit}. "
-                f"{_capitalized(_request_text(bound))}, or name another queue"
+                f"{capitalized(_request_text(bound))}, or name another queue"
             )
             yield Finding(path, message, blocks=True, code=FindingCode.OVER_LIMIT)
             return
@@ -185,7 +186,3 @@ def _bound_text(bound: _QueueBound) -> str:
     if unit is None or number >= _LOOKS_LIKE_OTHER_UNIT:
         return amount
     return f"{amount} ({bound.path}: {number:g} is in {unit})"
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -1,9 +1,8 @@
-"""Lint for a TrainJob: checks the JobSet that Trainer will build from it and its runtime.
+"""All lint rules, for a TrainJob and for a JobSet as admission would store it.
 
-The author of a TrainJob can change only the TrainJob. So a path is a field of the TrainJob: the one
-that sets the value, or else `spec.runtimeRef`; then the message has the field of the runtime.
-
-Applies all lint rules to a JobSet as admission would store it.
+A TrainJob is checked by the JobSet that Trainer will build from it and its runtime. Its author can
+change only the TrainJob. So a path is a field of the TrainJob: the one that sets the value, or else
+`spec.runtimeRef`; then the message has the field of the runtime.
 """
 
 import re
@@ -69,6 +68,50 @@ from trainer_kai.policy.queueing.priority_classes import (
 
 MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
 _ANNOTATIONS: Final = "metadata.annotations"
+_RUNTIME: Final = "spec.runtimeRef"
+_JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec\.(.+)")
+_AMOUNT_PATH: Final = re.compile(
+    r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
+)
+_GPU_PATH: Final = re.compile(
+    r"template\.spec\.(?:initContainers|containers)\[[0-9]+\]\.resources\.(?:limits|requests)\[(.+)\]"
+)
+_POD_ANNOTATION_PATH: Final = re.compile(r"template\.metadata\.annotations\[(.+)\]")
+_METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
+_UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
+
+
+def lint_trainjob(
+    job: TrainJob, runtime: Runtime, queue: str, rules: GroupingRules, cluster: KnownCluster
+) -> tuple[Finding, ...]:
+    """There are none for another controller or scheduler."""
+    policy = runtime.spec.pod_group_policy
+    is_foreign = policy is not None and (policy.coscheduling or policy.volcano)
+    if is_foreign or job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
+        return ()
+    patches = (it.training_runtime_spec.template.spec for it in job.spec.runtime_patches)
+    if count_spec_parts((runtime.spec.template.spec, *patches)) > MOST_PARTS:
+        message = f"not checked: TrainJob and runtime have more than {MOST_PARTS} parts"
+        return (Finding(_RUNTIME, message, code=FindingCode.NOT_CHECKED),)
+    built = expand(job, runtime)
+    meta = job.metadata
+    with_launcher = launcher_trains(runtime.spec.ml_policy)
+    jobset = with_carried_metadata(
+        built.jobset, meta.labels, meta.annotations, with_launcher=with_launcher
+    )
+    paths = _TrainJobPaths(job, runtime, built.jobset)
+    found = [
+        Finding(it.path, it.message, not isinstance(it, FieldWarning), FindingCode.NOT_BUILT)
+        for it in built.faults
+    ]
+    found += map(paths.in_trainjob, lint_jobset(jobset, queue, rules, cluster))
+    unique = dict.fromkeys(found)  # equal annotations of several templates have one path
+    return tuple(sorted(unique, key=lambda it: not it.blocks)[:MOST_FINDINGS])
+
+
+def is_refusable(finding: Finding) -> bool:
+    """Say whether `admission.lint: deny` denies a TrainJob with this finding."""
+    return finding.blocks or finding.code in _UNKNOWN_NAMES
 
 
 def lint_jobset(
@@ -92,8 +135,9 @@ def _findings(
     if rules.mode == "bundled" and not cluster.shares_gpus:
         yield from gpu_sharing_off(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
-    if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
-        return  # the user groups the pods
+    is_grouped_by_user = jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true"
+    if is_grouped_by_user:
+        return
     yield from replaced_podgroups(jobset, rules.scheduler_name)
     if rules.mode == "bundled":
         yield from unsupported_topologies(jobset)
@@ -165,57 +209,9 @@ def _is_non_preemptible(
         return preemptibility != PREEMPTIBILITIES[0]
     if cluster.priorities is None:
         return False
-    pod_classes = (
-        demand.pod.priority_class_name for demand in demands if demand.pod.priority_class_name
-    )
+    pod_classes = (it.pod.priority_class_name for it in demands if it.pod.priority_class_name)
     name = labels.get(PRIORITY_CLASS_NAME) or next(pod_classes, DEFAULT_PRIORITY_CLASS)
     return SelectablePriorityClasses(cluster.priorities).value(name) >= PREEMPTIBLE_BELOW
-
-
-_RUNTIME: Final = "spec.runtimeRef"
-_JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec\.(.+)")
-_AMOUNT_PATH: Final = re.compile(
-    r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
-)
-_GPU_PATH: Final = re.compile(
-    r"template\.spec\.(?:initContainers|containers)\[[0-9]+\]\.resources\.(?:limits|requests)\[(.+)\]"
-)
-_POD_ANNOTATION_PATH: Final = re.compile(r"template\.metadata\.annotations\[(.+)\]")
-_METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
-_UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
-
-
-def lint_trainjob(
-    job: TrainJob, runtime: Runtime, queue: str, rules: GroupingRules, cluster: KnownCluster
-) -> tuple[Finding, ...]:
-    """There are none for another controller or scheduler."""
-    policy = runtime.spec.pod_group_policy
-    is_foreign = policy is not None and (policy.coscheduling or policy.volcano)
-    if is_foreign or job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
-        return ()
-    patches = (it.training_runtime_spec.template.spec for it in job.spec.runtime_patches)
-    if count_spec_parts((runtime.spec.template.spec, *patches)) > MOST_PARTS:
-        message = f"not checked: TrainJob and runtime have more than {MOST_PARTS} parts"
-        return (Finding(_RUNTIME, message, code=FindingCode.NOT_CHECKED),)
-    built = expand(job, runtime)
-    meta = job.metadata
-    with_launcher = launcher_trains(runtime.spec.ml_policy)
-    jobset = with_carried_metadata(
-        built.jobset, meta.labels, meta.annotations, with_launcher=with_launcher
-    )
-    paths = _TrainJobPaths(job, runtime, built.jobset)
-    found = [
-        Finding(it.path, it.message, not isinstance(it, FieldWarning), FindingCode.NOT_BUILT)
-        for it in built.faults
-    ]
-    found += map(paths.in_trainjob, lint_jobset(jobset, queue, rules, cluster))
-    unique = dict.fromkeys(found)  # equal annotations of several templates have one path
-    return tuple(sorted(unique, key=lambda it: not it.blocks)[:MOST_FINDINGS])
-
-
-def is_refusable(finding: Finding) -> bool:
-    """Say whether `admission.lint: deny` denies a TrainJob with this finding."""
-    return finding.blocks or finding.code in _UNKNOWN_NAMES
 
 
 class _TrainJobPaths:

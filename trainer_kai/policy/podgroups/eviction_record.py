@@ -1,17 +1,16 @@
 """What PodGroups record of evictions: one that is in progress, and the last one.
 
+`trainer-kai.dev/evicted-by`: a TrainJob is suspended while its pods terminate, and meanwhile they
+are charged to no queue. So the record stands where no user may write: on the PodGroups. It names
+its TrainJob and its PodGroup by their uids, which the API server chooses: an object that was
+created with a record, from a backup or forged, counts for nothing. The TrainJob's annotation of the
+same name is a copy for people. Where the API server refuses the copy (annotations have a size
+limit), the record says that there is none, so that a missing copy is not taken for a change by the
+user.
+
 `trainer-kai.dev/last-eviction` stays on a PodGroup after its Events have expired and after it runs
 again, until the next eviction or until the PodGroup is deleted. Users read it; the scheduler reads
 only the number of evictions.
-
-`trainer-kai.dev/evicted-by` is the record that a TrainJob is evicted, on its PodGroups.
-
-A TrainJob is suspended while its pods terminate, and meanwhile they are charged to no queue. So the
-record stands where no user may write: on the PodGroups. It names its TrainJob and its PodGroup by
-their uids, which the API server chooses: an object that was created with a record, from a backup or
-forged, counts for nothing. The TrainJob's annotation of the same name is a copy for people. Where
-the API server refuses the copy (annotations have a size limit), the record says that there is none,
-so that a missing copy is not taken for a change by the user.
 """
 
 from types import MappingProxyType
@@ -80,7 +79,7 @@ def eviction_reason(job: TrainJob, podgroup: PodGroup) -> str:
 
 def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
     text = podgroup.metadata.annotations.get(EVICTED_BY)
-    if not text:  # as on nearly all PodGroups
+    if not text:
         return None
     try:
         found = msgspec.json.decode(text, type=_Record)

@@ -120,10 +120,8 @@ class JobSetPartition:
 
     def _is_in_cycle(self, part: _Part, parts: list[_Part]) -> bool:
         """Say whether another part begins both before and after this part."""
-        reachable, remaining = (
-            self._with_dependents(part),
-            [other for other in parts if other != part],
-        )
+        reachable = self._with_dependents(part)
+        remaining = [other for other in parts if other != part]
         while True:
             found = [other for other in remaining if other & reachable]
             if not found:

@@ -7,15 +7,14 @@ initializer is a PodGroup of its own. PodGroups that would wait for each other a
 An external scheduler places each PodGroup on its own and does not know anticipated pods. It gets a
 PodGroup for each stage: there Ready divides too, so that all pods of a PodGroup exist together.
 
-The names of PodGroups and of their PodSets.
-
-The names are KAI's, so that podgroupers and schedulers of both projects work together. They follow
-from the labels of a pod, so that admission can name its PodGroup without reading an object.
+The names of PodGroups and PodSets are KAI's, so that podgroupers and schedulers of both projects
+work together. They follow from the labels of a pod, so that admission can name its PodGroup without
+reading an object.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
@@ -34,39 +33,6 @@ _PODGROUP_NAME: Final = re.compile(
     r"pg-(?P<owner>.+)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.+)?"
 )
 _HASHED_PREFIX: Final = 39  # characters before the hash
-
-
-def podgroup_name(jobset: str, uid: str, suffix: str) -> str:
-    """Return the name of a PodGroup; the suffix distinguishes the PodGroups of one JobSet."""
-    return f"pg-{jobset}-{uid}" if suffix == MAIN else f"pg-{jobset}-{uid}-{suffix}"
-
-
-def owner_name(podgroup: str) -> str:
-    """Return the JobSet in the name of a PodGroup; it has the name of its TrainJob.
-
-    Use it in messages only: any other name is returned as it is.
-    """
-    match = _PODGROUP_NAME.fullmatch(podgroup)
-    return match["owner"] if match else podgroup
-
-
-def workload_name(podgroup: Key) -> str:
-    """Return the namespace and name of a PodGroup's TrainJob, or of a single pod."""
-    return f"{podgroup.namespace}/{owner_name(podgroup.name)}"
-
-
-def podset_name(replicated_job: str, index: int | str) -> str:
-    return f"{podset_name_prefix(replicated_job)}{index}"
-
-
-def podset_name_prefix(replicated_job: str) -> str:
-    """Return the prefix of the PodSets of a replicatedJob; the index of the Job follows."""
-    if len(replicated_job) <= _MAX_UNHASHED:
-        return f"{replicated_job}-replica-"
-    digest = hashlib.sha256(replicated_job.encode()).hexdigest()[:8]
-    return f"{replicated_job[:_HASHED_PREFIX]}-{digest}-replica-"
-
-
 MOST_JOBS: Final = 64  # other JobSets wait while one is planned: 64 take at most 15 ms
 MOST_SUB_GROUPS: Final = 3000  # the limit of the PodGroup CRD
 MOST_EXPECTED: Final = 100_000  # anticipated pods of one PodGroup
@@ -82,6 +48,16 @@ class PlannedSubGroup(NamedTuple):
     is_anticipated: bool  # begins only after other replicatedJobs of its PodGroup
     has_inter_pod_constraints: bool = False  # affinity to pods, spread or host ports
 
+    @property
+    def min_pods(self) -> int:
+        """Of all replicas."""
+        return self.replicas * self.min_member
+
+    @property
+    def total_pods(self) -> int:
+        """Of all replicas, at the same time."""
+        return self.replicas * self.pods
+
 
 class PlannedPodGroup(NamedTuple):
     """The replicatedJobs are in the order in which they are listed."""
@@ -90,6 +66,10 @@ class PlannedPodGroup(NamedTuple):
     subgroups: tuple[PlannedSubGroup, ...]
     min_subgroups: int  # the number of SubGroups that are needed
     after: tuple[Edge, ...]  # edges from replicatedJobs of other PodGroups
+
+    def smallest_sum(self, amounts: Iterable[int]) -> int:
+        """Return the smallest sum for the SubGroups that are needed; *amounts* are of one each."""
+        return sum(sorted(amounts)[: self.min_subgroups])
 
 
 class PodGroupPlan(NamedTuple):
@@ -114,9 +94,8 @@ def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False)
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     order = start_order(jobset.spec)
     scheduled = [name for name in order.names if _scheduler(jobs[name]) in {"", scheduler_name}]
-    partition = JobSetPartition(
-        order, scheduled, [name for name in scheduled if _is_initializer(jobs[name])]
-    )
+    initializers = [name for name in scheduled if _is_initializer(jobs[name])]
+    partition = JobSetPartition(order, scheduled, initializers)
     parts = [*partition.parts(staged=staged)]
     findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name)]
     by_name = {name: _subgroup(jobset, name, findings) for name in scheduled}
@@ -188,7 +167,7 @@ def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | No
 
 
 def _anticipated_fault(anticipated: list[PlannedSubGroup], pods: str, most: int) -> str | None:
-    expected = sum(subgroup.replicas * subgroup.pods for subgroup in anticipated)
+    expected = sum(subgroup.total_pods for subgroup in anticipated)
     if expected <= most:
         return None
     names = " and ".join(subgroup.name for subgroup in anticipated)
@@ -207,10 +186,9 @@ def _is_initializer(job: ReplicatedJob) -> bool:
 
 
 def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubGroup:
-    number, job = next(
-        (i, job) for i, job in enumerate(jobset.spec.replicated_jobs) if job.name == name
-    )
-    path = f"spec.replicatedJobs[{number}].template.metadata"
+    jobs = jobset.spec.replicated_jobs
+    index, job = next((i, job) for i, job in enumerate(jobs) if job.name == name)
+    path = f"spec.replicatedJobs[{index}].template.metadata"
     requested = _batch_min_member(job.template.metadata.annotations, path, findings)
     pods = pods_at_once(job)
     if requested is not None and requested > pods:
@@ -255,6 +233,36 @@ def _other_scheduler_findings(jobset: JobSet, scheduler_name: str) -> Iterator[F
         name = _scheduler(job)
         if name not in {"", scheduler_name}:
             path = f"spec.replicatedJobs[{i}].template.spec.template.spec.schedulerName"
-            yield Finding(
-                path, f"the pods of {job.name} are in no PodGroup: scheduler {name!r} places them"
-            )
+            message = f"the pods of {job.name} are in no PodGroup: scheduler {name!r} places them"
+            yield Finding(path, message)
+
+
+def podgroup_name(jobset: str, uid: str, suffix: str) -> str:
+    """Return the name of a PodGroup; the suffix distinguishes the PodGroups of one JobSet."""
+    return f"pg-{jobset}-{uid}" if suffix == MAIN else f"pg-{jobset}-{uid}-{suffix}"
+
+
+def owner_name(podgroup: str) -> str:
+    """Return the JobSet in the name of a PodGroup; it has the name of its TrainJob.
+
+    Use it in messages only: any other name is returned as it is.
+    """
+    match = _PODGROUP_NAME.fullmatch(podgroup)
+    return match["owner"] if match else podgroup
+
+
+def workload_name(podgroup: Key) -> str:
+    """Return the namespace and name of a PodGroup's TrainJob, or of a single pod."""
+    return f"{podgroup.namespace}/{owner_name(podgroup.name)}"
+
+
+def podset_name(replicated_job: str, index: int | str) -> str:
+    return f"{podset_name_prefix(replicated_job)}{index}"
+
+
+def podset_name_prefix(replicated_job: str) -> str:
+    """Return the prefix of the PodSets of a replicatedJob; the index of the Job follows."""
+    if len(replicated_job) <= _MAX_UNHASHED:
+        return f"{replicated_job}-replica-"
+    digest = hashlib.sha256(replicated_job.encode()).hexdigest()[:8]
+    return f"{replicated_job[:_HASHED_PREFIX]}-{digest}-replica-"

@@ -1,14 +1,14 @@
-"""What a pod requests of its node: the most it uses of each resource, and its host ports.
+"""What a pod requests of its node, and how much its spec may contain.
 
-Init containers run one after another, before the others. One that restarts Always is a sidecar and
-stays, so those after it, and the containers, run beside it. Requests of the whole pod outrank its
-containers; a limit of the whole pod stands for a request that is not given. With host network each
-container port of a sidecar or container is a host port, also where no host port is given.
+Requests are the most that a pod uses of each resource. Init containers run one after another,
+before the others. One that restarts Always is a sidecar and stays, so those after it, and the
+containers, run beside it. Requests of the whole pod outrank its containers; a limit of the whole
+pod stands for a request that is not given. With host network each container port of a sidecar or
+container is a host port, also where no host port is given.
 
-How much the spec of one pod may contain, so that one pod does not slow down the others.
-
-A pending pod above a limit is Misconfigured, with the field and both numbers. A pod that is on a
-node keeps its node, whatever its spec contains.
+The spec is limited so that one pod does not slow down the others. A pending pod above a limit is
+Misconfigured, with the field and both numbers. A pod that is on a node keeps its node, whatever its
+spec contains.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,6 @@ from trainer_kai.api.meta import Requirement
 from trainer_kai.api.names import EPHEMERAL_STORAGE, MEMORY
 from trainer_kai.api.pod import (
     Affinity,
-    Container,
     PodAffinityTerm,
     PodSpec,
     Resources,
@@ -31,6 +30,22 @@ _HUGE_PAGES: Final = "hugepages-"
 _BYTES: Final = (MEMORY, EPHEMERAL_STORAGE)
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - an address in an object, which no process binds to
 TCP: Final = "TCP"
+
+MOST_RESOURCES: Final = 64  # by name
+MOST_PORTS: Final = 256  # of the node
+MOST_TERMS: Final = 64  # required pod (anti-)affinity and hard spread constraints
+MOST_EXPRESSIONS: Final = 256  # in selectors of nodes and of pods
+MOST_VALUES: Final = 1024  # in these expressions together
+MOST_TOLERATIONS: Final = 256
+MOST_VOLUMES: Final = 256
+MOST_TERMS_PER_NAMESPACE: Final = 2048  # different terms and host ports of all its pods
+
+_AFFINITY: Final = "spec.affinity"
+_SPREAD: Final = "spec.topologySpreadConstraints"
+_HOST_NETWORK_REMEDY: Final = (
+    ". With hostNetwork each containerPort is a host port: remove containerPorts that need no host"
+    " port"
+)
 
 
 class PodHostPort(NamedTuple):
@@ -45,21 +60,18 @@ def pod_requests(spec: PodSpec) -> ResourceAmounts:
     most: dict[str, int] = {}
     for container in spec.init_containers:
         if container.restart_policy == "Always":
-            _add(beside, _container_requests(container))
+            _add(beside, _effective_requests(container.resources))
             _raise_to(most, beside)
         else:
             alone = dict(beside)
-            _add(alone, _container_requests(container))
+            _add(alone, _effective_requests(container.resources))
             _raise_to(most, alone)
     for container in spec.containers:
-        _add(beside, _container_requests(container))
+        _add(beside, _effective_requests(container.resources))
     _raise_to(most, beside)
     if spec.resources is not None:
-        most = {
-            **_effective_requests(spec.resources),
-            **most,
-            **_pod_level_requests(spec.resources),
-        }
+        pod_level = _pod_level_requests(spec.resources)
+        most = {**_effective_requests(spec.resources), **most, **pod_level}
     _add(most, {name: milli(quantity) for name, quantity in spec.overhead.items()})
     return {name: amount for name, amount in most.items() if amount}
 
@@ -72,10 +84,6 @@ def format_amounts(amounts: ResourceAmounts) -> dict[str, str]:
 def format_amount(name: str, thousandths: int) -> str:
     is_whole = name in _BYTES and thousandths % 1000 == 0
     return format_bytes(thousandths // 1000) if is_whole else format_milli(thousandths)
-
-
-def _container_requests(container: Container) -> ResourceAmounts:
-    return _effective_requests(container.resources)
 
 
 def _effective_requests(resources: Resources) -> ResourceAmounts:
@@ -107,23 +115,6 @@ def pod_host_ports(spec: PodSpec) -> Iterator[PodHostPort]:
             number = port.host_port or (port.container_port if spec.host_network else 0)
             if number > 0:
                 yield PodHostPort(port.protocol or TCP, number, port.host_ip or ANY_ADDRESS)
-
-
-MOST_RESOURCES: Final = 64  # by name
-MOST_PORTS: Final = 256  # of the node
-MOST_TERMS: Final = 64  # required pod (anti-)affinity and hard spread constraints
-MOST_EXPRESSIONS: Final = 256  # in selectors of nodes and of pods
-MOST_VALUES: Final = 1024  # in these expressions together
-MOST_TOLERATIONS: Final = 256
-MOST_VOLUMES: Final = 256
-MOST_TERMS_PER_NAMESPACE: Final = 2048  # different terms and host ports of all its pods
-
-_AFFINITY: Final = "spec.affinity"
-_SPREAD: Final = "spec.topologySpreadConstraints"
-_HOST_NETWORK_REMEDY: Final = (
-    ". With hostNetwork each containerPort is a host port: remove containerPorts that need no host"
-    " port"
-)
 
 
 class _Measurement(NamedTuple):
@@ -185,10 +176,9 @@ def _measurements(spec: PodSpec) -> Iterator[_Measurement]:
     field, (expression_count, values) = f"spec.nodeSelector, {_AFFINITY}", _selector_size(spec)
     yield _Measurement(field, "has {} selector expressions", expression_count, MOST_EXPRESSIONS)
     yield _Measurement(field, "names {} values in selector expressions", values, MOST_VALUES)
-    number = len(spec.tolerations)
-    yield _Measurement("spec.tolerations", "has {} tolerations", number, MOST_TOLERATIONS)
-    number = len(spec.volumes)
-    yield _Measurement("spec.volumes", "has {} volumes", number, MOST_VOLUMES)
+    text, tolerations = "has {} tolerations", len(spec.tolerations)
+    yield _Measurement("spec.tolerations", text, tolerations, MOST_TOLERATIONS)
+    yield _Measurement("spec.volumes", "has {} volumes", len(spec.volumes), MOST_VOLUMES)
 
 
 def _resource_names(spec: PodSpec) -> Iterator[str]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from trainer_kai.api.cluster_kinds import PriorityClass, ResourceQuota, ScopeRequirement
+from trainer_kai.api.text import first_listed
 
 PriorityQuotas: TypeAlias = Mapping[str, Collection[ScopeRequirement]]  # of one namespace, by name
 
@@ -71,8 +72,9 @@ class SelectablePriorityClasses:
 
     def _refusal_reason(self, name: str, quotas: PriorityQuotas) -> str | None:
         value = self.value(name)
-        if value <= self.default or name == DEFAULT_PRIORITY_CLASS:
-            return None  # nothing is gained by it
+        gains_nothing = value <= self.default or name == DEFAULT_PRIORITY_CLASS
+        if gains_nothing:
+            return None
         if value >= _SYSTEM_PRIORITY:
             return f"its value {value} is not below {_SYSTEM_PRIORITY}"
         if self._offered and name not in self._offered:
@@ -97,6 +99,6 @@ def _choose_hint(names: Iterator[str]) -> str:
     if not shown:
         return "choose none, or "
     if len(shown) > _MOST_LISTED:
-        return f"choose {', '.join(shown[:_MOST_LISTED])}, …, or "
+        return f"choose {first_listed(shown, _MOST_LISTED)}, or "
     listed = ", ".join(shown[:-1])
     return f"choose {listed} or {shown[-1]}, or " if listed else f"choose {shown[0]}, or "

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
-from trainer_kai.api.text import listed_names
+from trainer_kai.api.text import counted, listed_names
 from trainer_kai.policy.finding import Finding
 
 _UNLIMITED: Final = Decimal(-1)
@@ -150,7 +150,7 @@ def _unlimited_beside(spec: QueueSpec, owners: list[str]) -> Iterator[Finding]:
     if not unlimited or not siblings:
         return
     names = " and ".join(_NAMES[it.kind] for it in unlimited)
-    queues = "1 sibling queue" if siblings == 1 else f"{siblings} sibling queues"
+    queues = counted(siblings, "sibling queue")
     units = " and ".join(_UNITS[it.kind] for it in unlimited)
     message = (
         f"the quota of {names} is unlimited (-1), so {queues} with a GPU quota can reclaim none of "

@@ -79,7 +79,7 @@ class PodGroupPreview(NamedTuple):
     @property
     def min_pods_text(self) -> str:
         """Return how many pods must be placed together."""
-        total = sum(member.replicas * member.min_member for member in self.planned.subgroups)
+        total = sum(member.min_pods for member in self.planned.subgroups)
         return f"{total} pod{'s' if total != 1 else ''}"
 
     def as_json(self) -> dict[str, Any]:

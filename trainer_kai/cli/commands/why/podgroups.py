@@ -145,7 +145,7 @@ def _planned_podgroup(
     present_jobs = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
     members = preview.planned.subgroups
     min_pods = sum(
-        member.replicas * member.min_member
+        member.min_pods
         for member in members
         if not member.is_anticipated or member.name in present_jobs
     )
