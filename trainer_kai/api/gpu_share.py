@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from trainer_kai.api.bounds import MAX_DEVICES, MAX_MEMORY_MIB, NUMBER_DIGITS
 from trainer_kai.api.names import (
     AMD_GPU,
     APP,
@@ -27,8 +28,6 @@ from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError, FieldWarning
 
 WHOLE_GPU: Final = 1000  # thousandths
-MAX_DEVICES: Final = 64  # GPUs of which one pod may have shares
-MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it
 # The annotations by which a pod requests shares of GPUs; each of the first two is a request.
 SHARE_REQUESTS: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, GPU_CONTAINER, MPS)
 
@@ -41,7 +40,6 @@ _LEAST: Final = 5  # thousandths: a smaller share would be charged as 0 hundredt
 _REMOVE_ONE: Final = "Remove one of the two"
 _MOST_LISTED: Final = 5  # names in a message
 _LONGEST_MEMORY: Final = 20  # characters of a label
-_LONGEST: Final = 100  # characters of a number that a user can mean
 _SHOWN: Final = 20  # characters of a longer value in a message
 _DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,2})?")
 _MEMORY_STEP: Final = 100  # MiB: the memory of a GPU is rounded down to a multiple
@@ -269,11 +267,11 @@ def _out_of_range(text: str) -> str:
 
 
 def _is_decimal(text: str) -> bool:
-    return len(text) <= _LONGEST and bool(_DECIMAL.fullmatch(text))
+    return len(text) <= NUMBER_DIGITS and bool(_DECIMAL.fullmatch(text))
 
 
 def _is_quantity(text: str) -> bool:
-    if len(text) > _LONGEST:
+    if len(text) > NUMBER_DIGITS:
         return False
     try:
         whole(text)
@@ -284,7 +282,7 @@ def _is_quantity(text: str) -> bool:
 
 def _whole_number(text: str, largest: int) -> int | None:
     """Return a number, at most *largest*; None for a text that is none."""
-    if len(text) > _LONGEST or not _WHOLE.fullmatch(text):
+    if len(text) > NUMBER_DIGITS or not _WHOLE.fullmatch(text):
         return None
     return min(int(text), largest)
 
@@ -314,4 +312,4 @@ def _decimal(thousandths: int) -> str:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST else f"{text[:_SHOWN]}…")
+    return repr(text if len(text) <= NUMBER_DIGITS else f"{text[:_SHOWN]}…")

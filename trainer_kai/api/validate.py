@@ -6,8 +6,9 @@ Only faults that the object alone shows. Values that KAI's CRD admits are no fau
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
+from trainer_kai.api.bounds import LARGEST_NUMBER, TOPOLOGY_LEVELS
 from trainer_kai.api.gpu_share import gpu_share_faults
 from trainer_kai.api.jobset import JobSet, JobSetSpec
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResource, SubGroup, Topology
@@ -32,8 +33,6 @@ from trainer_kai.errors import FieldError
 
 O = TypeVar("O", Queue, PodGroup, Topology, TrainJob, Runtime, JobSet, Pod)  # noqa: E741 - an object
 Faults: TypeAlias = Iterator[FieldError]
-_MAX_LEVELS: Final = 16
-_LARGEST: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 
 
 def _collected(faults: Callable[[O], Faults]) -> Callable[[O], tuple[FieldError, ...]]:
@@ -121,8 +120,8 @@ def _is_in_cycle(name: str, parents: Mapping[str, str]) -> bool:
 def topology_faults(topology: Topology) -> Faults:
     levels = topology.spec.levels
     yield from _metadata(topology.metadata, "metadata")
-    if not 1 <= len(levels) <= _MAX_LEVELS:
-        message = f"{len(levels)} levels; between 1 and {_MAX_LEVELS} are allowed"
+    if not 1 <= len(levels) <= TOPOLOGY_LEVELS:
+        message = f"{len(levels)} levels; between 1 and {TOPOLOGY_LEVELS} are allowed"
         yield FieldError("spec.levels", message)
     labels = Counter(level.node_label for level in levels)
     aliases = Counter(level.alias for level in levels if level.alias)
@@ -159,8 +158,8 @@ def trainjob_faults(job: TrainJob) -> Faults:
 
 
 def _number(value: int | None, path: str, least: int) -> Faults:
-    if value is not None and not least <= value <= _LARGEST:
-        yield FieldError(path, f"{value} must be between {least} and {_LARGEST}")
+    if value is not None and not least <= value <= LARGEST_NUMBER:
+        yield FieldError(path, f"{value} must be between {least} and {LARGEST_NUMBER}")
 
 
 @_collected

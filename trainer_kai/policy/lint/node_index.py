@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import astuple
 
+from trainer_kai.api.bounds import MOST_PARTS
 from trainer_kai.api.cluster_kinds import Node, PriorityClass, Taint
 from trainer_kai.api.jobset import JobSetSpec
 from trainer_kai.api.kai_kinds import QueueSpec, TopologySpec
@@ -230,7 +231,6 @@ class KnownCluster(NamedTuple):
 NOTHING_KNOWN = KnownCluster()
 
 
-MOST_PARTS: Final = 25_000
 # How many ports take as much work as a container, an amount of a resource, or a comparison.
 _CONTAINER: Final = 20
 _AMOUNT: Final = 10

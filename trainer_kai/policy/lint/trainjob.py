@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from trainer_kai.api.bounds import MOST_PARTS
 from trainer_kai.api.gpu_share import is_whole_gpu
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import (
@@ -51,12 +52,7 @@ from trainer_kai.policy.lint.node_capacity import (
     subgroup_demand,
     total_demand,
 )
-from trainer_kai.policy.lint.node_index import (
-    MOST_PARTS,
-    KnownCluster,
-    LintBudget,
-    count_spec_parts,
-)
+from trainer_kai.policy.lint.node_index import KnownCluster, LintBudget, count_spec_parts
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import PlannedPodGroup, plan_podgroups

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from trainer_kai.api.bounds import MOST_CONSTRAINED, MOST_EXPECTED, MOST_SUB_GROUPS
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, MPS
 from trainer_kai.api.pod import (
@@ -23,9 +24,6 @@ from trainer_kai.api.pod import (
     Volume,
 )
 from trainer_kai.policy.podgroups.planned import (
-    MOST_CONSTRAINED,
-    MOST_EXPECTED,
-    MOST_SUB_GROUPS,
     PlannedPodGroup,
     PlannedSubGroup,
     podset_name_prefix,

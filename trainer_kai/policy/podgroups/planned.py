@@ -17,6 +17,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from trainer_kai.api.bounds import (
+    MOST_CONSTRAINED,
+    MOST_EDGES,
+    MOST_EXPECTED,
+    MOST_JOBS,
+    MOST_SUB_GROUPS,
+)
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER
@@ -33,11 +40,6 @@ _PODGROUP_NAME: Final = re.compile(
     r"pg-(?P<owner>.+)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.+)?"
 )
 _HASHED_PREFIX: Final = 39  # characters before the hash
-MOST_JOBS: Final = 64  # other JobSets wait while one is planned: 64 take at most 15 ms
-MOST_SUB_GROUPS: Final = 3000  # the limit of the PodGroup CRD
-MOST_EXPECTED: Final = 100_000  # anticipated pods of one PodGroup
-MOST_CONSTRAINED: Final = 5000  # anticipated pods with inter-pod constraints: placed one by one
-_MOST_EDGES: Final = 10 * MOST_JOBS
 
 
 class PlannedSubGroup(NamedTuple):
@@ -127,10 +129,10 @@ def size_fault(jobset: JobSet) -> str | None:
     if len(jobs) > MOST_JOBS:
         return f"the JobSet {too_many_jobs(len(jobs))}"
     edges = sum(len(job.depends_on) for job in jobs)
-    if edges <= _MOST_EDGES:
+    if edges <= MOST_EDGES:
         return None
     return (
-        f"the JobSet has {edges} dependencies (dependsOn), and the maximum is {_MOST_EDGES}. "
+        f"the JobSet has {edges} dependencies (dependsOn), and the maximum is {MOST_EDGES}. "
         "Remove some"
     )
 

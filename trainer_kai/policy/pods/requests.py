@@ -14,6 +14,15 @@ spec contains.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from trainer_kai.api.bounds import (
+    MOST_EXPRESSIONS,
+    MOST_PORTS,
+    MOST_RESOURCES,
+    MOST_TERMS,
+    MOST_TOLERATIONS,
+    MOST_VALUES,
+    MOST_VOLUMES,
+)
 from trainer_kai.api.meta import Requirement
 from trainer_kai.api.names import EPHEMERAL_STORAGE, MEMORY
 from trainer_kai.api.pod import (
@@ -31,14 +40,6 @@ _BYTES: Final = (MEMORY, EPHEMERAL_STORAGE)
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - an address in an object, which no process binds to
 TCP: Final = "TCP"
 
-MOST_RESOURCES: Final = 64  # by name
-MOST_PORTS: Final = 256  # of the node
-MOST_TERMS: Final = 64  # required pod (anti-)affinity and hard spread constraints
-MOST_EXPRESSIONS: Final = 256  # in selectors of nodes and of pods
-MOST_VALUES: Final = 1024  # in these expressions together
-MOST_TOLERATIONS: Final = 256
-MOST_VOLUMES: Final = 256
-MOST_TERMS_PER_NAMESPACE: Final = 2048  # different terms and host ports of all its pods
 
 _AFFINITY: Final = "spec.affinity"
 _SPREAD: Final = "spec.topologySpreadConstraints"
