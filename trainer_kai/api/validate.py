@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 from trainer_kai.api.bounds import LARGEST_NUMBER, TOPOLOGY_LEVELS
-from trainer_kai.api.gpu_share import gpu_share_faults
+from trainer_kai.api.gpu_requests import gpu_share_faults
 from trainer_kai.api.jobset import JobSet, JobSetSpec
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResource, SubGroup, Topology
 from trainer_kai.api.meta import Meta, TemplateMeta

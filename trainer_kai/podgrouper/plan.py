@@ -34,13 +34,13 @@ from trainer_kai.policy.podgroups.manifests import (
     podgroup_manifests,
     running_update,
 )
-from trainer_kai.policy.podgroups.planned import (
+from trainer_kai.policy.podgroups.pod_counts import count_pods
+from trainer_kai.policy.podgroups.podgroup_plan import (
     PlannedPodGroup,
     PodGroupPlan,
     plan_podgroups,
     podset_name,
 )
-from trainer_kai.policy.podgroups.pod_counts import count_pods
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")

@@ -39,8 +39,8 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import TERMINAL_PHASES, Container, ContainerPort, Pod, PodSpec, Resources
 from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.policy.podgroups.anticipated import AnticipatedPods, read_anticipated
-from trainer_kai.policy.podgroups.planned import podset_name_prefix
 from trainer_kai.policy.podgroups.pod_counts import newest_attempts, observe_pod
+from trainer_kai.policy.podgroups.podgroup_plan import podset_name_prefix
 
 
 class Shortage(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from trainer_kai.api.gpu_share import SHARE_REQUESTS
+from trainer_kai.api.gpu_requests import SHARE_REQUESTS
 from trainer_kai.api.jobset import (
     FailurePolicy,
     JobSet,
@@ -50,7 +50,7 @@ from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import MLPolicy, Runtime, TrainJob
 from trainer_kai.errors import FieldError, FieldWarning
 from trainer_kai.policy.expand.runtime_patches import apply_runtime_patches, runtime_patch_faults
-from trainer_kai.policy.stages import INITIALIZERS
+from trainer_kai.policy.start_order import INITIALIZERS
 
 CARRIED_LABELS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
 CARRIED_ANNOTATIONS: Final = (

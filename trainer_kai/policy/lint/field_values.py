@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from trainer_kai.api.cluster_kinds import PriorityClass
-from trainer_kai.api.gpu_share import gpu_share_faults as requested_share_faults
-from trainer_kai.api.gpu_share import (
+from trainer_kai.api.gpu_requests import gpu_share_faults as requested_share_faults
+from trainer_kai.api.gpu_requests import (
     mig_annotation_faults,
     reserved_label_faults,
     sharing_off_faults,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.gpu_requests import mig_slices
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.api.names import CPU, MEMORY, PREEMPTIBILITY
 from trainer_kai.api.quantity import Quantity, QuantityError, format_bytes, format_milli, milli

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from trainer_kai.api.bounds import MOST_PARTS
-from trainer_kai.api.gpu_share import is_whole_gpu
+from trainer_kai.api.gpu_requests import is_whole_gpu
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import (
     GPU_FRACTION,
@@ -55,7 +55,7 @@ from trainer_kai.policy.lint.node_capacity import (
 from trainer_kai.policy.lint.node_index import KnownCluster, LintBudget, count_spec_parts
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.planned import PlannedPodGroup, plan_podgroups
+from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, plan_podgroups
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,

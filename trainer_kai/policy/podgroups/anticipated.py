@@ -23,7 +23,7 @@ from trainer_kai.api.pod import (
     TopologySpread,
     Volume,
 )
-from trainer_kai.policy.podgroups.planned import (
+from trainer_kai.policy.podgroups.podgroup_plan import (
     PlannedPodGroup,
     PlannedSubGroup,
     podset_name_prefix,
@@ -36,7 +36,7 @@ from trainer_kai.policy.pods.requests import (
     pod_host_ports,
     pod_requests,
 )
-from trainer_kai.policy.stages import READY, pods_at_once
+from trainer_kai.policy.start_order import READY, pods_at_once
 
 
 class StageDependency(

@@ -54,14 +54,14 @@ from trainer_kai.api.requested_values import (
 from trainer_kai.api.resources import JOBSETS, PODGROUPS
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.anticipated import anticipated_annotation
-from trainer_kai.policy.podgroups.planned import (
+from trainer_kai.policy.podgroups.pod_counts import JobPodCounts
+from trainer_kai.policy.podgroups.podgroup_plan import (
     PlannedPodGroup,
     PlannedSubGroup,
     PodGroupPlan,
     podgroup_name,
     podset_name,
 )
-from trainer_kai.policy.podgroups.pod_counts import JobPodCounts
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,

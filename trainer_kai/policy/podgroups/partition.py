@@ -7,7 +7,7 @@ an integer with a bit for each replicatedJob, in the order of their names.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from trainer_kai.policy.stages import READY, Edge, StartOrder
+from trainer_kai.policy.start_order import READY, Edge, StartOrder
 
 _Part: TypeAlias = int
 _Start: TypeAlias = frozenset[tuple[str, str]]

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from trainer_kai.api.names import JOB_INDEX, JOB_RESTART_ATTEMPT, REPLICATED_JOB, RESTART_ATTEMPT
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.policy.podgroups.planned import podset_name
+from trainer_kai.policy.podgroups.podgroup_plan import podset_name
 
 RestartAttempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
 

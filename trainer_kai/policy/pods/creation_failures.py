@@ -14,7 +14,7 @@ from trainer_kai.api.cluster_kinds import Event
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBS
-from trainer_kai.policy.stages import pods_at_once
+from trainer_kai.policy.start_order import pods_at_once
 
 FIELD_SELECTOR: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which events are read
 CANNOT_CREATE: Final = "cannot create its pods"

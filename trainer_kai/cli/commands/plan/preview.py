@@ -12,7 +12,7 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
-from trainer_kai.api.gpu_share import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
+from trainer_kai.api.gpu_requests import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
@@ -33,7 +33,7 @@ from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import NOTHING_KNOWN, KnownCluster
 from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
-from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PodGroupPlan
+from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, PodGroupPlan
 from trainer_kai.policy.pods.requests import format_amounts, pod_requests
 from trainer_kai.policy.queueing.queue_access import (
     QueueChoice,

@@ -32,7 +32,7 @@ from trainer_kai.cli.commands.plan.preview import (
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
 from trainer_kai.policy.podgroups.manifests import GroupingMode
-from trainer_kai.policy.stages import Edge
+from trainer_kai.policy.start_order import Edge
 
 _ONLY_OWN_PODS: Final = {PODS.kind, JOBS.kind}  # other pods of their PodGroup are not read
 

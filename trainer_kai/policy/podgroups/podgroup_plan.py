@@ -31,7 +31,7 @@ from trainer_kai.api.requested_values import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.partition import JobSetPartition
 from trainer_kai.policy.pods.requests import has_inter_pod_constraints
-from trainer_kai.policy.stages import INITIALIZERS, Edge, pods_at_once, start_order
+from trainer_kai.policy.start_order import INITIALIZERS, Edge, pods_at_once, start_order
 
 MAIN: Final = "Main"  # the suffix of a JobSet's only PodGroup; no replicatedJob can have this name
 
