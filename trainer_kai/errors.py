@@ -18,8 +18,6 @@ class TrainerKaiError(Exception):
 
 
 class FieldError(NamedTuple):
-    """One fault of an object: the path of the field, and what is wrong."""
-
     path: str  # in kubectl's format: spec.template.spec.containers[0].name
     message: str
 
@@ -32,8 +30,6 @@ class FieldWarning(FieldError):
 
 
 class ConfigError(TrainerKaiError):
-    """Invalid settings or arguments; it holds all faults."""
-
     def __init__(self, faults: Iterable[FieldError]) -> None:
         self.faults = tuple(faults)
         super().__init__("\n".join(map(str, self.faults)))

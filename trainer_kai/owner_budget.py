@@ -11,8 +11,6 @@ I = TypeVar("I", bound=Hashable)  # noqa: E741 - an item
 
 
 class OwnerBudget(Generic[I]):
-    """The amount of each item, and the sum for each owner."""
-
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
         self.total = 0
@@ -20,11 +18,9 @@ class OwnerBudget(Generic[I]):
         self._sums: dict[str, int] = {}
 
     def used_by(self, owner: str) -> int:
-        """Return the sum of an owner's items."""
         return self._sums.get(owner, 0)
 
     def has_room(self, amount: int) -> bool:
-        """Say whether *amount* more fits."""
         return self.total + amount <= self.limit
 
     def put(self, owner: str, item: I, amount: int) -> None:
@@ -35,7 +31,6 @@ class OwnerBudget(Generic[I]):
         self.total += amount
 
     def drop(self, owner: str, item: I) -> None:
-        """Remove an item, if the owner has it."""
         items = self._items.get(owner, {})
         amount = items.pop(item, 0)
         self.total -= amount

@@ -13,10 +13,10 @@ import pytest
 from tests.hostile.conftest import SimulateFixture
 from tests.hostile.forged_jobsets import jobset, marked, rjob, waiting
 from tests.hostile.objects import TENANT, VICTIMS, cluster, node, pod, pod_group
+from trainer_kai.api.bounds import MOST_CONSTRAINED, MOST_EXPECTED
 from trainer_kai.api.names import ANTICIPATED, SUBGROUP
 from trainer_kai.podgrouper.plan import ObservedState, plan
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules
-from trainer_kai.policy.podgroups.planned import MOST_CONSTRAINED, MOST_EXPECTED
 
 Obj = dict[str, Any]
 MOST_INT = 2**31 - 1

@@ -9,11 +9,11 @@ import pytest
 
 from tests.manifests.manifest_files import MANIFESTS, YAML, documents, objects
 from trainer_kai.api import names
-from trainer_kai.api.gpu_share import SHARE_REQUESTS
+from trainer_kai.api.gpu_requests import SHARE_REQUESTS
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
-from trainer_kai.policy.pods.gpu_config_maps import (
+from trainer_kai.policy.pods.gpu_share_config_maps import (
     GPU_PORTION,
     MEMORY_LIMIT,
     NUMBER_OF_GPUS,

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from trainer_kai.policy.podgroups.planned import MOST_EXPECTED, MOST_JOBS, MOST_SUB_GROUPS
+from trainer_kai.api.bounds import MOST_EXPECTED, MOST_JOBS, MOST_SUB_GROUPS
 
 _INT: Final = 2**31 - 1
 _COUNTS: Final = (

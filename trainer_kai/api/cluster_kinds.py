@@ -9,58 +9,44 @@ from trainer_kai.api.quantity import Quantity
 
 
 class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Active or Terminating."""
-
     phase: str = ""
 
 
 class Namespace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A namespace."""
-
     metadata: Meta
     status: NamespaceStatus = NamespaceStatus()
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A taint: pods must tolerate it to run on the node."""
-
     key: str
     value: str = ""
     effect: str = ""
 
 
 class NodeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The desired state of the node."""
-
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The state that the node reports."""
-
     allocatable: Mapping[str, Quantity] = {}
     conditions: tuple[Condition, ...] = ()
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node."""
-
     metadata: Meta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
 class PriorityClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The name of a priority."""
-
     metadata: Meta
     value: int = 0
     global_default: bool = False
 
 
 class ScopeRequirement(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A property of pods, an operator (In, NotIn, Exists, DoesNotExist), values."""
+    """*operator* is In, NotIn, Exists or DoesNotExist."""
 
     scope_name: str
     operator: str
@@ -68,27 +54,25 @@ class ScopeRequirement(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 class ScopeSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """All of these must hold."""
-
     match_expressions: tuple[ScopeRequirement, ...] = ()
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The scopes of a quota; a scope is an expression with Exists."""
+    """A scope is an expression with Exists."""
 
     scopes: tuple[str, ...] = ()
     scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A quota of a namespace; only the API server reads its amounts."""
+    """Only the API server reads its amounts."""
 
     metadata: Meta
     spec: QuotaSpec = QuotaSpec()
 
 
 class BudgetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The pods of the budget; without a selector none."""
+    """Without a selector it is for no pod."""
 
     selector: LabelSelector | None = None
 
@@ -103,16 +87,12 @@ class BudgetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class PodDisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A disruption budget."""
-
     metadata: Meta
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 
 
 class ObjectReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The object of an event."""
-
     api_version: str = ""
     kind: str = ""
     namespace: str = ""
@@ -121,7 +101,7 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """An event about an object, in the format of the core group or in the newer one."""
+    """In the format of the core group, or in the newer one."""
 
     metadata: Meta
     involved_object: ObjectReference = ObjectReference()
@@ -134,8 +114,6 @@ class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The leader, since when and for how long."""
-
     holder_identity: str = ""
     lease_duration_seconds: int = 0
     acquire_time: str = ""
@@ -144,27 +122,21 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A lease."""
-
     metadata: Meta
     spec: LeaseSpec = LeaseSpec()
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The number of ready replicas."""
-
     ready_replicas: int = 0
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A Deployment."""
-
     metadata: Meta
     status: DeploymentStatus = DeploymentStatus()
 
 
 class PolicyRule(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Verbs on objects; without names the rule is for all objects."""
+    """Without names it is for all objects."""
 
     api_groups: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
@@ -173,23 +145,17 @@ class PolicyRule(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A Role or a ClusterRole."""
-
     metadata: Meta
     rules: tuple[PolicyRule, ...] = ()
 
 
 class RoleRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The role of a binding; it is immutable."""
-
     api_group: str = ""
     kind: str = ""
     name: str = ""
 
 
 class Subject(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A user, a group, or a ServiceAccount."""
-
     kind: str = ""
     api_group: str = ""
     name: str = ""
@@ -197,16 +163,12 @@ class Subject(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class RoleBinding(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A RoleBinding or a ClusterRoleBinding."""
-
     metadata: Meta
     role_ref: RoleRef = RoleRef()
     subjects: tuple[Subject, ...] = ()
 
 
 class ResourceAttributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The verb and the object."""
-
     verb: str = ""
     group: str = ""
     resource: str = ""
@@ -215,16 +177,12 @@ class ResourceAttributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AccessSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The user or the groups."""
-
     resource_attributes: ResourceAttributes = ResourceAttributes()
     user: str = ""
     groups: tuple[str, ...] = ()
 
 
 class AccessStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The response of the authorizers."""
-
     allowed: bool = False
     reason: str = ""
 

@@ -1,14 +1,12 @@
 """JSON into structs and back; the only module that knows how an object arrives.
 
 To Kubernetes `null` means the same as a missing field, so a null field gets its default; and 2.0
-means 2. Fields that a struct does not have are skipped. An object that is nested too deeply for the
-parser is read a second time without its deepest levels. Equal labels of many objects are one object
+means 2. Fields that a struct does not have are skipped. Equal labels of many objects are one object
 in memory, like the other values that `interning` handles.
 
-JSON without levels that are too deep for a recursive parser.
-
-The API server stores objects with 10,000 levels: any user can write such managedFields. No field
-that we read is deeper than 100 levels.
+The API server stores objects with 10,000 levels: any user can write such managedFields. An object
+that is nested too deeply for the recursive parser is read a second time without its deepest levels;
+no field that we read is deeper than 100 levels.
 """
 
 import re
@@ -25,30 +23,6 @@ from trainer_kai.api.pod_text import NEXT, intern_and_learn, read_matching
 from trainer_kai.api.resized_pod import ResizedPod, may_be_resized, with_resize
 from trainer_kai.errors import FieldError, TrainerKaiError
 
-_LEVELS: Final = 100
-# A bracket, and the text up to the next one; strings are skipped together with brackets in them.
-_BRACKET: Final = re.compile(rb'[{}\[\]](?:[^{}\[\]"]+|"[^"\\]*(?:\\.[^"\\]*)*")*')
-_OPENING: Final = b"{["
-
-
-def without_deep_nesting(text: bytes) -> bytes:
-    """Return JSON with null in place of all values below the hundredth level."""
-    depth = kept_to = cut_from = 0
-    pieces = []
-    for bracket in _BRACKET.finditer(text):
-        at = bracket.start()
-        if text[at] in _OPENING:
-            depth += 1
-            if depth == _LEVELS + 1:
-                cut_from = at
-        else:
-            if depth == _LEVELS + 1:
-                pieces += [text[kept_to:cut_from], b"null"]
-                kept_to = at + 1
-            depth -= 1
-    return b"".join((*pieces, text[kept_to:]))
-
-
 T = TypeVar("T", bound=Object)
 S = TypeVar("S")
 Text: TypeAlias = bytes | bytearray | memoryview | msgspec.Raw
@@ -59,6 +33,10 @@ _POD_METADATA: Final = len(_POD) - 1
 _ITEM: Final = b'{"metadata":{'
 _ITEM_METADATA: Final = len(_ITEM) - 1
 _BRACE: Final = ord("}")
+_LEVELS: Final = 100
+# A bracket, and the text up to the next one; strings are skipped together with brackets in them.
+_BRACKET: Final = re.compile(rb'[{}\[\]](?:[^{}\[\]"]+|"[^"\\]*(?:\\.[^"\\]*)*")*')
+_OPENING: Final = b"{["
 _PAGE_HEAD: Final = 1024  # the items begin within this number of bytes
 _WATCH_EVENT: Final = b'{"type":"'
 _OBJECT: Final = b'","object":'
@@ -87,15 +65,11 @@ class DecodeError(TrainerKaiError):
 
 
 class PageMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The metadata of a page: its version, and the token of the next page."""
-
     resource_version: str = ""
     continue_token: str = msgspec.field(default="", name="continue")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A page of a list."""
-
     metadata: PageMeta = PageMeta()
     items: tuple[T, ...] = ()
 
@@ -113,7 +87,7 @@ class _AnyWatchEvent(msgspec.Struct):
 
 
 def decode(struct: type[S], data: Text) -> S:
-    """Decode one object; raise `DecodeError` if it is invalid."""
+    """Raise `DecodeError` if the object is invalid."""
     if struct is Pod:
         text = data if type(data) is bytes else bytes(data)
         stop = len(text) - 1
@@ -131,7 +105,6 @@ def decode(struct: type[S], data: Text) -> S:
 
 
 def decode_page(struct: type[T], data: bytes) -> Page[T]:
-    """Decode a page of a list."""
     if struct is Pod:
         page: Page[Any] | None = _pod_page(data)
         if page is not None:
@@ -150,7 +123,6 @@ def decode_page(struct: type[T], data: bytes) -> Page[T]:
 
 
 def decode_watch_event(data: bytes) -> WatchEvent:
-    """Read the type of a watch event, and cut out its object."""
     if data.startswith(_WATCH_EVENT):  # the API server writes all events like this
         end = data.find(b'"', len(_WATCH_EVENT), _TYPE_BYTES)
         if data.startswith(_OBJECT, end) and data.endswith((b"}}\n", b"}}")):
@@ -255,7 +227,6 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _fault(error: msgspec.ValidationError) -> FieldError:
-    """Return a plain message for a type error of the library."""
     message, _, at = str(error).partition(" - at `$")
     path = at.rstrip("`").removeprefix(".")
     types = _TYPES.fullmatch(message)
@@ -268,3 +239,20 @@ def _fault(error: msgspec.ValidationError) -> FieldError:
     elif message == _NO_DECIMAL:
         message = f"must be {_WORDS['decimal']}"
     return FieldError(path, message)
+
+
+def without_deep_nesting(text: bytes) -> bytes:
+    depth = kept_to = cut_from = 0
+    pieces = []
+    for bracket in _BRACKET.finditer(text):
+        at = bracket.start()
+        if text[at] in _OPENING:
+            depth += 1
+            if depth == _LEVELS + 1:
+                cut_from = at
+        else:
+            if depth == _LEVELS + 1:
+                pieces += [text[kept_to:cut_from], b"null"]
+                kept_to = at + 1
+            depth -= 1
+    return b"".join((*pieces, text[kept_to:]))

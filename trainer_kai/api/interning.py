@@ -40,7 +40,6 @@ class IndexedLabels(Mapping[str, str]):
 
     @property
     def shared(self) -> Mapping[str, str]:
-        """Return the labels without the index."""
         return self._shared
 
     def __getitem__(self, name: str) -> str:
@@ -81,10 +80,7 @@ intern_value: Final[_Intern] = lru_cache(maxsize=4096)(_same)
 
 
 def intern_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the first of all equal sets of labels, unless it is too large to be interned.
-
-    Of sets with a completion index, one is kept for all indexes.
-    """
+    """Of sets with a completion index, one is kept for all indexes."""
     if not labels:
         return NO_LABELS
     if len(labels) > _MAX_LABELS or max(map(len, labels.values())) > _MAX_VALUE_LENGTH:
@@ -97,7 +93,6 @@ def intern_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def intern_owners(owners: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
-    """Return the first of all equal lists of owners, unless it is too large to be interned."""
     is_small = len(owners) <= _MAX_REFERENCES and all(
         len(it.api_version) + len(it.kind) + len(it.name) + len(it.uid) <= 2 * _MAX_VALUE_LENGTH
         for it in owners
@@ -106,7 +101,6 @@ def intern_owners(owners: tuple[OwnerReference, ...]) -> tuple[OwnerReference, .
 
 
 def intern_finalizers(finalizers: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the first of all equal lists of finalizers, unless it is too large to be interned."""
     is_small = len(finalizers) <= _MAX_REFERENCES and all(
         len(it) <= 2 * _MAX_VALUE_LENGTH for it in finalizers
     )
@@ -128,13 +122,11 @@ def intern_meta(meta: Meta) -> None:
 
 
 def drop_unclaimed_volumes(pod: Pod) -> None:
-    """Drop volumes without a claim from a pod that was just decoded."""
     stored = tuple(v for v in pod.spec.volumes if v.persistent_volume_claim or v.ephemeral)
     _force_set(pod.spec, "volumes", stored)
 
 
 def intern_spec(pod: Pod) -> None:
-    """Intern the spec of a pod that was just decoded."""
     drop_unclaimed_volumes(pod)
     node = pod.spec.node_name
     _force_set(pod.spec, "node_name", "")
@@ -142,7 +134,6 @@ def intern_spec(pod: Pod) -> None:
 
 
 def spec_on_node(spec: PodSpec, node: str) -> PodSpec:
-    """Return the spec of a pod without a node as the spec of a pod on a node."""
     if not node:
         return spec
     bound = _copy(spec)
@@ -151,7 +142,6 @@ def spec_on_node(spec: PodSpec, node: str) -> PodSpec:
 
 
 def spec_without_node(spec: PodSpec) -> PodSpec:
-    """Return the spec of a pod on a node as the spec of a pod without one."""
     if not spec.node_name:
         return spec
     unbound = _copy(spec)
@@ -160,7 +150,6 @@ def spec_without_node(spec: PodSpec) -> PodSpec:
 
 
 def intern_conditions(conditions: tuple[Condition, ...]) -> None:
-    """Intern the texts of conditions that were just decoded."""
     for condition in conditions:
         _force_set(condition, "type", intern_value(condition.type))
         _force_set(condition, "status", intern_value(condition.status))

@@ -9,7 +9,7 @@ from trainer_kai.api.pod import PodTemplate
 
 
 class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How many pods run, and how they are retried; the API server defaults to one pod."""
+    """The API server defaults to one pod."""
 
     parallelism: int | None = None
     completions: int | None = None
@@ -21,8 +21,6 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The progress of the job."""
-
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -30,15 +28,13 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job."""
-
     metadata: Meta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 
 class ReplicatedJobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The number of jobs of a replicatedJob by state; it counts jobs, not pods."""
+    """It counts jobs, not pods."""
 
     name: str
     ready: int = 0
@@ -48,8 +44,6 @@ class ReplicatedJobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The template of the jobs of a replicatedJob."""
-
     metadata: TemplateMeta = TemplateMeta()
     spec: JobSpec = JobSpec()
 
@@ -62,8 +56,6 @@ class DependsOn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ReplicatedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A number of equal jobs."""
-
     name: str
     replicas: int = 1
     group_name: str = "default"
@@ -78,20 +70,18 @@ class StartupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
 
 
 class FailurePolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The reaction to a failed job; only the fields that we read."""
+    """Only the fields that we read."""
 
     restart_strategy: str = ""
 
 
 class VolumeClaimPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The volume claims of a JobSet; only whether they are kept when it ends."""
+    """Only whether the claims are kept when the JobSet ends."""
 
     retention_policy: dict[str, Any] | None = None
 
 
 class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The desired state."""
-
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
     startup_policy: StartupPolicy = StartupPolicy()
     failure_policy: FailurePolicy | None = None
@@ -101,7 +91,7 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
 
 
 class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The progress of the JobSet; `restarts` is the number of the current attempt."""
+    """`restarts` is the number of the current attempt."""
 
     conditions: tuple[Condition, ...] = ()
     restarts: int = 0
@@ -110,8 +100,6 @@ class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class JobSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A JobSet."""
-
     metadata: Meta
     spec: JobSetSpec = JobSetSpec()
     status: JobSetStatus = JobSetStatus()

@@ -27,16 +27,12 @@ ABSENT_RESOURCE: Final = QueueResource()
 
 
 class QueueResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The shares of a queue by resource."""
-
     gpu: QueueResource = ABSENT_RESOURCE
     cpu: QueueResource = ABSENT_RESOURCE
     memory: QueueResource = ABSENT_RESOURCE
 
 
 class QueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The parent of the queue, and its shares."""
-
     parent_queue: str = ""
     priority: int | None = None
     preempt_min_runtime: str = ""
@@ -45,7 +41,7 @@ class QueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the PodGroups of a queue use and request: cores, bytes and devices, unlike the spec."""
+    """Cores, bytes and devices, unlike the spec."""
 
     child_queues: tuple[str, ...] = ()
     allocated: Mapping[str, Quantity] = {}
@@ -54,15 +50,13 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A queue."""
-
     metadata: Meta
     spec: QueueSpec = QueueSpec()
     status: QueueStatus = QueueStatus()
 
 
 class TopologyConstraint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The topology to place pods in; a level is a node label of the topology, or its alias."""
+    """A level is a node label of the topology, or its alias."""
 
     topology: str = ""
     required_topology_level: str = ""
@@ -80,8 +74,6 @@ class SubGroup(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fal
 
 
 class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The desired state."""
-
     queue: str = ""
     min_member: int | None = None
     min_sub_group: int | None = None
@@ -95,14 +87,12 @@ class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class SchedulingReason(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The reason why the PodGroup is not scheduled."""
-
     reason: str
     message: str = ""
 
 
 class SchedulingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The last result of the scheduler for the PodGroup, for one node pool."""
+    """The last result of the scheduler, for one node pool."""
 
     type: str = ""
     node_pool: str = ""
@@ -115,43 +105,33 @@ class SchedulingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=T
 
 
 class ResourcesStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the PodGroup uses and requests."""
-
     allocated: Mapping[str, Quantity] = {}
     allocated_non_preemptible: Mapping[str, Quantity] = {}
     requested: Mapping[str, Quantity] = {}
 
 
 class PodGroupStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The state that the scheduler reports."""
-
     scheduling_conditions: tuple[SchedulingCondition, ...] = ()
     resources_status: ResourcesStatus = ResourcesStatus()
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodGroup."""
-
     metadata: Meta
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
 
 
 class TopologyLevel(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A node label; workloads may refer to it by its alias."""
+    """Workloads may refer to it by its alias."""
 
     node_label: str
     alias: str = ""
 
 
 class TopologySpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The levels, from the coarsest to the finest."""
-
     levels: tuple[TopologyLevel, ...] = ()
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A topology of the cluster."""
-
     metadata: Meta
     spec: TopologySpec = TopologySpec()

@@ -7,7 +7,7 @@ import msgspec
 
 
 class Key(NamedTuple):
-    """The namespace ("" for cluster-scoped objects) and the name of an object."""
+    """The namespace is "" for cluster-scoped objects."""
 
     namespace: str
     name: str
@@ -17,8 +17,6 @@ class Key(NamedTuple):
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A reference to the owner of an object."""
-
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -27,8 +25,6 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, 
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The metadata that we read."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -44,26 +40,21 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
 
     @property
     def key(self) -> Key:
-        """Return namespace and name."""
         return Key(self.namespace, self.name)
 
     @property
     def controller(self) -> OwnerReference | None:
-        """Return the owner that controls the object; there is at most one."""
+        """There is at most one owner that controls the object."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
 class TemplateMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The metadata that a template passes on to its objects."""
-
     name: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A condition: True, False or Unknown."""
-
     type: str
     status: str = ""
     reason: str = ""
@@ -72,17 +63,11 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class Object(Protocol):
-    """An object with metadata."""
-
     @property
-    def metadata(self) -> Meta:
-        """Return the metadata."""
-        ...
+    def metadata(self) -> Meta: ...
 
 
 class PartialObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An object of any kind, with only its metadata."""
-
     metadata: Meta
 
 

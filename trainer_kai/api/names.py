@@ -86,9 +86,8 @@ ADMITTED_MARK: Final = "v1"  # its value: the version of the rules
 GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: the suffix of the PodGroup
 ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
 STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and the stages before it
-MEMBERS: Final = (
-    "trainer-kai.dev/members"  # PodGroup annotation: the number of pods by replicatedJob
-)
+# PodGroup annotation: the number of pods by replicatedJob.
+MEMBERS: Final = "trainer-kai.dev/members"
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
@@ -99,9 +98,8 @@ ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (o
 ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
-EVICTED_GPUS: Final = (
-    "trainer-kai.dev/evicted-gpus"  # PodGroup annotation: GPUs of the last eviction
-)
+# PodGroup annotation: GPUs of the last eviction.
+EVICTED_GPUS: Final = "trainer-kai.dev/evicted-gpus"
 
 # JobSet: labels of its jobs and pods, and annotations too.
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"

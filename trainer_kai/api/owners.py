@@ -9,7 +9,6 @@ from trainer_kai.api.resources import TRAINJOBS
 
 
 def trainjob_owner(meta: Meta) -> OwnerReference | None:
-    """Return the TrainJob that controls an object; None if the controller is of another kind."""
     owner = meta.controller
     if owner is None or owner.kind != TRAINJOBS.kind:
         return None

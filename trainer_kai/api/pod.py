@@ -17,14 +17,12 @@ from trainer_kai.api.quantity import Quantity
 
 
 class ResourceClaimUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A resource claim of the pod that the container uses."""
-
     name: str
     request: str = ""
 
 
 class Resources(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Requests and limits; the API server sets missing requests of a stored pod to its limits."""
+    """The API server sets missing requests of a stored pod to its limits."""
 
     requests: Mapping[str, Quantity] = {}
     limits: Mapping[str, Quantity] = {}
@@ -32,7 +30,7 @@ class Resources(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class ContainerPort(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A port; ports without a host port do not conflict."""
+    """Ports without a host port do not conflict."""
 
     name: str = ""
     container_port: int = 0
@@ -42,7 +40,7 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
 
 
 class Container(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A container; an init container with restartPolicy Always is a sidecar and keeps running."""
+    """An init container with restartPolicy Always is a sidecar and keeps running."""
 
     name: str = ""
     resources: Resources = Resources()
@@ -151,22 +149,16 @@ class Volume(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False
 
 
 class SchedulingGate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A gate that a controller removes before the pod may be scheduled."""
-
     name: str
 
 
 class PodResourceClaim(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A dynamic resource: an existing claim, or a claim that is created for the pod."""
-
     name: str
     resource_claim_name: str = ""
     resource_claim_template_name: str = ""
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The desired state of the pod."""
-
     volumes: tuple[Volume, ...] = ()
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
@@ -188,15 +180,11 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class ClaimStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The claim that was created for one of the pod's resource claims."""
-
     name: str
     resource_claim_name: str = ""
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The state of the pod."""
-
     phase: str = ""
     reason: str = ""  # why a kubelet let it fail
     conditions: tuple[Condition, ...] = ()
@@ -205,15 +193,11 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod."""
-
     metadata: Meta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
 class PodTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The template of pods."""
-
     metadata: TemplateMeta = TemplateMeta()
     spec: PodSpec = PodSpec()

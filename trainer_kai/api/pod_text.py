@@ -60,16 +60,12 @@ class _MetadataHead(
 
 
 class _StatusHead(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    """A status up to its conditions."""
-
     phase: str
     conditions: tuple[Condition, ...]
     observed_generation: int = 0
 
 
 class _StatusTail(msgspec.Struct, rename="camel", gc=False):
-    """The text after the conditions."""
-
     reason: str = ""
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()
@@ -168,7 +164,6 @@ def _read(
     template: PodTextTemplate,
     matched: tuple[LabelsAndAnnotations, PodSpec, int],
 ) -> Pod:
-    """Decode the text before the labels and the text after the spec."""
     labels_and_annotations, spec, at = matched
     head = _read_head(head_text + b"}")
     if stop - at > _SHORT_STATUS_BYTES:
@@ -235,7 +230,6 @@ def _match(
 
 
 def _match_node(data: bytes, at: int, template: PodTextTemplate) -> tuple[PodSpec, int] | None:
-    """Compare the text around the node's name; return the spec of a pod on it, and its end."""
     if not data.startswith(template.last, at):
         return None
     at += len(template.last)
@@ -304,7 +298,6 @@ def _parse_status(text: bytes) -> PodStatus:
 
 @lru_cache(maxsize=512)
 def _parse_status_head(text: bytes) -> PodStatus:
-    """Decode a status up to the end of its conditions."""
     head_of_status = msgspec.json.decode(text + b"}", type=_StatusHead)
     intern_conditions(head_of_status.conditions)
     return PodStatus(phase=intern_value(head_of_status.phase), conditions=head_of_status.conditions)

@@ -93,7 +93,6 @@ class PodTextTemplate(msgspec.Struct, kw_only=True):
 
     @property
     def text_bytes(self) -> int:
-        """Return the length of the text."""
         metadata = len(self.to_index) + len(self.to_second) + len(self.to_managed)
         placed = len(self.to_host) + len(self.last) + len(self.node_to_host)
         return metadata + self.last_at + placed + len(self.to_status)
@@ -167,7 +166,6 @@ def _cut_out_index(text: bytes, index: str | None) -> tuple[bytes, bytes, bytes]
 
 
 def _cut_at_node(text: bytes) -> tuple[bytes, bytes] | None:
-    """Cut a spec in two at the node's name, without the name."""
     account_at = text.find(_ACCOUNT)
     cut = text.find(b'",', account_at + len(_ACCOUNT)) + 2
     if account_at < 0 or cut < 2:
@@ -224,15 +222,12 @@ class PodTextTemplates:
 
     @property
     def text_bytes(self) -> int:
-        """Return the length of the texts of all templates."""
         return self._text_bytes
 
     def all(self) -> tuple[PodTextTemplate, ...]:
-        """Return all templates."""
         return tuple(self._by_mark.values())
 
     def find(self, data: bytes, labels_at: int) -> PodTextTemplate | None:
-        """Return the template that matches the text up to the index."""
         key = data[labels_at : labels_at + _MARK_BYTES]
         template = self._by_mark.pop(key, None)
         if template is None:
@@ -253,7 +248,6 @@ class PodTextTemplates:
         return seen > 1 and seen & (seen - 1) == 0
 
     def add(self, template: PodTextTemplate, data: bytes, labels_at: int) -> None:
-        """Keep a template, and drop the least recently used ones."""
         key = data[labels_at : labels_at + _MARK_BYTES]
         if key in self._by_mark:
             self._drop(key)
@@ -266,17 +260,14 @@ class PodTextTemplates:
     def add_index(
         self, template: PodTextTemplate, index: bytes, labels_and_annotations: LabelsAndAnnotations
     ) -> None:
-        """Keep the labels and annotations of an index."""
         self._make_room()
         template.by_index[index] = labels_and_annotations
 
     def add_node(self, template: PodTextTemplate, node: bytes, spec: PodSpec) -> None:
-        """Keep the spec of a pod on a node."""
         self._make_room()
         template.by_node[node] = spec
 
     def clear_variants(self, template: PodTextTemplate) -> None:
-        """Drop the indexes and nodes of a template."""
         self._variants = max(0, self._variants - len(template.by_index) - len(template.by_node))
         template.by_index.clear()
         template.by_node.clear()

@@ -1,9 +1,9 @@
-"""Values that users write: which are invalid, and what counts in their place.
+"""Values that users write into queues, PodGroups, labels and annotations: which are invalid.
 
-KAI checks neither signs nor durations. An invalid value must not make a queue or PodGroup unusable,
-so the most likely intended value is used: for a quota or a limit below 0 it is -1 (unlimited), and
-for a weight below 0 it is 1, the default. KAI itself treats weights below 0, and GPU and CPU limits
-below -1, as 0.
+KAI checks neither signs nor durations of its objects. An invalid value must not make a queue or
+PodGroup unusable, so the most likely intended value is used: for a quota or a limit below 0 it is
+-1 (unlimited), and for a weight below 0 it is 1, the default. KAI itself treats weights below 0,
+and GPU and CPU limits below -1, as 0.
 """
 
 import re
@@ -34,6 +34,12 @@ from trainer_kai.errors import FieldError, FieldWarning
 _UNBOUND: Final = Decimal(-1)
 _WEIGHT: Final = Decimal(1)  # of -1, which users write for "unlimited" in all three fields
 _NO_DURATION: Final = "it counts as absent"
+PREEMPTIBILITIES: Final = ("preemptible", "non-preemptible")
+_COUNT: Final = re.compile("[1-9][0-9]{0,8}")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
+)
 
 
 def effective_queue(spec: QueueSpec) -> tuple[QueueSpec, tuple[FieldError, ...]]:
@@ -63,11 +69,9 @@ def podgroup_warnings(spec: PodGroupSpec) -> Iterator[FieldError]:
         ("spec.preemptionDelay", spec.preemption_delay),
         ("spec.stalenessGracePeriod", spec.staleness_grace_period),
     ):
-        if text:
-            try:
-                nanoseconds(text)
-            except DurationError as error:
-                yield FieldError(path, f"{error}: {_NO_DURATION}")
+        fault = duration_fault(text, negative=True) if text else None
+        if fault:
+            yield FieldError(path, f"{fault}: {_NO_DURATION}")
 
 
 def _effective_resource(
@@ -85,7 +89,7 @@ def _effective_resource(
 def _effective_number(
     number: Decimal, path: str, below_zero: Decimal, warnings: list[FieldError]
 ) -> Decimal:
-    """Return the effective number; *below_zero* is the one for a negative number."""
+    """*below_zero* is the effective number for a negative one."""
     if not number.is_finite():
         warnings.append(FieldError(path, f"{number} is not a number: it counts as 0"))
         return Decimal(0)
@@ -110,17 +114,7 @@ def _effective_min_runtime(text: str, path: str, warnings: list[FieldError]) -> 
     return "0s"
 
 
-PREEMPTIBILITIES: Final = ("preemptible", "non-preemptible")
-
-_COUNT: Final = re.compile("[1-9][0-9]{0,8}")
-_TIME: Final = re.compile(
-    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
-    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
-)
-
-
 def is_count(text: str) -> bool:
-    """Say whether a text is a positive integer within the limit."""
     return bool(_COUNT.fullmatch(text))
 
 
@@ -134,13 +128,11 @@ def duration_fault(text: str, *, negative: bool = False) -> str | None:
 
 
 def preemptibility_fault(text: str) -> str | None:
-    """Return what is wrong with a preemptibility."""
     right = " or ".join(map(repr, PREEMPTIBILITIES))
     return None if text in PREEMPTIBILITIES else f"{text!r} must be {right}"
 
 
 def requested_label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the values of labels."""
     yield from _faults(_LABELS, labels, path)
 
 

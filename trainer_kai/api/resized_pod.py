@@ -23,8 +23,6 @@ _INFEASIBLE: Final = "Infeasible"
 
 
 class _Held(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What the kubelet has allocated, and what is in effect."""
-
     name: str = ""
     allocated_resources: Mapping[str, Quantity] = {}
     resources: Resources = Resources()
@@ -40,8 +38,6 @@ class ResizeStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class ResizedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod, of which only that part is decoded."""
-
     status: ResizeStatus = ResizeStatus()
 
 
@@ -51,13 +47,11 @@ def may_be_resized(pod: Pod) -> bool:
 
 
 def requests_hash(pod: Pod) -> int:
-    """Return a number that changes with the requests."""
     containers = [it.resources for it in (*pod.spec.init_containers, *pod.spec.containers)]
     return hash(msgspec.json.encode([*containers, pod.spec.resources]))
 
 
 def with_resize(pod: Pod, status: ResizeStatus) -> Pod:
-    """Return a pod with the requests that count while it is resized."""
     if not may_be_resized(pod):
         return pod
     try:

@@ -42,7 +42,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):
-    """Group, version and plural form the URL path; the struct is for the objects."""
+    """Group, version and plural form the URL path."""
 
     group: str  # "" is the core group
     version: str
@@ -53,7 +53,6 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def api_version(self) -> str:
-        """Return group and version as in an object."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def __str__(self) -> str:

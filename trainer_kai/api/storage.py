@@ -9,13 +9,11 @@ from trainer_kai.api.quantity import Quantity
 
 
 class VolumeResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The requested size."""
-
     requests: Mapping[str, Quantity] = {}
 
 
 class VolumeClaimSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The request; a class of "" and a missing class mean different things."""
+    """A class of "" and a missing class mean different things."""
 
     storage_class_name: str | None = None
     volume_name: str = ""
@@ -30,30 +28,22 @@ class VolumeClaimStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PersistentVolumeClaim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PersistentVolumeClaim."""
-
     metadata: Meta
     spec: VolumeClaimSpec = VolumeClaimSpec()
     status: VolumeClaimStatus = VolumeClaimStatus()
 
 
 class ClaimRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The claim that a volume is reserved for."""
-
     namespace: str = ""
     name: str = ""
     uid: str = ""
 
 
 class VolumeNodeAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The nodes that can reach a volume."""
-
     required: NodeSelector | None = None
 
 
 class VolumeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The properties of a volume."""
-
     capacity: Mapping[str, Quantity] = {}
     access_modes: tuple[str, ...] = ()
     claim_ref: ClaimRef | None = None
@@ -68,29 +58,23 @@ class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PersistentVolume(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PersistentVolume."""
-
     metadata: Meta
     spec: VolumeSpec = VolumeSpec()
     status: VolumeStatus = VolumeStatus()
 
 
 class LabelValues(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One label and its values."""
-
     key: str
     values: tuple[str, ...] = ()
 
 
 class TopologySelectorTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Node labels and their values, where a class creates volumes."""
+    """Where the class creates volumes."""
 
     match_label_expressions: tuple[LabelValues, ...] = ()
 
 
 class StorageClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A StorageClass: how volumes are created, and when."""
-
     metadata: Meta
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"

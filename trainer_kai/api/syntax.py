@@ -4,62 +4,56 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from trainer_kai.api.bounds import ANNOTATIONS_BYTES, LABEL_CHARACTERS, SUBDOMAIN_CHARACTERS
 from trainer_kai.errors import FieldError
 
 _WORD: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_WORD)
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_WORD}(?:\.{_WORD})*")
 _NAME: Final = re.compile("[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_LABEL_LENGTH: Final = 63
-_SUBDOMAIN_LENGTH: Final = 253
-_ANNOTATIONS_BYTES: Final = 256 * 1024
 
 
 def dns_label_fault(text: str) -> str | None:
-    """Return what is wrong with a part of a host name."""
-    if len(text) <= _LABEL_LENGTH and _DNS_LABEL.fullmatch(text):
+    if len(text) <= LABEL_CHARACTERS and _DNS_LABEL.fullmatch(text):
         return None
     return (
-        f"{text!r} must be 1 to {_LABEL_LENGTH} lower-case letters, digits and '-', "
+        f"{text!r} must be 1 to {LABEL_CHARACTERS} lower-case letters, digits and '-', "
         "and begin and end with a letter or digit"
     )
 
 
 def dns_subdomain_fault(text: str) -> str | None:
-    """Return what is wrong with the name of an object."""
-    if len(text) <= _SUBDOMAIN_LENGTH and _DNS_SUBDOMAIN.fullmatch(text):
+    if len(text) <= SUBDOMAIN_CHARACTERS and _DNS_SUBDOMAIN.fullmatch(text):
         return None
     return (
-        f"{text!r} must be 1 to {_SUBDOMAIN_LENGTH} lower-case letters, digits, '-' and '.', "
+        f"{text!r} must be 1 to {SUBDOMAIN_CHARACTERS} lower-case letters, digits, '-' and '.', "
         "and each part between dots begin and end with a letter or digit"
     )
 
 
 def label_name_fault(text: str) -> str | None:
-    """Return what is wrong with the key of a label or an annotation."""
     prefix, slash, name = text.rpartition("/")
     if slash and dns_subdomain_fault(prefix):
         return f"{text!r}: the part before '/' must be a DNS name, such as 'example.org'"
-    if len(name) <= _LABEL_LENGTH and _NAME.fullmatch(name):
+    if len(name) <= LABEL_CHARACTERS and _NAME.fullmatch(name):
         return None
     return (
-        f"{text!r}: the name must be 1 to {_LABEL_LENGTH} letters, digits, '-', '_' and '.', "
+        f"{text!r}: the name must be 1 to {LABEL_CHARACTERS} letters, digits, '-', '_' and '.', "
         "and begin and end with a letter or digit"
     )
 
 
 def label_value_fault(text: str) -> str | None:
     """Return what is wrong with the value of a label; it may be empty."""
-    if not text or (len(text) <= _LABEL_LENGTH and _NAME.fullmatch(text)):
+    if not text or (len(text) <= LABEL_CHARACTERS and _NAME.fullmatch(text)):
         return None
     return (
-        f"{text!r} must be at most {_LABEL_LENGTH} letters, digits, '-', '_' and '.', "
+        f"{text!r} must be at most {LABEL_CHARACTERS} letters, digits, '-', '_' and '.', "
         "and begin and end with a letter or digit"
     )
 
 
 def label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with labels."""
     for name, value in labels.items():
         for fault in (label_name_fault(name), label_value_fault(value)):
             if fault:
@@ -67,11 +61,11 @@ def label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 
 
 def annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with annotations: their keys, and their total size."""
+    """Their keys, and their total size."""
     for name in annotations:
         fault = label_name_fault(name.lower())  # the API server ignores the case too
         if fault:
             yield FieldError(f"{path}[{name}]", fault)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items())
-    if size > _ANNOTATIONS_BYTES:
-        yield FieldError(path, f"{size} bytes in total; at most {_ANNOTATIONS_BYTES} are allowed")
+    if size > ANNOTATIONS_BYTES:
+        yield FieldError(path, f"{size} bytes in total; at most {ANNOTATIONS_BYTES} are allowed")

@@ -27,7 +27,6 @@ def verb_form(number: float, verb: str) -> str:
 
 
 def listed_names(names: Sequence[str], most: int) -> str:
-    """Return at most *most* names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 

@@ -8,8 +8,6 @@ from trainer_kai.api.pod import Resources
 
 
 class MPIPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """MPI: a launcher and its workers."""
-
     num_proc_per_node: int = 1
     run_launcher_as_node: bool = False
 
@@ -19,7 +17,7 @@ class PresenceOnly(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MLPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The number of nodes, and how their processes find each other: at most one of these ways."""
+    """At most one of the ways in which processes find each other is set."""
 
     num_nodes: int | None = None
     torch: PresenceOnly | None = None
@@ -30,13 +28,13 @@ class MLPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fal
 
 
 class KaiPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The queue of a runtime, if the CRD has this field."""
+    """A field that not every version of the CRD has."""
 
     queue: str = ""
 
 
 class PodGroupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The scheduler of the gang; of other schedulers only the presence matters."""
+    """Of other schedulers only the presence matters."""
 
     coscheduling: PresenceOnly | None = None
     volcano: PresenceOnly | None = None
@@ -44,14 +42,12 @@ class PodGroupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, 
 
 
 class JobSetTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The template of JobSets."""
-
     metadata: TemplateMeta = TemplateMeta()
     spec: JobSetSpec = JobSetSpec()
 
 
 class RuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Policies and the template; a missing mlPolicy differs from an empty one."""
+    """A missing mlPolicy differs from an empty one."""
 
     ml_policy: MLPolicy | None = None
     pod_group_policy: PodGroupPolicy | None = None
@@ -59,43 +55,35 @@ class RuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A runtime of a namespace or of the cluster."""
-
     metadata: Meta
     spec: RuntimeSpec = RuntimeSpec()
 
 
 class RuntimeRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The runtime; the API server fills in its kind."""
+    """The API server fills in its kind."""
 
     name: str = ""
     kind: str = "ClusterTrainingRuntime"
 
 
 class Trainer(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The changes of this TrainJob to its runtime's trainer."""
-
     num_nodes: int | None = None
     num_proc_per_node: int | None = None
     resources_per_node: Resources | None = None
 
 
 class TrainingRuntimeSpecPatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Patches of the runtime; of containers only some fields can be patched."""
+    """Of containers only some fields can be patched."""
 
     template: JobSetTemplate = JobSetTemplate()
 
 
 class RuntimePatch(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The patches of one manager."""
-
     manager: str = ""
     training_runtime_spec: TrainingRuntimeSpecPatch = TrainingRuntimeSpecPatch()
 
 
 class TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The desired state."""
-
     runtime_ref: RuntimeRef = RuntimeRef()
     trainer: Trainer | None = None
     runtime_patches: tuple[RuntimePatch, ...] = ()
@@ -104,14 +92,10 @@ class TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class TrainJobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The progress of the training."""
-
     conditions: tuple[Condition, ...] = ()
 
 
 class TrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A training."""
-
     metadata: Meta
     spec: TrainJobSpec = TrainJobSpec()
     status: TrainJobStatus = TrainJobStatus()

@@ -1,14 +1,15 @@
 """The faults of an object by itself: all of them at once, each with its path.
 
 Only faults that the object alone shows. Values that KAI's CRD admits are no faults; for those see
-`effective_values`. Whether its queue exists, or whether it can be placed, is checked elsewhere.
+`requested_values`. Whether its queue exists, or whether it can be placed, is checked elsewhere.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias, TypeVar
 
-from trainer_kai.api.gpu_share import gpu_share_faults
+from trainer_kai.api.bounds import LARGEST_NUMBER, TOPOLOGY_LEVELS
+from trainer_kai.api.gpu_requests import gpu_share_faults
 from trainer_kai.api.jobset import JobSet, JobSetSpec
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResource, SubGroup, Topology
 from trainer_kai.api.meta import Meta, TemplateMeta
@@ -30,47 +31,16 @@ from trainer_kai.api.syntax import (
 from trainer_kai.api.trainjob import JobSetTemplate, Runtime, TrainJob
 from trainer_kai.errors import FieldError
 
-Faults = Iterator[FieldError]
-_MAX_LEVELS: Final = 16
-_LARGEST: Final = 2**31 - 1  # the largest number of a field in Kubernetes
+O = TypeVar("O", Queue, PodGroup, Topology, TrainJob, Runtime, JobSet, Pod)  # noqa: E741 - an object
+Faults: TypeAlias = Iterator[FieldError]
 
 
-def queue_faults(queue: Queue) -> tuple[FieldError, ...]:
-    """Return the faults of a queue."""
-    return tuple(_queue(queue))
+def _collected(faults: Callable[[O], Faults]) -> Callable[[O], tuple[FieldError, ...]]:
+    return lambda it: tuple(faults(it))
 
 
-def podgroup_faults(group: PodGroup) -> tuple[FieldError, ...]:
-    """Return the faults of a PodGroup."""
-    return tuple(_podgroup(group))
-
-
-def topology_faults(topology: Topology) -> tuple[FieldError, ...]:
-    """Return the faults of a topology."""
-    return tuple(_topology(topology))
-
-
-def trainjob_faults(job: TrainJob) -> tuple[FieldError, ...]:
-    """Return the faults of a TrainJob that concern scheduling."""
-    return tuple(_trainjob(job))
-
-
-def runtime_faults(runtime: Runtime) -> tuple[FieldError, ...]:
-    """Return the faults of a runtime that concern scheduling."""
-    return tuple(_runtime(runtime))
-
-
-def jobset_faults(jobset: JobSet) -> tuple[FieldError, ...]:
-    """Return the faults of a JobSet that concern scheduling."""
-    return (*_metadata(jobset.metadata, "metadata"), *_jobset_spec(jobset.spec, "spec"))
-
-
-def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
-    """Return the faults of a pod that concern scheduling."""
-    return tuple(_pod(pod.metadata, pod.spec, ""))
-
-
-def _queue(queue: Queue) -> Faults:
+@_collected
+def queue_faults(queue: Queue) -> Faults:
     spec = queue.spec
     yield from _metadata(queue.metadata, "metadata")
     if spec.parent_queue:
@@ -85,7 +55,7 @@ def _queue(queue: Queue) -> Faults:
 
 
 def _queue_resource(resource: QueueResource, path: str) -> Faults:
-    """Yield values that are not numbers; `effective_queue` handles negative ones."""
+    """`effective_queue` handles negative values."""
     for name, number in (
         ("quota", resource.quota),
         ("limit", resource.limit),
@@ -95,7 +65,8 @@ def _queue_resource(resource: QueueResource, path: str) -> Faults:
             yield FieldError(f"{path}.{name}", f"{number} must be a number")
 
 
-def _podgroup(group: PodGroup) -> Faults:
+@_collected
+def podgroup_faults(group: PodGroup) -> Faults:
     spec = group.spec
     yield from _metadata(group.metadata, "metadata")
     if spec.preemptibility:
@@ -139,20 +110,19 @@ def _min_numbers(member: int | None, sub_group: int | None, path: str) -> Faults
 
 
 def _is_in_cycle(name: str, parents: Mapping[str, str]) -> bool:
-    """Say whether the parents of a sub-group lead back to it."""
     at, steps = parents[name], 0
     while at in parents and at != name and steps < len(parents):
         at, steps = parents[at], steps + 1
     return at == name
 
 
-def _topology(topology: Topology) -> Faults:
+@_collected
+def topology_faults(topology: Topology) -> Faults:
     levels = topology.spec.levels
     yield from _metadata(topology.metadata, "metadata")
-    if not 1 <= len(levels) <= _MAX_LEVELS:
-        yield FieldError(
-            "spec.levels", f"{len(levels)} levels; between 1 and {_MAX_LEVELS} are allowed"
-        )
+    if not 1 <= len(levels) <= TOPOLOGY_LEVELS:
+        message = f"{len(levels)} levels; between 1 and {TOPOLOGY_LEVELS} are allowed"
+        yield FieldError("spec.levels", message)
     labels = Counter(level.node_label for level in levels)
     aliases = Counter(level.alias for level in levels if level.alias)
     for i, level in enumerate(levels):
@@ -161,9 +131,8 @@ def _topology(topology: Topology) -> Faults:
         if labels[level.node_label] > 1:
             yield FieldError(f"{path}.nodeLabel", f"{level.node_label!r} exists twice")
         if level.node_label == HOSTNAME and i < len(levels) - 1:
-            yield FieldError(
-                f"{path}.nodeLabel", "a single node is the finest level, so it must be last"
-            )
+            message = "a single node is the finest level, so it must be last"
+            yield FieldError(f"{path}.nodeLabel", message)
         if level.alias:
             yield from _at_path(f"{path}.alias", label_name_fault(level.alias))
         if aliases[level.alias] > 1:
@@ -172,7 +141,8 @@ def _topology(topology: Topology) -> Faults:
             yield FieldError(f"{path}.alias", f"{level.alias!r} is the label of a level")
 
 
-def _trainjob(job: TrainJob) -> Faults:
+@_collected
+def trainjob_faults(job: TrainJob) -> Faults:
     yield from _metadata(job.metadata, "metadata")
     trainer = job.spec.trainer
     if trainer is not None:
@@ -188,17 +158,24 @@ def _trainjob(job: TrainJob) -> Faults:
 
 
 def _number(value: int | None, path: str, least: int) -> Faults:
-    if value is not None and not least <= value <= _LARGEST:
-        yield FieldError(path, f"{value} must be between {least} and {_LARGEST}")
+    if value is not None and not least <= value <= LARGEST_NUMBER:
+        yield FieldError(path, f"{value} must be between {least} and {LARGEST_NUMBER}")
 
 
-def _runtime(runtime: Runtime) -> Faults:
+@_collected
+def runtime_faults(runtime: Runtime) -> Faults:
     yield from _metadata(runtime.metadata, "metadata")
     policy = runtime.spec.pod_group_policy
     if policy is not None and policy.kai_scheduler is not None and policy.kai_scheduler.queue:
         fault = dns_subdomain_fault(policy.kai_scheduler.queue)
         yield from _at_path("spec.podGroupPolicy.kaiScheduler.queue", fault)
     yield from _jobset_template(runtime.spec.template, "spec.template")
+
+
+@_collected
+def jobset_faults(jobset: JobSet) -> Faults:
+    yield from _metadata(jobset.metadata, "metadata")
+    yield from _jobset_spec(jobset.spec, "spec")
 
 
 def _jobset_template(template: JobSetTemplate, path: str) -> Faults:
@@ -224,6 +201,11 @@ def _metadata(metadata: Meta | TemplateMeta, path: str) -> Faults:
     yield from requested_label_faults(metadata.labels, f"{path}.labels")
     yield from annotation_faults(metadata.annotations, f"{path}.annotations")
     yield from requested_annotation_faults(metadata.annotations, f"{path}.annotations")
+
+
+@_collected
+def pod_faults(pod: Pod) -> Faults:
+    return _pod(pod.metadata, pod.spec, "")
 
 
 def _pod(metadata: Meta | TemplateMeta, spec: PodSpec, path: str) -> Faults:

@@ -17,7 +17,6 @@ _NAME = "trainer_kai.podgrouper"
 
 
 async def podgrouper(run: Runner, context: ProcessContext, settings: PodgrouperSettings) -> None:
-    """Wire the process up and start its services."""
     client, metrics, log = context.client, context.metrics, context.log
     events = event_recorder(client, "trainer-kai-podgrouper", metrics, log)
     run.start("events", events.run, grace_s=5)

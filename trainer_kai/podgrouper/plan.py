@@ -34,40 +34,32 @@ from trainer_kai.policy.podgroups.manifests import (
     podgroup_manifests,
     running_update,
 )
-from trainer_kai.policy.podgroups.planned import (
+from trainer_kai.policy.podgroups.pod_counts import count_pods
+from trainer_kai.policy.podgroups.podgroup_plan import (
     PlannedPodGroup,
     PodGroupPlan,
     plan_podgroups,
     podset_name,
 )
-from trainer_kai.policy.podgroups.pod_counts import count_pods
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
 
 class ObservedState(NamedTuple):
-    """The PodGroups of a JobSet, and the state of the cluster that a plan needs."""
-
     groups: Mapping[Key, StoredPodGroup]
-    unsupported_fields: AbstractSet[str] = (
-        frozenset()
-    )  # fields of a PodGroup's spec that the CRD lacks
+    unsupported_fields: AbstractSet[str] = frozenset()  # of a PodGroup's spec: the CRD lacks them
     has_trainjob: bool = True  # the TrainJob that the JobSet names as its controller exists
     is_running: bool = False  # a pod of a PodGroup is on a node, and not finished
     priority_classes: SelectablePriorityClasses = SelectablePriorityClasses({})
 
 
 class PodAssignment(NamedTuple):
-    """A pod to assign to its PodGroup, and the fields to merge into the pod."""
-
     key: Key
     fields: ManifestFields
 
 
 class GroupingPlan(NamedTuple):
-    """The writes, and the findings to report once."""
-
     apply: tuple[ManifestFields, ...] = ()
     assign: tuple[PodAssignment, ...] = ()
     is_first: bool = False
@@ -76,7 +68,6 @@ class GroupingPlan(NamedTuple):
 
 
 def is_admitted_here(jobset: JobSet) -> bool:
-    """Say whether we admitted a JobSet, and its pods are created in this cluster."""
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
     return managed_here and jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
 
@@ -84,7 +75,6 @@ def is_admitted_here(jobset: JobSet) -> bool:
 def plan(
     jobset: JobSet, observed: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
 ) -> GroupingPlan:
-    """Return the writes that bring PodGroups and pods in line with the JobSet."""
     meta = jobset.metadata
     is_over = meta.deletion_timestamp or jobset.status.terminal_state
     if is_over or jobset.spec.suspend or not (observed.has_trainjob and is_admitted_here(jobset)):
@@ -99,9 +89,8 @@ def plan(
     try:
         wanted = list(podgroup_manifests(jobset, complete_plan, rules, counts))
     except QuantityError as error:
-        finding = Finding(
-            "spec.replicatedJobs", f"the PodGroups cannot be planned: {error}", blocks=True
-        )
+        message = f"the PodGroups cannot be planned: {error}"
+        finding = Finding("spec.replicatedJobs", message, blocks=True)
         return GroupingPlan(podgroup_plan=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
         wanted = [_keep_lowered_minimum(fields, observed.groups) for fields in wanted]
@@ -119,7 +108,7 @@ def plan(
 
 
 def _request_findings(jobset: JobSet) -> Iterator[Finding]:
-    """Yield invalid labels and annotations; with an invalid queue nothing can run."""
+    """Only with an invalid queue nothing can run."""
     meta = jobset.metadata
     for fault in (
         *requested_label_faults(meta.labels, "metadata.labels"),
@@ -131,7 +120,7 @@ def _request_findings(jobset: JobSet) -> Iterator[Finding]:
 def _keep_lowered_minimum(
     fields: ManifestFields, groups: Mapping[Key, StoredPodGroup]
 ) -> ManifestFields:
-    """Keep a lowered minMember: no pod waits, so raising it helps no pod."""
+    """No pod waits, so raising minMember helps no pod."""
     group = groups.get(_key(fields))
     current = group.spec.get("minMember") if group else None
     if current is None or "minMember" not in fields["spec"]:
@@ -179,9 +168,8 @@ def _differs(wanted: ManifestFields, observed: ObservedState) -> bool:
     if not _contains(fields, {"metadata": group.metadata, "spec": group.spec}):
         return True
     complete = {"metadata": own, "spec": wanted["spec"]}
-    return not group.managed_paths <= set(
-        field_paths(complete)
-    )  # a field that we manage must be removed
+    must_be_removed = group.managed_paths - set(field_paths(complete))
+    return bool(must_be_removed)
 
 
 def _contains(wanted: Any, current: Any) -> bool:

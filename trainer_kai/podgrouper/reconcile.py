@@ -41,7 +41,7 @@ from trainer_kai.service.metrics import Metrics
 
 T = TypeVar("T", bound=Object)
 
-_JOB_METADATA, _TRAINJOB_METADATA = (
+_JOBS, _TRAINJOBS = (
     Resource(it.group, it.version, it.plural, it.kind, namespaced=True, struct=PartialObject)
     for it in (JOBS, TRAINJOBS)
 )
@@ -68,9 +68,7 @@ class Podgrouper:
         self._unsupported_fields: frozenset[str] = frozenset()
         self._warned_uids: dict[Key, str] = {}  # by JobSet: its uid, once its findings were posted
         self._deferred_messages: dict[Key, str] = {}  # by JobSet: the last Event `NotWhileRunning`
-        self._applying: dict[
-            Key, bool
-        ] = {}  # False: the PodGroup was deleted before the answer came
+        self._applying: dict[Key, bool] = {}  # False: it was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while this process is the leader
         self._orphan_queue: WorkQueue[Key] | None = None  # the same
         self._orphaned: dict[Key, tuple[str, float]] = {}  # uid, and since when it has no owner
@@ -80,47 +78,22 @@ class Podgrouper:
     def start_watches(
         self, run: Runner, client: Client, client_observer: ClientObserver, health: Health
     ) -> None:
-        """Start the watches that fill the store."""
-        ours = Selection(labels=GANG)
-        of_jobsets = Selection(labels=JOBSET_UID)
-        watches: list[tuple[str, Watch[Any], Callable[[Delta[Any]], None]]] = [
-            ("jobsets", Watch(client, ListTarget(JOBSETS), client_observer), self._on_jobset),
-            (
-                "podgroups",
-                Watch(client, ListTarget(WATCHED_PODGROUPS, selection=ours), client_observer),
-                self._on_podgroup,
-            ),
-            (
-                "jobs",
-                Watch(
-                    client,
-                    ListTarget(_JOB_METADATA, "", of_jobsets, only_metadata=True),
-                    client_observer,
-                ),
-                self._on_job,
-            ),
-            (
-                "trainjobs",
-                Watch(client, ListTarget(_TRAINJOB_METADATA, only_metadata=True), client_observer),
-                self._on_trainjob,
-            ),
-            (
-                "pods",
-                Watch(client, ListTarget(PODS, selection=ours), client_observer),
-                self._on_pod,
-            ),
-            (
-                "priorityclasses",
-                Watch(client, ListTarget(PRIORITY_CLASSES), client_observer),
-                self._on_priority_class,
-            ),
+        ours, of_jobsets = Selection(labels=GANG), Selection(labels=JOBSET_UID)
+        watched: list[tuple[str, ListTarget[Any], Callable[[Delta[Any]], None]]] = [
+            ("jobsets", ListTarget(JOBSETS), self._on_jobset),
+            ("podgroups", ListTarget(WATCHED_PODGROUPS, selection=ours), self._on_podgroup),
+            ("jobs", ListTarget(_JOBS, "", of_jobsets, only_metadata=True), self._on_job),
+            ("trainjobs", ListTarget(_TRAINJOBS, only_metadata=True), self._on_trainjob),
+            ("pods", ListTarget(PODS, selection=ours), self._on_pod),
+            ("priorityclasses", ListTarget(PRIORITY_CLASSES), self._on_priority_class),
         ]
-        for name, watch, on_change in watches:
+        for name, target, on_change in watched:
+            watch = Watch(client, target, client_observer)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
             run.start(f"watch {name}", _watch_service(watch, on_change, self._once_synced()))
 
     async def lead(self, client: Client) -> None:
-        """Reconcile while this process is the leader; *client* is fenced."""
+        """*client* is fenced."""
         await self._synced.wait()
         self._log.info("grouping begins", jobsets=len(self._store.jobsets))
         settings = WorkQueueSettings("jobsets", workers=8)
@@ -175,10 +148,10 @@ class Podgrouper:
         return None
 
     async def reconcile(self, client: Client, key: Key) -> Requeue | None:
-        """Bring the PodGroups and pods of one JobSet in line."""
         jobset = self._store.jobsets.get(key)
+        # The PodGroups of a JobSet that was deleted are garbage collected.
         if jobset is None:
-            return None  # the JobSet was deleted: its PodGroups are garbage collected
+            return None
         groups = self._store.groups(jobset.metadata.uid)
         observed = ObservedState(
             groups,
@@ -214,27 +187,21 @@ class Podgrouper:
             applied = await client.apply(WATCHED_PODGROUPS, key, fields, _APPLY)
         finally:
             still_exists = self._applying.pop(key)
+        # Stored at once: before the watch reports it, the next reconcile would apply it again.
         if still_exists:
-            self._store.group_changed(
-                key, applied
-            )  # otherwise the next reconcile would apply it again
+            self._store.group_changed(key, applied)
         # An older CRD of KAI drops fields that it does not have.
         self._unsupported_fields |= fields["spec"].keys() - applied.spec.keys()
         self._metrics.podgroups_applied.inc()
         self._log.info("podgroup applied", group=str(key), queue=fields["spec"]["queue"])
 
     def _post_created(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Post an Event with the PodGroups that were created for a TrainJob."""
         planned = "; ".join(_described(fields) for fields in steps.apply)
         queue = jobset.metadata.labels.get(QUEUE) or self._rules.default_queue
-        self._recorder.post(
-            _regarding(jobset),
-            "PodGroupsCreated",
-            f"Created the PodGroups in queue {queue}: {planned}",
-        )
+        message = f"Created the PodGroups in queue {queue}: {planned}"
+        self._recorder.post(_regarding(jobset), "PodGroupsCreated", message)
 
     def _post_queue_change(self, jobset: JobSet, before: AbstractSet[str]) -> None:
-        """Post an Event when the queue of PodGroups changed."""
         moved = self._queues(jobset) - before
         if before and moved:
             old, new = ", ".join(sorted(before)), ", ".join(sorted(moved))
@@ -246,7 +213,7 @@ class Podgrouper:
         return {group.spec.get("queue", "") for group in groups}
 
     def _warn(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Post the findings about a JobSet: once, as long as this process runs."""
+        """Once for each JobSet, as long as this process runs."""
         key, uid = jobset.metadata.key, jobset.metadata.uid
         findings = steps.podgroup_plan.findings
         if findings and self._warned_uids.get(key) != uid:
@@ -315,7 +282,6 @@ class Podgrouper:
 
 
 def _regarding(jobset: JobSet) -> EventObject:
-    """Return the object of Events: the TrainJob, or the JobSet if it has no TrainJob."""
     meta = jobset.metadata
     owner = meta.controller
     return EventObject(

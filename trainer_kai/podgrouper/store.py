@@ -33,8 +33,6 @@ from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClass
 
 
 class PodRecord(NamedTuple):
-    """The fields of a pod that a plan needs."""
-
     key: Key
     uid: str
     job_uid: str
@@ -45,7 +43,7 @@ class PodRecord(NamedTuple):
 
 
 class PodgrouperStore:
-    """The last state of each object; with *counts* assigned pods are kept too."""
+    """With *counts* assigned pods are kept too."""
 
     def __init__(self, *, counts: bool) -> None:
         self.jobsets: dict[Key, JobSet] = {}
@@ -67,20 +65,15 @@ class PodgrouperStore:
         self.priority_classes = SelectablePriorityClasses({})
 
     def groups(self, uid: str) -> dict[Key, StoredPodGroup]:
-        """Return the PodGroups of a JobSet."""
         return self._groups.get(uid, {})
 
     def members(self, jobset: JobSet) -> Iterator[PodRecord]:
-        """Yield the pods that a JobSet owns."""
         for pod in self._pods.get(jobset.metadata.key, {}).values():
             if self._jobset_uids.get(pod.job_uid) == jobset.metadata.uid:
                 yield pod
 
     def is_running(self, uid: str) -> bool:
-        """Say whether a pod of a JobSet's PodGroups is on a node, neither finished nor terminating.
-
-        All PodGroups of the JobSet count: they are evicted together.
-        """
+        """All PodGroups of the JobSet count: they are evicted together."""
         return any(self._running[key] for key in self.groups(uid))
 
     def has_trainjob(self, jobset: JobSet) -> bool:
@@ -91,7 +84,6 @@ class PodgrouperStore:
         return self._trainjobs.get(Key(jobset.metadata.namespace, owner.name)) == owner.uid
 
     def jobset_changed(self, key: Key, jobset: JobSet | None) -> Key | None:
-        """Store a JobSet; None if it was deleted."""
         before = _trainjob_key(self.jobsets.pop(key, None))
         if before is not None:
             self._jobsets_by_trainjob[before].discard(key)
@@ -106,7 +98,7 @@ class PodgrouperStore:
         return key
 
     def trainjob_changed(self, key: Key, trainjob: PartialObject | None) -> frozenset[Key]:
-        """Store a TrainJob; return the JobSets that wait for it."""
+        """Return the JobSets that wait for the TrainJob."""
         before = self._trainjobs.pop(key, None)
         if trainjob is None:
             return frozenset()
@@ -115,11 +107,10 @@ class PodgrouperStore:
         return frozenset(self._jobsets_by_trainjob.get(key, ())) if is_new else frozenset()
 
     def has_unfinished_pods(self, group: Key) -> bool:
-        """Say whether a pod that names a PodGroup has not finished."""
         return group in self._unfinished
 
     def group_deleted(self, key: Key, uid: str) -> Key | None:
-        """Forget a PodGroup, unless it was recreated; return its JobSet."""
+        """Forget a PodGroup, unless it was recreated."""
         if self.orphans.get(key) == uid:
             del self.orphans[key]
         owner, jobset = self._group_owners.get(key, ("", None))
@@ -132,7 +123,6 @@ class PodgrouperStore:
         return jobset
 
     def group_changed(self, key: Key, watched: WatchedPodGroup) -> Key | None:
-        """Store a PodGroup; return the JobSet that owns it."""
         group = stored_podgroup(watched)
         owner = _jobset_owner(watched.metadata)
         if owner is None:
@@ -149,7 +139,7 @@ class PodgrouperStore:
         return jobset
 
     def job_changed(self, key: Key, job: PartialObject | None) -> Key | None:
-        """Store a Job; return its JobSet if pods of the Job were stored before."""
+        """Return the JobSet if pods of the Job were stored before."""
         if job is None:
             self._jobset_uids.pop(self._job_uids.pop(key, ""), None)
             return None
@@ -163,7 +153,6 @@ class PodgrouperStore:
         return jobset if is_new and self._pods.get(jobset) else None
 
     def priority_class_changed(self, name: str, found: PriorityClass | None) -> None:
-        """Store a PriorityClass; None if it was deleted."""
         if found is None:
             self._priority_classes.pop(name, None)
         else:
@@ -171,7 +160,6 @@ class PodgrouperStore:
         self.priority_classes = SelectablePriorityClasses(self._priority_classes)
 
     def pod_changed(self, key: Key, pod: Pod | None) -> Key | None:
-        """Store a pod; return the JobSet to reconcile."""
         left = self._track_running(key, pod)
         self._track_unfinished(key, pod)
         return self._track_member(key, pod) or left
@@ -188,7 +176,7 @@ class PodgrouperStore:
             self._unfinished[group] += 1
 
     def _track_running(self, key: Key, pod: Pod | None) -> Key | None:
-        """Store whether a pod is on a node; return its JobSet if it was the last such pod."""
+        """Return the JobSet if this was its last pod on a node."""
         before, group = self._group_by_pod.pop(key, None), _running_group(pod)
         if group is not None:
             self._group_by_pod[key] = group
@@ -221,7 +209,6 @@ def _trainjob_key(jobset: JobSet | None) -> Key | None:
 
 
 def _running_group(pod: Pod | None) -> Key | None:
-    """Return the PodGroup that a pod on a node names."""
     if pod is None or not pod.spec.node_name or pod.metadata.deletion_timestamp:
         return None
     name, is_over = pod.metadata.annotations.get(POD_GROUP), pod.status.phase in TERMINAL_PHASES

@@ -20,7 +20,7 @@ FIELD_MANAGER: Final = "trainer-kai-podgrouper"
 
 
 class ManagedFieldsEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which fields a manager owns, in the API server's own notation."""
+    """*fields_v1* is in the API server's own notation."""
 
     manager: str = ""
     operation: str = ""
@@ -29,21 +29,17 @@ class ManagedFieldsEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=Tr
 
 
 class WatchedPodGroupMeta(Meta, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Metadata with its managed fields."""
-
     managed_fields: tuple[ManagedFieldsEntry, ...] = ()
 
 
 class WatchedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodGroup as it is watched, with its raw spec to compare."""
+    """The spec stays raw, to be compared."""
 
     metadata: WatchedPodGroupMeta
     spec: dict[str, Any] = {}
 
 
 class StoredPodGroup(NamedTuple):
-    """The stored fields of a PodGroup."""
-
     key: Key
     uid: str
     version: str
@@ -63,7 +59,6 @@ WATCHED_PODGROUPS: Final = Resource(
 
 
 def stored_podgroup(watched: WatchedPodGroup) -> StoredPodGroup:
-    """Return the fields of a PodGroup that are stored."""
     meta = watched.metadata
     ours = frozenset[ManagedFieldPath]()
     for managed in meta.managed_fields:
@@ -100,7 +95,7 @@ def _paths(fields_v1: bytes) -> frozenset[ManagedFieldPath]:
 
 
 def _walk(node: Mapping[str, Any], start: ManagedFieldPath) -> Iterator[ManagedFieldPath]:
-    """Yield the path of each field; fields inside a list belong to the list."""
+    """Fields inside a list belong to the list."""
     fields = {name[2:]: below for name, below in node.items() if name.startswith("f:")}
     if not fields:
         yield start

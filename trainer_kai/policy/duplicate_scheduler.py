@@ -19,8 +19,6 @@ _MAX_LEASE_S: Final = 60  # longer durations are not trusted
 
 
 class DuplicateSchedulerObjects(NamedTuple):
-    """The keys of possible Leases and Deployments of other schedulers."""
-
     leases: tuple[Key, ...]
     deployments: tuple[Key, ...]
 
@@ -28,7 +26,7 @@ class DuplicateSchedulerObjects(NamedTuple):
 def duplicate_scheduler_objects(
     scheduler_name: str, namespaces: Iterable[str], shards: Sequence[str], own: Key
 ) -> DuplicateSchedulerObjects:
-    """Return the keys in *namespaces* and in our own; *own* is our Lease and Deployment."""
+    """*own* is our Lease and Deployment; its namespace is searched too."""
     searched = dict.fromkeys((own.namespace, *namespaces))
     shard_names = [f"{scheduler_name}-{shard}" for shard in shards]
     return DuplicateSchedulerObjects(
@@ -43,12 +41,10 @@ def lease_duration_s(declared_s: int) -> int:
 
 
 def lease_held_message(lease: Key, holder: str) -> str:
-    """Return the message about another scheduler that holds a Lease."""
     return f"another scheduler holds Lease {lease} (holder {holder})"
 
 
 def deployment_ready_message(deployment: Key, replicas: int) -> str:
-    """Return the message about another scheduler that runs without a Lease."""
     return f"another scheduler is ready as Deployment {deployment} (replicas {replicas})"
 
 

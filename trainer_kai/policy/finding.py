@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 
 class FindingCode(StrEnum):
-    """The lint rule that reports a finding."""
-
     JOBSET_NOT_BUILT = "jobset-not-built"
     UNREACHABLE = "unreachable"
     INVALID_AMOUNT = "invalid-amount"
@@ -28,8 +26,6 @@ class FindingCode(StrEnum):
 
 
 class Finding(NamedTuple):
-    """A fault or a hint, and the field that it is about."""
-
     path: str  # of a field of the JobSet or TrainJob
     message: str
     blocks: bool = False  # with it, at least a part of the TrainJob never runs

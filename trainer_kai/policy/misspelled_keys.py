@@ -44,8 +44,6 @@ from trainer_kai.policy.expand.jobset import (
 
 
 class KnownKeys(NamedTuple):
-    """The keys that are read from an object of one kind."""
-
     labels: tuple[str, ...]
     annotations: tuple[str, ...]
 
@@ -85,10 +83,7 @@ def misspelled_keys(
     read: KnownKeys = TRAINJOB_KEYS,
     path: str = "",
 ) -> Iterator[FieldError]:
-    """Yield each key that has no effect as it is written, and the right one.
-
-    *path* leads to the object or template with the metadata.
-    """
+    """*path* leads to the object or template with the metadata."""
     at = f"{path}metadata."
     yield from _faults(labels, f"{at}labels", read.labels, read.annotations)
     yield from _faults(annotations, f"{at}annotations", read.annotations, read.labels)

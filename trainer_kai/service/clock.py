@@ -24,23 +24,19 @@ class Clock(Protocol):
         ...
 
     def now(self) -> datetime:
-        """Return the date and time in UTC, for texts and objects."""
+        """UTC, for texts and objects."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for this time on the monotonic clock."""
+        """By the monotonic clock."""
         ...
 
 
 class SystemClock:
-    """The clock of the machine."""
-
     def monotonic_s(self) -> float:
-        """Return the monotonic clock's seconds."""
         return time.clock_gettime(_MONOTONIC)
 
     def now(self) -> datetime:
-        """Return the wall clock's time in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - this is the clock that all code gets
 
     async def sleep(self, seconds: float) -> None:

@@ -49,7 +49,7 @@ S = TypeVar("S", bound=BaseModel)
 
 
 class Setting(NamedTuple):
-    """One setting of a model; a name inside a section has a dot."""
+    """The name of a setting inside a section has a dot."""
 
     name: str
     doc: str
@@ -58,19 +58,17 @@ class Setting(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """Return the name of the environment variable."""
         return _PREFIX + self.name.replace(".", "_").upper()
 
     @property
     def flag(self) -> str:
-        """Return the name of the flag."""
         return "--" + re.sub("[._]", "-", self.name)
 
 
 def settings_of(
     model: type[BaseModel], defaults: object = None, prefix: str = ""
 ) -> dict[str, Setting]:
-    """Return all settings of *model* by name, in the order of its fields."""
+    """In the order of the fields."""
     settings: dict[str, Setting] = {}
     for key, info in model.model_fields.items():
         name, kind = prefix + key, info.annotation
@@ -85,8 +83,6 @@ def settings_of(
 
 
 class _SourceEntry(NamedTuple):
-    """A value of one source."""
-
     key: str  # the name of the setting in this source
     text: str | None  # None if the value is missing
     label: str  # the source and the key
@@ -97,7 +93,7 @@ _Values: TypeAlias = Mapping[str, tuple[Any, str]]  # by name: the value, and it
 
 
 class _SettingSources:
-    """The values of all sources, read in ascending order of precedence, and their faults."""
+    """Sources are read in ascending order of precedence."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self.table = settings_of(model)
@@ -108,7 +104,7 @@ class _SettingSources:
         }
 
     def read_source(self, entries: Iterable[_SourceItem], names: Mapping[str, Setting]) -> None:
-        """Read the entries of one source; *names* has the settings by their name there."""
+        """*names* has the settings by their name in this source."""
         seen: set[str] = set()
         for entry in entries:
             if isinstance(entry, FieldError):
@@ -143,12 +139,12 @@ class _SettingSources:
 
 
 def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
-    """Return the settings; raise a `ConfigError` with all faults of all sources."""
+    """Raise a `ConfigError` with all faults of all sources."""
     return _read(model, argv, environ)[0]
 
 
 def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
-    """Return the settings, or exit: 0 after an option that prints, 2 for invalid settings."""
+    """Exit with 0 after an option that prints, and with 2 for invalid settings."""
     if not {"--help", "-h"}.isdisjoint(argv):
         print(_help(model))
         raise SystemExit(0)
@@ -273,11 +269,9 @@ def _unknown_setting(key: str, names: Iterable[str]) -> str:
     without_prefix = {name.removeprefix(_PREFIX): name for name in names}
     # the name of a setting if its process runs alone
     without_section = {name.partition(".")[2]: name for name in names}
-    near = difflib.get_close_matches(
-        key.removeprefix(_PREFIX), {**without_section, **without_prefix}, n=1
-    )
-    right = {**without_section, **without_prefix}[near[0]] if near else ""
-    hint = f"did you mean {right}?" if near else "--help lists all settings"
+    named = {**without_section, **without_prefix}
+    near = difflib.get_close_matches(key.removeprefix(_PREFIX), named, n=1)
+    hint = f"did you mean {named[near[0]]}?" if near else "--help lists all settings"
     return f"is not a setting; {hint}"
 
 
@@ -288,7 +282,8 @@ def _plain_name(key: str) -> str:
 
 def _is_section(name: str, node: yaml.MappingNode, names: Collection[str]) -> bool:
     """Say whether a name is a section or resembles one; then its keys are reported one by one."""
-    if not node.value:  # without keys nothing would be reported
+    # Without keys nothing would be reported.
+    if not node.value:
         return bool(_settings_in(name, names))
     sections = {it for path in names for it in (path.rpartition(".")[0], *path.split(".")[:-1])}
     return bool(difflib.get_close_matches(name, sections, n=1, cutoff=0.8))
@@ -299,13 +294,12 @@ def _settings_in(section: str, names: Iterable[str]) -> list[str]:
 
 
 def _value_fault(text: str, fault: ErrorDetails) -> str:
-    """Return the message for an invalid value."""
     fault_text = _fault_text(fault)
-    if fault_text.startswith("'"):  # the message already names the invalid part
+    names_invalid_part = fault_text.startswith("'")
+    if names_invalid_part:
         return fault_text
-    return (
-        f"{text!r} {fault_text}" if fault_text.startswith("should") else f"{text!r}: {fault_text}"
-    )
+    separator = " " if fault_text.startswith("should") else ": "
+    return f"{text!r}{separator}{fault_text}"
 
 
 def _fault_text(fault: ErrorDetails) -> str:

@@ -33,16 +33,12 @@ class ConnectionLimits(NamedTuple):
 
 
 class ConnectionState(Enum):
-    """The state of a connection."""
-
     WAITING = "no complete request header"
     READING = "a request arrived"
     ANSWERING = "a request is being answered, and is not given up for another connection"
 
 
 class ClientConnection(web.RequestHandler):
-    """One connection."""
-
     def __init__(self, server: web.Server, peer: str, limits: ConnectionLimits) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(
@@ -70,7 +66,6 @@ class ClientConnection(web.RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Release the place of this connection."""
         super().connection_lost(exc)
         self.on_lost()
 
@@ -82,7 +77,6 @@ class ClientConnection(web.RequestHandler):
         super().data_received(data)
 
     def headers_received(self) -> None:
-        """Note that the headers of a request arrived."""
         self.state = ConnectionState.READING
         self._request_begun = True
         self.deadline_s = self._time() + self._limits.request_s
@@ -93,13 +87,11 @@ class ClientConnection(web.RequestHandler):
         self.deadline_s = self._time() + self._limits.request_s
 
     def went_idle(self) -> None:
-        """Note that a request was answered."""
         self.state = ConnectionState.WAITING
         self._request_begun = False
         self.deadline_s = self._time() + self._limits.idle_s
 
     def abort(self) -> None:
-        """Abort the connection at once."""
         if self._raw_transport is not None:
             self._raw_transport.abort()
         elif self.handshake is not None:
@@ -107,12 +99,10 @@ class ClientConnection(web.RequestHandler):
 
 
 class Connections:
-    """Listens, and accepts connections."""
-
     def __init__(
         self, server: web.Server, limits: ConnectionLimits, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Prepare to listen; without *tls* in plain text."""
+        """Without *tls* in plain text."""
         self._server: Final = server
         self._limits: Final = limits
         self._tls: Final = tls
@@ -122,7 +112,7 @@ class Connections:
         self._tasks: list[asyncio.Task[None]] = []
 
     def listen(self, address: str, port: int) -> int:
-        """Begin to listen, and return the port; raise `OSError` if that fails."""
+        """Return the port; raise `OSError` if listening fails."""
         listening = self._listening_socket = _listen(address, port, self._limits.connections)
         listening.settimeout(0)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
@@ -134,7 +124,7 @@ class Connections:
         return bound
 
     async def close(self) -> None:
-        """Stop listening, and finish the responses in progress."""
+        """Responses in progress are finished."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -181,7 +171,6 @@ class Connections:
         return evicted is not None
 
     async def _handshake(self, connection: socket.socket, client: ClientConnection) -> None:
-        """Begin a connection, with the TLS handshake if the server has TLS."""
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(
@@ -196,7 +185,6 @@ class Connections:
         client.handshake = None
 
     async def _abort_expired(self) -> None:
-        """Abort connections with a deadline in the past."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_S)
@@ -210,7 +198,7 @@ class Connections:
 
 
 def _listen(address: str, port: int, backlog: int) -> socket.socket:
-    """Return a socket that listens, on every interface of both families where there are two."""
+    """On every interface of both families where there are two."""
     if address:
         addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
         family, socket_address = addresses[0][0], addresses[0][4]

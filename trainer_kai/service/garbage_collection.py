@@ -12,14 +12,13 @@ from contextlib import contextmanager
 
 
 def freeze_known_objects() -> None:
-    """Exclude all current objects from future collections."""
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Disable the collector, also for other threads; must not be nested."""
+    """Also for other threads; must not be nested."""
     gc.disable()
     try:
         yield

@@ -31,8 +31,6 @@ SnapshotSource: TypeAlias = Callable[[], AsyncIterator[bytes]]
 
 
 class Denial(NamedTuple):
-    """A refused HTTP request: the status code, and a message."""
-
     status: int
     message: str
 
@@ -52,7 +50,7 @@ _LIMITS: Final = ConnectionLimits(
 
 
 class Health:
-    """The conditions and checks of a process; it is not ready before `started` is called."""
+    """The process is not ready before `started` is called."""
 
     def __init__(self) -> None:
         self._missing: dict[str, str | None] = {_STARTED: "not yet"}
@@ -64,15 +62,13 @@ class Health:
         """Checks whether the user of a token may read a path; None until it is available."""
 
     def started(self) -> None:
-        """Report that all parts of the process are set up and have added their conditions."""
+        """All parts of the process are set up and have added their conditions."""
         self.ready(_STARTED)
 
     def stopping(self) -> None:
-        """Report that the process stops; it is not ready any more."""
         self.not_ready(_STARTED, "the process is stopping")
 
     def ready(self, name: str) -> None:
-        """Report that a condition holds."""
         self._missing[name] = None
 
     def not_ready(self, name: str, reason: str) -> None:
@@ -80,14 +76,14 @@ class Health:
         self._missing[name] = reason
 
     def add_condition(self, name: str, not_ready_reason: HealthCheck) -> None:
-        """Add a condition that is evaluated at each request by calling *not_ready_reason*."""
+        """*not_ready_reason* is called at each request."""
         if name in self._needs:
             message = f"condition {name} already exists"
             raise ValueError(message)
         self._needs[name] = not_ready_reason
 
     def add_check(self, name: str, check: HealthCheck) -> None:
-        """Add a check: Kubernetes restarts the process when it returns a reason."""
+        """Kubernetes restarts the process when the check returns a reason."""
         if name in self._checks:
             message = f"check {name} already exists"
             raise ValueError(message)
@@ -98,19 +94,16 @@ class Health:
         return _HealthPart(self, name)
 
     def readiness(self) -> dict[str, str | None]:
-        """Return all conditions, each with why it does not hold, or None."""
+        """All conditions, each with why it does not hold, or None."""
         return self._missing | {
             name: not_ready_reason() or None for name, not_ready_reason in self._needs.items()
         }
 
     def liveness(self) -> dict[str, str | None]:
-        """Return the results of all checks."""
         return {name: check() for name, check in self._checks.items()}
 
 
 class _HealthPart(Health):
-    """The conditions and checks of one program in the process."""
-
     def __init__(self, whole: Health, name: str) -> None:
         self._whole = whole
         self._name = name
@@ -187,7 +180,6 @@ class HealthServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen."""
         address, port = self._settings.address, self._settings.port
         if not (address or port):  # IPv4 and IPv6 would get different ports
             raise ConfigError([FieldError("health.port", "0 needs health.address to be set")])
@@ -203,7 +195,7 @@ class HealthServer:
         self._lag_task = asyncio.create_task(self._measure_lag(), name="loop lag")
 
     async def stop(self) -> None:
-        """Finish the responses in progress, and stop."""
+        """Responses in progress are finished."""
         if self._lag_task is not None:
             self._lag_task.cancel()
             await asyncio.wait([self._lag_task])
@@ -235,7 +227,7 @@ def _application(
 
 @web.middleware
 async def _with_deadline(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell the connection when a request begins and ends: each step has its deadline."""
+    """Each step of a connection has its deadline."""
     client = _connection(request)
     client.headers_received()
     try:
@@ -271,7 +263,6 @@ def _answer(request: web.Request, name: str, reasons: Mapping[str, str | None]) 
 
 
 async def _exposition(request: web.Request) -> web.Response:
-    """Return the metrics in the requested format, compressed if the client accepts that."""
     denied = await _denied(request) if request.app[_SETTINGS].metrics == "authorized" else None
     if denied is not None:
         return denied
@@ -284,7 +275,6 @@ async def _exposition(request: web.Request) -> web.Response:
 
 
 async def _snapshot(request: web.Request) -> web.StreamResponse:
-    """Return the snapshot, if it is enabled and the user may read it."""
     source = request.app[_HEALTH].snapshot_source
     if source is None or request.app[_SETTINGS].snapshot == "off":
         remedy = "only the scheduler serves it, with the setting health.snapshot=authorized"
@@ -302,7 +292,6 @@ async def _snapshot(request: web.Request) -> web.StreamResponse:
 
 
 async def _denied(request: web.Request) -> web.Response | None:
-    """Return a refusal for a caller without the token of a user that may get the path."""
     guard = request.app[_HEALTH].guard
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     denial: Denial | None

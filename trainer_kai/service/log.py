@@ -96,7 +96,6 @@ def _redacted(key: str, value: object, depth: int) -> Any:
 
 
 def _plain(value: object, depth: int) -> Any:
-    """Return *value* as JSON can express it, and other values as text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and abs(value) < 2**63:
@@ -120,8 +119,6 @@ def _text(value: object) -> str:
 
 
 class _LibraryLogHandler(logging.Handler):
-    """Sends the records of the standard library's loggers through our pipeline."""
-
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()

@@ -1,15 +1,13 @@
-"""All metrics of the project, in one list: the body of `Metrics`.
+"""All metrics of the project, in one list (the body of `Metrics`), and their text for readers.
 
 A process builds one `Metrics` and passes it to all modules that measure. There is no global
 registry, so two instances in one process, as in a test, count separately. A metric name contains
 its unit, as Prometheus recommends. Names that begin with kai_ are KAI's, for existing dashboards. A
 label must have few values: pods, namespaces and uids belong in logs.
 
-The text of all metrics, for any number of readers: encoded once a second in each format.
-
 Encoding thousands of series takes processor time that a plan would need, so readers within a second
-get the same text. It happens in one thread of its own: in the threads of the event loop it would
-queue up before the plans.
+get the same text, whatever their number. It is encoded in a thread of its own: in the threads of
+the event loop it would queue up before the plans.
 """
 
 import asyncio
@@ -27,6 +25,10 @@ from trainer_kai.service.clock import Clock
 M = TypeVar("M", bound=MetricWrapperBase)
 
 _KAI: Final = "kai_"  # the prefix of KAI's names, which dashboards and its usage database read
+
+_KEPT_S: Final = 1.0
+_OPENMETRICS: Final = "application/openmetrics-text"
+_GZIP_LEVEL: Final = 1  # a level that readers in the cluster notice, at a tenth of the time of 9
 
 # For calls, waits and reconciles: between a millisecond and half a minute.
 _DURATIONS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
@@ -67,8 +69,6 @@ class Metric(Generic[M]):
 
 
 class WorkQueueMeter:
-    """The metrics of one work queue."""
-
     def __init__(self, metrics: "Metrics", name: str) -> None:
         self._depth = metrics.work_queue_depth.labels(name)
         self._wait = metrics.work_queue_wait_seconds.labels(name)
@@ -76,25 +76,19 @@ class WorkQueueMeter:
         self._retries = metrics.work_queue_retries.labels(name)
 
     def set_depth(self, keys: int) -> None:
-        """Record how many keys wait for a worker."""
         self._depth.set(keys)
 
     def waited(self, seconds: float) -> None:
-        """Record how long a key waited for a worker."""
         self._wait.observe(seconds)
 
     def worked(self, seconds: float) -> None:
-        """Record how long a worker needed for a key."""
         self._work.observe(seconds)
 
     def retried(self) -> None:
-        """Count a key that must be processed again."""
         self._retries.inc()
 
 
 class Metrics:
-    """The metrics of one process, and the registry that holds them."""
-
     api_requests = Metric(
         Counter,
         "api_requests_total",
@@ -366,30 +360,21 @@ class Metrics:
             getattr(self, attribute)
 
     def work_queue(self, name: str) -> WorkQueueMeter:
-        """Return the meter of the work queue of this name."""
         return WorkQueueMeter(self, name)
 
 
 def all_metrics() -> dict[str, Metric[Any]]:
-    """Return all metrics by their attribute in `Metrics`."""
     return {name: it for name, it in vars(Metrics).items() if isinstance(it, Metric)}
 
 
-_KEPT_S: Final = 1.0
-_OPENMETRICS: Final = "application/openmetrics-text"
-_GZIP_LEVEL: Final = 1  # a level that readers in the cluster notice, at a tenth of the time of 9
-
-
 class MetricsText(NamedTuple):
-    """All metrics in one format, at one time."""
-
     content_type: str
     plain: bytes
     compressed: bytes
 
 
 class Exposition:
-    """Encodes the metrics of a registry, and keeps the text for a second."""
+    """The text is kept for a second."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._registry: Final = registry
@@ -400,7 +385,7 @@ class Exposition:
         self._threads: Final = ThreadPoolExecutor(1, "metrics")
 
     async def text(self, accept: str) -> MetricsText:
-        """Return all metrics in the format that a client accepts: OpenMetrics, or Prometheus's."""
+        """In the format that a client accepts: OpenMetrics, or Prometheus's."""
         kind = _OPENMETRICS if _OPENMETRICS in accept else ""
         async with self._lock:
             kept = self._kept.get(kind)
@@ -411,7 +396,6 @@ class Exposition:
         return kept[0]
 
     def close(self) -> None:
-        """End the thread."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _encoded(self, kind: str) -> MetricsText:

@@ -27,7 +27,6 @@ _DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
 
 def split_names(text: str) -> list[str]:
-    """Return the names in a comma-separated setting."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -95,7 +94,7 @@ def _priority_class_faults(text: str) -> Iterator[str]:
 
 
 def _checked(rule: Callable[[str], Iterator[str]]) -> AfterValidator:
-    """Return a validator that reports every fault of the names of a setting."""
+    """Report every fault of the names of a setting."""
 
     def check(text: str) -> str:
         faults = [*rule(text)]
@@ -139,8 +138,6 @@ class _Model(BaseModel):
 
 
 class LogSettings(_Model):
-    """The format and the level of logs."""
-
     format: Literal["json", "console"] = "json"
     """The layout of log lines: `json` writes one JSON object a line, `console` readable text."""
 
@@ -149,8 +146,6 @@ class LogSettings(_Model):
 
 
 class HealthSettings(_Model):
-    """The HTTP server of probes and metrics."""
-
     address: str = ""
     """The IP address that the health server listens on; empty means all interfaces."""
 
@@ -267,7 +262,7 @@ class ReservationPodSettings(_Model):
 
 
 class QueueAccessSettings(_Model):
-    """The default access to queues, for queues without the annotation."""
+    """For queues without the annotation."""
 
     unannotated: UnannotatedAccess = "open"
     """The access to a queue if neither the queue nor a queue above it has the annotation
@@ -281,8 +276,6 @@ class _QueueAccessPart(_Model):
 
 
 class WebhookServerSettings(_Model):
-    """The HTTPS server of the webhook."""
-
     address: str = ""
     """The IP address that the webhook listens on; empty means all interfaces."""
 
@@ -302,8 +295,6 @@ class WebhookServerSettings(_Model):
 
 
 class TlsSettings(_Model):
-    """The certificate of the webhook, and the configurations that trust it."""
-
     source: Literal["self-managed", "cert-manager", "files"] = "self-managed"
     """The source of the webhook's certificate: the webhook itself (`self-managed`), cert-manager
     (`cert-manager`), or files that you provide (`files`)."""
@@ -366,8 +357,6 @@ class TlsSettings(_Model):
 
 
 class AdmissionSettings(_Model):
-    """What admission refuses, and what it only warns about."""
-
     unknown_queue: Literal["warn", "deny"] = "warn"
     """The response to a TrainJob that names a queue that does not exist or has child queues: a
     warning (`warn`), or a refusal (`deny`)."""
@@ -409,8 +398,6 @@ class PodgrouperSettings(PodgrouperPart, Settings):
 
 
 class PolicySettings(_Model):
-    """The scheduling policies of a cluster."""
-
     gpu_placement: Literal["binpack", "spread"] = "binpack"
     """The placement of pods with GPUs: fill up nodes (`binpack`), or use the nodes with the most
     free GPUs (`spread`)."""
@@ -496,7 +483,7 @@ class AllSettings(Settings):
     scheduler: SchedulerPart = SchedulerPart()
 
     def settings_for(self, model: type[S], part: _Model) -> S:
-        """Return the settings that one process would have if it ran separately."""
+        """As if the process ran separately."""
         shared = {name: getattr(self, name) for name in Settings.model_fields}
         return model.model_validate({**shared, **dict(part)})
 

@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from trainer_kai.api.bounds import MOST_JOBS
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.jobset import JobSpec, JobTemplate, ReplicatedJob
 from trainer_kai.api.meta import Key, Meta, TemplateMeta
@@ -39,7 +40,6 @@ from trainer_kai.api.pod import PodSpec, PodTemplate
 from trainer_kai.api.resources import Resource
 from trainer_kai.api.trainjob import PodGroupPolicy, Runtime, RuntimeRef, RuntimeSpec
 from trainer_kai.owner_budget import OwnerBudget
-from trainer_kai.policy.podgroups.planned import MOST_JOBS
 
 OBJECT_BYTES: Final = 1_200  # measured: an entry, or a replicatedJob, without its texts
 V = TypeVar("V")

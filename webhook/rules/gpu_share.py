@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from trainer_kai.api.gpu_share import unknown_container_fault
+from trainer_kai.api.gpu_requests import unknown_container_fault
 from trainer_kai.api.names import GPU_CONFIG_MAP, GPU_CONTAINER
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.pods.gpu_config_maps import (
+from trainer_kai.policy.pods.gpu_share_config_maps import (
     GPU_PORTION,
     MEMORY_LIMIT,
     NUMBER_OF_GPUS,

@@ -34,7 +34,7 @@ from trainer_kai.policy.expand.jobset import (
     carried_to_pods,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
+from trainer_kai.policy.podgroups.podgroup_plan import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.queueing.queue_access import (
     QueueChoice,
     QueueSource,

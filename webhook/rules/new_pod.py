@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
-from trainer_kai.api.gpu_share import requests_gpu_resource
+from trainer_kai.api.gpu_requests import requests_gpu_resource
 from trainer_kai.api.meta import OwnerReference
 from trainer_kai.api.names import GPU_FRACTION, GPU_MEMORY
 from trainer_kai.api.pod import Container, PodResourceClaim, PodSpec, Resources
 from trainer_kai.api.resources import PODS
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.pods.gpu_config_maps import VISIBLE_DEVICES, SharingContainer
+from trainer_kai.policy.pods.gpu_share_config_maps import VISIBLE_DEVICES, SharingContainer
 from webhook.admission.patch import FieldManagers, FieldPath, PatchBuilder
 from webhook.admission.review import (
     INVALID,

@@ -29,7 +29,7 @@ from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS, misspelled_keys
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.planned import too_many_jobs
+from trainer_kai.policy.podgroups.podgroup_plan import too_many_jobs
 from trainer_kai.policy.queueing.queue_access import QueueSource
 from webhook.admission.review import (
     INVALID,

@@ -13,7 +13,7 @@ import msgspec
 
 from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.decode import DecodeError, decode
-from trainer_kai.api.gpu_share import (
+from trainer_kai.api.gpu_requests import (
     charged_gpus,
     gpu_memory_mib,
     gpu_share_faults,

@@ -17,7 +17,8 @@ from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.pods.class_table import grown
 from scheduler.state.pods.pod_class import PodClass, SharedSpec
 from scheduler.state.pods.pod_table import PodTable
-from trainer_kai.policy.pods.requests import MOST_TERMS_PER_NAMESPACE, PodHostPort
+from trainer_kai.api.bounds import MOST_TERMS_PER_NAMESPACE
+from trainer_kai.policy.pods.requests import PodHostPort
 
 _FIELDS: Final = "spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports"
 

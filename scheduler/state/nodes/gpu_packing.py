@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
-from trainer_kai.api.gpu_share import WHOLE_GPU
+from trainer_kai.api.gpu_requests import WHOLE_GPU
 
 _MOST_GPUS: Final = 1024
 

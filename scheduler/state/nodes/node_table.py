@@ -19,8 +19,8 @@ from scheduler.core.model.resources import (
 from scheduler.core.model.snapshot import GpuMode, NodeFault
 from scheduler.state.inputs import ObjectWarning
 from trainer_kai.api.cluster_kinds import Node, Taint
-from trainer_kai.api.gpu_share import gpu_memory_mib as labelled_memory_mib
-from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.gpu_requests import gpu_memory_mib as labelled_memory_mib
+from trainer_kai.api.gpu_requests import mig_slices
 from trainer_kai.api.matching import tolerates
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (

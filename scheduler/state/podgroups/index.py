@@ -32,8 +32,8 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, JOBSET_NAME, RESERVED
-from trainer_kai.policy.podgroups.planned import podgroup_name
 from trainer_kai.policy.podgroups.pod_counts import newest_attempts
+from trainer_kai.policy.podgroups.podgroup_plan import podgroup_name
 
 A = TypeVar("A")
 B = TypeVar("B")

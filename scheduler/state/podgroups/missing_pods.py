@@ -23,6 +23,7 @@ from scheduler.state.podgroups.reserved_annotation import (
 )
 from scheduler.state.pods.class_table import PodClassTable
 from scheduler.state.pods.pod_class import PodClass
+from trainer_kai.api.bounds import MOST_EXPECTED
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
@@ -38,8 +39,8 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import TERMINAL_PHASES, Container, ContainerPort, Pod, PodSpec, Resources
 from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.policy.podgroups.anticipated import AnticipatedPods, read_anticipated
-from trainer_kai.policy.podgroups.planned import MOST_EXPECTED, podset_name_prefix
 from trainer_kai.policy.podgroups.pod_counts import newest_attempts, observe_pod
+from trainer_kai.policy.podgroups.podgroup_plan import podset_name_prefix
 
 
 class Shortage(NamedTuple):

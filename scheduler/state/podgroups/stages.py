@@ -18,7 +18,7 @@ from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_table import GATED, PENDING, RUNNING, SUCCEEDED, PodTable
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.podgroups.anticipated import StageDependency
-from trainer_kai.policy.stages import COMPLETE
+from trainer_kai.policy.start_order import COMPLETE
 
 _UNFINISHED: Final = (PENDING, GATED, RUNNING)
 _RETRY_ON: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.STAGE_PROGRESS

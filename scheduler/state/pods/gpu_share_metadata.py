@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from trainer_kai.api.gpu_share import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
+from trainer_kai.api.gpu_requests import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
 from trainer_kai.api.names import (
     APP,
     GPU_FRACTION,

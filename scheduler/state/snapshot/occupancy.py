@@ -28,7 +28,7 @@ from scheduler.state.pods.pod_table import (
 )
 from scheduler.state.pods.requests import PodRequests
 from scheduler.state.snapshot.signatures import Encoding
-from trainer_kai.api.gpu_share import WHOLE_GPU
+from trainer_kai.api.gpu_requests import WHOLE_GPU
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RECEIVED_TYPE
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.state.objects import NOW, decode_object, group, make_object, node, pod, queue
-from trainer_kai.policy.pods.requests import MOST_TOLERATIONS
+from trainer_kai.api.bounds import MOST_TOLERATIONS
 
 Fields: TypeAlias = dict[str, Any]
 ObjectChange: TypeAlias = Fields  # an object as it is from now on, or which is gone

@@ -17,6 +17,7 @@ from tests.trainer_kai.podgrouper.stores import (
     next_plan,
     store_with,
 )
+from trainer_kai.api.bounds import MOST_SUB_GROUPS
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ADMITTED,
@@ -35,7 +36,6 @@ from trainer_kai.api.names import (
 from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.planned import MOST_SUB_GROUPS
 
 TORCH = "torch-distributed"
 DEEPSPEED = "deepspeed-distributed"

@@ -17,8 +17,8 @@ from tests.webhook.objects import (
     managed,
     reviewed_jobset,
 )
+from trainer_kai.api.bounds import MOST_JOBS
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.planned import MOST_JOBS
 from webhook.admission.review import UNCHANGED, AdmissionDenial
 from webhook.rules.jobset_mutate import JobSetContext
 

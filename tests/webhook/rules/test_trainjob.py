@@ -17,7 +17,7 @@ from tests.webhook.trainjobs import (
     validate_case,
     validated_trainjob,
 )
-from trainer_kai.policy.podgroups.planned import MOST_JOBS
+from trainer_kai.api.bounds import MOST_JOBS
 from webhook.admission.review import NO_OBJECTIONS
 from webhook.rules.trainjob import TrainJobValidation
 

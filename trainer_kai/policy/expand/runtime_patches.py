@@ -38,7 +38,7 @@ _POD_FIELDS: Final = frozenset(
 def apply_runtime_patches(
     template: JobSetTemplate, patches: Iterable[RuntimePatch]
 ) -> JobSetTemplate:
-    """Merge the patches over the template; patches of unknown replicatedJobs are ignored."""
+    """Patches of unknown replicatedJobs are ignored."""
     for patch in patches:
         over = patch.training_runtime_spec.template
         jobs = {job.name: job for job in over.spec.replicated_jobs}
@@ -54,7 +54,6 @@ def apply_runtime_patches(
 
 
 def runtime_patch_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> Iterator[FieldError]:
-    """Yield names that the template's *spec* lacks, and fields that a patch cannot set."""
     known = {job.name: job for job in spec.replicated_jobs}
     remedy = ""  # built once, and only for a fault: a template may have many names
     for i, patch in enumerate(patches):
@@ -104,7 +103,6 @@ def _names_remedy(known: Iterable[str]) -> str:
 def _unpatchable(
     value: msgspec.Struct, patchable: Iterable[str], path: str
 ) -> Iterator[FieldError]:
-    """Yield the other fields that are set to a value other than their default."""
     for name, spelling, empty in _fields(type(value)):
         if name not in patchable and getattr(value, name) != empty:
             yield FieldError(f"{path}.{spelling}", "a runtime patch cannot set this field")
@@ -112,7 +110,7 @@ def _unpatchable(
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """Return the fields of a struct: name, name in JSON, and default."""
+    """Name, name in JSON, and default."""
     empty = msgspec.convert({"name": ""}, kind)
     fields = msgspec.structs.fields(kind)
     return tuple((it.name, it.encode_name, getattr(empty, it.name)) for it in fields)
@@ -146,7 +144,6 @@ def _merged_pod(base: PodTemplate, over: PodTemplate) -> PodTemplate:
 
 
 def _names_only(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    """Return the containers with their names only, the one field that we read from a patch."""
     return tuple(Container(name=container.name) for container in containers)
 
 
@@ -177,7 +174,6 @@ def _merged_by_name(base: tuple[N, ...], over: tuple[N, ...]) -> tuple[N, ...]:
 
 
 def _overlay(base: Any, over: Any) -> Any:
-    """Merge the fields that are set in one struct over another."""
     if base is None or over is None:
         return base if over is None else over
     changed = {}

@@ -3,12 +3,12 @@
 The API server refuses pods with invalid amounts, and their Jobs retry for ever.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from trainer_kai.api.cluster_kinds import PriorityClass
-from trainer_kai.api.gpu_share import gpu_share_faults as requested_share_faults
-from trainer_kai.api.gpu_share import (
+from trainer_kai.api.gpu_requests import gpu_share_faults as requested_share_faults
+from trainer_kai.api.gpu_requests import (
     mig_annotation_faults,
     reserved_label_faults,
     sharing_off_faults,
@@ -40,7 +40,7 @@ _MOST_LISTED: Final = 5  # names in a message
 
 
 def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield invalid labels and annotations, except the queue label: they are ignored."""
+    """Invalid labels and annotations are ignored; the queue label has its own check."""
     meta = jobset.metadata
     faults = [
         *requested_label_faults(meta.labels, "metadata.labels"),
@@ -65,7 +65,6 @@ def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
 
 
 def replaced_podgroups(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
-    """Yield the PodGroups that pod templates name: pods get that of the TrainJob."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         is_ours = template.spec.scheduler_name in {"", scheduler_name}
@@ -76,7 +75,6 @@ def replaced_podgroups(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]
 
 
 def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
-    """Yield PriorityClasses that do not exist, or that a label may not choose."""
     name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
     existing, path = _existing_names(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
     pods = [job.template.spec.template.spec for job in jobset.spec.replicated_jobs]
@@ -95,7 +93,6 @@ def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Itera
 
 
 def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the pods that exceed the limits of our scheduler."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         message = spec_limit_fault(job.template.spec.template.spec)
         if message is not None:
@@ -105,7 +102,6 @@ def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
 def topology_faults(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
 ) -> Iterator[Finding]:
-    """Yield a Topology, and levels of it, that do not exist."""
     name = annotations.get(TOPOLOGY)
     if not name:
         return
@@ -123,7 +119,7 @@ def topology_faults(
 
 
 def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the topology requests that our scheduler does not support yet; KAI does."""
+    """Our scheduler does not support them yet; KAI does."""
     yield from _unsupported(jobset.metadata.annotations, "metadata.annotations")
     for i, job in enumerate(jobset.spec.replicated_jobs):
         path = f"spec.replicatedJobs[{i}].template.metadata.annotations"
@@ -136,11 +132,8 @@ def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]
     if not name or f"{path}[{TOPOLOGY}]" in invalid:
         return
     for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
-        where, level, is_required = (
-            f"{path}[{annotation}]",
-            annotations.get(annotation),
-            annotation == TOPOLOGY_REQUIRED,
-        )
+        where, level = f"{path}[{annotation}]", annotations.get(annotation)
+        is_required = annotation == TOPOLOGY_REQUIRED
         if level and where not in invalid:
             level_text = f"topology level {level!r} of Topology {name!r}"
             message = (
@@ -155,7 +148,7 @@ def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]
 def required_domain(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec] | None
 ) -> RequiredDomain | None:
-    """Return the required topology level of pods; None if the Topology or level is unknown."""
+    """None if the Topology or level is unknown."""
     name, level = annotations.get(TOPOLOGY), annotations.get(TOPOLOGY_REQUIRED)
     topology = known.get(name) if known and name else None
     depth = _depth(topology, level) if topology and level else None
@@ -166,7 +159,6 @@ def required_domain(
 
 
 def amount_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the amounts of resources that the API server refuses in a pod."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         for kind, containers in (
@@ -179,7 +171,7 @@ def amount_faults(jobset: JobSet) -> Iterator[Finding]:
 
 
 def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
-    """Yield the requests for shares of GPUs, and MIG annotations, with which no pod starts."""
+    """Only those with which no pod starts."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
         for fault in reserved_label_faults(template.metadata.labels, f"{path}metadata.labels"):
@@ -197,7 +189,6 @@ def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
 
 
 def gpu_sharing_off(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
-    """Yield the requests for shares of GPUs where the settings say that nothing binds them."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
         if template.spec.scheduler_name in {"", scheduler_name}:
@@ -221,7 +212,6 @@ def _container_faults(container: Container, path: str) -> Iterator[Finding]:
 
 
 def _amount_fault(resources: Resources, field: str, name: str) -> str | None:
-    """Return what is wrong with one amount, and what is right."""
     quantity = (resources.limits if field == "limits" else resources.requests)[name]
     try:
         amount = milli(quantity)
@@ -232,10 +222,8 @@ def _amount_fault(resources: Resources, field: str, name: str) -> str | None:
         return f"{quantity} must not be negative"
     is_extended = "/" in name and NATIVE_PREFIX not in name
     if is_extended and not is_whole(quantity):
-        existing = (
-            f", or use the annotation {GPU_FRACTION} for a part of a GPU" if name == GPU else ""
-        )
-        return f"{quantity} must be a whole number{existing}"
+        fraction = f", or use the annotation {GPU_FRACTION} for a part of a GPU"
+        return f"{quantity} must be a whole number{fraction if name == GPU else ''}"
     if field == "limits":
         return None
     if is_extended and amount != limit:
@@ -253,8 +241,6 @@ def _depth(topology: TopologySpec, level: str) -> int | None:
 
 
 def _existing_names(known: Mapping[str, object]) -> str:
-    names: Sequence[str] = sorted(known)
-    if not names:
+    if not known:
         return "None exists: create it, or remove the name"
-    listed = listed_names(names, _MOST_LISTED)
-    return f"Name an existing one: {listed}"
+    return f"Name an existing one: {listed_names(sorted(known), _MOST_LISTED)}"

@@ -4,10 +4,8 @@ Three rules for each PodGroup: a pod against the largest node, all pods against 
 against the largest topology domain. If no node of a kind exists today, the size of a future node is
 unknown, so that is only a warning.
 
-The requests of the replicatedJobs of a PodGroup, for lint.
-
-The total is a lower bound: only the minimum number of pods counts and, if a PodGroup needs only
-some of its SubGroups, only the smallest SubGroups.
+What all pods of a PodGroup request is a lower bound: only the minimum number of pods counts and, if
+a PodGroup needs only some of its SubGroups, only the smallest SubGroups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,18 +15,25 @@ from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.names import AMD_GPU, GPU, GPU_FRACTION, GPU_MEMORY, PODS
 from trainer_kai.api.pod import Container, PodSpec
 from trainer_kai.api.quantity import QuantityError, milli
-from trainer_kai.api.text import listed_names
+from trainer_kai.api.text import listed_names, verb_form
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.node_index import LintBudget, NodeIndex
-from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PlannedSubGroup
+from trainer_kai.policy.lint.node_index import LintBudget, NodeIndex, union
+from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, PlannedSubGroup
 from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount, pod_requests
 
 _DEVICES: Final = (GPU, AMD_GPU)
+_MOST_LISTED: Final = 3  # names that a message lists
+_DOMAIN_STEPS: Final = 8  # steps of the budget for one domain
+
+
+class RequiredDomain(NamedTuple):
+    path: str  # of the annotation that requests it
+    level: str  # its name
+    topology: str
+    labels: tuple[str, ...]  # labels of nodes, the coarsest first
 
 
 class SubGroupDemand(NamedTuple):
-    """A replicatedJob of a PodGroup, and the requests of each of its pods."""
-
     job_index: int  # in the JobSet
     job: ReplicatedJob
     subgroup: PlannedSubGroup
@@ -36,37 +41,30 @@ class SubGroupDemand(NamedTuple):
 
     @property
     def pod(self) -> PodSpec:
-        """Return the spec of its pods."""
         return self.job.template.spec.template.spec
 
     @property
     def needed(self) -> int:
-        """Return the minimum number of pods that start together."""
-        return self.subgroup.replicas * self.subgroup.min_member
+        """The minimum number of pods that start together."""
+        return self.subgroup.min_pods
 
 
 def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
-    """Return the requests of a SubGroup; None if a quantity is invalid."""
+    """None if a quantity is invalid."""
     jobs = jobset.spec.replicated_jobs
     index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)
     template = jobs[index].template.spec.template
     try:
-        requests = dict(pod_requests(template.spec))
+        requests = pod_requests(template.spec)
     except QuantityError:
         return None
-    annotations = template.metadata.annotations
-    if GPU_FRACTION in annotations or GPU_MEMORY in annotations:
-        for name in _DEVICES:
-            requests.pop(
-                name, None
-            )  # the pod uses fractions of devices, which are not counted here
-    return SubGroupDemand(
-        index, jobs[index], subgroup, {name: it for name, it in requests.items() if it > 0}
-    )
+    # Fractions of devices are not counted here.
+    uncounted = {GPU_FRACTION, GPU_MEMORY} & template.metadata.annotations.keys() and _DEVICES
+    counted = {name: it for name, it in requests.items() if it > 0 and name not in uncounted}
+    return SubGroupDemand(index, jobs[index], subgroup, counted)
 
 
 def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -> Mapping[str, int]:
-    """Return the minimum requests of a PodGroup, by resource."""
     found: dict[str, list[int]] = {}
     for demand in demands:
         for name, amount in demand.requests.items():
@@ -79,12 +77,10 @@ def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -
 
 
 def names_text(demands: Iterable[SubGroupDemand]) -> str:
-    """Return the names of the replicatedJobs, for a message."""
     return " and ".join(demand.job.name for demand in demands)
 
 
 def pod_path(index: int) -> str:
-    """Return the path of the pod spec of a replicatedJob."""
     return f"spec.replicatedJobs[{index}].template.spec.template.spec"
 
 
@@ -95,7 +91,6 @@ def count_path(demands: Iterable[SubGroupDemand]) -> str:
 
 
 def container_path(demand: SubGroupDemand, name: str) -> str:
-    """Return the path of the largest request of a resource."""
     found = [
         (
             _requested(container, field, name),
@@ -124,19 +119,6 @@ def _requested(container: Container, field: str, name: str) -> int:
         return 0
 
 
-_MOST_LISTED: Final = 3  # names that a message lists
-_DOMAIN_STEPS: Final = 8  # steps of the budget for one domain
-
-
-class RequiredDomain(NamedTuple):
-    """A topology level: the pods must be in one domain of it."""
-
-    path: str  # of the annotation that requests it
-    level: str  # its name
-    topology: str
-    labels: tuple[str, ...]  # labels of nodes, the coarsest first
-
-
 class _PodKind(NamedTuple):
     """Pods with the same requests and the same eligible nodes."""
 
@@ -150,12 +132,11 @@ class _PodKind(NamedTuple):
         return sum(demand.needed for demand in self.demands)
 
     def capacity_of(self, among: int) -> int:
-        """Return how many of these pods a set of nodes holds."""
         return sum((nodes & among).bit_count() * each for nodes, each in self.capacities)
 
 
 class NodeCapacityCheck:
-    """Compares PodGroups with the nodes of a cluster, and caches the capacity of the nodes."""
+    """It caches the capacity of the nodes."""
 
     def __init__(self, nodes: NodeIndex, budget: LintBudget, *, autoscales: bool) -> None:
         self._nodes: Final = nodes
@@ -201,7 +182,6 @@ class NodeCapacityCheck:
     def _pod_findings(
         self, demand: SubGroupDemand, eligible: int, *, needed: bool
     ) -> Iterator[Finding]:
-        """Yield why no node, even if empty, holds a pod."""
         if not eligible:
             yield _no_node_today(pod_path(demand.job_index), self._no_node_reason(demand))
             return
@@ -240,7 +220,6 @@ class NodeCapacityCheck:
         needs: ResourceAmounts,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        """Yield a finding if all nodes together are too small."""
         for kind in kinds:
             capacity = kind.capacity_of(kind.eligible)
             if kind.needed > capacity:
@@ -251,7 +230,7 @@ class NodeCapacityCheck:
                 path = count_path(kind.demands)
                 yield Finding(path, message, self._blocks, FindingCode.PODGROUP_TOO_LARGE)
                 return
-        among = _union(eligible)
+        among = union(eligible)
         name = next(iter(self._lacking(needs, among)), None)
         if name is not None:
             allocatable = format_amount(name, self._total(name, among))
@@ -272,8 +251,7 @@ class NodeCapacityCheck:
         required_domain: RequiredDomain,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        """Yield a finding if every topology domain is too small."""
-        among = _union(eligible)
+        among = union(eligible)
         domains = self._domains(required_domain, among, is_one_kind=len(kinds) == 1)
         if domains is None:
             return
@@ -307,7 +285,7 @@ class NodeCapacityCheck:
     def _domains(
         self, required_domain: RequiredDomain, among: int, *, is_one_kind: bool
     ) -> list[int] | None:
-        """Return the domains; if each is one node and all pods are equal, one of each size."""
+        """If each domain is one node and all pods are equal, one of each size."""
         if is_one_kind and self._nodes.is_unique_label(required_domain.labels[-1]):
             among = self._nodes.with_labels(required_domain.labels, among)
             sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
@@ -334,7 +312,7 @@ class NodeCapacityCheck:
         return tuple(found.values())
 
     def _kind(self, demand: SubGroupDemand, eligible: int) -> _PodKind | None:
-        """Return how many such pods each node holds; None if that exceeds the budget."""
+        """None if counting how many such pods each node holds exceeds the budget."""
         key = _key(demand, eligible)
         if key in self._pod_kinds:
             return self._pod_kinds[key]
@@ -349,7 +327,6 @@ class NodeCapacityCheck:
         return self._pod_kinds[key]
 
     def _largest_amounts(self, requests: ResourceAmounts, among: int) -> Mapping[str, int]:
-        """Return the largest amount of each requested resource on one node."""
         allocatables = [
             allocatable for allocatable, nodes in self._nodes.by_allocatable() if nodes & among
         ]
@@ -358,7 +335,7 @@ class NodeCapacityCheck:
         }
 
     def _lacking(self, needs: ResourceAmounts, among: int) -> Iterator[str]:
-        """Yield the resources of which the nodes have too little; none if over the budget."""
+        """None of them if that exceeds the budget."""
         if self._budget.spend(self._nodes.distinct_count * (2 + len(needs))):
             for name, amount in needs.items():
                 if amount > self._total(name, among):
@@ -371,7 +348,6 @@ class NodeCapacityCheck:
         )
 
     def _no_node_reason(self, demand: SubGroupDemand) -> str:
-        """Return why no node is eligible for a pod."""
         nodes, name = self._nodes, demand.job.name
         if not nodes.all:
             return "the cluster has no nodes today"
@@ -401,18 +377,10 @@ def _key(demand: SubGroupDemand, eligible: int) -> tuple[tuple[tuple[str, int], 
 
 
 def _capacity(requests: ResourceAmounts, allocatable: Mapping[str, int]) -> int:
-    """Return how many such pods a node holds."""
     capacity = allocatable.get(PODS, 2**63) // 1000
     for name, amount in requests.items():
         capacity = min(capacity, allocatable.get(name, 0) // amount)
     return capacity
-
-
-def _union(sets: Iterable[int]) -> int:
-    found = 0
-    for one in sets:
-        found |= one
-    return found
 
 
 def _largest_text(nodes: int) -> str:
@@ -423,5 +391,5 @@ def _largest_text(nodes: int) -> str:
 def _all_text(nodes: int, verb: str) -> str:
     count = nodes.bit_count()
     if count == 1:
-        return f"the one eligible node {'has' if verb == 'have' else f'{verb}s'}"
+        return f"the one eligible node {verb_form(1, verb)}"
     return f"the {count} eligible nodes {verb}"

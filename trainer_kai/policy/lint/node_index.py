@@ -1,33 +1,240 @@
-"""The nodes of a cluster as bit sets, to compute upper bounds without a loop over all nodes.
+"""The cluster that a TrainJob is compared with, and a limit on the work that lint does for one.
 
 A set of nodes is an integer with a bit for each node, so the cost depends on the number of
 different nodes. All results are upper bounds: cordons and conditions are ignored, and so are
-volumes, other pods, ports and numeric comparisons of labels.
+volumes, other pods and ports. Labels and tolerations count as for the scheduler.
 
-A limit on the work that lint does for one TrainJob: other reviews wait in the meantime.
-
-The parts are counted before they are checked, so a TrainJob that is too large is reported and not
-checked. A check above the limit is skipped and reports nothing.
-
-The objects that a TrainJob is compared with: nodes, queues, PriorityClasses, Topologies.
-
-A kind that was not listed yet is None, and nothing is reported about it.
+Other reviews wait while a TrainJob is checked. So its parts are counted first, and a TrainJob that
+is too large is reported and not checked. A check above the budget is skipped and reports nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from msgspec.structs import astuple
+
+from trainer_kai.api.bounds import MOST_PARTS
 from trainer_kai.api.cluster_kinds import Node, PriorityClass, Taint
 from trainer_kai.api.jobset import JobSetSpec
 from trainer_kai.api.kai_kinds import QueueSpec, TopologySpec
-from trainer_kai.api.meta import NodeSelectorTerm, Requirement
+from trainer_kai.api.matching import NodeRule, ValueRange, node_rules, tolerates
+from trainer_kai.api.meta import NodeSelectorTerm
 from trainer_kai.api.names import AMD_GPU, CLOUD_NODE_PREFIX, CPU, GPU, NODE_PREFIX
 from trainer_kai.api.pod import Affinity, Container, PodSpec, Toleration
 from trainer_kai.api.quantity import QuantityError, milli, whole
 
-MOST_PARTS = 25_000
-_CONTAINER = 20  # a container takes as much work as this many ports
-_AMOUNT = 10
+K = TypeVar("K")
+
+_EXCLUDING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_TRANSIENT_PREFIXES: Final = (NODE_PREFIX, CLOUD_NODE_PREFIX)  # of taints that are states of a node
+_MOST_COMPARISONS: Final = 400  # of taints with tolerations, for one pod
+_MOST_COMPARED: Final = 64  # values of a label that are compared with a number
+
+Allocatable: TypeAlias = tuple[tuple[str, int], ...]  # by resource, in thousandths
+
+
+class _NodeFacts(NamedTuple):
+    labels: Mapping[str, str]
+    taints: frozenset[Taint]
+    allocatable: Allocatable
+
+
+class NodeIndex:
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._bits: Final[dict[str, int]] = {}
+        self._free_bits: Final[list[int]] = []
+        self._facts: Final[list[_NodeFacts | None]] = []  # by bit
+        self.all = 0
+        self._by_label_value: Final[dict[str, dict[str, int]]] = {}
+        self._by_label: Final[dict[str, int]] = {}  # by label, for all its values
+        self._taints: Final[dict[Taint, int]] = {}
+        self._by_allocatable: Final[dict[Allocatable, int]] = {}
+        self._amounts: Final[dict[Allocatable, Mapping[str, int]]] = {}
+        for node in nodes:
+            self.put(node)
+
+    @property
+    def distinct_count(self) -> int:
+        return len(self._by_allocatable)
+
+    def by_allocatable(self) -> Iterator[tuple[Mapping[str, int], int]]:
+        """Amounts are in thousandths."""
+        for allocatable, nodes in self._by_allocatable.items():
+            yield self._amounts[allocatable], nodes
+
+    def put(self, node: Node) -> None:
+        """Add or update a node; one with invalid quantities is removed."""
+        name = node.metadata.name
+        facts = _read(node)
+        bit = self._bits.get(name)
+        if bit is not None and self._facts[bit] == facts:
+            return
+        self.drop(name)
+        if facts is None:
+            return
+        bit = self._free_bits.pop() if self._free_bits else len(self._facts)
+        if bit == len(self._facts):
+            self._facts.append(None)
+        self._bits[name], self._facts[bit] = bit, facts
+        self.all |= 1 << bit
+        self._toggle(facts, 1 << bit)
+
+    def drop(self, name: str) -> None:
+        bit = self._bits.pop(name, None)
+        facts = None if bit is None else self._facts[bit]
+        if bit is not None and facts is not None:
+            self._facts[bit] = None
+            self._free_bits.append(bit)
+            self.all ^= 1 << bit
+            self._toggle(facts, 1 << bit)
+
+    def eligible_for(self, pod: PodSpec) -> int:
+        """Return the nodes that a pod selects and tolerates; its requests are ignored."""
+        found = self.selected_by(pod)
+        return found and found & ~self._untolerated(pod.tolerations)
+
+    def selected_by(self, pod: PodSpec) -> int:
+        """Taints are ignored."""
+        found = self.all
+        for label, value in pod.node_selector.items():
+            found &= self._by_label_value.get(label, {}).get(value, 0)
+        affinity = pod.affinity.node_affinity if pod.affinity else None
+        if found and affinity is not None and affinity.required is not None:
+            found &= union(map(self._matching_term, affinity.required.node_selector_terms))
+        return found
+
+    def label_values(self, label: str) -> tuple[str, ...]:
+        return tuple(sorted(self._by_label_value.get(label, ())))
+
+    def taints(self, among: int) -> tuple[str, ...]:
+        """As kubectl writes them."""
+        found = sorted(map(astuple, (it for it, nodes in self._taints.items() if nodes & among)))
+        return tuple(f"{key}={value}:{effect}" for key, value, effect in found)
+
+    def is_unique_label(self, label: str) -> bool:
+        return len(self._by_label_value.get(label, ())) == self._by_label.get(label, 0).bit_count()
+
+    def with_labels(self, labels: Sequence[str], among: int) -> int:
+        for label in labels:
+            among &= self._by_label.get(label, 0)
+        return among
+
+    def domains(self, labels: Sequence[str], among: int) -> Iterator[int]:
+        """Yield the nodes with the same values for all labels; each node must have all labels."""
+        remaining = self.with_labels(labels, among)
+        while remaining:
+            facts = self._facts[(remaining & -remaining).bit_length() - 1]
+            domain = remaining
+            if facts is not None:
+                for label in labels:
+                    domain &= self._by_label_value[label][facts.labels[label]]
+            yield domain
+            remaining &= ~domain
+
+    def _toggle(self, facts: _NodeFacts, bit: int) -> None:
+        for label, value in facts.labels.items():
+            _toggle_bit(self._by_label, label, bit)
+            _toggle_bit(self._by_label_value.setdefault(label, {}), value, bit)
+            if label not in self._by_label:
+                del self._by_label_value[label]
+        for taint in facts.taints:
+            _toggle_bit(self._taints, taint, bit)
+        _toggle_bit(self._by_allocatable, facts.allocatable, bit)
+        if facts.allocatable not in self._by_allocatable:
+            del self._amounts[facts.allocatable]
+        else:
+            self._amounts.setdefault(facts.allocatable, dict(facts.allocatable))
+
+    def _untolerated(self, tolerations: Sequence[Toleration]) -> int:
+        """No node if comparing takes too long."""
+        if len(self._taints) * (len(tolerations) + 1) > _MOST_COMPARISONS:
+            return 0
+        return union(
+            nodes
+            for taint, nodes in self._taints.items()
+            if not any(tolerates(it, taint) for it in tolerations)
+        )
+
+    def _matching_term(self, term: NodeSelectorTerm) -> int:
+        rules = node_rules(term)
+        if rules is None:
+            return 0
+        found = self.all
+        for rule in rules:
+            found &= self._accepted(rule)
+        return found
+
+    def _accepted(self, rule: NodeRule) -> int:
+        """Return the nodes that satisfy a rule; with many values more nodes than those."""
+        if isinstance(rule.accepted, ValueRange):
+            label = rule.key or ""
+            values = self._by_label_value.get(label, {})
+            if len(values) > _MOST_COMPARED:
+                return self._by_label[label]
+            return union(nodes for value, nodes in values.items() if rule.accepted.accepts(value))
+        found = union(self._with_value(rule.key, it) for it in rule.accepted.values)
+        return self.all & ~found if rule.accepted.is_negated else found
+
+    def _with_value(self, label: str | None, value: str | None) -> int:
+        """Return the nodes with a value of a label; of no label by name, of no value without it."""
+        if label is None:
+            bit = self._bits.get(value or "")
+            return 0 if bit is None else 1 << bit
+        if value is None:
+            return self.all & ~self._by_label.get(label, 0)
+        return self._by_label_value.get(label, {}).get(value, 0)
+
+
+def union(sets: Iterable[int]) -> int:
+    found = 0
+    for one in sets:
+        found |= one
+    return found
+
+
+def _toggle_bit(sets: dict[K, int], key: K, bit: int) -> None:
+    found = sets.get(key, 0) ^ bit
+    if found:
+        sets[key] = found
+    else:
+        del sets[key]
+
+
+def _read(node: Node) -> _NodeFacts | None:
+    try:
+        allocatable = {
+            name: max(milli(quantity) if name == CPU else whole(quantity) * 1000, 0)
+            for name, quantity in node.status.allocatable.items()
+        }
+    except QuantityError:
+        return None
+    taints = frozenset(filter(_is_permanent, node.spec.taints))
+    return _NodeFacts(node.metadata.labels, taints, Allocatable(tuple(sorted(allocatable.items()))))
+
+
+def _is_permanent(taint: Taint) -> bool:
+    return taint.effect in _EXCLUDING_EFFECTS and not taint.key.startswith(_TRANSIENT_PREFIXES)
+
+
+class KnownCluster(NamedTuple):
+    """The objects of each kind, by name; None if they were not listed: then nothing is reported."""
+
+    nodes: NodeIndex | None = None
+    queues: Mapping[str, QueueSpec] | None = None
+    priorities: Mapping[str, PriorityClass] | None = None
+    topologies: Mapping[str, TopologySpec] | None = None
+    autoscales: bool = False  # the cluster adds nodes when capacity is missing
+    gpus: tuple[str, ...] = (GPU, AMD_GPU)  # the resources that queues count as GPUs
+    shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
+
+
+NOTHING_KNOWN = KnownCluster()
+
+
+# How many ports take as much work as a container, an amount of a resource, or a comparison.
+_CONTAINER: Final = 20
+_AMOUNT: Final = 10
+_COMPARISON: Final = 40
 
 
 class LintBudget:
@@ -37,7 +244,7 @@ class LintBudget:
         self._left = steps
 
     def spend(self, steps: int) -> bool:
-        """Take so many steps from the budget; return whether there were enough."""
+        """Return whether enough steps were left."""
         if steps > self._left:
             return False
         self._left -= steps
@@ -75,234 +282,5 @@ def _affinity_parts(affinity: Affinity) -> Iterator[int]:
     for term in required.node_selector_terms if required else ():
         yield 1
         for requirement in (*term.match_expressions, *term.match_fields):
-            yield 4 + len(requirement.values)
-
-
-K = TypeVar("K")
-
-_EXCLUDING_EFFECTS: Final = ("NoSchedule", "NoExecute")
-_TRANSIENT_PREFIXES: Final = (NODE_PREFIX, CLOUD_NODE_PREFIX)  # of taints that are states of a node
-_NAME: Final = "metadata.name"
-_MOST_COMPARISONS: Final = 400  # of taints with tolerations, for one pod
-
-Allocatable: TypeAlias = tuple[tuple[str, int], ...]  # by resource, in thousandths
-
-
-class _NodeFacts(NamedTuple):
-    labels: Mapping[str, str]
-    taints: frozenset[tuple[str, str, str]]
-    allocatable: Allocatable
-
-
-class NodeIndex:
-    """All nodes, in their last known state."""
-
-    def __init__(self, nodes: Iterable[Node] = ()) -> None:
-        self._bits: Final[dict[str, int]] = {}
-        self._free_bits: Final[list[int]] = []
-        self._facts: Final[list[_NodeFacts | None]] = []  # by bit
-        self._all = 0
-        self._by_label_value: Final[dict[str, dict[str, int]]] = {}
-        self._by_label: Final[dict[str, int]] = {}  # by label, for all its values
-        self._taints: Final[dict[tuple[str, str, str], int]] = {}
-        self._by_allocatable: Final[dict[Allocatable, int]] = {}
-        self._amounts: Final[dict[Allocatable, Mapping[str, int]]] = {}
-        for node in nodes:
-            self.put(node)
-
-    @property
-    def all(self) -> int:
-        """Return the set of all nodes."""
-        return self._all
-
-    @property
-    def distinct_count(self) -> int:
-        """Return the number of different allocatable resources of nodes."""
-        return len(self._by_allocatable)
-
-    def by_allocatable(self) -> Iterator[tuple[Mapping[str, int], int]]:
-        """Yield allocatable resources, in thousandths, and the nodes that have them."""
-        for allocatable, nodes in self._by_allocatable.items():
-            yield self._amounts[allocatable], nodes
-
-    def put(self, node: Node) -> None:
-        """Add or update a node; one with invalid quantities is removed."""
-        name = node.metadata.name
-        facts = _read(node)
-        bit = self._bits.get(name)
-        if bit is not None and self._facts[bit] == facts:
-            return
-        self.drop(name)
-        if facts is None:
-            return
-        bit = self._free_bits.pop() if self._free_bits else len(self._facts)
-        if bit == len(self._facts):
-            self._facts.append(None)
-        self._bits[name], self._facts[bit] = bit, facts
-        self._all |= 1 << bit
-        self._toggle(facts, 1 << bit)
-
-    def drop(self, name: str) -> None:
-        """Forget a node."""
-        bit = self._bits.pop(name, None)
-        facts = None if bit is None else self._facts[bit]
-        if bit is not None and facts is not None:
-            self._facts[bit] = None
-            self._free_bits.append(bit)
-            self._all ^= 1 << bit
-            self._toggle(facts, 1 << bit)
-
-    def eligible_for(self, pod: PodSpec) -> int:
-        """Return the nodes that a pod selects and tolerates; its requests are ignored."""
-        found = self.selected_by(pod)
-        return found and found & ~self._untolerated(pod.tolerations)
-
-    def selected_by(self, pod: PodSpec) -> int:
-        """Return the nodes that a pod selects; taints are ignored."""
-        found = self._all
-        for label, value in pod.node_selector.items():
-            found &= self._by_label_value.get(label, {}).get(value, 0)
-        affinity = pod.affinity.node_affinity if pod.affinity else None
-        if found and affinity is not None and affinity.required is not None:
-            either = 0
-            for term in affinity.required.node_selector_terms:
-                either |= self._matching_term(term)
-            found &= either
-        return found
-
-    def label_values(self, label: str) -> tuple[str, ...]:
-        """Return the values that nodes have for a label."""
-        return tuple(sorted(self._by_label_value.get(label, ())))
-
-    def taints(self, among: int) -> tuple[str, ...]:
-        """Return the taints of a set of nodes, as kubectl writes them."""
-        found = sorted(taint for taint, nodes in self._taints.items() if nodes & among)
-        return tuple(f"{key}={value}:{effect}" for key, value, effect in found)
-
-    def is_unique_label(self, label: str) -> bool:
-        """Say whether no two nodes have the same value for a label."""
-        return len(self._by_label_value.get(label, ())) == self._by_label.get(label, 0).bit_count()
-
-    def with_labels(self, labels: Sequence[str], among: int) -> int:
-        """Return the nodes of a set that have all of these labels."""
-        for label in labels:
-            among &= self._by_label.get(label, 0)
-        return among
-
-    def domains(self, labels: Sequence[str], among: int) -> Iterator[int]:
-        """Yield the nodes with the same values for all labels; each node must have all labels."""
-        remaining = self.with_labels(labels, among)
-        while remaining:
-            facts = self._facts[(remaining & -remaining).bit_length() - 1]
-            domain = remaining
-            if facts is not None:
-                for label in labels:
-                    domain &= self._by_label_value[label][facts.labels[label]]
-            yield domain
-            remaining &= ~domain
-
-    def _toggle(self, facts: _NodeFacts, bit: int) -> None:
-        """Add a node to its sets, or remove it; empty sets are deleted."""
-        for label, value in facts.labels.items():
-            _toggle_bit(self._by_label, label, bit)
-            _toggle_bit(self._by_label_value.setdefault(label, {}), value, bit)
-            if label not in self._by_label:
-                del self._by_label_value[label]
-        for taint in facts.taints:
-            _toggle_bit(self._taints, taint, bit)
-        _toggle_bit(self._by_allocatable, facts.allocatable, bit)
-        if facts.allocatable not in self._by_allocatable:
-            del self._amounts[facts.allocatable]
-        else:
-            self._amounts.setdefault(facts.allocatable, dict(facts.allocatable))
-
-    def _untolerated(self, tolerations: Sequence[Toleration]) -> int:
-        """Return the nodes with a taint that is not tolerated; none if that takes too long."""
-        if len(self._taints) * (len(tolerations) + 1) > _MOST_COMPARISONS:
-            return 0
-        found = 0
-        for taint, nodes in self._taints.items():
-            if not any(_tolerates(toleration, taint) for toleration in tolerations):
-                found |= nodes
-        return found
-
-    def _matching_term(self, term: NodeSelectorTerm) -> int:
-        """Return the nodes that may match a term; an empty term matches none."""
-        if not term.match_expressions and not term.match_fields:
-            return 0
-        found = self._all
-        for requirement in term.match_expressions:
-            found &= self._matching_requirement(requirement)
-        for requirement in term.match_fields:
-            if requirement.key == _NAME and requirement.operator == "In":
-                found &= self._named(requirement.values)
-        return found
-
-    def _named(self, names: Iterable[str]) -> int:
-        found = 0
-        for name in names:
-            found |= 1 << self._bits[name] if name in self._bits else 0
-        return found
-
-    def _matching_requirement(self, requirement: Requirement) -> int:
-        values = self._by_label_value.get(requirement.key, {})
-        if requirement.operator in {"In", "NotIn"}:
-            found = 0
-            for value in requirement.values:
-                found |= values.get(value, 0)
-            return found if requirement.operator == "In" else self._all & ~found
-        if requirement.operator == "DoesNotExist":
-            return self._all & ~self._by_label.get(requirement.key, 0)
-        return self._by_label.get(requirement.key, 0)  # Exists; Gt and Lt need the label at least
-
-
-def _toggle_bit(sets: dict[K, int], key: K, bit: int) -> None:
-    """Add a node to a set, or remove it; an empty set is deleted."""
-    found = sets.get(key, 0) ^ bit
-    if found:
-        sets[key] = found
-    else:
-        del sets[key]
-
-
-def _read(node: Node) -> _NodeFacts | None:
-    try:
-        allocatable = {
-            name: max(milli(quantity) if name == CPU else whole(quantity) * 1000, 0)
-            for name, quantity in node.status.allocatable.items()
-        }
-    except QuantityError:
-        return None
-    taints = frozenset(
-        (it.key, it.value, it.effect) for it in node.spec.taints if _is_permanent(it)
-    )
-    return _NodeFacts(node.metadata.labels, taints, Allocatable(tuple(sorted(allocatable.items()))))
-
-
-def _is_permanent(taint: Taint) -> bool:
-    """Say whether a taint is permanent, and not a state of the node."""
-    return taint.effect in _EXCLUDING_EFFECTS and not taint.key.startswith(_TRANSIENT_PREFIXES)
-
-
-def _tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
-    key, value, effect = taint
-    if toleration.effect not in {"", effect}:
-        return False
-    if toleration.operator in {"", "Equal"}:
-        return (toleration.key, toleration.value) == (key, value)
-    return toleration.key in {"", key}
-
-
-class KnownCluster(NamedTuple):
-    """The objects of each kind, by name."""
-
-    nodes: NodeIndex | None = None
-    queues: Mapping[str, QueueSpec] | None = None
-    priorities: Mapping[str, PriorityClass] | None = None
-    topologies: Mapping[str, TopologySpec] | None = None
-    autoscales: bool = False  # the cluster adds nodes when capacity is missing
-    gpus: tuple[str, ...] = (GPU, AMD_GPU)  # the resources that queues count as GPUs
-    shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
-
-
-NOTHING_KNOWN = KnownCluster()
+            yield _COMPARISON if requirement.operator in {"Gt", "Lt"} else 4
+            yield len(requirement.values)

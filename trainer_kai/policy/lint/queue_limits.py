@@ -10,11 +10,12 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.gpu_requests import mig_slices
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.api.names import CPU, MEMORY, PREEMPTIBILITY
 from trainer_kai.api.quantity import Quantity, QuantityError, format_bytes, format_milli, milli
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
+from trainer_kai.api.text import capitalized
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
@@ -38,8 +39,6 @@ class _QueueBound(NamedTuple):
 
 
 class QuotaShortage(NamedTuple):
-    """A quota without enough free resources for non-preemptible pods; amounts with their units."""
-
     queue: str
     requested: str
     quota: str
@@ -78,7 +77,7 @@ def over_limits(
     queue: str,
     queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
-    """Yield the first limit, from the queue upwards, that the pods of a PodGroup exceed."""
+    """Only the first limit, from the queue upwards."""
     counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "limit"):
         requested = counted.get(bound.name, 0)
@@ -87,7 +86,7 @@ def over_limits(
             message = (
                 f"the pods that must start together request {_amount_text(bound.name, requested)}, "
                 f"and the limit of {_queue_text(bound.queue, queue)} is {limit}. "
-                f"{_capitalized(_request_text(bound))}, or name another queue"
+                f"{capitalized(_request_text(bound))}, or name another queue"
             )
             yield Finding(path, message, blocks=True, code=FindingCode.OVER_LIMIT)
             return
@@ -100,7 +99,7 @@ def over_quotas(
     queue: str,
     queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
-    """Yield the first quota, from the queue upwards, that a non-preemptible PodGroup exceeds."""
+    """Only the first quota, from the queue upwards."""
     counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "quota"):
         requested = counted.get(bound.name, 0)
@@ -118,7 +117,6 @@ def over_quotas(
 
 
 def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[str, int]:
-    """Return the CPU, memory and GPUs that queues count, in thousandths."""
     found = {CPU: needs.get(CPU, 0), MEMORY: needs.get(MEMORY, 0), _GPU: 0}
     for name, amount in needs.items():
         found[_GPU] += amount * (1 if name in gpus else mig_slices(name))
@@ -135,7 +133,7 @@ def _thousandths(amounts: Mapping[str, Quantity]) -> ResourceAmounts:
 
 
 def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator[_QueueBound]:
-    """Yield the limits or quotas of a queue and of its parents, until a parent is unknown."""
+    """From the queue upwards, until a parent is unknown."""
     name = queue
     for _ in range(_MAX_DEPTH):
         spec = queues.get(name)
@@ -156,7 +154,7 @@ def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator
 
 
 def _bound_value(share: QueueResource, field: str) -> Decimal | None:
-    """Return a limit or quota; None if it is unlimited or invalid."""
+    """None if it is unlimited or invalid."""
     number = share.limit if field == "limit" else share.quota
     return min(number, _MAX_BOUND) if number.is_finite() and number >= 0 else None
 
@@ -178,7 +176,7 @@ def _request_text(bound: _QueueBound) -> str:
 
 
 def _bound_text(bound: _QueueBound) -> str:
-    """Return a bound, with a note if it is 0 by default, or if the unit may be mistaken."""
+    """With a note if it is 0 by default, or if the unit may be mistaken."""
     amount = _amount_text(bound.name, int(bound.most))
     if bound.path.endswith(_KINDS[bound.name]):
         return f"{amount} ({bound.path} is absent)"
@@ -188,7 +186,3 @@ def _bound_text(bound: _QueueBound) -> str:
     if unit is None or number >= _LOOKS_LIKE_OTHER_UNIT:
         return amount
     return f"{amount} ({bound.path}: {number:g} is in {unit})"
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -1,9 +1,8 @@
-"""Lint for a TrainJob: checks the JobSet that Trainer will build from it and its runtime.
+"""All lint rules, for a TrainJob and for a JobSet as admission would store it.
 
-The author of a TrainJob can change only the TrainJob. So a path is a field of the TrainJob: the one
-that sets the value, or else `spec.runtimeRef`; then the message has the field of the runtime.
-
-Applies all lint rules to a JobSet as admission would store it.
+A TrainJob is checked by the JobSet that Trainer will build from it and its runtime. Its author can
+change only the TrainJob. So a path is a field of the TrainJob: the one that sets the value, or else
+`spec.runtimeRef`; then the message has the field of the runtime.
 """
 
 import re
@@ -11,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from trainer_kai.api.gpu_share import is_whole_gpu
+from trainer_kai.api.bounds import MOST_PARTS
+from trainer_kai.api.gpu_requests import is_whole_gpu
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import (
     GPU_FRACTION,
@@ -52,15 +52,10 @@ from trainer_kai.policy.lint.node_capacity import (
     subgroup_demand,
     total_demand,
 )
-from trainer_kai.policy.lint.node_index import (
-    MOST_PARTS,
-    KnownCluster,
-    LintBudget,
-    count_spec_parts,
-)
+from trainer_kai.policy.lint.node_index import KnownCluster, LintBudget, count_spec_parts
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.planned import PlannedPodGroup, plan_podgroups
+from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, plan_podgroups
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
@@ -69,12 +64,56 @@ from trainer_kai.policy.queueing.priority_classes import (
 
 MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
 _ANNOTATIONS: Final = "metadata.annotations"
+_RUNTIME: Final = "spec.runtimeRef"
+_JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec\.(.+)")
+_AMOUNT_PATH: Final = re.compile(
+    r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
+)
+_GPU_PATH: Final = re.compile(
+    r"template\.spec\.(?:initContainers|containers)\[[0-9]+\]\.resources\.(?:limits|requests)\[(.+)\]"
+)
+_POD_ANNOTATION_PATH: Final = re.compile(r"template\.metadata\.annotations\[(.+)\]")
+_METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
+_UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
+
+
+def lint_trainjob(
+    job: TrainJob, runtime: Runtime, queue: str, rules: GroupingRules, cluster: KnownCluster
+) -> tuple[Finding, ...]:
+    """There are none for another controller or scheduler."""
+    policy = runtime.spec.pod_group_policy
+    is_foreign = policy is not None and (policy.coscheduling or policy.volcano)
+    if is_foreign or job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
+        return ()
+    patches = (it.training_runtime_spec.template.spec for it in job.spec.runtime_patches)
+    if count_spec_parts((runtime.spec.template.spec, *patches)) > MOST_PARTS:
+        message = f"not checked: TrainJob and runtime have more than {MOST_PARTS} parts"
+        return (Finding(_RUNTIME, message, code=FindingCode.NOT_CHECKED),)
+    built = expand(job, runtime)
+    meta = job.metadata
+    with_launcher = launcher_trains(runtime.spec.ml_policy)
+    jobset = with_carried_metadata(
+        built.jobset, meta.labels, meta.annotations, with_launcher=with_launcher
+    )
+    paths = _TrainJobPaths(job, runtime, built.jobset)
+    found = [
+        Finding(it.path, it.message, not isinstance(it, FieldWarning), FindingCode.JOBSET_NOT_BUILT)
+        for it in built.faults
+    ]
+    found += map(paths.in_trainjob, lint_jobset(jobset, queue, rules, cluster))
+    unique = dict.fromkeys(found)  # equal annotations of several templates have one path
+    return tuple(sorted(unique, key=lambda it: not it.blocks)[:MOST_FINDINGS])
+
+
+def is_refusable(finding: Finding) -> bool:
+    """Say whether `admission.lint: deny` denies a TrainJob with this finding."""
+    return finding.blocks or finding.code in _UNKNOWN_NAMES
 
 
 def lint_jobset(
     jobset: JobSet, queue: str, rules: GroupingRules, cluster: KnownCluster
 ) -> tuple[Finding, ...]:
-    """Return the findings about a JobSet, blocking ones first, with paths of the JobSet."""
+    """Blocking findings come first; paths are of the JobSet."""
     found = dict.fromkeys(islice(_findings(jobset, queue, rules, cluster), 4 * MOST_FINDINGS))
     suppressed = FindingCode.NO_NODE_MATCHES if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
@@ -92,8 +131,9 @@ def _findings(
     if rules.mode == "bundled" and not cluster.shares_gpus:
         yield from gpu_sharing_off(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
-    if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
-        return  # the user groups the pods
+    is_grouped_by_user = jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true"
+    if is_grouped_by_user:
+        return
     yield from replaced_podgroups(jobset, rules.scheduler_name)
     if rules.mode == "bundled":
         yield from unsupported_topologies(jobset)
@@ -130,7 +170,6 @@ def _podgroup_findings(
     capacity: NodeCapacityCheck | None,
     known: tuple[str, KnownCluster],
 ) -> Iterator[Finding]:
-    """Yield the findings about the size of one PodGroup."""
     queue, cluster = known
     needs = {name: amount for name, amount in total_demand(podgroup, demands).items() if amount}
     path = count_path(demands)
@@ -166,57 +205,9 @@ def _is_non_preemptible(
         return preemptibility != PREEMPTIBILITIES[0]
     if cluster.priorities is None:
         return False
-    pod_classes = (
-        demand.pod.priority_class_name for demand in demands if demand.pod.priority_class_name
-    )
+    pod_classes = (it.pod.priority_class_name for it in demands if it.pod.priority_class_name)
     name = labels.get(PRIORITY_CLASS_NAME) or next(pod_classes, DEFAULT_PRIORITY_CLASS)
     return SelectablePriorityClasses(cluster.priorities).value(name) >= PREEMPTIBLE_BELOW
-
-
-_RUNTIME: Final = "spec.runtimeRef"
-_JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec\.(.+)")
-_AMOUNT_PATH: Final = re.compile(
-    r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
-)
-_GPU_PATH: Final = re.compile(
-    r"template\.spec\.(?:initContainers|containers)\[[0-9]+\]\.resources\.(?:limits|requests)\[(.+)\]"
-)
-_POD_ANNOTATION_PATH: Final = re.compile(r"template\.metadata\.annotations\[(.+)\]")
-_METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
-_UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
-
-
-def lint_trainjob(
-    job: TrainJob, runtime: Runtime, queue: str, rules: GroupingRules, cluster: KnownCluster
-) -> tuple[Finding, ...]:
-    """Return the findings about a TrainJob; none for another controller or scheduler."""
-    policy = runtime.spec.pod_group_policy
-    is_foreign = policy is not None and (policy.coscheduling or policy.volcano)
-    if is_foreign or job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
-        return ()
-    patches = (it.training_runtime_spec.template.spec for it in job.spec.runtime_patches)
-    if count_spec_parts((runtime.spec.template.spec, *patches)) > MOST_PARTS:
-        message = f"not checked: TrainJob and runtime have more than {MOST_PARTS} parts"
-        return (Finding(_RUNTIME, message, code=FindingCode.NOT_CHECKED),)
-    built = expand(job, runtime)
-    meta = job.metadata
-    with_launcher = launcher_trains(runtime.spec.ml_policy)
-    jobset = with_carried_metadata(
-        built.jobset, meta.labels, meta.annotations, with_launcher=with_launcher
-    )
-    paths = _TrainJobPaths(job, runtime, built.jobset)
-    found = [
-        Finding(it.path, it.message, not isinstance(it, FieldWarning), FindingCode.JOBSET_NOT_BUILT)
-        for it in built.faults
-    ]
-    found += map(paths.in_trainjob, lint_jobset(jobset, queue, rules, cluster))
-    unique = dict.fromkeys(found)  # equal annotations of several templates have one path
-    return tuple(sorted(unique, key=lambda it: not it.blocks)[:MOST_FINDINGS])
-
-
-def is_refusable(finding: Finding) -> bool:
-    """Say whether `admission.lint: deny` denies a TrainJob with this finding."""
-    return finding.blocks or finding.code in _UNKNOWN_NAMES
 
 
 class _TrainJobPaths:
@@ -237,7 +228,6 @@ class _TrainJobPaths:
         )
 
     def in_trainjob(self, finding: Finding) -> Finding:
-        """Return a finding with a path in the TrainJob."""
         own_path = next(self._own_paths(finding.path), None)
         if own_path is not None:
             return finding._replace(path=own_path)
@@ -257,7 +247,6 @@ class _TrainJobPaths:
         return f"metadata.annotations[{name}]" if name else ""
 
     def _own_paths(self, path: str) -> Iterator[str]:
-        """Yield the field of the TrainJob that sets a path of the JobSet."""
         metadata_match = _METADATA_PATH.fullmatch(path)
         if metadata_match:
             field, name = metadata_match.groups()
@@ -279,7 +268,6 @@ class _TrainJobPaths:
             yield f"spec.trainer.resourcesPerNode.{amount[2]}[{amount[3]}]"
 
     def _sets_amount(self, index: int, place: int, field: str, name: str) -> bool:
-        """Say whether the TrainJob sets an amount of a container."""
         trainer = self._job.spec.trainer
         if trainer is None or trainer.resources_per_node is None:
             return False

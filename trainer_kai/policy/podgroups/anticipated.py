@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from trainer_kai.api.bounds import MOST_CONSTRAINED, MOST_EXPECTED, MOST_SUB_GROUPS
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, MPS
 from trainer_kai.api.pod import (
@@ -22,10 +23,7 @@ from trainer_kai.api.pod import (
     TopologySpread,
     Volume,
 )
-from trainer_kai.policy.podgroups.planned import (
-    MOST_CONSTRAINED,
-    MOST_EXPECTED,
-    MOST_SUB_GROUPS,
+from trainer_kai.policy.podgroups.podgroup_plan import (
     PlannedPodGroup,
     PlannedSubGroup,
     podset_name_prefix,
@@ -38,7 +36,7 @@ from trainer_kai.policy.pods.requests import (
     pod_host_ports,
     pod_requests,
 )
-from trainer_kai.policy.stages import READY, pods_at_once
+from trainer_kai.policy.start_order import READY, pods_at_once
 
 
 class StageDependency(
@@ -103,7 +101,6 @@ _decoder: Final = msgspec.json.Decoder(AnticipatedAnnotation)
 def anticipated_annotation(
     podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
 ) -> str:
-    """Write the annotation of a PodGroup; empty if no pod is anticipated."""
     value = AnticipatedAnnotation(
         after=_stage_dependencies(podgroup, jobs, group_of), later=_anticipated_pods(podgroup, jobs)
     )
@@ -127,7 +124,6 @@ def read_anticipated(text: str) -> AnticipatedAnnotation:
 
 
 def _size_fault(declared: AnticipatedAnnotation) -> str:
-    """Return which limit the annotation exceeds; "" for none."""
     for path, each in (("after", declared.after), ("later", declared.later)):
         replicas = max((one.replicas for one in each), default=0)
         if replicas > MOST_SUB_GROUPS:
@@ -173,7 +169,6 @@ def _stage_dependencies(
 
 
 def _completions(job: ReplicatedJob) -> int:
-    """Return how many pods of each Job must succeed; one if completions is not set."""
     spec = job.template.spec
     if spec.completions is not None:
         return spec.completions
@@ -201,7 +196,6 @@ def _anticipated_subgroup(subgroup: PlannedSubGroup, job: ReplicatedJob) -> Anti
 
 
 def anticipated_pod(template: PodTemplate | Pod) -> AnticipatedPods:
-    """Return the needs of one pod, without a PodSet."""
     meta, spec = template.metadata, template.spec
     return AnticipatedPods(
         sub_group_prefix="",

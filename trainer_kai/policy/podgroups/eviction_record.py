@@ -1,17 +1,16 @@
 """What PodGroups record of evictions: one that is in progress, and the last one.
 
+`trainer-kai.dev/evicted-by`: a TrainJob is suspended while its pods terminate, and meanwhile they
+are charged to no queue. So the record stands where no user may write: on the PodGroups. It names
+its TrainJob and its PodGroup by their uids, which the API server chooses: an object that was
+created with a record, from a backup or forged, counts for nothing. The TrainJob's annotation of the
+same name is a copy for people. Where the API server refuses the copy (annotations have a size
+limit), the record says that there is none, so that a missing copy is not taken for a change by the
+user.
+
 `trainer-kai.dev/last-eviction` stays on a PodGroup after its Events have expired and after it runs
 again, until the next eviction or until the PodGroup is deleted. Users read it; the scheduler reads
 only the number of evictions.
-
-`trainer-kai.dev/evicted-by` is the record that a TrainJob is evicted, on its PodGroups.
-
-A TrainJob is suspended while its pods terminate, and meanwhile they are charged to no queue. So the
-record stands where no user may write: on the PodGroups. It names its TrainJob and its PodGroup by
-their uids, which the API server chooses: an object that was created with a record, from a backup or
-forged, counts for nothing. The TrainJob's annotation of the same name is a copy for people. Where
-the API server refuses the copy (annotations have a size limit), the record says that there is none,
-so that a missing copy is not taken for a change by the user.
 """
 
 from types import MappingProxyType
@@ -38,8 +37,6 @@ _RULES: Final = MappingProxyType(
 
 
 class EvictionRecord(NamedTuple):
-    """Why and when a TrainJob was suspended by us, and what held before."""
-
     reason: str
     at: str  # RFC 3339
     is_copied: bool  # the TrainJob has a copy of the record, unless its user took it away
@@ -47,8 +44,6 @@ class EvictionRecord(NamedTuple):
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The JSON of the annotation."""
-
     train_job: str = ""  # uid
     pod_group: str = ""  # uid
     why: str = ""
@@ -58,7 +53,6 @@ class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def encode_eviction_record(job: TrainJob, podgroup: PodGroup, eviction: EvictionRecord) -> str:
-    """Write that a TrainJob is evicted, for one of its PodGroups."""
     record = _Record(
         train_job=job.metadata.uid,
         pod_group=podgroup.metadata.uid,
@@ -71,25 +65,22 @@ def encode_eviction_record(job: TrainJob, podgroup: PodGroup, eviction: Eviction
 
 
 def is_evicted(job: TrainJob, podgroup: PodGroup) -> bool:
-    """Say whether a PodGroup says that this very TrainJob is evicted."""
     return _record(job, podgroup) is not None
 
 
 def read_eviction_record(job: TrainJob, podgroup: PodGroup) -> EvictionRecord | None:
-    """Return what a PodGroup says of the suspension of this very TrainJob, if it is evicted."""
     found = _record(job, podgroup)
     return EvictionRecord(found.why, found.at, found.copied, found.asked) if found else None
 
 
 def eviction_reason(job: TrainJob, podgroup: PodGroup) -> str:
-    """Return why a TrainJob is evicted, by one of its PodGroups; nothing if it is not."""
     found = _record(job, podgroup)
     return found.why if found else ""
 
 
 def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
     text = podgroup.metadata.annotations.get(EVICTED_BY)
-    if not text:  # as on nearly all PodGroups
+    if not text:
         return None
     try:
         found = msgspec.json.decode(text, type=_Record)
@@ -118,7 +109,7 @@ class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def encode_last_eviction(podgroup: PodGroup, eviction: LastEviction) -> str:
-    """Write the annotation of a PodGroup that is evicted, at most about 2 KiB."""
+    """At most about 2 KiB."""
     before = last_eviction_of(podgroup)
     written = msgspec.structs.replace(
         eviction,
@@ -130,7 +121,6 @@ def encode_last_eviction(podgroup: PodGroup, eviction: LastEviction) -> str:
 
 
 def last_eviction_of(podgroup: PodGroup) -> LastEviction | None:
-    """Return the last eviction that a PodGroup records, or None."""
     text = podgroup.metadata.annotations.get(LAST_EVICTION_RECORD)
     if not text:
         return None

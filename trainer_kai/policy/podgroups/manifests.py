@@ -1,4 +1,4 @@
-"""The PodGroup manifest of each planned PodGroup of a JobSet.
+"""The PodGroup manifest of each planned PodGroup of a JobSet, and which of its fields may change.
 
 A manifest is sent as a server-side apply with all fields that we manage, since a field that is left
 out would be removed. Fields of other clients (`reserved`, back-off, an assigned topology) are left
@@ -6,8 +6,6 @@ out, and stay.
 
 Our scheduler reads KAI's tree: a SubGroup for each replicatedJob, a PodSet for each of its Jobs. An
 external scheduler gets a flat PodGroup for each stage, with a minimum that sinks as pods succeed.
-
-Which fields of a PodGroup may change while its pods are on nodes. Pure.
 
 Queue, priority and preemptibility decide whether a running PodGroup can be evicted, and users can
 change the labels of their JobSets. So while a pod is on a node, a change may only make eviction
@@ -25,6 +23,7 @@ All other fields change at once. When no pod is on a node, every field changes.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -55,14 +54,14 @@ from trainer_kai.api.requested_values import (
 from trainer_kai.api.resources import JOBSETS, PODGROUPS
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.anticipated import anticipated_annotation
-from trainer_kai.policy.podgroups.planned import (
+from trainer_kai.policy.podgroups.pod_counts import JobPodCounts
+from trainer_kai.policy.podgroups.podgroup_plan import (
     PlannedPodGroup,
     PlannedSubGroup,
     PodGroupPlan,
     podgroup_name,
     podset_name,
 )
-from trainer_kai.policy.podgroups.pod_counts import JobPodCounts
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
@@ -72,13 +71,14 @@ from trainer_kai.policy.queueing.priority_classes import (
 
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
+Spec: TypeAlias = Mapping[str, Any]
 
 _NEVER_STALE: Final = "-1s"  # the staleness grace period never ends
+_KAI_GRACE: Final = "60s"
+_NON_PREEMPTIBLE: Final = PREEMPTIBILITIES[1]
 
 
 class GroupingRules(NamedTuple):
-    """The settings that decide how pods are grouped."""
-
     mode: GroupingMode
     scheduler_name: str
     default_queue: str
@@ -101,9 +101,8 @@ def podgroup_manifests(
             TOP_OWNER: _owner_text(jobset),
         }
         if rules.mode == "bundled":
-            annotations[ANTICIPATED] = anticipated_annotation(
-                podgroup, jobs, lambda n: _podgroup_name_of(jobset, plan, n)
-            )
+            name_of = partial(_podgroup_name_of, jobset, plan)
+            annotations[ANTICIPATED] = anticipated_annotation(podgroup, jobs, name_of)
             spec = _tree_spec(podgroup, jobs)
         else:
             spec = _flat_spec(jobset, podgroup, jobs, counts or {})
@@ -122,7 +121,6 @@ def podgroup_manifests(
 
 
 def planned_podgroup_name(jobset: JobSet, podgroup: PlannedPodGroup) -> str:
-    """Return the name of a planned PodGroup."""
     return podgroup_name(jobset.metadata.name, jobset.metadata.uid, podgroup.suffix)
 
 
@@ -158,7 +156,7 @@ def _owner_text(jobset: JobSet) -> str:
 
 
 def _levels(plan: PodGroupPlan) -> list[int]:
-    """Return the number of each PodGroup's stage; earlier stages are listed first."""
+    """Earlier stages are listed first."""
     levels: list[int] = []
     level_of: dict[str, int] = {}
     for podgroup in plan.podgroups:
@@ -179,8 +177,7 @@ def _stage_text(podgroup: PlannedPodGroup, level: int, last: int) -> str:
 
 def _members_text(podgroup: PlannedPodGroup) -> str:
     return " + ".join(
-        f"{subgroup.replicas * subgroup.pods} "
-        f"{subgroup.name}{' later' if subgroup.is_anticipated else ''}"
+        f"{subgroup.total_pods} {subgroup.name}{' later' if subgroup.is_anticipated else ''}"
         for subgroup in podgroup.subgroups
     )
 
@@ -191,20 +188,18 @@ def _requested_fields(
     jobs: Mapping[str, ReplicatedJob],
     rules: GroupingRules,
 ) -> ManifestFields:
-    """Return the fields that the JobSet requests; invalid values are ignored, as in KAI."""
+    """Invalid values are ignored, as in KAI."""
     meta = jobset.metadata
     labels = _valid_labels(meta.labels)
     annotations = _valid_annotations(meta.annotations)
     pods = [jobs[subgroup.name].template.spec.template.spec for subgroup in podgroup.subgroups]
-    pod_class = next(
-        (pod.priority_class_name for pod in pods if pod.priority_class_name), DEFAULT_PRIORITY_CLASS
-    )
+    pod_classes = (pod.priority_class_name for pod in pods if pod.priority_class_name)
+    pod_class = next(pod_classes, DEFAULT_PRIORITY_CLASS)
     label_class = labels.get(PRIORITY_CLASS_NAME, "")
     # KAI accepts a system class from a label.
     if rules.mode == "external" and label_class.startswith(SYSTEM_CLASS_PREFIX):
-        label_class = (
-            label_class if {pod.priority_class_name for pod in pods} == {label_class} else ""
-        )
+        all_pods_name_it = {pod.priority_class_name for pod in pods} == {label_class}
+        label_class = label_class if all_pods_name_it else ""
     external = _NEVER_STALE if rules.mode == "external" else None
     requested: ManifestFields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
@@ -282,10 +277,10 @@ def _flat_spec(
     recreated pod would wait for ever. If no pod waits, the minimum is not changed.
     """
     found = {subgroup.name: _job_counts(subgroup, counts) for subgroup in podgroup.subgroups}
-    needed = [subgroup.replicas * subgroup.min_member for subgroup in podgroup.subgroups]
+    needed = [subgroup.min_pods for subgroup in podgroup.subgroups]
     alive = [count.waiting + count.bound for each in found.values() for count in each]
     is_waiting = any(count.waiting for each in found.values() for count in each)
-    if is_waiting and sum(alive) < _smallest_sum(podgroup, needed):
+    if is_waiting and sum(alive) < podgroup.smallest_sum(needed):
         succeeded = {one.name: one.succeeded for one in jobset.status.replicated_jobs_status}
         needed = [
             0  # the pods of a finished Job may be deleted
@@ -295,16 +290,10 @@ def _flat_spec(
             )
             for subgroup in podgroup.subgroups
         ]
-    return {"minMember": max(_smallest_sum(podgroup, needed), 1)}
-
-
-def _smallest_sum(podgroup: PlannedPodGroup, needed: list[int]) -> int:
-    """Return the fewest pods that complete the needed number of SubGroups."""
-    return sum(sorted(needed)[: podgroup.min_subgroups])
+    return {"minMember": max(podgroup.smallest_sum(needed), 1)}
 
 
 def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCounts) -> int:
-    """Return how many pods of one Job can still be required."""
     completions = job.template.spec.completions
     if completions is not None:
         return min(subgroup.min_member, max(completions - count.succeeded, 0))
@@ -314,21 +303,12 @@ def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCount
 def _job_counts(
     subgroup: PlannedSubGroup, counts: Mapping[str, JobPodCounts]
 ) -> list[JobPodCounts]:
-    """Return the pod counts of each Job of a SubGroup."""
     return [
         counts.get(podset_name(subgroup.name, i), JobPodCounts()) for i in range(subgroup.replicas)
     ]
 
 
-Spec: TypeAlias = Mapping[str, Any]
-
-_KAI_GRACE: Final = "60s"
-_NON_PREEMPTIBLE: Final = PREEMPTIBILITIES[1]
-
-
 class RunningUpdate(NamedTuple):
-    """The fields to write, and the changes that wait until no pod is on a node."""
-
     fields: ManifestFields
     deferred: tuple[Finding, ...] = ()
 
@@ -343,8 +323,9 @@ def running_update(
     """Return the update of a PodGroup with pods on nodes; *labels* and *spec* are its own."""
     spec_wanted, deferred = wanted["spec"], list[Finding]()
     for name, (path, is_easier) in _SPEC_RULES.items():
+        # In external mode a grace period without a value never ends, so any value is shorter.
         if mode == "external" and name == "stalenessGracePeriod":
-            continue  # without one it never ends in this mode, so any value is shorter
+            continue
         requested = spec_wanted.get(name)
         if requested != spec.get(name) and not is_easier(spec, spec_wanted, priority_classes):
             deferred.append(_deferred_finding(path, name, spec.get(name), requested))
@@ -352,12 +333,10 @@ def running_update(
     meta, labels_wanted = wanted["metadata"], wanted["metadata"]["labels"]
     if labels_wanted.get(NODE_POOL) != labels.get(NODE_POOL):
         requested = labels_wanted.get(NODE_POOL)
-        deferred.append(
-            _deferred_finding(f"labels[{NODE_POOL}]", "node pool", labels.get(NODE_POOL), requested)
-        )
-    fixed_labels = (
-        (NODE_POOL, QUEUE) if spec_wanted["queue"] != wanted["spec"]["queue"] else (NODE_POOL,)
-    )
+        path = f"labels[{NODE_POOL}]"
+        deferred.append(_deferred_finding(path, "node pool", labels.get(NODE_POOL), requested))
+    keeps_queue = spec_wanted["queue"] != wanted["spec"]["queue"]
+    fixed_labels = (NODE_POOL, QUEUE) if keeps_queue else (NODE_POOL,)
     for name in fixed_labels:
         labels_wanted = _with(labels_wanted, name, labels.get(name))
     fields = {**wanted, "metadata": {**meta, "labels": labels_wanted}, "spec": spec_wanted}
@@ -365,7 +344,7 @@ def running_update(
 
 
 def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return the fields with another value for one field; None removes the field."""
+    """None removes the field."""
     rest = {key: it for key, it in fields.items() if key != name}
     return rest if value is None else {**rest, name: value}
 
@@ -388,9 +367,8 @@ def _has_no_queue(
 def _is_no_higher_class(
     current: Spec, spec_wanted: Spec, priority_classes: SelectablePriorityClasses
 ) -> bool:
-    now, then = (
-        priority_classes.value(it.get("priorityClassName", "")) for it in (current, spec_wanted)
-    )
+    now = priority_classes.value(current.get("priorityClassName", ""))
+    then = priority_classes.value(spec_wanted.get("priorityClassName", ""))
     return then <= min(now, priority_classes.default)
 
 

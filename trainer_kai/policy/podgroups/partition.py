@@ -7,15 +7,13 @@ an integer with a bit for each replicatedJob, in the order of their names.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from trainer_kai.policy.stages import READY, Edge, StartOrder
+from trainer_kai.policy.start_order import READY, Edge, StartOrder
 
 _Part: TypeAlias = int
 _Start: TypeAlias = frozenset[tuple[str, str]]
 
 
 class JobSetPartition:
-    """Divides the replicatedJobs of a start order into parts."""
-
     def __init__(self, order: StartOrder, scheduled: Sequence[str], alone: Iterable[str]) -> None:
         """Divide the names of *scheduled*, in order; names in *alone* are never merged."""
         self._names: Final = sorted(order.names)
@@ -42,7 +40,6 @@ class JobSetPartition:
             yield frozenset(self._names_of(part))
 
     def with_dependents(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the names and all replicatedJobs that begin after them."""
         return frozenset(self._names_of(self._with_dependents(self._bits_of(names))))
 
     def incoming_edges(self, names: Iterable[str]) -> tuple[Edge, ...]:
@@ -50,7 +47,6 @@ class JobSetPartition:
         return tuple(self._incoming_edges(self._bits_of(names)))
 
     def _merge_until_stable(self, parts: list[_Part]) -> list[_Part]:
-        """Merge parts that begin together or depend on each other, until there are none."""
         pair = self._cycle_pair(parts)
         while True:
             if pair is not None:
@@ -76,7 +72,7 @@ class JobSetPartition:
             part ^= low
 
     def _transitive_closure(self) -> list[int]:
-        """Return for each name, in their order, the name and all that begin after it."""
+        """For each name, in their order, the name and all that begin after it."""
         followers = dict.fromkeys(self._bit.values(), 0)
         for edge in self._edges:
             followers[self._bit[edge.before]] |= self._bit[edge.after]
@@ -111,7 +107,7 @@ class JobSetPartition:
         return None
 
     def _dependent_parts(self, parts: list[_Part]) -> list[int]:
-        """Return for each part, as bits of part numbers, the parts that begin after it."""
+        """For each part, as bits of part numbers, the parts that begin after it."""
         dependents = []
         for part in parts:
             reachable = self._with_dependents(part)
@@ -124,10 +120,8 @@ class JobSetPartition:
 
     def _is_in_cycle(self, part: _Part, parts: list[_Part]) -> bool:
         """Say whether another part begins both before and after this part."""
-        reachable, remaining = (
-            self._with_dependents(part),
-            [other for other in parts if other != part],
-        )
+        reachable = self._with_dependents(part)
+        remaining = [other for other in parts if other != part]
         while True:
             found = [other for other in remaining if other & reachable]
             if not found:

@@ -9,14 +9,12 @@ from typing import NamedTuple, TypeAlias
 
 from trainer_kai.api.names import JOB_INDEX, JOB_RESTART_ATTEMPT, REPLICATED_JOB, RESTART_ATTEMPT
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.policy.podgroups.planned import podset_name
+from trainer_kai.policy.podgroups.podgroup_plan import podset_name
 
 RestartAttempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
 
 
 class PodObservation(NamedTuple):
-    """The fields of a pod that decide whether it counts."""
-
     podset: str
     attempt: RestartAttempt
     phase: str
@@ -25,8 +23,6 @@ class PodObservation(NamedTuple):
 
 
 class JobPodCounts(NamedTuple):
-    """The pods of one Job, by state."""
-
     waiting: int = 0
     bound: int = 0
     succeeded: int = 0
@@ -46,7 +42,6 @@ def observe_pod(pod: Pod) -> PodObservation:
 
 
 def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
-    """Return the PodSet of a pod, and its restart attempt."""
     podset = podset_name(labels.get(REPLICATED_JOB, ""), labels.get(JOB_INDEX, ""))
     return podset, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
 
@@ -63,7 +58,6 @@ def newest_attempts(
 
 
 def count_pods(pods: Iterable[PodObservation]) -> Mapping[str, JobPodCounts]:
-    """Count the pods of one JobSet, for each of its Jobs."""
     pods = list(pods)
     newest_of = newest_attempts([(pod.podset, pod.attempt) for pod in pods])
     counts: dict[str, JobPodCounts] = {}

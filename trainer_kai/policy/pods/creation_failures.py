@@ -14,6 +14,7 @@ from trainer_kai.api.cluster_kinds import Event
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBS
+from trainer_kai.policy.start_order import pods_at_once
 
 FIELD_SELECTOR: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which events are read
 CANNOT_CREATE: Final = "cannot create its pods"
@@ -30,8 +31,6 @@ _EVENT_PREFIX: Final = re.compile(
 
 
 class PodCreationFailure(NamedTuple):
-    """A Job that could not create pods."""
-
     at: str  # to the second, in UTC
     event: str  # its name, which orders two Events of one second
     job: Key
@@ -42,8 +41,6 @@ class PodCreationFailure(NamedTuple):
 
 
 class CreatedPod(NamedTuple):
-    """A pod of a Job."""
-
     job: str
     created: str
     counts: bool  # it neither failed nor is terminating
@@ -54,7 +51,7 @@ def read_creation_failure(event: Event) -> PodCreationFailure | None:
     involved = event.involved_object
     if involved.kind != JOBS.kind or event.reason != "FailedCreate":
         return None
-    if len(involved.name) > _MAX_NAME_LENGTH:  # no Job has such a name
+    if len(involved.name) > _MAX_NAME_LENGTH:
         return None
     times = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     at = max((it or "")[:_SECONDS] for it in times)
@@ -68,7 +65,7 @@ def read_creation_failure(event: Event) -> PodCreationFailure | None:
 def owning_replicated_job(
     job: Key, jobsets: Mapping[Key, JobSet]
 ) -> tuple[JobSet, ReplicatedJob] | None:
-    """Return the owner of a Job by its name; None if no known JobSet owns it."""
+    """By the name of the Job; None if no known JobSet owns it."""
     rest, _, index = job.name.rpartition("-")
     hyphens = [at for at, sign in enumerate(rest) if sign == "-"] if index.isdecimal() else []
     for at in reversed(hyphens):
@@ -78,13 +75,6 @@ def owning_replicated_job(
             if jobset and is_named and int(index) < replicated_job.replicas:
                 return jobset, replicated_job
     return None
-
-
-def pods_per_job(job: ReplicatedJob) -> int:
-    """Return how many pods each Job has while none of them is finished."""
-    spec = job.template.spec
-    parallelism = 1 if spec.parallelism is None else spec.parallelism
-    return parallelism if spec.completions is None else min(parallelism, spec.completions)
 
 
 def is_recent(failure: PodCreationFailure, now: datetime) -> bool:
@@ -97,7 +87,6 @@ def is_recent(failure: PodCreationFailure, now: datetime) -> bool:
 
 
 def has_created_since(failure: PodCreationFailure, pods: Iterable[CreatedPod]) -> bool:
-    """Say whether a Job has created a pod after the failure."""
     return any(pod.job == failure.job.name and pod.created[:_SECONDS] > failure.at for pod in pods)
 
 
@@ -111,20 +100,14 @@ def still_applies(
     """
     spec, meta = jobset.spec, jobset.metadata
     began = max(meta.creation_timestamp[:_SECONDS], _resumed_at(jobset))
-    if (
-        spec.suspend
-        or meta.deletion_timestamp
-        or jobset.status.terminal_state
-        or failure.at < began
-    ):
-        return False
-    if not is_recent(failure, now):
+    has_no_pods = spec.suspend or meta.deletion_timestamp or jobset.status.terminal_state
+    if has_no_pods or failure.at < began or not is_recent(failure, now):
         return False
     own = [pod for pod in pods if pod.job == failure.job.name]
     if has_created_since(failure, own):
         return False
     found = owning_replicated_job(failure.job, {meta.key: jobset})
-    return found is not None and sum(pod.counts for pod in own) < pods_per_job(found[1])
+    return found is not None and sum(pod.counts for pod in own) < pods_at_once(found[1])
 
 
 def _resumed_at(jobset: JobSet) -> str:

@@ -1,24 +1,32 @@
-"""What a pod requests of its node: the most it uses of each resource, and its host ports.
+"""What a pod requests of its node, and how much its spec may contain.
 
-Init containers run one after another, before the others. One that restarts Always is a sidecar and
-stays, so those after it, and the containers, run beside it. Requests of the whole pod outrank its
-containers; a limit of the whole pod stands for a request that is not given. With host network each
-container port of a sidecar or container is a host port, also where no host port is given.
+Requests are the most that a pod uses of each resource. Init containers run one after another,
+before the others. One that restarts Always is a sidecar and stays, so those after it, and the
+containers, run beside it. Requests of the whole pod outrank its containers; a limit of the whole
+pod stands for a request that is not given. With host network each container port of a sidecar or
+container is a host port, also where no host port is given.
 
-How much the spec of one pod may contain, so that one pod does not slow down the others.
-
-A pending pod above a limit is Misconfigured, with the field and both numbers. A pod that is on a
-node keeps its node, whatever its spec contains.
+The spec is limited so that one pod does not slow down the others. A pending pod above a limit is
+Misconfigured, with the field and both numbers. A pod that is on a node keeps its node, whatever its
+spec contains.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from trainer_kai.api.bounds import (
+    MOST_EXPRESSIONS,
+    MOST_PORTS,
+    MOST_RESOURCES,
+    MOST_TERMS,
+    MOST_TOLERATIONS,
+    MOST_VALUES,
+    MOST_VOLUMES,
+)
 from trainer_kai.api.meta import Requirement
 from trainer_kai.api.names import EPHEMERAL_STORAGE, MEMORY
 from trainer_kai.api.pod import (
     Affinity,
-    Container,
     PodAffinityTerm,
     PodSpec,
     Resources,
@@ -33,52 +41,50 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - an address in an object, which no
 TCP: Final = "TCP"
 
 
-class PodHostPort(NamedTuple):
-    """A port with its address."""
+_AFFINITY: Final = "spec.affinity"
+_SPREAD: Final = "spec.topologySpreadConstraints"
+_HOST_NETWORK_REMEDY: Final = (
+    ". With hostNetwork each containerPort is a host port: remove containerPorts that need no host"
+    " port"
+)
 
+
+class PodHostPort(NamedTuple):
     protocol: str
     number: int
     address: str
 
 
 def pod_requests(spec: PodSpec) -> ResourceAmounts:
-    """Return what a pod requests, overhead included; a limit without a request is one."""
+    """Overhead included; a limit without a request is one."""
     beside: dict[str, int] = {}
     most: dict[str, int] = {}
     for container in spec.init_containers:
         if container.restart_policy == "Always":
-            _add(beside, _container_requests(container))
+            _add(beside, _effective_requests(container.resources))
             _raise_to(most, beside)
         else:
             alone = dict(beside)
-            _add(alone, _container_requests(container))
+            _add(alone, _effective_requests(container.resources))
             _raise_to(most, alone)
     for container in spec.containers:
-        _add(beside, _container_requests(container))
+        _add(beside, _effective_requests(container.resources))
     _raise_to(most, beside)
     if spec.resources is not None:
-        most = {
-            **_effective_requests(spec.resources),
-            **most,
-            **_pod_level_requests(spec.resources),
-        }
+        pod_level = _pod_level_requests(spec.resources)
+        most = {**_effective_requests(spec.resources), **most, **pod_level}
     _add(most, {name: milli(quantity) for name, quantity in spec.overhead.items()})
     return {name: amount for name, amount in most.items() if amount}
 
 
 def format_amounts(amounts: ResourceAmounts) -> dict[str, str]:
-    """Write amounts as an object would, in order of their names."""
+    """In order of their names."""
     return {name: format_amount(name, amounts[name]) for name in sorted(amounts)}
 
 
 def format_amount(name: str, thousandths: int) -> str:
-    """Write one amount as an object would."""
     is_whole = name in _BYTES and thousandths % 1000 == 0
     return format_bytes(thousandths // 1000) if is_whole else format_milli(thousandths)
-
-
-def _container_requests(container: Container) -> ResourceAmounts:
-    return _effective_requests(container.resources)
 
 
 def _effective_requests(resources: Resources) -> ResourceAmounts:
@@ -87,7 +93,7 @@ def _effective_requests(resources: Resources) -> ResourceAmounts:
 
 
 def _pod_level_requests(resources: Resources) -> ResourceAmounts:
-    """Return what outranks the containers; huge pages have no limit above what is requested."""
+    """Huge pages have no limit above what is requested."""
     limits = {k: v for k, v in resources.limits.items() if k.startswith(_HUGE_PAGES)}
     return _effective_requests(Resources(requests=resources.requests, limits=limits))
 
@@ -103,7 +109,7 @@ def _raise_to(amounts: dict[str, int], least: ResourceAmounts) -> None:
 
 
 def pod_host_ports(spec: PodSpec) -> Iterator[PodHostPort]:
-    """Yield the host ports of a pod, with duplicates."""
+    """With duplicates."""
     sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
     for container in (*sidecars, *spec.containers):
         for port in container.ports:
@@ -112,26 +118,7 @@ def pod_host_ports(spec: PodSpec) -> Iterator[PodHostPort]:
                 yield PodHostPort(port.protocol or TCP, number, port.host_ip or ANY_ADDRESS)
 
 
-MOST_RESOURCES: Final = 64  # by name
-MOST_PORTS: Final = 256  # of the node
-MOST_TERMS: Final = 64  # required pod (anti-)affinity and hard spread constraints
-MOST_EXPRESSIONS: Final = 256  # in selectors of nodes and of pods
-MOST_VALUES: Final = 1024  # in these expressions together
-MOST_TOLERATIONS: Final = 256
-MOST_VOLUMES: Final = 256
-MOST_TERMS_PER_NAMESPACE: Final = 2048  # different terms and host ports of all its pods
-
-_AFFINITY: Final = "spec.affinity"
-_SPREAD: Final = "spec.topologySpreadConstraints"
-_HOST_NETWORK_REMEDY: Final = (
-    ". With hostNetwork each containerPort is a host port: remove containerPorts that need no host"
-    " port"
-)
-
-
 class _Measurement(NamedTuple):
-    """How many of something a pod has."""
-
     field: str
     message: str  # with a place for the number
     number: int
@@ -140,7 +127,6 @@ class _Measurement(NamedTuple):
 
 
 def spec_limit_fault(spec: PodSpec) -> str | None:
-    """Return the first field of a pod that exceeds its limit, with both numbers."""
     for it in _measurements(spec):
         if it.number > it.most:
             message = it.message.format(it.number)
@@ -150,7 +136,6 @@ def spec_limit_fault(spec: PodSpec) -> str | None:
 
 
 def required_pod_terms(affinity: Affinity | None, *, anti: bool) -> tuple[PodAffinityTerm, ...]:
-    """Return the required affinity terms of a pod, or the *anti*-affinity terms."""
     if affinity is None:
         return ()
     chosen = affinity.pod_anti_affinity if anti else affinity.pod_affinity
@@ -158,7 +143,6 @@ def required_pod_terms(affinity: Affinity | None, *, anti: bool) -> tuple[PodAff
 
 
 def hard_spread_constraints(spec: PodSpec) -> Iterator[TopologySpread]:
-    """Yield the topology spread constraints that must hold."""
     for spread in spec.topology_spread_constraints:
         if spread.when_unsatisfiable == "DoNotSchedule":
             yield spread
@@ -193,10 +177,9 @@ def _measurements(spec: PodSpec) -> Iterator[_Measurement]:
     field, (expression_count, values) = f"spec.nodeSelector, {_AFFINITY}", _selector_size(spec)
     yield _Measurement(field, "has {} selector expressions", expression_count, MOST_EXPRESSIONS)
     yield _Measurement(field, "names {} values in selector expressions", values, MOST_VALUES)
-    number = len(spec.tolerations)
-    yield _Measurement("spec.tolerations", "has {} tolerations", number, MOST_TOLERATIONS)
-    number = len(spec.volumes)
-    yield _Measurement("spec.volumes", "has {} volumes", number, MOST_VOLUMES)
+    text, tolerations = "has {} tolerations", len(spec.tolerations)
+    yield _Measurement("spec.tolerations", text, tolerations, MOST_TOLERATIONS)
+    yield _Measurement("spec.volumes", "has {} volumes", len(spec.volumes), MOST_VOLUMES)
 
 
 def _resource_names(spec: PodSpec) -> Iterator[str]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from trainer_kai.api.cluster_kinds import PriorityClass, ResourceQuota, ScopeRequirement
+from trainer_kai.api.text import first_listed
 
 PriorityQuotas: TypeAlias = Mapping[str, Collection[ScopeRequirement]]  # of one namespace, by name
 
@@ -27,14 +28,12 @@ _NO_QUOTAS: Final[PriorityQuotas] = MappingProxyType({})
 
 
 def default_priority(classes: Mapping[str, PriorityClass]) -> int:
-    """Return the priority of a pod that names no class, or one that does not exist."""
     # Of several default classes Kubernetes takes the one with the smallest value.
     defaults = (one.value for one in classes.values() if one.global_default)
     return min(defaults, default=_DEFAULT_PRIORITY)
 
 
 def priority_class_scopes(quota: ResourceQuota) -> tuple[ScopeRequirement, ...]:
-    """Return what a quota says of the priority of the pods that it counts."""
     spec, selector = quota.spec, quota.spec.scope_selector
     scopes = tuple(ScopeRequirement(scope_name=it, operator="Exists") for it in spec.scopes)
     all_scopes = scopes + (selector.match_expressions if selector else ())
@@ -42,8 +41,6 @@ def priority_class_scopes(quota: ResourceQuota) -> tuple[ScopeRequirement, ...]:
 
 
 class SelectablePriorityClasses:
-    """The existing classes, and which of them a label may choose."""
-
     def __init__(self, classes: Mapping[str, PriorityClass], offered: Collection[str] = ()) -> None:
         self._classes: Final = classes
         self._offered: Final = frozenset(offered)  # none named: all
@@ -69,14 +66,15 @@ class SelectablePriorityClasses:
         )
 
     def refusal_fact(self, name: str, quotas: PriorityQuotas = _NO_QUOTAS) -> str | None:
-        """Say why a label, or a PodGroup, may not choose a class, without the remedy."""
+        """Without the remedy."""
         reason = self._refusal_reason(name, quotas)
         return reason and f"A label or PodGroup may not choose PriorityClass {name}: {reason}"
 
     def _refusal_reason(self, name: str, quotas: PriorityQuotas) -> str | None:
         value = self.value(name)
-        if value <= self.default or name == DEFAULT_PRIORITY_CLASS:
-            return None  # nothing is gained by it
+        gains_nothing = value <= self.default or name == DEFAULT_PRIORITY_CLASS
+        if gains_nothing:
+            return None
         if value >= _SYSTEM_PRIORITY:
             return f"its value {value} is not below {_SYSTEM_PRIORITY}"
         if self._offered and name not in self._offered:
@@ -88,7 +86,6 @@ class SelectablePriorityClasses:
 
 
 def _counts_class(scope: ScopeRequirement, name: str) -> bool:
-    """Say whether a quota counts the pods of a class."""
     match scope.operator:
         case "In":
             return name in scope.values
@@ -102,6 +99,6 @@ def _choose_hint(names: Iterator[str]) -> str:
     if not shown:
         return "choose none, or "
     if len(shown) > _MOST_LISTED:
-        return f"choose {', '.join(shown[:_MOST_LISTED])}, …, or "
+        return f"choose {first_listed(shown, _MOST_LISTED)}, or "
     listed = ", ".join(shown[:-1])
     return f"choose {listed} or {shown[-1]}, or " if listed else f"choose {shown[0]}, or "

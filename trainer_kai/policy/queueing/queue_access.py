@@ -1,15 +1,13 @@
-"""Whether a queue is open or closed, and the commands that change it.
+"""Which queue a TrainJob goes to, and whether that queue is open or closed.
 
-A queue declares it by the annotation `trainer-kai.dev/access`. The nearest of the queue and its
-parents that has the annotation decides. An open queue needs no permission; a closed one may be used
-by namespaces and users that have the verb `use` on it. The configuration decides for queues without
-the annotation.
+The queue that is named highest wins: the TrainJob's label, the runtime's own field, the JobSet's
+label (which is that of the runtime's template), a pod template's, the namespace's, the default.
+What admission itself filled in earlier is none of these; callers leave it out.
 
-Which queue a TrainJob goes to, and which object named it.
-
-The highest wins: the TrainJob's label, the runtime's own field, the JobSet's label (which is that
-of the runtime's template), a pod template's, the namespace's, the default. What admission itself
-filled in earlier is none of these; callers leave it out.
+A queue declares its access by the annotation `trainer-kai.dev/access`. The nearest of the queue and
+its parents that has the annotation decides. An open queue needs no permission; a closed one may be
+used by namespaces and users that have the verb `use` on it. The configuration decides for queues
+without the annotation.
 """
 
 import shlex
@@ -20,15 +18,57 @@ from typing import NamedTuple
 from trainer_kai.api.names import ACCESS, QUEUE
 
 
-class QueueAccessMode(StrEnum):
-    """The values of the annotation."""
+class QueueSource(Enum):
+    """The highest first."""
 
+    TRAINJOB = "the TrainJob's label"
+    RUNTIME = "the runtime's podGroupPolicy.kaiScheduler.queue"
+    JOBSET = "the label of the runtime's template"
+    POD_TEMPLATE = "the label of a pod template"
+    NAMESPACE = "the namespace's label"
+    DEFAULT = "the setting default_queue"
+
+
+class RequestedQueues(NamedTuple):
+    """The labels of each object that may name a queue; templates as they are listed."""
+
+    trainjob: Mapping[str, str] = {}
+    runtime_queue: str = ""
+    jobset: Mapping[str, str] = {}
+    templates: tuple[Mapping[str, str], ...] = ()
+    namespace: Mapping[str, str] = {}
+
+
+class QueueChoice(NamedTuple):
+    queue: str
+    source: QueueSource
+    others: tuple[str, ...] = ()  # queues that pod templates name beside it, in order
+
+
+def resolve_queue(requested: RequestedQueues, default: str) -> QueueChoice:
+    """Return the queue that is named highest; an empty label names none."""
+    templates = [labels[QUEUE] for labels in requested.templates if labels.get(QUEUE)]
+    named = {
+        QueueSource.TRAINJOB: requested.trainjob.get(QUEUE),
+        QueueSource.RUNTIME: requested.runtime_queue,
+        QueueSource.JOBSET: requested.jobset.get(QUEUE),
+        QueueSource.POD_TEMPLATE: templates[0] if templates else None,
+        QueueSource.NAMESPACE: requested.namespace.get(QUEUE),
+    }
+    for source, queue in named.items():
+        if queue:
+            others = tuple(dict.fromkeys(name for name in templates if name != queue))
+            return QueueChoice(queue, source, others)
+    return QueueChoice(default, QueueSource.DEFAULT)
+
+
+class QueueAccessMode(StrEnum):
     OPEN = "open"
     CLOSED = "closed"
 
 
 class EffectiveQueueAccess(NamedTuple):
-    """The access mode of a queue, and the queue that has its annotation: itself or an ancestor."""
+    """*decided_by* is the queue with the annotation: itself or an ancestor."""
 
     mode: QueueAccessMode | None  # None: no queue up to the top has the annotation
     decided_by: str = ""
@@ -47,11 +87,8 @@ def effective_queue_access(
     while queue and queue not in visited:
         annotation = annotation_of(queue)
         if annotation is not None:
-            mode = (
-                QueueAccessMode.OPEN
-                if annotation == QueueAccessMode.OPEN
-                else QueueAccessMode.CLOSED
-            )
+            is_open = annotation == QueueAccessMode.OPEN
+            mode = QueueAccessMode.OPEN if is_open else QueueAccessMode.CLOSED
             return EffectiveQueueAccess(mode, queue)
         visited.add(queue)
         queue = parent_of(queue)
@@ -59,12 +96,11 @@ def effective_queue_access(
 
 
 def is_closed(effective: EffectiveQueueAccess, unannotated: str) -> bool:
-    """Say whether a queue is closed; *unannotated* is the mode of queues without the annotation."""
+    """*unannotated* is the mode of queues without the annotation."""
     return (effective.mode or unannotated) == QueueAccessMode.CLOSED
 
 
 def closed_reason(effective: EffectiveQueueAccess) -> str:
-    """Return which setting or annotation closes a queue."""
     if effective.mode is None:
         return "the setting queue_access.unannotated is closed, and the queue has no annotation"
     return f"annotation {ACCESS} of queue {effective.decided_by}"
@@ -90,49 +126,3 @@ def grant_command(queue: str, namespace: str, *, user: str = "", groups: Sequenc
 def close_command(queue: str) -> str:
     """Return the command that closes a queue and grants its present users access."""
     return shlex.join(["trainer-kai", "queue", "close", queue, "--from-usage"])
-
-
-class QueueSource(Enum):
-    """Which object named the queue, the highest first."""
-
-    TRAINJOB = "the TrainJob's label"
-    RUNTIME = "the runtime's podGroupPolicy.kaiScheduler.queue"
-    JOBSET = "the label of the runtime's template"
-    POD_TEMPLATE = "the label of a pod template"
-    NAMESPACE = "the namespace's label"
-    DEFAULT = "the setting default_queue"
-
-
-class RequestedQueues(NamedTuple):
-    """The labels of each object that may name a queue; templates as they are listed."""
-
-    trainjob: Mapping[str, str] = {}
-    runtime_queue: str = ""
-    jobset: Mapping[str, str] = {}
-    templates: tuple[Mapping[str, str], ...] = ()
-    namespace: Mapping[str, str] = {}
-
-
-class QueueChoice(NamedTuple):
-    """The queue, and which object named it."""
-
-    queue: str
-    source: QueueSource
-    others: tuple[str, ...] = ()  # queues that pod templates name beside it, in order
-
-
-def resolve_queue(requested: RequestedQueues, default: str) -> QueueChoice:
-    """Return the queue that is named highest; an empty label names none."""
-    templates = [labels[QUEUE] for labels in requested.templates if labels.get(QUEUE)]
-    named = {
-        QueueSource.TRAINJOB: requested.trainjob.get(QUEUE),
-        QueueSource.RUNTIME: requested.runtime_queue,
-        QueueSource.JOBSET: requested.jobset.get(QUEUE),
-        QueueSource.POD_TEMPLATE: templates[0] if templates else None,
-        QueueSource.NAMESPACE: requested.namespace.get(QUEUE),
-    }
-    for source, queue in named.items():
-        if queue:
-            others = tuple(dict.fromkeys(name for name in templates if name != queue))
-            return QueueChoice(queue, source, others)
-    return QueueChoice(default, QueueSource.DEFAULT)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
-from trainer_kai.api.text import listed_names
+from trainer_kai.api.text import counted, listed_names
 from trainer_kai.policy.finding import Finding
 
 _UNLIMITED: Final = Decimal(-1)
@@ -27,8 +27,6 @@ _UNITS: Final = {"gpu": "GPU", "cpu": "millicores", "memory": "megabytes"}
 
 
 class QueueFindingCode(StrEnum):
-    """The rule that reports a finding."""
-
     ABSENT = "absent"  # a resource that is left out: quota 0 and limit 0
     NO_LIMIT = "no-limit"  # the limit is 0 or absent, beside a quota or a weight
     QUOTA_OVER_LIMIT = "quota-over-limit"
@@ -44,7 +42,7 @@ class QueueFindingCode(StrEnum):
 
 
 class _Share(NamedTuple):
-    """One resource of a queue: a bound below zero is -1, and a number that is not finite is 0."""
+    """A bound below zero is -1, and a number that is not finite is 0."""
 
     kind: str  # gpu, cpu or memory
     written: QueueResource
@@ -58,13 +56,10 @@ class _Share(NamedTuple):
         return Finding(path, message, blocks=blocks, code=code)
 
     def amount(self, number: Decimal) -> str:
-        """Return a number with the unit of the field."""
         return f"{_text(number)} {_UNITS[self.kind]}"
 
 
 class _LevelShares(NamedTuple):
-    """One resource of the queues of a level."""
-
     limits: Mapping[str, Decimal]
     quota: Decimal  # the sum
     owners: list[str]  # the queues with a quota above zero that is not unlimited
@@ -80,7 +75,6 @@ class QueueLevel:
         self._shares: Final = {kind: _level_shares(kind, specs) for kind in _NAMES if specs}
 
     def shares(self, kind: str) -> _LevelShares:
-        """Return one resource of the queues."""
         return self._shares.get(kind, _NO_SHARES)
 
 
@@ -89,8 +83,6 @@ _NO_LEVEL: Final = QueueLevel({})
 
 
 class QueueRelatives(NamedTuple):
-    """The queues around a queue."""
-
     parent: QueueSpec | None = None  # None: there is none, or it is unknown
     level: QueueLevel = _NO_LEVEL  # the queue itself, and its siblings
     children: QueueLevel = _NO_LEVEL
@@ -110,7 +102,7 @@ def queue_relatives(name: str, spec: QueueSpec, queues: Mapping[str, QueueSpec])
 
 
 def all_queue_relatives(queues: Mapping[str, QueueSpec]) -> dict[str, QueueRelatives]:
-    """Return the queues around each queue, with one pass over the queues of each level."""
+    """One pass over the queues of each level."""
     by_parent: dict[str, dict[str, QueueSpec]] = {}
     for name, spec in queues.items():
         by_parent.setdefault(spec.parent_queue, {})[name] = spec
@@ -133,7 +125,6 @@ def _level_shares(kind: str, specs: Mapping[str, QueueSpec]) -> _LevelShares:
 
 
 def queue_findings(spec: QueueSpec, relatives: QueueRelatives) -> tuple[Finding, ...]:
-    """Return what is probably wrong with the quotas, limits and weights of a queue."""
     return tuple(_findings(spec, relatives))
 
 
@@ -159,7 +150,7 @@ def _unlimited_beside(spec: QueueSpec, owners: list[str]) -> Iterator[Finding]:
     if not unlimited or not siblings:
         return
     names = " and ".join(_NAMES[it.kind] for it in unlimited)
-    queues = "1 sibling queue" if siblings == 1 else f"{siblings} sibling queues"
+    queues = counted(siblings, "sibling queue")
     units = " and ".join(_UNITS[it.kind] for it in unlimited)
     message = (
         f"the quota of {names} is unlimited (-1), so {queues} with a GPU quota can reclaim none of "
@@ -317,7 +308,7 @@ def _children_findings(share: _Share, children: QueueLevel) -> Iterator[Finding]
 
 
 def _text(number: Decimal) -> str:
-    """Write a number without an exponent, unless it is too long for that."""
+    """Without an exponent, unless the number is too long for that."""
     if not number or abs(number.adjusted()) > _MAX_EXPONENT:
         return str(number)[:_MAX_EXPONENT] if number else "0"
     return f"{number.normalize():f}"

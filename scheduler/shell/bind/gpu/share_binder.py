@@ -37,7 +37,7 @@ from trainer_kai.api.resources import CONFIG_MAPS, PODS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.kube.rest.response import ApiError, Conflict, ErrorDetails, NotFound
-from trainer_kai.policy.pods.gpu_config_maps import (
+from trainer_kai.policy.pods.gpu_share_config_maps import (
     VISIBLE_DEVICES,
     GpuConfigMaps,
     config_map_data,

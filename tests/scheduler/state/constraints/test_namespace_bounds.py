@@ -9,8 +9,8 @@ from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import StateOptions
 from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.state.objects import NOW, decode_object, group, node, pod, queue
+from trainer_kai.api.bounds import MOST_TERMS, MOST_TERMS_PER_NAMESPACE
 from trainer_kai.api.names import ANTICIPATED
-from trainer_kai.policy.pods.requests import MOST_TERMS, MOST_TERMS_PER_NAMESPACE
 
 _MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _FIT: Final = MOST_TERMS_PER_NAMESPACE // MOST_TERMS  # pods with as many terms as a pod may have

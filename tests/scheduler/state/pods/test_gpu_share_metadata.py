@@ -13,7 +13,7 @@ from scheduler.state.pods.gpu_share_metadata import (
 )
 from tests.support.case import Case, ids
 from tests.support.state.objects import encode_objects, group, node, pod, prefilter_failure_of
-from trainer_kai.api.gpu_share import MAX_MEMORY_MIB
+from trainer_kai.api.bounds import MAX_MEMORY_MIB
 
 _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 

@@ -114,6 +114,14 @@ MONSTERS: list[Case[Callable[[], tuple[Finding, ...]], int]] = [
         MOST,
     ),
     Case(
+        "500 comparisons with a number",
+        linting(
+            [rjob(pod=selecting(*([requirement("size", "Gt", "9")] for _ in range(500))))],
+            known_cluster(*(node(f"n{i}", 8, size=str(i)) for i in range(64))),
+        ),
+        MOST,
+    ),
+    Case(
         "20,000 values exceed the budget",
         linting([rjob(pod=selecting([requirement("zone", "In", *map(str, range(20_000)))]))]),
         MOST,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.case import Case, ids
 from tests.support.instruction_count import count_instructions
 from tests.trainer_kai.policy.lint.cluster import decode_spec, node, pod_spec
 from trainer_kai.api.cluster_kinds import Node
@@ -82,6 +83,53 @@ def test_a_cordon_passes() -> None:
     )
 
     assert NodeIndex([cordoned]).eligible_for(decode_spec(PodSpec, pod_spec())) == 1
+
+
+SIZED = NodeIndex([node("n1", size="4"), node("n2", size="8"), node("n3", size="many"), node("n4")])
+# an expression about the label size, and the names of the nodes that it leaves
+EXPRESSIONS: list[Case[dict[str, Any], str]] = [
+    Case("above a number", {"operator": "Gt", "values": ["4"]}, "n2"),
+    Case("below a number", {"operator": "Lt", "values": ["8"]}, "n1"),
+    Case("not one of them", {"operator": "NotIn", "values": ["4", "8"]}, "n3 n4"),
+    Case("any", {"operator": "Exists"}, "n1 n2 n3"),
+    Case("none", {"operator": "DoesNotExist"}, "n4"),
+    Case("an unknown operator", {"operator": "Near", "values": ["4"]}, ""),
+]
+
+
+def selecting(**term: Any) -> PodSpec:
+    required = {"nodeSelectorTerms": [term]}
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    pod: PodSpec = decode_spec(PodSpec, pod_spec(affinity={"nodeAffinity": {key: required}}))
+    return pod
+
+
+def selected(nodes: NodeIndex, pod: PodSpec) -> str:
+    found = nodes.selected_by(pod)
+    return " ".join(f"n{i + 1}" for i in range(4) if found >> i & 1)
+
+
+@pytest.mark.parametrize("case", EXPRESSIONS, ids=ids)
+def test_expressions_count_as_for_the_scheduler(case: Case[dict[str, Any], str]) -> None:
+    pod = selecting(matchExpressions=[{"key": "size", **case.given}])
+
+    assert selected(SIZED, pod) == case.want
+
+
+def test_names_are_selected_and_excluded() -> None:
+    field = {"key": "metadata.name", "values": ["n1", "n4"]}
+
+    assert selected(SIZED, selecting(matchFields=[{**field, "operator": "In"}])) == "n1 n4"
+    assert selected(SIZED, selecting(matchFields=[{**field, "operator": "NotIn"}])) == "n2 n3"
+    assert selected(SIZED, selecting(matchFields=[{**field, "operator": "Exists"}])) == ""
+
+
+def test_many_values_are_not_compared_one_by_one() -> None:
+    """More nodes than those are no fault: the results are upper bounds."""
+    many = NodeIndex([*(node(f"n{i}", size=str(i)) for i in range(65)), node("other")])
+    pod = selecting(matchExpressions=[{"key": "size", "operator": "Gt", "values": ["60"]}])
+
+    assert many.selected_by(pod).bit_count() == 65
 
 
 def put_all(nodes: NodeIndex, all_of_them: list[Node]) -> None:

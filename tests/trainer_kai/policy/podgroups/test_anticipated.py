@@ -22,7 +22,7 @@ from trainer_kai.policy.podgroups.anticipated import (
     read_anticipated,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules, podgroup_manifests
-from trainer_kai.policy.podgroups.planned import plan_podgroups
+from trainer_kai.policy.podgroups.podgroup_plan import plan_podgroups
 
 OURS = "kai-scheduler"
 PAGE = ROOT / "docs" / "grouping.md"

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.pod import PodSpec
-from trainer_kai.policy.pods.requests import (
+from trainer_kai.api.bounds import (
     MOST_EXPRESSIONS,
     MOST_PORTS,
     MOST_RESOURCES,
@@ -15,10 +14,9 @@ from trainer_kai.policy.pods.requests import (
     MOST_TOLERATIONS,
     MOST_VALUES,
     MOST_VOLUMES,
-    has_match_label_keys,
-    spec_limit_fault,
-    term_count,
 )
+from trainer_kai.api.pod import PodSpec
+from trainer_kai.policy.pods.requests import has_match_label_keys, spec_limit_fault, term_count
 
 _MUST = "requiredDuringSchedulingIgnoredDuringExecution"
 

@@ -12,7 +12,7 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
-from trainer_kai.api.gpu_share import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
+from trainer_kai.api.gpu_requests import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
@@ -33,7 +33,7 @@ from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import NOTHING_KNOWN, KnownCluster
 from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
-from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PodGroupPlan
+from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, PodGroupPlan
 from trainer_kai.policy.pods.requests import format_amounts, pod_requests
 from trainer_kai.policy.queueing.queue_access import (
     QueueChoice,
@@ -79,7 +79,7 @@ class PodGroupPreview(NamedTuple):
     @property
     def min_pods_text(self) -> str:
         """Return how many pods must be placed together."""
-        total = sum(member.replicas * member.min_member for member in self.planned.subgroups)
+        total = sum(member.min_pods for member in self.planned.subgroups)
         return f"{total} pod{'s' if total != 1 else ''}"
 
     def as_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.gpu_requests import mig_slices
 from trainer_kai.api.kai_kinds import Queue, QueueResources, QueueSpec
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS, AMD_GPU, GPU

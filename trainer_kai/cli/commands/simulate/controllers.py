@@ -41,9 +41,9 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.podgrouper.plan import ObservedState, PodAssignment, is_admitted_here, plan
 from trainer_kai.podgrouper.store import PodRecord
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
-from trainer_kai.policy.podgroups.planned import plan_podgroups
 from trainer_kai.policy.podgroups.pod_counts import observe_pod
-from trainer_kai.policy.stages import pods_at_once, start_order
+from trainer_kai.policy.podgroups.podgroup_plan import plan_podgroups
+from trainer_kai.policy.start_order import pods_at_once, start_order
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})
 _MAX_PODS: Final = 100_000  # of one workload; a cluster has hardly more pods in total

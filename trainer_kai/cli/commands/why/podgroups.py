@@ -32,7 +32,7 @@ from trainer_kai.cli.commands.plan.preview import (
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
 from trainer_kai.policy.podgroups.manifests import GroupingMode
-from trainer_kai.policy.stages import Edge
+from trainer_kai.policy.start_order import Edge
 
 _ONLY_OWN_PODS: Final = {PODS.kind, JOBS.kind}  # other pods of their PodGroup are not read
 
@@ -145,7 +145,7 @@ def _planned_podgroup(
     present_jobs = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
     members = preview.planned.subgroups
     min_pods = sum(
-        member.replicas * member.min_member
+        member.min_pods
         for member in members
         if not member.is_anticipated or member.name in present_jobs
     )

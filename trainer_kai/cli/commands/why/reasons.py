@@ -46,7 +46,7 @@ from trainer_kai.policy.pods.creation_failures import (
     read_creation_failure,
     still_applies,
 )
-from trainer_kai.policy.stages import COMPLETE, Edge
+from trainer_kai.policy.start_order import COMPLETE, Edge
 
 _LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
 _MAX_NAMED: Final = 3

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.cluster_kinds import Event, Lease
-from trainer_kai.api.gpu_share import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
+from trainer_kai.api.gpu_requests import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
 from trainer_kai.api.jobset import Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Condition, Key, Meta

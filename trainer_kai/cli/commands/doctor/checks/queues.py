@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from scheduler.core.messages.rejection_messages import prefilter_problem
 from scheduler.state.queues.queue_table import QueueTable
-from trainer_kai.api.gpu_share import mig_slices
+from trainer_kai.api.gpu_requests import mig_slices
 from trainer_kai.api.kai_kinds import Queue, QueueResources
 from trainer_kai.api.names import ACCESS, CPU_WORKER, DEFAULT_QUEUE, GPU_WORKER, QUEUE
 from trainer_kai.cli.commands.doctor.checks.dry_runs import assigned_queue, kai_binds

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api.pod import Container, PodSpec
-from trainer_kai.policy.pods.gpu_config_maps import (
+from trainer_kai.policy.pods.gpu_share_config_maps import (
     SharingContainer,
     config_map_prefix,
     is_config_map_prefix,

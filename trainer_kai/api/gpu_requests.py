@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from trainer_kai.api.bounds import MAX_DEVICES, MAX_MEMORY_MIB, NUMBER_DIGITS
 from trainer_kai.api.names import (
     AMD_GPU,
     APP,
@@ -27,8 +28,6 @@ from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError, FieldWarning
 
 WHOLE_GPU: Final = 1000  # thousandths
-MAX_DEVICES: Final = 64  # GPUs of which one pod may have shares
-MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it
 # The annotations by which a pod requests shares of GPUs; each of the first two is a request.
 SHARE_REQUESTS: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, GPU_CONTAINER, MPS)
 
@@ -41,7 +40,6 @@ _LEAST: Final = 5  # thousandths: a smaller share would be charged as 0 hundredt
 _REMOVE_ONE: Final = "Remove one of the two"
 _MOST_LISTED: Final = 5  # names in a message
 _LONGEST_MEMORY: Final = 20  # characters of a label
-_LONGEST: Final = 100  # characters of a number that a user can mean
 _SHOWN: Final = 20  # characters of a longer value in a message
 _DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,2})?")
 _MEMORY_STEP: Final = 100  # MiB: the memory of a GPU is rounded down to a multiple
@@ -166,7 +164,6 @@ def gpu_share_faults(
 
 
 def unknown_container_fault(name: str, names: Sequence[str]) -> str | None:
-    """Say that a pod has no container or init container of a name; None if it has one."""
     if name in names:
         return None
     listed = _listed([_shown(it) for it in names])
@@ -174,7 +171,6 @@ def unknown_container_fault(name: str, names: Sequence[str]) -> str | None:
 
 
 def sharing_off_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield the request for a share of a GPU where no scheduler binds such pods."""
     requested = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), "")
     if requested:
         message = (
@@ -213,7 +209,6 @@ def _text(value: int | str) -> str | None:
 
 
 def _whole_gpu_requests(spec: PodSpec) -> Iterator[str]:
-    """Yield where the containers of a pod request whole GPUs or MIG profiles."""
     for field, containers in (
         ("initContainers", spec.init_containers),
         ("containers", spec.containers),
@@ -234,7 +229,6 @@ def requests_gpu_resource(container: Container) -> bool:
 
 
 def _requested(container: Container) -> Iterator[tuple[str, str]]:
-    """Yield the resources of which a container requests some, and the field."""
     resources = container.resources
     amounts = {name: ("requests", it) for name, it in resources.requests.items()}
     amounts |= {name: ("limits", it) for name, it in resources.limits.items()}
@@ -244,7 +238,6 @@ def _requested(container: Container) -> Iterator[tuple[str, str]]:
 
 
 def is_whole_gpu(name: str) -> bool:
-    """Say whether a resource is whole GPUs, or MIG profiles."""
     return name in {GPU, AMD_GPU} or name.startswith(MIG_PREFIX)
 
 
@@ -274,11 +267,11 @@ def _out_of_range(text: str) -> str:
 
 
 def _is_decimal(text: str) -> bool:
-    return len(text) <= _LONGEST and bool(_DECIMAL.fullmatch(text))
+    return len(text) <= NUMBER_DIGITS and bool(_DECIMAL.fullmatch(text))
 
 
 def _is_quantity(text: str) -> bool:
-    if len(text) > _LONGEST:
+    if len(text) > NUMBER_DIGITS:
         return False
     try:
         whole(text)
@@ -289,13 +282,12 @@ def _is_quantity(text: str) -> bool:
 
 def _whole_number(text: str, largest: int) -> int | None:
     """Return a number, at most *largest*; None for a text that is none."""
-    if len(text) > _LONGEST or not _WHOLE.fullmatch(text):
+    if len(text) > NUMBER_DIGITS or not _WHOLE.fullmatch(text):
         return None
     return min(int(text), largest)
 
 
 def _whole_gpus(text: str) -> str:
-    """Say how to request the GPUs of a fraction that is 1 or more."""
     if not _is_quantity(text) or not WHOLE_GPU <= milli(text) < WHOLE_GPU**2:
         return ""
     if not is_whole(text):
@@ -320,4 +312,4 @@ def _decimal(thousandths: int) -> str:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST else f"{text[:_SHOWN]}…")
+    return repr(text if len(text) <= NUMBER_DIGITS else f"{text[:_SHOWN]}…")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from scheduler.state.pods.gpu_share_metadata import GpuSharing, read_gpu_sharing
 from tests.support.case import Case, ids
-from trainer_kai.api.gpu_share import (
-    MAX_MEMORY_MIB,
+from trainer_kai.api.bounds import MAX_MEMORY_MIB
+from trainer_kai.api.gpu_requests import (
     charged_gpus,
     fraction_fault,
     gpu_share_faults,

@@ -20,15 +20,13 @@ INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 
 
 class Edge(NamedTuple):
-    """One replicatedJob begins when another has reached a status."""
-
     before: str
     after: str
     status: str
 
 
 class StartOrder(NamedTuple):
-    """The replicatedJobs that have pods, in the order of the list, and the edges between them."""
+    """Only replicatedJobs that have pods, in the order of the list."""
 
     names: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -36,7 +34,7 @@ class StartOrder(NamedTuple):
 
 
 def pods_at_once(job: ReplicatedJob) -> int:
-    """Return how many pods each Job has at the same time; the default is one."""
+    """Of each Job; the default is one."""
     spec = job.template.spec
     parallelism = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is None:
@@ -53,10 +51,8 @@ def start_order(spec: JobSetSpec) -> StartOrder:
     findings += _unreachable_findings(spec, jobs, stuck)
     circular = _in_cycles(edges)
     if circular:
-        names = " and ".join(name for name in jobs if name in circular)
-        findings.append(
-            Finding("spec.replicatedJobs", _cycle_message(names, len(circular)), blocks=True)
-        )
+        message = _cycle_message([name for name in jobs if name in circular])
+        findings.append(Finding("spec.replicatedJobs", message, blocks=True))
     refused = [name for name, job in jobs.items() if job.replicas > 0 and _lacks_completions(job)]
     excluded = with_dependents({*(edge.after for edge in stuck), *circular, *refused}, edges)
     edges = [edge for edge in edges if edge.before not in excluded and edge.after not in excluded]
@@ -73,7 +69,7 @@ def _edges(spec: JobSetSpec) -> Iterator[Edge]:
 
 
 def _is_void(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
-    """Say whether an edge has no effect: JobSet does not wait for, or in, one without replicas."""
+    """JobSet does not wait for, or in, one without replicas."""
     before = jobs.get(edge.before)
     return jobs[edge.after].replicas == 0 or (before is not None and before.replicas == 0)
 
@@ -95,7 +91,6 @@ def _depends_on_edges(spec: JobSetSpec) -> Iterator[Edge]:
 
 
 def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[Finding]:
-    """Yield the dependencies that JobSet would refuse."""
     earlier: set[str] = set()
     for i, job in enumerate(spec.replicated_jobs):
         for j, dependency in enumerate(job.depends_on):
@@ -105,10 +100,8 @@ def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -
                 hint = f"Name one that is listed before: {names}" if names else "Remove dependsOn"
                 message = f"replicatedJob {dependency.name!r} does not exist. {hint}"
                 yield Finding(f"{path}.name", message, blocks=True)
-            elif dependency.name not in {
-                *earlier,
-                job.name,
-            }:  # JobSet accepts a dependency on itself
+            # JobSet accepts a dependency on itself.
+            elif dependency.name not in {*earlier, job.name}:
                 message = f"{dependency.name!r} must be listed before {job.name!r}"
                 yield Finding(f"{path}.name", message, blocks=True)
             if dependency.status not in {READY, COMPLETE}:
@@ -137,7 +130,6 @@ def _lacks_completions(job: ReplicatedJob) -> bool:
 def _unreachable_findings(
     spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob], stuck: Iterable[Edge]
 ) -> Iterator[Finding]:
-    """Yield why replicatedJobs never begin."""
     for edge in dict.fromkeys(stuck):
         if edge.before in jobs and edge.status in {READY, COMPLETE}:
             path = _path(spec, edge.after) + ("" if _is_in_order(spec) else ".dependsOn")
@@ -150,44 +142,39 @@ def _unreachable_findings(
             yield Finding(path, message, blocks=True)
 
 
-def _cycle_message(names: str, count: int) -> str:
-    if count == 1:
-        return f"replicatedJob {names} depends on itself, so it never begins"
-    return f"replicatedJobs {names} depend on each other, so they never begin"
+def _cycle_message(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"replicatedJob {names[0]} depends on itself, so it never begins"
+    return f"replicatedJobs {' and '.join(names)} depend on each other, so they never begin"
 
 
 def _in_cycles(edges: list[Edge]) -> frozenset[str]:
     """Return the replicatedJobs that depend on themselves, directly or through others."""
-    followers: dict[str, set[str]] = {}
-    for edge in edges:
-        followers.setdefault(edge.before, set()).add(edge.after)
-    return frozenset(name for name in followers if name in _dependents(name, followers))
-
-
-def _dependents(name: str, followers: Mapping[str, set[str]]) -> set[str]:
-    """Return all replicatedJobs that begin after one."""
-    dependents: set[str] = set()
-    pending = [name]
-    while pending:
-        more = followers.get(pending.pop(), set()) - dependents
-        dependents |= more
-        pending += more
-    return dependents
+    after = _followers(edges)
+    return frozenset(name for name in after if name in _reachable(after[name], after))
 
 
 def with_dependents(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
-    """Return the names and all replicatedJobs that begin after them."""
-    followers: dict[str, list[str]] = {}
+    return _reachable(names, _followers(edges))
+
+
+def _followers(edges: Iterable[Edge]) -> Mapping[str, Iterable[str]]:
+    followers: dict[str, set[str]] = {}
     for edge in edges:
-        followers.setdefault(edge.before, []).append(edge.after)
-    dependents: set[str] = set()
-    pending = list(names)
+        followers.setdefault(edge.before, set()).add(edge.after)
+    return followers
+
+
+def _reachable(names: Iterable[str], followers: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Return the names and all replicatedJobs that begin after them."""
+    found: set[str] = set()
+    pending = [*names]
     while pending:
         name = pending.pop()
-        if name not in dependents:
-            dependents.add(name)
+        if name not in found:
+            found.add(name)
             pending += followers.get(name, ())
-    return frozenset(dependents)
+    return frozenset(found)
 
 
 def _bypassed(edges: Iterable[Edge], name: str) -> Iterator[Edge]:

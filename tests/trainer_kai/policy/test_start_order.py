@@ -12,7 +12,7 @@ from tests.support.size import examples
 from tests.support.workloads.jobset_model import Job, ModelPod, State, finished, settled, with_pod
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.jobset import JobSet, JobSpec, ReplicatedJob
-from trainer_kai.policy.stages import (
+from trainer_kai.policy.start_order import (
     COMPLETE,
     READY,
     Edge,

@@ -28,14 +28,12 @@ _NOT_IN_LABELS: Final = re.compile("[^-a-z0-9]")
 
 
 class SharingContainer(NamedTuple):
-    """The container of a pod that gets its shares of GPUs."""
-
     field: str  # of the spec: containers or initContainers
     number: int
 
     @property
     def suffix(self) -> str:
-        """Return how the names of its ConfigMaps tell it: 0 for the first container, i0."""
+        """In the names of its ConfigMaps: 0 for the first container, i0 for an init one."""
         return f"{'i' if self.field == 'initContainers' else ''}{self.number}"
 
 
@@ -54,7 +52,7 @@ class GpuConfigMaps(NamedTuple):
 
 
 def sharing_container(annotations: Mapping[str, str], spec: PodSpec) -> SharingContainer | None:
-    """Return the container that gets the shares; None if the annotation names no container."""
+    """None if the annotation names no container of the pod."""
     name = annotations.get(GPU_CONTAINER)
     if not name:
         return SharingContainer("containers", 0)
@@ -87,7 +85,7 @@ def is_config_map_prefix(text: str) -> bool:
 def config_map_data(
     devices: list[str], hundredths: int, memory_limit_mib: int | None
 ) -> dict[str, str]:
-    """Return the content of the first ConfigMap: devices by UUID or CDI name, and the share."""
+    """Devices by UUID or CDI name, and the share."""
     portion = f"{hundredths // 100}.{hundredths % 100:02}"
     data = {VISIBLE_DEVICES: ",".join(devices), GPU_PORTION: portion, NUMBER_OF_GPUS: portion}
     if memory_limit_mib is not None:

@@ -7,17 +7,23 @@ initializer is a PodGroup of its own. PodGroups that would wait for each other a
 An external scheduler places each PodGroup on its own and does not know anticipated pods. It gets a
 PodGroup for each stage: there Ready divides too, so that all pods of a PodGroup exist together.
 
-The names of PodGroups and of their PodSets.
-
-The names are KAI's, so that podgroupers and schedulers of both projects work together. They follow
-from the labels of a pod, so that admission can name its PodGroup without reading an object.
+The names of PodGroups and PodSets are KAI's, so that podgroupers and schedulers of both projects
+work together. They follow from the labels of a pod, so that admission can name its PodGroup without
+reading an object.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from trainer_kai.api.bounds import (
+    MOST_CONSTRAINED,
+    MOST_EDGES,
+    MOST_EXPECTED,
+    MOST_JOBS,
+    MOST_SUB_GROUPS,
+)
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER
@@ -25,7 +31,7 @@ from trainer_kai.api.requested_values import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.partition import JobSetPartition
 from trainer_kai.policy.pods.requests import has_inter_pod_constraints
-from trainer_kai.policy.stages import INITIALIZERS, Edge, pods_at_once, start_order
+from trainer_kai.policy.start_order import INITIALIZERS, Edge, pods_at_once, start_order
 
 MAIN: Final = "Main"  # the suffix of a JobSet's only PodGroup; no replicatedJob can have this name
 
@@ -36,48 +42,7 @@ _PODGROUP_NAME: Final = re.compile(
 _HASHED_PREFIX: Final = 39  # characters before the hash
 
 
-def podgroup_name(jobset: str, uid: str, suffix: str) -> str:
-    """Return the name of a PodGroup; the suffix distinguishes the PodGroups of one JobSet."""
-    return f"pg-{jobset}-{uid}" if suffix == MAIN else f"pg-{jobset}-{uid}-{suffix}"
-
-
-def owner_name(podgroup: str) -> str:
-    """Return the JobSet in the name of a PodGroup; it has the name of its TrainJob.
-
-    Use it in messages only: any other name is returned as it is.
-    """
-    match = _PODGROUP_NAME.fullmatch(podgroup)
-    return match["owner"] if match else podgroup
-
-
-def workload_name(podgroup: Key) -> str:
-    """Return the namespace and name of a PodGroup's TrainJob, or of a single pod."""
-    return f"{podgroup.namespace}/{owner_name(podgroup.name)}"
-
-
-def podset_name(replicated_job: str, index: int | str) -> str:
-    """Return the name of the PodSet for the pods of one Job."""
-    return f"{podset_name_prefix(replicated_job)}{index}"
-
-
-def podset_name_prefix(replicated_job: str) -> str:
-    """Return the prefix of the PodSets of a replicatedJob; the index of the Job follows."""
-    if len(replicated_job) <= _MAX_UNHASHED:
-        return f"{replicated_job}-replica-"
-    digest = hashlib.sha256(replicated_job.encode()).hexdigest()[:8]
-    return f"{replicated_job[:_HASHED_PREFIX]}-{digest}-replica-"
-
-
-MOST_JOBS: Final = 64  # other JobSets wait while one is planned: 64 take at most 15 ms
-MOST_SUB_GROUPS: Final = 3000  # the limit of the PodGroup CRD
-MOST_EXPECTED: Final = 100_000  # anticipated pods of one PodGroup
-MOST_CONSTRAINED: Final = 5000  # anticipated pods with inter-pod constraints: placed one by one
-_MOST_EDGES: Final = 10 * MOST_JOBS
-
-
 class PlannedSubGroup(NamedTuple):
-    """A replicatedJob of a PodGroup."""
-
     name: str
     replicas: int
     pods: int  # of each replica, at the same time
@@ -85,25 +50,38 @@ class PlannedSubGroup(NamedTuple):
     is_anticipated: bool  # begins only after other replicatedJobs of its PodGroup
     has_inter_pod_constraints: bool = False  # affinity to pods, spread or host ports
 
+    @property
+    def min_pods(self) -> int:
+        """Of all replicas."""
+        return self.replicas * self.min_member
+
+    @property
+    def total_pods(self) -> int:
+        """Of all replicas, at the same time."""
+        return self.replicas * self.pods
+
 
 class PlannedPodGroup(NamedTuple):
-    """The replicatedJobs that start together, in the order they are listed."""
+    """The replicatedJobs are in the order in which they are listed."""
 
     suffix: str
     subgroups: tuple[PlannedSubGroup, ...]
     min_subgroups: int  # the number of SubGroups that are needed
     after: tuple[Edge, ...]  # edges from replicatedJobs of other PodGroups
 
+    def smallest_sum(self, amounts: Iterable[int]) -> int:
+        """Return the smallest sum for the SubGroups that are needed; *amounts* are of one each."""
+        return sum(sorted(amounts)[: self.min_subgroups])
+
 
 class PodGroupPlan(NamedTuple):
-    """All PodGroups of a JobSet, each after the PodGroups that it depends on."""
+    """Each PodGroup comes after the PodGroups that it depends on."""
 
     podgroups: tuple[PlannedPodGroup, ...]
     findings: tuple[Finding, ...] = ()
     too_large: tuple[str, ...] = ()  # replicatedJobs that exceed the limits of a PodGroup
 
     def podgroup_of(self, replicated_job: str) -> PlannedPodGroup | None:
-        """Return the PodGroup that a replicatedJob belongs to."""
         for podgroup in self.podgroups:
             if any(subgroup.name == replicated_job for subgroup in podgroup.subgroups):
                 return podgroup
@@ -111,16 +89,15 @@ class PodGroupPlan(NamedTuple):
 
 
 def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> PodGroupPlan:
-    """Divide a JobSet into PodGroups; pods of another scheduler are in no PodGroup."""
+    """Pods of another scheduler are in no PodGroup."""
     excess = size_fault(jobset)
     if excess:
         return PodGroupPlan((), (Finding("spec.replicatedJobs", excess, blocks=True),))
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     order = start_order(jobset.spec)
     scheduled = [name for name in order.names if _scheduler(jobs[name]) in {"", scheduler_name}]
-    partition = JobSetPartition(
-        order, scheduled, [name for name in scheduled if _is_initializer(jobs[name])]
-    )
+    initializers = [name for name in scheduled if _is_initializer(jobs[name])]
+    partition = JobSetPartition(order, scheduled, initializers)
     parts = [*partition.parts(staged=staged)]
     findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name)]
     by_name = {name: _subgroup(jobset, name, findings) for name in scheduled}
@@ -148,21 +125,20 @@ def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False)
 
 
 def size_fault(jobset: JobSet) -> str | None:
-    """Return why a JobSet is too large to be planned; None if it is not."""
     jobs = jobset.spec.replicated_jobs
     if len(jobs) > MOST_JOBS:
         return f"the JobSet {too_many_jobs(len(jobs))}"
     edges = sum(len(job.depends_on) for job in jobs)
-    if edges <= _MOST_EDGES:
+    if edges <= MOST_EDGES:
         return None
     return (
-        f"the JobSet has {edges} dependencies (dependsOn), and the maximum is {_MOST_EDGES}. "
+        f"the JobSet has {edges} dependencies (dependsOn), and the maximum is {MOST_EDGES}. "
         "Remove some"
     )
 
 
 def too_many_jobs(count: int) -> str:
-    """Say that a JobSet or a runtime has too many replicatedJobs; to follow its name."""
+    """To follow the name of a JobSet or a runtime."""
     return (
         f"has {count} replicatedJobs, and the maximum is {MOST_JOBS}. Combine equal "
         "ones into one with more replicas"
@@ -170,7 +146,6 @@ def too_many_jobs(count: int) -> str:
 
 
 def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | None:
-    """Return why replicatedJobs are too large for one PodGroup; None if they are not."""
     names = " and ".join(subgroup.name for subgroup in podgroup.subgroups)
     jobs = sum(subgroup.replicas for subgroup in podgroup.subgroups)
     if staged:
@@ -194,8 +169,7 @@ def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | No
 
 
 def _anticipated_fault(anticipated: list[PlannedSubGroup], pods: str, most: int) -> str | None:
-    """Return why SubGroups have too many expected pods for a PodGroup; None if they do not."""
-    expected = sum(subgroup.replicas * subgroup.pods for subgroup in anticipated)
+    expected = sum(subgroup.total_pods for subgroup in anticipated)
     if expected <= most:
         return None
     names = " and ".join(subgroup.name for subgroup in anticipated)
@@ -214,10 +188,9 @@ def _is_initializer(job: ReplicatedJob) -> bool:
 
 
 def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubGroup:
-    number, job = next(
-        (i, job) for i, job in enumerate(jobset.spec.replicated_jobs) if job.name == name
-    )
-    path = f"spec.replicatedJobs[{number}].template.metadata"
+    jobs = jobset.spec.replicated_jobs
+    index, job = next((i, job) for i, job in enumerate(jobs) if job.name == name)
+    path = f"spec.replicatedJobs[{index}].template.metadata"
     requested = _batch_min_member(job.template.metadata.annotations, path, findings)
     pods = pods_at_once(job)
     if requested is not None and requested > pods:
@@ -236,7 +209,7 @@ def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubG
 
 
 def _default_min_member(job: ReplicatedJob, pods: int) -> int:
-    """Return all pods of a Job; one if the pods take work from a common work queue."""
+    """One pod if the pods take work from a common work queue."""
     spec = job.template.spec
     is_work_queue = spec.completion_mode == "NonIndexed" and (
         spec.parallelism is not None if spec.completions is None else spec.completions > pods
@@ -262,6 +235,36 @@ def _other_scheduler_findings(jobset: JobSet, scheduler_name: str) -> Iterator[F
         name = _scheduler(job)
         if name not in {"", scheduler_name}:
             path = f"spec.replicatedJobs[{i}].template.spec.template.spec.schedulerName"
-            yield Finding(
-                path, f"the pods of {job.name} are in no PodGroup: scheduler {name!r} places them"
-            )
+            message = f"the pods of {job.name} are in no PodGroup: scheduler {name!r} places them"
+            yield Finding(path, message)
+
+
+def podgroup_name(jobset: str, uid: str, suffix: str) -> str:
+    """Return the name of a PodGroup; the suffix distinguishes the PodGroups of one JobSet."""
+    return f"pg-{jobset}-{uid}" if suffix == MAIN else f"pg-{jobset}-{uid}-{suffix}"
+
+
+def owner_name(podgroup: str) -> str:
+    """Return the JobSet in the name of a PodGroup; it has the name of its TrainJob.
+
+    Use it in messages only: any other name is returned as it is.
+    """
+    match = _PODGROUP_NAME.fullmatch(podgroup)
+    return match["owner"] if match else podgroup
+
+
+def workload_name(podgroup: Key) -> str:
+    """Return the namespace and name of a PodGroup's TrainJob, or of a single pod."""
+    return f"{podgroup.namespace}/{owner_name(podgroup.name)}"
+
+
+def podset_name(replicated_job: str, index: int | str) -> str:
+    return f"{podset_name_prefix(replicated_job)}{index}"
+
+
+def podset_name_prefix(replicated_job: str) -> str:
+    """Return the prefix of the PodSets of a replicatedJob; the index of the Job follows."""
+    if len(replicated_job) <= _MAX_UNHASHED:
+        return f"{replicated_job}-replica-"
+    digest = hashlib.sha256(replicated_job.encode()).hexdigest()[:8]
+    return f"{replicated_job[:_HASHED_PREFIX]}-{digest}-replica-"
