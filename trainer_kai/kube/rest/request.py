@@ -52,7 +52,6 @@ class Selection(msgspec.Struct, frozen=True):
     fields: str = ""
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """Return the query parameters."""
         return _non_empty(("labelSelector", self.labels), ("fieldSelector", self.fields))
 
 
@@ -73,8 +72,6 @@ class ListTarget(msgspec.Struct, Generic[T], frozen=True):
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
-    """The options and preconditions of a deletion."""
-
     uid: str = ""
     resource_version: str = ""
     propagation: str = "Background"
@@ -82,7 +79,6 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
     def body(self) -> dict[str, Any]:
-        """Return DeleteOptions."""
         options: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -119,8 +115,6 @@ class Patch(msgspec.Struct, frozen=True):
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """The options of a write."""
-
     field_manager: str = ""
     dry_run: bool = False
     force: bool = False  # apply only: take over fields from other managers
@@ -128,7 +122,6 @@ class WriteOptions(msgspec.Struct, frozen=True):
     subresource: str = ""
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """Return the query parameters."""
         return _non_empty(
             ("fieldManager", self.field_manager),
             ("dryRun", "All" if self.dry_run else ""),
@@ -162,7 +155,6 @@ def object_path(resource: AnyResource, key: Key, subresource: str = "") -> str:
 
 
 def get(resource: AnyResource, key: Key, *, only_metadata: bool = False) -> Request:
-    """Get one object."""
     accept = _PARTIAL if only_metadata else _JSON
     return Request("GET", object_path(resource, key), accept=accept, repeatable=True)
 
@@ -178,7 +170,6 @@ def list_page(target: ListTarget[Any], limit: int, continue_token: str = "") -> 
 
 
 def watch(target: ListTarget[Any], version: str, timeout_s: int) -> Request:
-    """Watch all changes after a version, for a limited time."""
     query = (
         *target.selection.query(),
         ("watch", "true"),
@@ -216,7 +207,6 @@ def replace(
 def patch(
     resource: AnyResource, key: Key, change: Patch, options: WriteOptions = NO_OPTIONS
 ) -> Request:
-    """Patch an object."""
     return Request(
         "PATCH",
         object_path(resource, key, options.subresource),
