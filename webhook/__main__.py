@@ -10,9 +10,16 @@ from trainer_kai.kube.process.runner import Runner
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import TlsSettings, WebhookSettings
-from webhook.cache.cluster import AdmissionCache
+from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import BoundedStore
-from webhook.reviews.queue import QueueHandler, queue_lookups
+from webhook.cache_watches import relist_runtimes, start_watches
+from webhook.reviews.answer_queue import QueueHandler, queue_lookups
+from webhook.reviews.answer_trainjob import (
+    AdmissionPolicy,
+    TrainJobHandler,
+    live_lookups,
+    trainjob_reader,
+)
 from webhook.reviews.router import (
     GpuAccessRules,
     NewPodHandler,
@@ -20,10 +27,10 @@ from webhook.reviews.router import (
     Route,
     WorkloadHandler,
 )
-from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler, live_lookups, trainjob_reader
-from webhook.rules.gpu_share import ShareRules
-from webhook.rules.trainjob import LintPolicy
+from webhook.rules.pod_gpu_share import ShareRules
+from webhook.rules.trainjob_validate import LintPolicy
 from webhook.server import WebhookServer
+from webhook.tls.certificate_store import CertificateStore
 from webhook.tls.self_managed import SelfManagedCertificate
 from webhook.tls.serving_certificate import (
     CertificateSource,
@@ -31,8 +38,6 @@ from webhook.tls.serving_certificate import (
     FileCertificate,
     ServingCertificate,
 )
-from webhook.tls.store import CertificateStore
-from webhook.watch import relist_runtimes, start_watches
 
 _MAX_LIVE_READS: Final = 16  # concurrent reads; each object may have 1.5 MB
 

@@ -30,13 +30,13 @@ from webhook.admission.review import (
     encode_response,
     read_review,
 )
-from webhook.cache.cluster import AdmissionCache, TrainJobSummary
-from webhook.reviews.trainjob import AdmissionPolicy, ReadTrainJob
-from webhook.rules.gpu_share import ShareRules, prepare_share, share_container
+from webhook.cache.admission_cache import AdmissionCache, TrainJobSummary
+from webhook.reviews.answer_trainjob import AdmissionPolicy, ReadTrainJob
 from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
-from webhook.rules.new_pod import read_new_pod, restrict_devices
-from webhook.rules.podgroup import mutate_pod
-from webhook.rules.workload import WorkloadContext, validate_workload
+from webhook.rules.pod_devices import read_new_pod, restrict_devices
+from webhook.rules.pod_gpu_share import ShareRules, prepare_share, share_container
+from webhook.rules.pod_podgroup import mutate_pod
+from webhook.rules.workload_validate import WorkloadContext, validate_workload
 
 
 class WorkloadHandler:

@@ -51,7 +51,7 @@ from webhook.admission.review import (
     size_fault,
     unreadable_object,
 )
-from webhook.cache.cluster import TrainJobSummary
+from webhook.cache.admission_cache import TrainJobSummary
 from webhook.rules.jobset_deny import (
     deny_exclusive_placement,
     deny_oversized_podgroup,

@@ -14,8 +14,17 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.kube.rest.response import Conflict
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.settings import TlsSettings
+from webhook.tls.certificate_store import (
+    CertificateStore,
+    RegisteredConfiguration,
+    Secret,
+    ca_bundle_patch,
+    foreign_reason,
+    host_names,
+    read_content,
+)
 from webhook.tls.make import SecretContent, apply_step, hosts_in
-from webhook.tls.plan import (
+from webhook.tls.rotation_plan import (
     NO_SECRET,
     CertificateLifetimes,
     PublicationState,
@@ -25,15 +34,6 @@ from webhook.tls.plan import (
     next_step,
 )
 from webhook.tls.serving_certificate import CertificateOffer
-from webhook.tls.store import (
-    CertificateStore,
-    RegisteredConfiguration,
-    Secret,
-    ca_bundle_patch,
-    foreign_reason,
-    host_names,
-    read_content,
-)
 from webhook.tls.verify import inspect_content
 
 _MAX_OVERWRITES: Final = 3  # times that we replace the write of another client

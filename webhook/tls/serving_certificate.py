@@ -20,8 +20,8 @@ from trainer_kai.kube.rest.response import ApiError, Unauthorized
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import TlsSettings
+from webhook.tls.certificate_store import CertificateStore, RegisteredConfiguration, read_pair
 from webhook.tls.make import TlsKeyPair
-from webhook.tls.store import CertificateStore, RegisteredConfiguration, read_pair
 from webhook.tls.verify import (
     CertificateValidity,
     DynamicTlsContext,

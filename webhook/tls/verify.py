@@ -23,7 +23,7 @@ from webhook.tls.make import (
     hosts_in,
     signing_keys,
 )
-from webhook.tls.plan import NEVER, Authority, SecretState
+from webhook.tls.rotation_plan import NEVER, Authority, SecretState
 
 _NO_CHECK_TIME: Final = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, unnamed in Python
 _MAX_HANDSHAKE_ROUNDS: Final = 4  # a handshake needs fewer

@@ -21,8 +21,8 @@ from trainer_kai.kube.rest.request import ListTarget
 from trainer_kai.kube.rest.response import ApiError, NotFound
 from trainer_kai.service.metrics import Metrics
 from webhook.admission.review import UNCHANGED, AdmissionRequest, AdmissionResponse
-from webhook.cache.cluster import AdmissionCache
-from webhook.rules.queue import (
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.rules.queue_validate import (
     PODGROUPS,
     DeletedQueue,
     KnownQueues,

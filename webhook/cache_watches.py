@@ -17,7 +17,7 @@ from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.kube.watch import Delta, DeltaType, Watch
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
-from webhook.cache.cluster import TRAINJOBS, AdmissionCache, ClusterObjects, QueueTree
+from webhook.cache.admission_cache import TRAINJOBS, AdmissionCache, ClusterObjects, QueueTree
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES
 
 T = TypeVar("T", bound=Object)

@@ -59,7 +59,7 @@ from webhook.admission.review import (
     size_fault,
     warned,
 )
-from webhook.cache.cluster import QueueTree
+from webhook.cache.admission_cache import QueueTree
 
 _KAI_CLASSES: Final = {
     (APPS, "Deployment"): "inference",

@@ -36,19 +36,22 @@ from webhook.admission.review import (
     ValidationResult,
     denied,
 )
-from webhook.cache.cluster import TRAINJOBS, AdmissionCache, TrainJobSummary, summarize_trainjob
+from webhook.cache.admission_cache import (
+    TRAINJOBS,
+    AdmissionCache,
+    TrainJobSummary,
+    summarize_trainjob,
+)
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary
-from webhook.rules.queue_access import (
-    QUEUE_LABEL_PATH,
-    RUNTIME_REF_PATH,
+from webhook.rules.access_requests import (
     VERB,
     AccessCache,
     QueueAccessRequest,
-    RequestedQueue,
     UserInfo,
     forbidden_fault,
 )
-from webhook.rules.trainjob import (
+from webhook.rules.trainjob_queue import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
+from webhook.rules.trainjob_validate import (
     LintPolicy,
     TrainJobContext,
     TrainJobReview,

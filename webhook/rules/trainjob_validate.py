@@ -45,7 +45,7 @@ from webhook.admission.review import (
     unreadable_object,
     warned,
 )
-from webhook.cache.cluster import AdmissionCache, QueueTree
+from webhook.cache.admission_cache import AdmissionCache, QueueTree
 from webhook.cache.runtimes import MAX_TEXT_BYTES, RuntimeSummary, runtime_key
 from webhook.rules.jobset_deny import (
     deny_exclusive_placement,
@@ -53,17 +53,15 @@ from webhook.rules.jobset_deny import (
     other_schedulers,
     requests_our_scheduler,
 )
-from webhook.rules.jobset_restore import (
+from webhook.rules.trainjob_queue import (
     PATCHES,
+    RUNTIME_REF_PATH,
+    RequestedQueue,
     SlimRuntimePatch,
+    TrainJobQueues,
     patched_jobset_queue,
     patched_pod_queues,
     patches_annotation,
-)
-from webhook.rules.queue_access import (
-    RUNTIME_REF_PATH,
-    RequestedQueue,
-    TrainJobQueues,
     resolve_trainjob_queues,
     unusable_queue_message,
 )

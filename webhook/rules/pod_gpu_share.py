@@ -29,7 +29,7 @@ from trainer_kai.policy.pods.gpu_config_maps import (
     sharing_container,
 )
 from webhook.admission.patch import FieldPath
-from webhook.rules.new_pod import Entry, NewPod, container_path
+from webhook.rules.pod_devices import Entry, NewPod, container_path
 
 _ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _VOLUMES: Final[FieldPath] = ("spec", "volumes")
