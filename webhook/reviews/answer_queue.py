@@ -66,8 +66,6 @@ def queue_lookups(client: Client) -> QueueLookups:
 
 
 class QueueHandler:
-    """Answers the reviews of Queues."""
-
     def __init__(
         self,
         cache: AdmissionCache,
@@ -85,7 +83,6 @@ class QueueHandler:
         self._podgroup_lists = asyncio.Semaphore(_MAX_LISTS)
 
     async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Answer the review of a Queue."""
         review = read_queue(request)
         if review is None:
             return UNCHANGED
