@@ -17,6 +17,7 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import QUEUE, TRAINER
 from trainer_kai.api.quantity import Quantity
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES, Resource
+from trainer_kai.api.text import first_listed
 from trainer_kai.api.trainjob import RuntimeRef, TrainJobStatus
 from trainer_kai.policy.expand.jobset import (
     CARRIED_ANNOTATIONS,
@@ -147,8 +148,7 @@ class QueueTree:
         children = sorted(self._children.get(name, ()))
         if not children:
             return None
-        more = ["…"] if len(children) > _MAX_NAMED_CHILDREN else []
-        few = ", ".join((*children[:_MAX_NAMED_CHILDREN], *more))
+        few = first_listed(children, _MAX_NAMED_CHILDREN)
         return f"has child queues and cannot hold workloads. Name one of the children: {few}"
 
 

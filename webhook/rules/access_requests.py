@@ -48,18 +48,15 @@ class QueueAccessRequest(NamedTuple):
 
     @classmethod
     def for_user(cls, user_info: UserInfo, namespace: str, queue: str) -> "QueueAccessRequest":
-        """Return the request of a user."""
         extra = tuple(sorted(user_info.extra.items()))
         return cls(user_info.username, user_info.uid, user_info.groups, extra, namespace, queue)
 
     @classmethod
     def for_namespace(cls, namespace: str, queue: str) -> "QueueAccessRequest":
-        """Return the request of a namespace, as the group of its service accounts."""
         return cls("", "", (service_accounts_group(namespace),), (), namespace, queue)
 
     @property
     def subject(self) -> str:
-        """Return the user or the namespace as it is named in messages."""
         return f"user {self.user!r}" if self.user else f"namespace {self.namespace!r}"
 
 
@@ -70,7 +67,6 @@ class AccessCache:
         self._entries: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
 
     def get(self, access_request: QueueAccessRequest, now_s: float) -> bool | None:
-        """Return an answer that has not expired."""
         is_allowed, until_s = self._entries.get(_digest(access_request), (False, 0.0))
         return is_allowed if now_s < until_s else None
 
@@ -94,9 +90,8 @@ def forbidden_fault(
     user = next((it.user for it in denied if it.user), "")
     grant = grant_command(first.queue, first.namespace, user=user)
     message = (
-        f"{names} may not use queue {first.queue!r}: the queue is closed "
-        f"({closed_reason(access)}). "
-        f"Name another queue, or ask an administrator to run: {grant}"
+        f"{names} may not use queue {first.queue!r}: the queue is closed ({closed_reason(access)})."
+        f" Name another queue, or ask an administrator to run: {grant}"
     )
     return FieldError(path, message)
 

@@ -109,6 +109,5 @@ def deny_queue_name(choice: QueueChoice) -> AdmissionDenial | None:
     fault = label_value_fault(choice.queue)
     if fault is None:
         return None
-    return AdmissionDenial(
-        INVALID, f"the queue name from {choice.source.value} is invalid: {fault}"
-    )
+    message = f"the queue name from {choice.source.value} is invalid: {fault}"
+    return AdmissionDenial(INVALID, message)

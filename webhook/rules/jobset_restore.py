@@ -22,7 +22,6 @@ _LABELS: Final[FieldPath] = ("metadata", "labels")
 
 
 def pod_template_path(number: int) -> FieldPath:
-    """Return the path of a replicatedJob's pod template."""
     return ("spec", "replicatedJobs", number, "template", "spec", "template")
 
 

@@ -62,9 +62,8 @@ def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionRespon
         return UNCHANGED
     fault = _fault(meta, labels, mode)
     if fault:
-        return AdmissionResponse(
-            warnings=(f"metadata.labels[{GANG}]: the pod is added to no PodGroup: {fault}",)
-        )
+        warning = f"metadata.labels[{GANG}]: the pod is added to no PodGroup: {fault}"
+        return AdmissionResponse(warnings=(warning,))
     return _podgroup_response(meta, labels, mode)
 
 

@@ -29,7 +29,10 @@ from webhook.cache.runtimes import (
     replicated_job,
 )
 
+QUEUE_LABEL_PATH: Final = f"metadata.labels[{QUEUE}]"
+RUNTIME_REF_PATH: Final = "spec.runtimeRef"
 PATCHES: Final = "spec.runtimePatches"
+_NOT_NAMED_BY_JOB: Final = frozenset({QueueSource.NAMESPACE, QueueSource.DEFAULT})
 _SPEC: Final = "trainingRuntimeSpec.template"
 
 
@@ -38,104 +41,7 @@ class _SlimPatchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SlimRuntimePatch(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """One entry of a TrainJob's runtimePatches."""
-
     training_runtime_spec: _SlimPatchSpec = _SlimPatchSpec()
-
-
-def expected_jobset(runtime: RuntimeSummary, patches: Sequence[SlimRuntimePatch]) -> JobSet:
-    """Return the JobSet that will be built, as far as admission reads it."""
-    overlays = [patch.training_runtime_spec.template for patch in patches]
-    by_name = [
-        {job.name: job.template for job in overlay.spec.replicated_jobs} for overlay in overlays
-    ]
-    jobset_metadata = overlaid_metadata(
-        runtime.jobset_metadata, [overlay.metadata for overlay in overlays]
-    )
-    jobs = [
-        _patched_job(
-            job,
-            [overlay[job.name] for overlay in by_name if job.name in overlay],
-            runtime.other_schedulers,
-        )
-        for job in runtime.jobs
-    ]
-    meta = Meta(labels=jobset_metadata.labels, annotations=jobset_metadata.annotations)
-    return JobSet(metadata=meta, spec=JobSetSpec(replicated_jobs=tuple(jobs)))
-
-
-def jobset_queue_path(patches: Sequence[SlimRuntimePatch]) -> str:
-    """Return the path of the patch that names the queue of the JobSet; "" for none."""
-    for number, overlay in _last_first(patches):
-        if QUEUE in overlay.metadata.labels:
-            return f"{PATCHES}[{number}].{_SPEC}.metadata.labels[{QUEUE}]"
-    return ""
-
-
-def pod_queue_path(patches: Sequence[SlimRuntimePatch], name: str) -> str:
-    """Return the path of the patch that names the queue of a replicatedJob's pods; "" for none."""
-    for number, overlay in _last_first(patches):
-        for position, job in enumerate(overlay.spec.replicated_jobs):
-            if job.name == name and QUEUE in job.template.spec.template.metadata.labels:
-                path = f"{PATCHES}[{number}].{_SPEC}.spec.replicatedJobs[{position}]"
-                return f"{path}.template.spec.template.metadata.labels[{QUEUE}]"
-    return ""
-
-
-def patched_jobset_queue(patches: Sequence[SlimRuntimePatch]) -> str | None:
-    """Return the queue that patches name for the JobSet; the last patch has precedence."""
-    labels = (overlay.metadata.labels for _, overlay in _last_first(patches))
-    return next((it[QUEUE] for it in labels if QUEUE in it), None)
-
-
-def patched_pod_queues(patches: Sequence[SlimRuntimePatch]) -> dict[str, str]:
-    """Return the queues that patches name for pods, by replicatedJob."""
-    queues: dict[str, str] = {}
-    for _, overlay in _last_first(patches):
-        for job in overlay.spec.replicated_jobs:
-            labels = job.template.spec.template.metadata.labels
-            if QUEUE in labels:
-                queues.setdefault(job.name, labels[QUEUE])
-    return queues
-
-
-def patches_annotation(patches: Sequence[SlimRuntimePatch], name: str) -> bool:
-    """Say whether a patch sets an annotation of the JobSet or of a Job."""
-    return any(
-        name in overlay.metadata.annotations
-        or any(name in job.template.metadata.annotations for job in overlay.spec.replicated_jobs)
-        for _, overlay in _last_first(patches)
-    )
-
-
-def _last_first(patches: Sequence[SlimRuntimePatch]) -> Iterator[tuple[int, SlimJobSetTemplate]]:
-    for number in reversed(range(len(patches))):
-        yield number, patches[number].training_runtime_spec.template
-
-
-def _patched_job(
-    job: ReplicatedJob, overlays: Sequence[SlimJobTemplate], other_schedulers: Sequence[str]
-) -> ReplicatedJob:
-    """Return a replicatedJob with its patches, and with the marks of other schedulers."""
-    template = job.template
-    pods = template.spec.template
-    marks = TemplateMeta(
-        labels={COSCHEDULING_GROUP: ""} if "coscheduling" in other_schedulers else {},
-        annotations={VOLCANO_GROUP: ""} if "volcano" in other_schedulers else {},
-    )
-    metadata = overlaid_metadata(
-        pods.metadata, [*(it.spec.template.metadata for it in overlays), marks]
-    )
-    return replicated_job(
-        job.name,
-        overlaid_metadata(template.metadata, [it.metadata for it in overlays]),
-        PodTemplate(metadata=metadata, spec=pods.spec),
-    )
-
-
-QUEUE_LABEL_PATH: Final = f"metadata.labels[{QUEUE}]"
-RUNTIME_REF_PATH: Final = "spec.runtimeRef"
-_NOT_NAMED_BY_JOB: Final = frozenset({QueueSource.NAMESPACE, QueueSource.DEFAULT})
 
 
 class RequestedQueue(NamedTuple):
@@ -158,15 +64,13 @@ class TrainJobQueues(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Say whether the TrainJob or its runtime names the queue."""
         return self.choice.source not in _NOT_NAMED_BY_JOB
 
     @property
     def queues(self) -> tuple[RequestedQueue, ...]:
         """Return every queue that the pods may use."""
-        return RequestedQueue(
-            self.choice.queue, self.path if self.is_named else ""
-        ), *self.pod_queues
+        chosen = RequestedQueue(self.choice.queue, self.path if self.is_named else "")
+        return chosen, *self.pod_queues
 
 
 def resolve_trainjob_queues(
@@ -225,3 +129,81 @@ def _choice_path(
 def _pods_path(queue: str, pods: Mapping[str, str], patches: Sequence[SlimRuntimePatch]) -> str:
     first = next(name for name, value in pods.items() if value == queue)
     return pod_queue_path(patches, first) or RUNTIME_REF_PATH
+
+
+def expected_jobset(runtime: RuntimeSummary, patches: Sequence[SlimRuntimePatch]) -> JobSet:
+    overlays = [patch.training_runtime_spec.template for patch in patches]
+    by_name = [
+        {job.name: job.template for job in overlay.spec.replicated_jobs} for overlay in overlays
+    ]
+    jobs = []
+    for job in runtime.jobs:
+        templates = [overlay[job.name] for overlay in by_name if job.name in overlay]
+        jobs.append(_patched_job(job, templates, runtime.other_schedulers))
+    metadata = overlaid_metadata(runtime.jobset_metadata, [it.metadata for it in overlays])
+    meta = Meta(labels=metadata.labels, annotations=metadata.annotations)
+    return JobSet(metadata=meta, spec=JobSetSpec(replicated_jobs=tuple(jobs)))
+
+
+def _patched_job(
+    job: ReplicatedJob, overlays: Sequence[SlimJobTemplate], other_schedulers: Sequence[str]
+) -> ReplicatedJob:
+    """Return a replicatedJob with its patches, and with the marks of other schedulers."""
+    template = job.template
+    pods = template.spec.template
+    marks = TemplateMeta(
+        labels={COSCHEDULING_GROUP: ""} if "coscheduling" in other_schedulers else {},
+        annotations={VOLCANO_GROUP: ""} if "volcano" in other_schedulers else {},
+    )
+    of_pods = [*(it.spec.template.metadata for it in overlays), marks]
+    pod_template = PodTemplate(metadata=overlaid_metadata(pods.metadata, of_pods), spec=pods.spec)
+    metadata = overlaid_metadata(template.metadata, [it.metadata for it in overlays])
+    return replicated_job(job.name, metadata, pod_template)
+
+
+def jobset_queue_path(patches: Sequence[SlimRuntimePatch]) -> str:
+    """Return the path of the patch that names the queue of the JobSet; "" for none."""
+    for number, overlay in _last_first(patches):
+        if QUEUE in overlay.metadata.labels:
+            return f"{PATCHES}[{number}].{_SPEC}.metadata.labels[{QUEUE}]"
+    return ""
+
+
+def pod_queue_path(patches: Sequence[SlimRuntimePatch], name: str) -> str:
+    """Return the path of the patch that names the queue of a replicatedJob's pods; "" for none."""
+    for number, overlay in _last_first(patches):
+        for position, job in enumerate(overlay.spec.replicated_jobs):
+            if job.name == name and QUEUE in job.template.spec.template.metadata.labels:
+                path = f"{PATCHES}[{number}].{_SPEC}.spec.replicatedJobs[{position}]"
+                return f"{path}.template.spec.template.metadata.labels[{QUEUE}]"
+    return ""
+
+
+def patched_jobset_queue(patches: Sequence[SlimRuntimePatch]) -> str | None:
+    """Return the queue that patches name for the JobSet; the last patch has precedence."""
+    labels = (overlay.metadata.labels for _, overlay in _last_first(patches))
+    return next((it[QUEUE] for it in labels if QUEUE in it), None)
+
+
+def patched_pod_queues(patches: Sequence[SlimRuntimePatch]) -> dict[str, str]:
+    """Return the queues that patches name for pods, by replicatedJob."""
+    queues: dict[str, str] = {}
+    for _, overlay in _last_first(patches):
+        for job in overlay.spec.replicated_jobs:
+            labels = job.template.spec.template.metadata.labels
+            if QUEUE in labels:
+                queues.setdefault(job.name, labels[QUEUE])
+    return queues
+
+
+def patches_annotation(patches: Sequence[SlimRuntimePatch], name: str) -> bool:
+    return any(
+        name in overlay.metadata.annotations
+        or any(name in job.template.metadata.annotations for job in overlay.spec.replicated_jobs)
+        for _, overlay in _last_first(patches)
+    )
+
+
+def _last_first(patches: Sequence[SlimRuntimePatch]) -> Iterator[tuple[int, SlimJobSetTemplate]]:
+    for number in reversed(range(len(patches))):
+        yield number, patches[number].training_runtime_spec.template
