@@ -110,7 +110,6 @@ def _earlier_prefix(pod: NewPod) -> str:
 
 
 def _is_prepared(pod: NewPod, place: SharingContainer, prefix: str) -> bool:
-    """Say whether a container reads the ConfigMaps with a prefix."""
     return any(
         it.get("name") == VISIBLE_DEVICES and _belongs(it, prefix)
         for it in pod.entries((*container_path(place), "env"))

@@ -30,20 +30,15 @@ _MAX_HANDSHAKE_ROUNDS: Final = 4  # a handshake needs fewer
 
 
 class CertificateValidity(NamedTuple):
-    """When a certificate and its chain are valid."""
-
     begins: datetime = NEVER
     ends: datetime = NEVER
     fault: str = ""  # why it cannot be used at any time
 
     def holds_at(self, now: datetime) -> bool:
-        """Say whether the certificate is valid."""
         return self.begins <= now < self.ends
 
 
 class TrustResult(NamedTuple):
-    """Whether a client trusts a server."""
-
     until: datetime | None  # when the last trusted authority expires; None: not trusted
     why_not: str = ""
 
@@ -56,8 +51,8 @@ class DynamicTlsContext:
     """
 
     def __init__(self) -> None:
+        # The context to listen with; without a certificate every handshake fails.
         self.context: ssl.SSLContext = _empty_context()
-        """The context to listen with; without a certificate every handshake fails."""
         self.pair: TlsKeyPair | None = None
         self._newest = self.context
         self._client_authorities = ""
