@@ -98,8 +98,6 @@ _Key: TypeAlias = tuple[_Similar, str]
 
 @dataclass
 class CorrelatedEvent:
-    """One Event, as it is to be written."""
-
     name: str
     latest: NewEvent
     first: datetime
@@ -168,8 +166,6 @@ class TokenBucket:
 
 @dataclass
 class _SimilarMessages:
-    """The different messages of one reason lately."""
-
     hashes: set[int] = field(default_factory=set)
     updated_s: float = 0.0
 
@@ -187,8 +183,6 @@ class _Recent(OrderedDict[K, V], Generic[K, V]):
 
 
 class EventCorrelator:
-    """The events posted lately, and which of them are to be written."""
-
     def __init__(self, limits: EventLimits, token: Callable[[], str]) -> None:
         """Take the limits and a source of unique names."""
         self._limits = limits
@@ -315,8 +309,6 @@ class EventApi:
 
 @dataclass(frozen=True)
 class EventSettings:
-    """Which component reports, and how much in all."""
-
     component: str  # `kubectl describe` shows it as From
     instance: str  # which of its processes, for instance the name of the pod
     burst: int = 100  # writes at once, about all objects together
@@ -325,8 +317,6 @@ class EventSettings:
 
 
 class EventRecorder:
-    """Posts Events; `run` is the service."""
-
     def __init__(
         self,
         store: EventStore,
@@ -368,7 +358,6 @@ class EventRecorder:
         return self._correlator.waiting
 
     async def run(self) -> None:
-        """Send until cancelled, and then the rest."""
         try:
             while True:
                 await self._has_waiting.wait()

@@ -108,8 +108,6 @@ class WatchObserver(Protocol):
 
 
 class Watch(Generic[T]):
-    """One kind, followed for as long as `run` runs."""
-
     def __init__(
         self,
         client: Client,
@@ -208,7 +206,6 @@ class Watch(Generic[T]):
                 return page.metadata.resource_version
 
     def _next_page_items(self, item_bytes: int) -> int:
-        """Return how many items the next page has, if they are as large as those of the last."""
         return max(min(_PAGE_BYTES // max(item_bytes, 1), self._page_items), 1)
 
     async def _follow(self, on_change: Callable[[Delta[T]], None]) -> None:

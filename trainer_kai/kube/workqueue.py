@@ -115,7 +115,6 @@ class Backoff:
 
     @property
     def tries(self) -> int:
-        """Return the number of waits since the last success."""
         return self._tries
 
     def next_s(self, floor_s: float | None = None) -> float:
@@ -134,14 +133,11 @@ class Backoff:
         return max(wait_s, floor_s + self._first_s * share)
 
     def reset(self) -> None:
-        """Begin with the first step again, after a success."""
         self._step_s = self._first_s
         self._tries = 0
 
 
 class WorkQueue(Generic[K]):
-    """Calls a reconciler with keys; `run` is the service."""
-
     def __init__(
         self,
         reconcile: Reconcile[K],
@@ -172,7 +168,6 @@ class WorkQueue(Generic[K]):
         self._release_workers()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add a key for a call after some time."""
         before_s = self._state.next_due_s
         self._state.add_at(key, self._clock.monotonic_s() + seconds)
         self._wake_if_earlier(before_s)
@@ -259,7 +254,6 @@ class WorkQueue(Generic[K]):
         return None if requeue is None else requeue.after_s
 
     def _delay_after_error(self, key: K, error: ApiError) -> float:
-        """Return the wait before the retry of a failed call, and log the failure."""
         backoff = self._backoff_of_key(key)
         retry_s = backoff.next_s(error.retry_after_s)
         is_transient = is_retryable(error) or isinstance(error, Conflict)
@@ -278,7 +272,6 @@ class WorkQueue(Generic[K]):
         return self._backoffs[key]
 
     async def _wake_delayed(self) -> None:
-        """Make keys ready when they are due."""
         while True:
             self._due_earlier.clear()
             self._state.promote_due(self._clock.monotonic_s())
@@ -315,8 +308,6 @@ def _error_of_group(group: ExceptionGroup[Exception]) -> ApiError:
 
 
 class ReadyKey(NamedTuple, Generic[K]):
-    """A key to process, and how long it was ready."""
-
     key: K
     waited_s: float
 
@@ -352,12 +343,10 @@ class WorkQueueState(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Return how many keys are ready and not processed yet."""
         return len(self._ready)
 
     @property
     def next_due_s(self) -> float | None:
-        """Return when the first delayed key is due."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 

@@ -38,7 +38,6 @@ class PatchBuilder:
         return {name: text for name, text in values.items() if text is not None}
 
     def set(self, field_path: FieldPath, value: Any) -> None:
-        """Set a member of a map, and create missing parents."""
         node = self.tree
         for depth, step in enumerate(field_path[:-1], 1):
             child = _child(node, step)

@@ -10,12 +10,13 @@ has all denials, so that a user can correct all faults at once.
 
 import base64
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.names import ADMISSION
+from trainer_kai.api.resources import Resource
 from trainer_kai.errors import FieldError
 from webhook.admission.patch import Operation
 
@@ -59,6 +60,15 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     object: msgspec.Raw = _NULL
     old_object: msgspec.Raw = _NULL
 
+    def is_of(self, resource: Resource[Any], *operations: str) -> bool:
+        """Say whether it is one of some operations on objects of a kind, in this version."""
+        kind = (self.kind.group, self.kind.version, self.kind.kind)
+        return (
+            kind == (resource.group, resource.version, resource.kind)
+            and self.operation in operations
+            and not self.sub_resource
+        )
+
 
 class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     api_version: str = ""
@@ -78,8 +88,6 @@ class AdmissionDenial(NamedTuple):
 
 
 class AdmissionResponse(NamedTuple):
-    """The response to a review: the object is patched, allowed as it is, or denied."""
-
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
     denial: AdmissionDenial | None = None

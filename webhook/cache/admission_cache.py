@@ -51,8 +51,6 @@ class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A TrainJob, with the fields that admission reads."""
-
     metadata: Meta
     spec: SlimTrainJobSpec = SlimTrainJobSpec()
     status: TrainJobStatus = TrainJobStatus()
@@ -134,7 +132,6 @@ class QueueTree:
         return bool(self._annotated_closed)
 
     def is_unknown(self, name: str) -> bool:
-        """Say whether all queues are listed, and this queue does not exist."""
         return self._is_listed and name not in self._parents
 
     def unusable_reason(self, name: str) -> str | None:
@@ -219,8 +216,6 @@ class ClusterObjects:
 
 
 class AdmissionCache:
-    """TrainJobs, runtimes, queues, the queue labels of namespaces, and the objects for lint."""
-
     def __init__(self) -> None:
         self.queues = QueueTree()
         self.cluster = ClusterObjects()

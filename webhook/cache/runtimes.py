@@ -90,8 +90,6 @@ class _SlimMLPolicy(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The schedulers and the launcher of a runtime, and labels and annotations of its templates."""
-
     ml_policy: _SlimMLPolicy | None = None
     pod_group_policy: PodGroupPolicy | None = None
     template: SlimJobSetTemplate = SlimJobSetTemplate()
@@ -121,7 +119,6 @@ class WatchedRuntime(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def summary(self) -> RuntimeSummary:
-        """Return what the rules read."""
         if bytes(self.spec) == b"null":
             return RuntimeSummary()
         return summarize_runtime(decode(SlimRuntimeSpec, self.spec))
@@ -231,7 +228,6 @@ class BoundedStore(Generic[V]):
         self._left_out: Final[set[Key]] = set()
 
     def put(self, key: Key, value: V, size: int) -> None:
-        """Put a value of *size* bytes, if it fits."""
         self.drop(key)
         if size <= self._max_value_bytes and self._make_room(key.namespace, size):
             self._values[key] = value
@@ -271,8 +267,6 @@ class BoundedStore(Generic[V]):
 
 
 class RuntimeCache:
-    """Runtimes as last watched or listed."""
-
     def __init__(self) -> None:
         self._summaries: Final = BoundedStore[RuntimeSummary](
             _MAX_SUMMARIES_BYTES, _MAX_SUMMARY_BYTES

@@ -170,7 +170,6 @@ class TrainJobHandler:
         return runtime, "" if runtime else f"runtime {review.runtime} does not exist"
 
     async def _queue_exists(self, queue: str) -> bool:
-        """Say whether a queue exists that is not cached yet."""
         reads = self._metrics.admission_live_reads
         try:
             async with asyncio.timeout(_LOOKUP_TIMEOUT_S):

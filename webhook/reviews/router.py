@@ -51,8 +51,6 @@ class HttpReply(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The handler of the reviews of a kind."""
-
     kind: str
     decide: Decide
     fails_closed: Callable[[], bool] = lambda: False  # deny creations after an internal error

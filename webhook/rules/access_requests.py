@@ -28,8 +28,6 @@ _MAX_ENTRIES: Final = 4096
 
 
 class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The user of a request, as the API server sends it."""
-
     username: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -85,7 +83,6 @@ class AccessCache:
 def forbidden_fault(
     denied: Sequence[QueueAccessRequest], access: EffectiveQueueAccess, path: str
 ) -> FieldError:
-    """Say that a user or a namespace may not use a closed queue, and what grants access."""
     names, first = " and ".join(it.subject for it in denied), denied[0]
     user = next((it.user for it in denied if it.user), "")
     grant = grant_command(first.queue, first.namespace, user=user)

@@ -87,8 +87,6 @@ class JobSetContext(NamedTuple):
 
 
 class JobSetReview(NamedTuple):
-    """A JobSet that we decide about."""
-
     is_create: bool
     jobset: JobSet
     old: JobSet | None
@@ -102,7 +100,7 @@ def read_jobset(
     request: AdmissionRequest, rules: GroupingRules
 ) -> JobSetReview | AdmissionResponse:
     """Read the JobSet of a review; return a response where there is nothing to decide."""
-    if not _is_jobset_write(request):
+    if not request.is_of(JOBSETS, _CREATE, _UPDATE):
         return UNCHANGED
     try:
         too_large = size_fault(request.object) or size_fault(request.old_object)
@@ -136,7 +134,6 @@ def read_jobset(
 def mutate_jobset(
     review: JobSetReview, context: JobSetContext, rules: GroupingRules
 ) -> AdmissionResponse:
-    """Return the response to a review: a patch or a denial."""
     too_many = deny_size(review.jobset)
     if too_many and review.is_create:
         return AdmissionResponse(denial=too_many)
@@ -189,15 +186,6 @@ def _patched_response(
         else:
             patch.set(field_path, podgroup.suffix)
     return AdmissionResponse(patch.operations, (*warnings, *_warnings(patch, review, plan)))
-
-
-def _is_jobset_write(request: AdmissionRequest) -> bool:
-    kind = request.kind
-    return (
-        (kind.group, kind.version, kind.kind) == (JOBSETS.group, JOBSETS.version, JOBSETS.kind)
-        and request.operation in {_CREATE, _UPDATE}
-        and not request.sub_resource
-    )
 
 
 def _is_foreign_jobset(request: AdmissionRequest) -> bool:
@@ -273,7 +261,7 @@ def _queue_sources(
 def _denied_response(
     review: JobSetReview, sources: RequestedQueues, choice: QueueChoice, rules: GroupingRules
 ) -> AdmissionResponse | None:
-    """Answer for a JobSet of another scheduler, or one that is denied; None for all others."""
+    """None for a JobSet that is ours, and not denied."""
     others = other_schedulers(review.jobset)
     if others:
         reasons = requests_our_scheduler(review.jobset, sources, rules.scheduler_name)

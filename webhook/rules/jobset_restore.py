@@ -36,7 +36,6 @@ def needs_restore(jobset: JobSet, old: JobSet) -> bool:
 
 
 def restored_response(jobset: JobSet, old: JobSet, tree: Any) -> AdmissionResponse:
-    """Write the old values of the queue, the marks and the volume claim policies."""
     patch = PatchBuilder(tree)
     queue = old.metadata.labels.get(QUEUE)
     if queue:

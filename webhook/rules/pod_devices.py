@@ -67,8 +67,6 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NewPod(NamedTuple):
-    """The pod of a review, and the patch that changes it."""
-
     pod: _Pod
     patch: PatchBuilder
     managers: FieldManagers
@@ -116,9 +114,7 @@ def container_path(place: SharingContainer) -> FieldPath:
 
 def read_new_pod(request: AdmissionRequest, scheduler_name: str) -> NewPod | AdmissionResponse:
     """Read the pod of a review; return a response if it is none of ours, or cannot be read."""
-    kind = request.kind
-    is_pod = (kind.group, kind.version, kind.kind) == (PODS.group, PODS.version, PODS.kind)
-    if not is_pod or request.operation != "CREATE" or request.sub_resource:
+    if not request.is_of(PODS, "CREATE"):
         return UNCHANGED
     too_large = size_fault(request.object)
     if too_large:
@@ -159,7 +155,6 @@ def restrict_devices(pod: NewPod, sharing: SharingContainer | None) -> Iterator[
 
 
 def _fault(variable: Entry) -> str:
-    """Say what is wrong with the variable; "" if it names no devices."""
     if variable.get("valueFrom") is not None:
         return "reads it from another object"
     value = str(variable.get("value") or "")

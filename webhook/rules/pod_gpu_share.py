@@ -68,7 +68,6 @@ def share_container(pod: NewPod) -> SharingContainer | FieldError | None:
 def prepare_share(
     pod: NewPod, container: SharingContainer, rules: ShareRules, new_random: Callable[[], str]
 ) -> None:
-    """Make a container read the ConfigMaps that will tell it its GPUs."""
     given, prefix = _given_prefix(pod), _earlier_prefix(pod)
     is_copied = pod.managers.is_recorded and pod.managers.sets_annotation(GPU_CONFIG_MAP)
     if not prefix:

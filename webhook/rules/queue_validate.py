@@ -209,8 +209,6 @@ class QueueUse:
 
 
 class DeletedQueue(NamedTuple):
-    """A queue that is to be deleted, and what depends on it."""
-
     name: str
     status: QueueStatus
     below: Sequence[str]  # all queues below it

@@ -53,8 +53,6 @@ class RequestedQueue(NamedTuple):
 
 
 class TrainJobQueues(NamedTuple):
-    """The JobSet that will be built, the queue that each place names, and the one that wins."""
-
     runtime: RuntimeSummary
     jobset: JobSet
     sources: RequestedQueues

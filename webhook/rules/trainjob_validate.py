@@ -106,7 +106,6 @@ class TrainJobReview(NamedTuple):
 
     @property
     def may_change_queue(self) -> bool:
-        """Say whether a field that can name a queue changed."""
         if self.old is None:
             return True
         return _named_queues(self.job) != _named_queues(self.old)
@@ -205,7 +204,6 @@ def _old_trainjob(request: AdmissionRequest) -> _TrainJob | None:
 
 
 def _named_queues(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str]]:
-    """Return the queues that a TrainJob names, from each field that can name one."""
     patches = job.spec.runtime_patches
     return (
         job.metadata.labels.get(QUEUE),

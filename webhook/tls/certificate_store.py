@@ -40,8 +40,6 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClientConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How the API server calls a webhook, and the authorities that it trusts."""
-
     ca_bundle: str = ""
     service: Service | None = None
     url: str = ""
@@ -114,7 +112,6 @@ def read_content(secret: Secret) -> SecretContent | None:
 
 
 def read_pair(secret: Secret) -> TlsKeyPair:
-    """Read the key pair of a Secret, whatever its source."""
     parts = (base64.b64decode(secret.data.get(name, "")) for name in ("tls.crt", "tls.key"))
     return TlsKeyPair(*parts)
 

@@ -25,8 +25,6 @@ _MIN_KEY_BITS: Final = 256
 
 
 class TlsKeyPair(NamedTuple):
-    """The certificate that a server shows, and its key, as PEM."""
-
     certificate: bytes
     key: bytes
 

@@ -59,8 +59,6 @@ class _TrustState(NamedTuple):
 
 
 class ServingCertificate:
-    """Keeps the server on a certificate that API servers trust."""
-
     def __init__(
         self,
         source: CertificateSource,
@@ -216,7 +214,6 @@ class ServingCertificate:
             self._metrics.admission_certificate_trusted.labels(name).set(trusted.get(name, False))
 
     def _log_problems(self, problem: str) -> None:
-        """Log each problem once."""
         if problem and problem != self._problem:
             self._log.warning("certificate not renewed", error=problem)
         self._problem = problem
@@ -248,8 +245,6 @@ class ServingCertificate:
 
 
 class CertManagerCertificate:
-    """A certificate in a Secret that cert-manager writes."""
-
     def __init__(self, certificate_store: CertificateStore) -> None:
         self._store = certificate_store
 

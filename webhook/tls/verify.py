@@ -97,7 +97,6 @@ def server_context(pair: TlsKeyPair, client_authorities: str = "") -> ssl.SSLCon
 
 @lru_cache(maxsize=4)
 def inspect_content(content: SecretContent, hosts: tuple[CertificateHost, ...]) -> SecretState:
-    """Return the state of a Secret, for `next_step`."""
     try:
         authorities = x509.load_pem_x509_certificates(content.authorities)
     except ValueError:

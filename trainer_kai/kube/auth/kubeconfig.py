@@ -225,7 +225,6 @@ def load_rest_config(selected: SelectedContext, clock: Clock) -> RestConfig:
 
 
 def _is_address(server: str) -> bool:
-    """Say whether a text is scheme, host and port, with an optional path."""
     try:
         parts = urlsplit(server)
         _ = parts.port  # raises for an invalid port

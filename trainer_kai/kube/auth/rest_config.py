@@ -39,8 +39,6 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True)
 class ServerTrust:
-    """How the certificate of the API server is verified."""
-
     authority: str = ""  # PEM; "" means the CAs of the machine
     insecure: bool = False
     server_name: str = ""  # if the certificate has another name than the address
@@ -194,7 +192,6 @@ def proxy_for_server(server: str, environ: Mapping[str, str]) -> str:
 
 
 def check_proxy(proxy: str, where: str) -> str:
-    """Return the address of a proxy with a supported protocol."""
     try:
         parts = urlsplit(proxy)
         usable = parts.scheme in _PORTS and parts.hostname and parts.port != 0

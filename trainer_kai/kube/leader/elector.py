@@ -256,7 +256,6 @@ class LeaderElector:
             self._log.warning("lease not released", error=str(error))
 
     async def _release_again(self, record: LeaseRecord) -> None:
-        """Release the version that a renewal in progress may have written."""
         try:
             current = await self._lease_client.read(self._timing.request_s)
             if current and (current.holder, current.acquired) == (record.holder, record.acquired):

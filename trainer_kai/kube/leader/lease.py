@@ -220,8 +220,6 @@ class WrittenLease(NamedTuple):
 
 
 class LeaseClient:
-    """Reads and writes one Lease for one candidate."""
-
     def __init__(self, store: LeaseStore, identity: str, timing: LeaseTiming, clock: Clock) -> None:
         self.identity = identity
         self.timing = timing
@@ -365,5 +363,4 @@ class FencedTransport:
 
 
 def _changes_nothing(request: Request) -> bool:
-    """Say whether a POST changes nothing; other POSTs create an object each time."""
     return request.method == "POST" and request.repeatable

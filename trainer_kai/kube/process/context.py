@@ -39,8 +39,6 @@ _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": 
 
 
 class RequestInfo(NamedTuple):
-    """The verb and the resource of a request, as in RBAC."""
-
     verb: str
     resource: str  # pods, pods/binding; "" if the path is not an object
 
@@ -184,8 +182,6 @@ def lease_timing(settings: LeaderSettings) -> LeaseTiming:
 def event_recorder(
     client: Client, component: str, metrics: Metrics, log: FilteringBoundLogger
 ) -> EventRecorder:
-    """Return the event recorder of a component; its `run` is the service."""
-
     def count(outcome: EventOutcome) -> None:
         metrics.events.labels(outcome).inc()
 

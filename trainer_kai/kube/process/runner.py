@@ -74,8 +74,6 @@ class _OpenResource:
 
 
 class Runner:
-    """The tasks of one process, in the order of their start."""
-
     def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
         self._clock = clock
         self._log = log

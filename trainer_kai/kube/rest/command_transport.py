@@ -123,8 +123,6 @@ def _request_bytes(request: Request, path: str, headers: dict[str, str]) -> byte
 
 
 class CommandTransport:
-    """A transport for commands; requests are sent one after the other."""
-
     def __init__(self, rest_config: RestConfig) -> None:
         self._rest_config = rest_config
         self._server = urlsplit(rest_config.server)

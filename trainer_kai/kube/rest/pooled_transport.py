@@ -103,7 +103,6 @@ class PooledTransport:
             raise self._translated(request, error) from error
 
     def _translated(self, request: Request, error: Exception) -> TrainerKaiError:
-        """Return in one line what failed, and what to check."""
         server = self._rest_config.server
         match error:
             case _BrokenConnection(__cause__=Exception() as cause):

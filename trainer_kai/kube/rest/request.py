@@ -26,8 +26,6 @@ _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One HTTP request, without credentials."""
-
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
@@ -38,7 +36,6 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """Return path and query, as in the request line."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -103,8 +100,6 @@ class PatchKind(Enum):
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """A change of an object: fields to merge, operations, or the fields that we own."""
-
     kind: PatchKind
     body: Body | Sequence[Body]
 
@@ -199,7 +194,6 @@ def post(path: str, body: Body, *, repeatable: bool = False) -> Request:
 def replace(
     resource: AnyResource, key: Key, body: Body, options: WriteOptions = NO_OPTIONS
 ) -> Request:
-    """Replace an object; its version must still be the current one."""
     path = object_path(resource, key, options.subresource)
     return Request("PUT", path, options.query(), msgspec.json.encode(body))
 

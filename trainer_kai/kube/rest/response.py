@@ -32,8 +32,6 @@ from trainer_kai.kube.rest.request import Request
 
 
 class ErrorDetails(NamedTuple):
-    """The request and the response, as far as they are known."""
-
     request: str  # "PATCH /api/v1/namespaces/a/pods/b"
     status: int  # 0 if no response arrived
     reason: str  # the API server's reason: AlreadyExists, Expired, …

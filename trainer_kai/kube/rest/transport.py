@@ -21,8 +21,6 @@ _WRONG_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDR
 
 
 class Transport(Protocol):
-    """A connection to an API server."""
-
     async def send(self, request: Request, timeout_s: float) -> ApiResponse: ...
 
     def stream(
