@@ -41,14 +41,19 @@ from trainer_kai.service.log import configure, logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
 from webhook.admission.review import AdmissionResponse
-from webhook.cache.cluster import AdmissionCache, SlimTrainJob, SlimTrainJobSpec, TrainJobSummary
+from webhook.cache.admission_cache import (
+    AdmissionCache,
+    SlimTrainJob,
+    SlimTrainJobSpec,
+    TrainJobSummary,
+)
 from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime
+from webhook.reviews.answer_trainjob import AdmissionPolicy, LiveLookups, TrainJobHandler
 from webhook.reviews.router import ReviewRouter, Route
-from webhook.reviews.trainjob import AdmissionPolicy, LiveLookups, TrainJobHandler
-from webhook.rules.queue_access import QueueAccessRequest
+from webhook.rules.access_requests import QueueAccessRequest
 from webhook.server import WebhookServer
 from webhook.tls.make import apply_step, parse_host
-from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
+from webhook.tls.rotation_plan import CertificateLifetimes, RotationAction, RotationStep
 from webhook.tls.verify import server_context
 
 _LOOPBACK: Final = "127.0.0.1"

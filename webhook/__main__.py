@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from functools import partial
 from typing import Any, Final
 
 from trainer_kai.kube.process.context import ProcessContext, run_process
@@ -10,9 +9,16 @@ from trainer_kai.kube.process.runner import Runner
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import TlsSettings, WebhookSettings
-from webhook.cache.cluster import AdmissionCache
+from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import BoundedStore
-from webhook.reviews.queue import QueueHandler, queue_lookups
+from webhook.cache_watches import relist_runtimes, start_watches
+from webhook.reviews.answer_queue import QueueHandler, queue_lookups
+from webhook.reviews.answer_trainjob import (
+    AdmissionPolicy,
+    TrainJobHandler,
+    live_lookups,
+    trainjob_reader,
+)
 from webhook.reviews.router import (
     GpuAccessRules,
     NewPodHandler,
@@ -20,10 +26,10 @@ from webhook.reviews.router import (
     Route,
     WorkloadHandler,
 )
-from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler, live_lookups, trainjob_reader
-from webhook.rules.gpu_share import ShareRules
-from webhook.rules.trainjob import LintPolicy
+from webhook.rules.pod_gpu_share import ShareRules
+from webhook.rules.trainjob_validate import LintPolicy
 from webhook.server import WebhookServer
+from webhook.tls.certificate_store import CertificateStore
 from webhook.tls.self_managed import SelfManagedCertificate
 from webhook.tls.serving_certificate import (
     CertificateSource,
@@ -31,18 +37,16 @@ from webhook.tls.serving_certificate import (
     FileCertificate,
     ServingCertificate,
 )
-from webhook.tls.store import CertificateStore
-from webhook.watch import relist_runtimes, start_watches
 
 _MAX_LIVE_READS: Final = 16  # concurrent reads; each object may have 1.5 MB
 
 
 async def webhook(run: Runner, context: ProcessContext, settings: WebhookSettings) -> None:
-    """Wire the process up and start its services."""
-    client, clock, log, health = context.client, context.clock, context.log, context.health
+    client, clock, metrics, health, observer, log = context
     cache = AdmissionCache()
-    start_watches(run, client, cache, context.observer, health)
-    _register_metrics(cache, context.metrics)
+    start_watches(run, client, cache, observer, health)
+    for kind, store in cache.stores.items():
+        _measure_store(kind, store, metrics)
     interval_s = settings.server.runtimes_s
     run.start("list runtimes again", lambda: relist_runtimes(client, cache, interval_s, log))
     certificate = serving_certificate(context, settings.tls)
@@ -54,46 +58,28 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
     rules = GroupingRules(
         settings.mode, settings.scheduler_name, settings.default_queue, kueue=settings.kueue
     )
-    router = ReviewRouter(
-        cache, rules, trainjob_reader(client, read_limit), clock, context.metrics, log
-    )
+    reader, lookups = trainjob_reader(client, read_limit), live_lookups(client, read_limit)
+    router = ReviewRouter(cache, rules, reader, clock, metrics, log)
     admission_policy = _admission_policy(settings, rules)
-    trainjob_handler = TrainJobHandler(
-        cache, admission_policy, live_lookups(client, read_limit), clock, context.metrics, log
-    )
-    router.add_route(
-        "/validate/trainjob",
-        Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
-    )
-    queue_handler = QueueHandler(
-        cache, rules.default_queue, queue_lookups(client), context.metrics, log
-    )
+    trainjob_handler = TrainJobHandler(cache, admission_policy, lookups, clock, metrics, log)
+    trainjob_route = Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed)
+    router.add_route("/validate/trainjob", trainjob_route)
+    queue_handler = QueueHandler(cache, rules.default_queue, queue_lookups(client), metrics, log)
     router.add_route("/validate/queue", Route("queue", queue_handler.answer))
     workload_handler = WorkloadHandler(cache, admission_policy)
     router.add_route("/validate/workload", Route("workload", workload_handler.answer))
     new_pod_handler = NewPodHandler(_gpu_access_rules(settings))
     router.add_route("/mutate/gpu-share", Route("gpu-share", new_pod_handler.answer, lambda: True))
     tls_context = certificate.tls.context
-    await run.enter(
-        "server", WebhookServer(router, settings.server, tls_context, clock, health.stopping)
-    )
+    server = WebhookServer(router, settings.server, tls_context, clock, health.stopping)
+    await run.enter("server", server)
     log.info("webhook server started", address=settings.server.address, port=settings.server.port)
     run.start("keep the certificate", certificate.run)
 
 
-def _register_metrics(cache: AdmissionCache, metrics: Metrics) -> None:
-    kept, left_out = metrics.admission_kept_bytes, metrics.admission_left_out
-    for kind, store in cache.stores.items():
-        kept.labels(kind).set_function(partial(_held_bytes, store))
-        left_out.labels(kind).set_function(partial(_left_out, store))
-
-
-def _held_bytes(store: BoundedStore[Any]) -> float:
-    return store.held_bytes
-
-
-def _left_out(store: BoundedStore[Any]) -> float:
-    return store.left_out
+def _measure_store(kind: str, store: BoundedStore[Any], metrics: Metrics) -> None:
+    metrics.admission_kept_bytes.labels(kind).set_function(lambda: store.held_bytes)
+    metrics.admission_left_out.labels(kind).set_function(lambda: store.left_out)
 
 
 def _admission_policy(settings: WebhookSettings, rules: GroupingRules) -> AdmissionPolicy:
@@ -121,7 +107,6 @@ def _gpu_access_rules(settings: WebhookSettings) -> GpuAccessRules:
 
 
 def serving_certificate(context: ProcessContext, settings: TlsSettings) -> ServingCertificate:
-    """Return the certificate that the server shows, from the source that the settings name."""
     clock, log = context.clock, context.log
     certificate_store = CertificateStore(context.client, settings)
     source: CertificateSource

@@ -1,11 +1,7 @@
-"""The HTTPS server: paths, methods, sizes and time-outs; a `ReviewRouter` answers the bodies.
+"""The HTTPS server: paths, methods, sizes, time-outs and the memory of bodies.
 
-An invalid request gets a 4xx response. A server that stops still answers for `server.drain_s`.
-
-Memory for the bodies of requests, so that no client keeps the API server out.
-
-Memory for a body is reserved before the body is read, at most half of all memory for one address.
-When the memory is full, incomplete bodies of the address that uses most are aborted.
+A `ReviewRouter` answers the bodies. An invalid request gets a 4xx response. A server that stops
+still answers for `server.drain_s`.
 """
 
 import asyncio
@@ -31,10 +27,125 @@ from webhook.reviews.router import HttpReply, ReviewRouter
 MAX_BODY_BYTES: Final = 8 << 20  # an object may have 3 MiB, and an update has the old one as well
 _BODY_MEMORY_BYTES: Final = 64 << 20
 _MIN_BODY_BYTES: Final = 256 << 10  # that a review reserves: at most 256 are read at a time
+_LIMITS: Final = ConnectionLimits(
+    connections=512,  # twice the number of concurrent reviews
+    read_s=0.0,  # a setting
+    request_s=30.0,
+    idle_s=100.0,  # longer than the 90 s after which an API server closes it
+    grace_s=3.0,
+)
+
+
+class WebhookServer:
+    """Serves reviews over HTTPS by a `ReviewRouter`, inside its `async with`."""
+
+    def __init__(
+        self,
+        router: ReviewRouter,
+        settings: WebhookServerSettings,
+        tls: ssl.SSLContext,
+        clock: Clock,
+        on_stop: Callable[[], None],
+    ) -> None:
+        """Call *on_stop* when the server begins to stop: clients should send no more reviews."""
+        self.port = 0  # the port that the server listens on, once started
+        self._router = router
+        self._settings = settings
+        self._clock = clock
+        self._on_stop = on_stop
+        self._is_draining = False
+        self._body_memory: Final = BodyMemory()
+        self._connections: Final = Connections(
+            web.Server(self._handle, request_factory=make_request),
+            _LIMITS._replace(read_s=settings.read_s),
+            tls,
+        )
+
+    async def __aenter__(self) -> Self:
+        address, port = self._settings.address, self._settings.port
+        if not (address or port):  # IPv4 and IPv6 would get different ports
+            message = "port 0 needs server.address to be set as well"
+            raise ConfigError([FieldError("server.port", message)])
+        try:
+            self.port = self._connections.listen(address, port)
+        except OSError as error:
+            where = f"{address or 'every interface'}, port {port}"
+            fault = FieldError("server", f"cannot listen on {where}: {error.strerror or error}")
+            raise ConfigError([fault]) from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Answer for `drain_s` more, then finish only the reviews that are being answered."""
+        self._is_draining = True
+        self._on_stop()
+        await self._clock.sleep(self._settings.drain_s)
+        await self._connections.close()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        client = request.protocol
+        assert isinstance(client, ClientConnection)
+        try:
+            reply = await self._reply(request, client)
+        finally:
+            self._body_memory.release(client)
+            self._connections.went_idle(client)
+        response = web.Response(
+            body=reply.body, status=reply.status, content_type=reply.content_type
+        )
+        if reply.status == SERVICE_UNAVAILABLE:
+            response.headers["Retry-After"] = "1"
+        if self._is_draining:
+            response.force_close()  # so that the client connects to another replica
+        return response
+
+    async def _reply(self, request: web.BaseRequest, client: ClientConnection) -> HttpReply:
+        if not self._router.has_route(request.path):
+            paths = ", ".join(self._router.paths)
+            return _text_reply(404, f"unknown path: reviews are answered at {paths}")
+        if request.method != "POST":
+            return _text_reply(405, "a review must be sent with POST")
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
+        read_s = self._settings.read_s
+        try:
+            await self._body_memory.acquire(client, request.content_length, read_s)
+        except TimeoutError:
+            return _text_reply(SERVICE_UNAVAILABLE, "too many reviews at the same time; try again")
+        try:
+            is_complete = request.content.is_eof()
+            async with asyncio.timeout(None if is_complete else read_s):
+                body = await request.read()
+        except TimeoutError:
+            return _text_reply(408, f"the request body did not arrive within {read_s:g} s")
+        except web.HTTPRequestEntityTooLarge:
+            return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
+        except (web.RequestPayloadError, ConnectionError, ValueError):
+            return _text_reply(400, "the request body cannot be read")
+        client.state = ConnectionState.ANSWERING
+        return await self._router.answer(request.path, body)
+
+
+def _text_reply(status: int, message: str) -> HttpReply:
+    return HttpReply(status, message.encode(), "text/plain")
+
+
+def make_request(
+    message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+) -> web.BaseRequest:
+    protocol.headers_received()
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
+    )
 
 
 class BodyMemory:
-    """Memory for request bodies; the address that uses least gets memory next."""
+    """Memory for request bodies, so that no client keeps the API server out.
+
+    It is reserved before a body is read, at most half of all memory for one address; the address
+    that uses least gets memory next. When the memory is full, incomplete bodies of the address that
+    uses most are aborted.
+    """
 
     def __init__(self) -> None:
         self._budget: Final = OwnerBudget[ClientConnection](_BODY_MEMORY_BYTES)
@@ -54,7 +165,6 @@ class BodyMemory:
             self._wake()
 
     def release(self, client: ClientConnection) -> None:
-        """Release the memory of a body."""
         self._budget.drop(client.peer, client)
         if self._waiting:
             self._wake()
@@ -96,120 +206,3 @@ class BodyMemory:
             if not waiter.done() and is_within and self._budget.has_room(amount):
                 waiter.set_result(None)
                 return
-
-
-def make_request(
-    message: Any, payload: Any, protocol: Any, writer: Any, task: Any
-) -> web.BaseRequest:
-    """Make a request with a body of up to MAX_BODY_BYTES."""
-    protocol.headers_received()
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(
-        message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
-    )
-
-
-_LIMITS: Final = ConnectionLimits(
-    connections=512,  # twice the number of concurrent reviews
-    read_s=0.0,  # a setting
-    request_s=30.0,
-    idle_s=100.0,  # longer than the 90 s after which an API server closes it
-    grace_s=3.0,
-)
-
-
-class WebhookServer:
-    """Serves reviews over HTTPS by a `ReviewRouter`, inside its `async with`."""
-
-    def __init__(
-        self,
-        router: ReviewRouter,
-        settings: WebhookServerSettings,
-        tls: ssl.SSLContext,
-        clock: Clock,
-        on_stop: Callable[[], None],
-    ) -> None:
-        """Call *on_stop* when the server begins to stop: clients should send no more reviews."""
-        self.port = 0  # the port that the server listens on, once started
-        self._router = router
-        self._settings = settings
-        self._clock = clock
-        self._on_stop = on_stop
-        self._is_draining = False
-        self._body_memory: Final = BodyMemory()
-        self._connections: Final = Connections(
-            web.Server(self._handle, request_factory=make_request),
-            _LIMITS._replace(read_s=settings.read_s),
-            tls,
-        )
-
-    async def __aenter__(self) -> Self:
-        address, port = self._settings.address, self._settings.port
-        if not (address or port):  # IPv4 and IPv6 would get different ports
-            raise ConfigError(
-                [FieldError("server.port", "port 0 needs server.address to be set as well")]
-            )
-        try:
-            self.port = self._connections.listen(address, port)
-        except OSError as error:
-            where = f"{address or 'every interface'}, port {port}"
-            fault = FieldError("server", f"cannot listen on {where}: {error.strerror or error}")
-            raise ConfigError([fault]) from error
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Answer for `drain_s` more, then finish only the reviews that are being answered."""
-        self._is_draining = True
-        self._on_stop()
-        await self._clock.sleep(self._settings.drain_s)
-        await self._connections.close()
-
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        client = request.protocol
-        assert isinstance(client, ClientConnection)
-        try:
-            reply = await self._reply(request, client)
-        finally:
-            self._body_memory.release(client)
-            self._connections.went_idle(client)
-        response = web.Response(
-            body=reply.body, status=reply.status, content_type=reply.content_type
-        )
-        if reply.status == SERVICE_UNAVAILABLE:
-            response.headers["Retry-After"] = "1"
-        if self._is_draining:
-            response.force_close()  # so that the client connects to another replica
-        return response
-
-    async def _reply(self, request: web.BaseRequest, client: ClientConnection) -> HttpReply:
-        if not self._router.has_route(request.path):
-            return _text_reply(
-                404, f"unknown path: reviews are answered at {', '.join(self._router.paths)}"
-            )
-        if request.method != "POST":
-            return _text_reply(405, "a review must be sent with POST")
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
-        try:
-            length, read_s = request.content_length, self._settings.read_s
-            await self._body_memory.acquire(client, length, read_s)
-        except TimeoutError:
-            return _text_reply(SERVICE_UNAVAILABLE, "too many reviews at the same time; try again")
-        try:
-            is_complete = request.content.is_eof()
-            async with asyncio.timeout(None if is_complete else self._settings.read_s):
-                body = await request.read()
-        except TimeoutError:
-            return _text_reply(
-                408, f"the request body did not arrive within {self._settings.read_s:g} s"
-            )
-        except web.HTTPRequestEntityTooLarge:
-            return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
-        except (web.RequestPayloadError, ConnectionError, ValueError):
-            return _text_reply(400, "the request body cannot be read")
-        client.state = ConnectionState.ANSWERING
-        return await self._router.answer(request.path, body)
-
-
-def _text_reply(status: int, message: str) -> HttpReply:
-    return HttpReply(status, message.encode(), "text/plain")

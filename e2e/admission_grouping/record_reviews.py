@@ -31,11 +31,16 @@ from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
-from webhook.cache.cluster import AdmissionCache
-from webhook.reviews.queue import QueueHandler, queue_lookups
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.reviews.answer_queue import QueueHandler, queue_lookups
+from webhook.reviews.answer_trainjob import (
+    AdmissionPolicy,
+    TrainJobHandler,
+    live_lookups,
+    trainjob_reader,
+)
 from webhook.reviews.router import GpuAccessRules, HttpReply, NewPodHandler, ReviewRouter, Route
-from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler, live_lookups, trainjob_reader
-from webhook.rules.gpu_share import ShareRules
+from webhook.rules.pod_gpu_share import ShareRules
 from webhook.server import WebhookServer
 
 REVIEWS: Final = ROOT / "tests" / "webhook" / "reviews"

@@ -34,7 +34,7 @@ from e2e.fixtures.dry_run import jobset_of
 from e2e.fixtures.install import install
 from e2e.fixtures.processes import NAMESPACE, WEBHOOK, ProductProcess, running, webhook_port
 from webhook.tls.make import SecretContent, apply_step, parse_host
-from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
+from webhook.tls.rotation_plan import CertificateLifetimes, RotationAction, RotationStep
 
 _CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 NAME = "trainer-kai-webhook-tls"

@@ -19,7 +19,7 @@ from tests.support.repository import ROOT
 from tests.webhook.objects import BUNDLED, JOBSET, POD, jobset, pod, recorded, review
 from webhook.admission.review import UNCHANGED, AdmissionRequest, AdmissionResponse, read_review
 from webhook.rules.jobset_mutate import read_jobset
-from webhook.rules.trainjob import read_trainjob
+from webhook.rules.trainjob_validate import read_trainjob
 
 _TRAINER: Final = "/apis/trainer.kubeflow.org/v1alpha1/"
 _MANY: Final = 2_000

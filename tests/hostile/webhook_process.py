@@ -28,8 +28,8 @@ from trainer_kai.service.health import Health
 from trainer_kai.service.log import configure
 from trainer_kai.service.metrics import Metrics
 from webhook import server
-from webhook.cache.cluster import AdmissionCache
-from webhook.watch import relist_runtimes, start_watches
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache_watches import relist_runtimes, start_watches
 
 _MAX_BYTES: Final = 6 << 30  # a hole must not take the machine with it
 VICTIM: Final = Key("red", "job")  # small, and of a team that did nothing wrong

@@ -15,10 +15,10 @@ from trainer_kai.kube.rest.response import ApiResponse
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import TlsSettings
+from webhook.tls.certificate_store import CertificateStore, Secret, host_names, read_content
 from webhook.tls.make import SecretContent
 from webhook.tls.self_managed import SelfManagedCertificate
 from webhook.tls.serving_certificate import CertificateSource, ServingCertificate
-from webhook.tls.store import CertificateStore, Secret, host_names, read_content
 from webhook.tls.verify import verify_trust
 
 SETTINGS = TlsSettings(namespace="ns", extra_hosts="10.0.0.7, other.example.org,")

@@ -37,12 +37,12 @@ from trainer_kai.kube.process.runner import run_loop
 from trainer_kai.kube.rest.response import ErrorDetails, Unavailable
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.log import configure
-from webhook.cache.cluster import TrainJobSummary, summarize_trainjob
+from webhook.cache.admission_cache import TrainJobSummary, summarize_trainjob
 from webhook.cache.runtimes import RuntimeSummary
-from webhook.reviews.queue import QueueLookups
-from webhook.reviews.trainjob import AdmissionPolicy, LiveLookups
-from webhook.rules.queue import SlimPodGroup
-from webhook.rules.queue_access import QueueAccessRequest
+from webhook.reviews.answer_queue import QueueLookups
+from webhook.reviews.answer_trainjob import AdmissionPolicy, LiveLookups
+from webhook.rules.access_requests import QueueAccessRequest
+from webhook.rules.queue_validate import SlimPodGroup
 
 _IN_FLIGHT: Final = 8
 _LONGEST: Final = 9 << 20

@@ -12,9 +12,9 @@ import msgspec
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Malformed, read_review
-from webhook.cache.cluster import TrainJobSummary
+from webhook.cache.admission_cache import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
-from webhook.rules.podgroup import mutate_pod
+from webhook.rules.pod_podgroup import mutate_pod
 
 Obj: TypeAlias = dict[str, Any]
 

@@ -21,9 +21,15 @@ from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
-from webhook.cache.cluster import AdmissionCache, SlimTrainJob, TrainJobSummary
+from webhook.cache.admission_cache import AdmissionCache, SlimTrainJob, TrainJobSummary
 from webhook.cache.runtimes import RuntimeSummary
-from webhook.reviews.queue import QueueHandler, QueueLookups
+from webhook.reviews.answer_queue import QueueHandler, QueueLookups
+from webhook.reviews.answer_trainjob import (
+    AdmissionPolicy,
+    LiveLookups,
+    ReadTrainJob,
+    TrainJobHandler,
+)
 from webhook.reviews.router import (
     GpuAccessRules,
     NewPodHandler,
@@ -32,10 +38,9 @@ from webhook.reviews.router import (
     WorkloadHandler,
     new_random_text,
 )
-from webhook.reviews.trainjob import AdmissionPolicy, LiveLookups, ReadTrainJob, TrainJobHandler
-from webhook.rules.gpu_share import ShareRules
-from webhook.rules.queue import SlimPodGroup
-from webhook.rules.queue_access import QueueAccessRequest
+from webhook.rules.access_requests import QueueAccessRequest
+from webhook.rules.pod_gpu_share import ShareRules
+from webhook.rules.queue_validate import SlimPodGroup
 from webhook.server import WebhookServer
 
 KEY = Key("team", "job")

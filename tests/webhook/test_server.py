@@ -21,8 +21,8 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.rest.response import ErrorDetails, Unavailable
-from webhook.cache.cluster import TrainJobSummary, summarize_trainjob
-from webhook.reviews.trainjob import trainjob_reader
+from webhook.cache.admission_cache import TrainJobSummary, summarize_trainjob
+from webhook.reviews.answer_trainjob import trainjob_reader
 from webhook.server import MAX_BODY_BYTES
 
 JOBSETS = "/mutate/jobset"

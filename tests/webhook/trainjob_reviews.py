@@ -11,8 +11,8 @@ from tests.webhook.trainjobs import ANN, ONE_JOB, body, watched_runtime
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.rest.response import ErrorDetails, NotFound, Unavailable
 from webhook.cache.runtimes import RuntimeSummary
-from webhook.reviews.trainjob import AdmissionPolicy, LiveLookups
-from webhook.rules.queue_access import QueueAccessRequest
+from webhook.reviews.answer_trainjob import AdmissionPolicy, LiveLookups
+from webhook.rules.access_requests import QueueAccessRequest
 
 PATH = "/validate/trainjob"
 AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "no connection"))

@@ -9,9 +9,9 @@ from tests.webhook.objects import BUNDLED, Obj, request, review
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import NO_OBJECTIONS, AdmissionResponse
-from webhook.cache.cluster import QueueTree
+from webhook.cache.admission_cache import QueueTree
 from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime
-from webhook.rules.trainjob import (
+from webhook.rules.trainjob_validate import (
     TrainJobContext,
     TrainJobValidation,
     read_trainjob,

@@ -9,14 +9,9 @@ Retries happen here and nowhere else, by these rules:
 5. All retries stay within the retry policy of the client. The last error is raised.
 6. A response that cannot be decoded is `Garbled`, and the request is not repeated: it was executed.
 
-`process_client` opens a client for many tasks, `command_client` one for the few requests of a
-command. `bind` (a Binding) and `review_access` (a SubjectAccessReview) create objects that the API
-server does not store.
-
-The kinds that the API server serves, read once and cached.
-
-One response has all groups ("aggregated discovery"). It is read again when a kind is missing, but
-at most every few seconds: a custom resource may have been installed since.
+`process_client` opens a client for many tasks, `command_client` one that starts fast, for the few
+requests of a command. `bind` (a Binding) and `review_access` (a SubjectAccessReview) create objects
+that the API server does not store. `Discovery` finds the kinds that are served.
 """
 
 import os
@@ -73,7 +68,7 @@ ANY_UID: Final = DeleteOptions()
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 5.0
 _PAGE: Final = 500
-_ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
+ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -89,25 +84,17 @@ _INTERACTIVE: Final = RetryPolicy(total_s=5.0)  # a user waits for the answer
 
 
 class RequestObserver(Protocol):
-    """Counts the requests of a client."""
-
     def answered(self, request: Request, status: int, seconds: float) -> None:
         """Count a response; status 0 means that no response arrived."""
         ...
 
-    def repeated(self, request: Request) -> None:
-        """Count a request that is sent again."""
-        ...
+    def repeated(self, request: Request) -> None: ...
 
 
 class NoRequestObserver:
-    """Counts nothing."""
+    def answered(self, request: Request, status: int, seconds: float) -> None: ...
 
-    def answered(self, request: Request, status: int, seconds: float) -> None:
-        """Do nothing."""
-
-    def repeated(self, request: Request) -> None:
-        """Do nothing."""
+    def repeated(self, request: Request) -> None: ...
 
 
 class Client:
@@ -129,7 +116,6 @@ class Client:
         self._retry_policy = retry_policy
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._transport.close()
 
     def with_fence(self, fence: "Fence") -> "Client":
@@ -137,14 +123,15 @@ class Client:
         from trainer_kai.kube.leader.lease import FencedTransport  # noqa: PLC0415 - no command leads
 
         fenced = FencedTransport(self._transport, fence, self.clock)
-        return Client(
-            self.rest_config, fenced, self.clock, self._observer, retry_policy=self._retry_policy
-        )
+        return self._copy(fenced, self._retry_policy)
 
     def with_retry_policy(self, retry_policy: RetryPolicy) -> "Client":
         """Return this client with another retry policy; only one of both has to be closed."""
+        return self._copy(self._transport, retry_policy)
+
+    def _copy(self, transport: Transport, retry_policy: RetryPolicy) -> "Client":
         return Client(
-            self.rest_config, self._transport, self.clock, self._observer, retry_policy=retry_policy
+            self.rest_config, transport, self.clock, self._observer, retry_policy=retry_policy
         )
 
     # Reading
@@ -187,7 +174,6 @@ class Client:
     async def create(
         self, resource: Resource[T], namespace: str, body: Body, options: WriteOptions = NO_OPTIONS
     ) -> T:
-        """Create an object."""
         return await self.call(resource.struct, build.create(resource, namespace, body, options))
 
     async def replace(
@@ -241,13 +227,11 @@ class Client:
     # Sending
 
     async def call(self, struct: type[S], request: Request) -> S:
-        """Send any request and decode the body of its response."""
         data = await self.send(request)
         with garbled_if_unreadable(request):
             return decode(struct, data)
 
     async def send(self, request: Request, *, retry_policy: RetryPolicy | None = None) -> bytes:
-        """Send any request and return the body of its response."""
         retry_policy = retry_policy or self._retry_policy
         until_s = self.clock.monotonic_s() + retry_policy.total_s
         backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
@@ -318,10 +302,8 @@ def _may_repeat(request: Request, error: ApiError, retry_policy: RetryPolicy) ->
 async def process_client(
     rest_config: RestConfig, clock: Clock, observer: RequestObserver | None = None
 ) -> AsyncIterator[Client]:
-    """Return a client for many concurrent tasks, for the lifetime of a process."""
-    client = Client(
-        rest_config, _pooled_transport(rest_config), clock, observer or NoRequestObserver()
-    )
+    transport = _pooled_transport(rest_config)
+    client = Client(rest_config, transport, clock, observer or NoRequestObserver())
     try:
         yield client
     finally:
@@ -330,7 +312,6 @@ async def process_client(
 
 @asynccontextmanager
 async def command_client(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[Client]:
-    """Return a client for a few requests of a command, which is fast to start."""
     clock = SystemClock()
     rest_config = await find_rest_config(os.environ, clock, kubeconfig=kubeconfig, context=context)
     needs_pooled = rest_config.proxy or rest_config.trust.server_name
@@ -360,20 +341,17 @@ class AccessRequest:
     user: str = ""
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: tuple[
-        tuple[str, tuple[str, ...]], ...
-    ] = ()  # other attributes of the user that an authorizer may use
+    # other attributes of the user that an authorizer may use
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     subresource: str = ""
 
 
 class AccessDecision(msgspec.Struct, frozen=True):
-    """The result of the authorizers, with the reason if it is allowed."""
-
     allowed: bool = False
     reason: str = ""
 
 
-class _ReviewResponse(msgspec.Struct):
+class AccessReviewResponse(msgspec.Struct):
     status: AccessDecision
 
 
@@ -423,7 +401,7 @@ async def review_access(client: Client, access_request: AccessRequest) -> Access
     if access_request.extra:
         spec["extra"] = {name: list(values) for name, values in access_request.extra}
     body = {"apiVersion": f"{AUTHORIZATION}/v1", "kind": "SubjectAccessReview", "spec": spec}
-    review = await client.call(_ReviewResponse, post(_ACCESS_REVIEWS, body, repeatable=True))
+    review = await client.call(AccessReviewResponse, post(ACCESS_REVIEWS, body, repeatable=True))
     return review.status
 
 
@@ -463,7 +441,11 @@ class _Groups(msgspec.Struct):
 
 
 class Discovery:
-    """The kinds that an API server serves."""
+    """The kinds that an API server serves, read once and cached.
+
+    One response has all groups ("aggregated discovery"). It is read again when a kind is missing,
+    but at most every few seconds: a custom resource may have been installed since.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -489,7 +471,6 @@ class Discovery:
         return self._serves(resource)
 
     async def refresh(self) -> None:
-        """Read it again."""
         served: list[tuple[Resource[Any], _Resource]] = []
         for root in ("/api", "/apis"):
             request = Request("GET", root, accept=_AGGREGATED, repeatable=True)
@@ -504,12 +485,9 @@ class Discovery:
     def _find(self, name: str) -> Resource[PartialObject] | None:
         plain, _, group = name.partition(".")
         for resource, api_resource in self._served:
-            names = (resource.plural, api_resource.singular_resource, resource.kind.lower())
-            if (
-                plain
-                and plain in (*names, *api_resource.short_names)
-                and group in ("", resource.group)
-            ):
+            names = {resource.plural, api_resource.singular_resource, resource.kind.lower()}
+            names.update(api_resource.short_names)
+            if plain and plain in names and group in ("", resource.group):
                 return resource
         return None
 
@@ -522,14 +500,12 @@ def _resources(groups: _Groups) -> Iterator[tuple[Resource[PartialObject], _Reso
     for group in groups.items:
         for version in group.versions:
             for api_resource in version.resources:
-                yield (
-                    Resource(
-                        group.metadata.name,
-                        version.version,
-                        api_resource.resource,
-                        api_resource.response_kind.kind,
-                        api_resource.scope == "Namespaced",
-                        PartialObject,
-                    ),
-                    api_resource,
+                resource = Resource(
+                    group.metadata.name,
+                    version.version,
+                    api_resource.resource,
+                    api_resource.response_kind.kind,
+                    api_resource.scope == "Namespaced",
+                    PartialObject,
                 )
+                yield resource, api_resource

@@ -1,5 +1,11 @@
 """The event recorder: Kubernetes Events about objects, correlated so that few are written.
 
+`EventRecorder.post` returns at once, never fails and never waits; `run` is the service that sends.
+An Event is a courtesy: what cannot be written is counted and dropped, and nothing may rely on its
+being read.
+
+`EventCorrelator`, which is pure, decides what is written:
+
 1. The same message about the same object is one Event with a count that grows.
 2. More than `similar_most` different messages for one reason, none later than `similar_s` after the
    one before, become one Event, which begins with "(combined …)" and holds the last ones.
@@ -9,18 +15,18 @@
 5. No more than `remembered` of anything is remembered; the longest unused is forgotten, and what
    still waits to be written is not. When all of it waits, nothing new is taken.
 
-`EventRecorder.post` returns at once, never fails and never waits; a task sends. An Event is a
-courtesy: what cannot be written is counted and dropped, and nothing may rely on its being read.
-They are Events of the core group with a count, as KAI and the controllers of Kubernetes write them:
-`kubectl describe` and `kubectl get events` show count and age of these, and the message of an Event
-that repeats can be changed. Those of events.k8s.io can only have their series changed, which the
-columns of `kubectl get events` do not show.
+The recorder sends it:
 
 1. A 429, a 5xx or no response is tried again, later and later, until the process stops.
 2. An Event that the API server has forgotten is made anew, with its count.
 3. Where an Event may not or cannot be made (no permission, no namespace any more) it is dropped;
    the first one of each namespace is logged.
 4. When the service is cancelled it sends what waits, for as long as its grace.
+
+These are Events of the core group with a count, as KAI and the controllers of Kubernetes write
+them: `kubectl describe` and `kubectl get events` show count and age of these, and the message of an
+Event that repeats can be changed. Those of events.k8s.io can only have their series changed, which
+the columns of `kubectl get events` do not show.
 """
 
 import asyncio
@@ -52,15 +58,17 @@ from trainer_kai.service.clock import Clock
 K = TypeVar("K")
 V = TypeVar("V")
 EventType: TypeAlias = Literal["Normal", "Warning"]
+EventOutcome: TypeAlias = Literal["posted", "dropped", "failed"]
 
 _COMBINED: Final = "(combined from similar events): "
 _LONGEST_NAME: Final = 230  # characters of the object's name in that of its Event
+_FIRST_WAIT_S: Final = 0.5
+_LONGEST_WAIT_S: Final = 60.0
+_LOGGED: Final = 1000  # namespaces for which the first failure is logged
 
 
 @dataclass(frozen=True)
 class EventLimits:
-    """How much is written and remembered."""
-
     object_burst: int = 25
     object_refill_s: float = 300.0
     similar_most: int = 10
@@ -69,8 +77,6 @@ class EventLimits:
 
 
 class EventObject(NamedTuple):
-    """The object that an event is about."""
-
     api_version: str
     kind: str
     namespace: str  # "" for those that have none
@@ -79,8 +85,6 @@ class EventObject(NamedTuple):
 
 
 class NewEvent(NamedTuple):
-    """An event to be posted about an object."""
-
     regarding: EventObject
     reason: str
     message: str
@@ -94,8 +98,6 @@ _Key: TypeAlias = tuple[_Similar, str]
 
 @dataclass
 class CorrelatedEvent:
-    """One Event, as it is to be written."""
-
     name: str
     latest: NewEvent
     first: datetime
@@ -109,7 +111,6 @@ class CorrelatedEvent:
         return self.latest.regarding.namespace or "default"
 
     def body(self, component: str, instance: str) -> dict[str, Any]:
-        """Return the whole Event."""
         regarding = self.latest.regarding
         metadata: dict[str, Any] = {"namespace": self.namespace, "name": self.name}
         if self.latest.annotations:
@@ -154,9 +155,8 @@ class TokenBucket:
         """Take one and return 0, or return how long to wait for the next one."""
         if self.tokens < 0:
             self.tokens, self.updated_s = float(self.capacity), now_s
-        self.tokens = min(
-            self.tokens + (now_s - self.updated_s) / self.refill_s, float(self.capacity)
-        )
+        refilled = self.tokens + (now_s - self.updated_s) / self.refill_s
+        self.tokens = min(refilled, float(self.capacity))
         self.updated_s = now_s
         if self.tokens < 1 - 1e-9:
             return (1 - self.tokens) * self.refill_s
@@ -166,8 +166,6 @@ class TokenBucket:
 
 @dataclass
 class _SimilarMessages:
-    """The different messages of one reason lately."""
-
     hashes: set[int] = field(default_factory=set)
     updated_s: float = 0.0
 
@@ -176,7 +174,6 @@ class _Recent(OrderedDict[K, V], Generic[K, V]):
     """A mapping that forgets what was not used for longest."""
 
     def get_or_make(self, key: K, make: Callable[[], V], most: int) -> V:
-        """Return what is there, or make it."""
         if key not in self:
             self[key] = make()
             if len(self) > most:
@@ -186,8 +183,6 @@ class _Recent(OrderedDict[K, V], Generic[K, V]):
 
 
 class EventCorrelator:
-    """The events posted lately, and which of them are to be written."""
-
     def __init__(self, limits: EventLimits, token: Callable[[], str]) -> None:
         """Take the limits and a source of unique names."""
         self._limits = limits
@@ -293,59 +288,35 @@ def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-EventOutcome: TypeAlias = Literal["posted", "dropped", "failed"]
-
-_FIRST_WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 60.0
-_LOGGED: Final = 1000  # namespaces for which the first failure is logged
-
-
 class EventStore(Protocol):
     """Where Events are kept; errors are those of `trainer_kai.kube.rest.response`."""
 
-    async def create(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """Make an Event."""
-        ...
+    async def create(self, namespace: str, body: Mapping[str, Any]) -> None: ...
 
-    async def change(self, key: Key, fields: Mapping[str, Any]) -> None:
-        """Set fields of an Event."""
-        ...
+    async def change(self, key: Key, fields: Mapping[str, Any]) -> None: ...
 
 
 class EventApi:
-    """The Events of a real API server."""
-
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def create(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """Make an Event."""
         await self._client.create(EVENTS, namespace, body)
 
     async def change(self, key: Key, fields: Mapping[str, Any]) -> None:
-        """Set fields of an Event."""
         await self._client.merge_patch(EVENTS, key, fields)
 
 
 @dataclass(frozen=True)
 class EventSettings:
-    """Which component reports, and how much in all."""
-
-    component: str
-    """The reporting component: `kubectl describe` shows it as From."""
-    instance: str
-    """Which of its processes, for instance the name of the pod."""
-    burst: int = 100
-    """How many writes may come at once, about all objects together."""
-    per_s: float = 20.0
-    """How many writes a second after that."""
-    grace_s: float = 3.0
-    """How long the rest may take when the process stops."""
+    component: str  # `kubectl describe` shows it as From
+    instance: str  # which of its processes, for instance the name of the pod
+    burst: int = 100  # writes at once, about all objects together
+    per_s: float = 20.0  # writes a second after that
+    grace_s: float = 3.0  # for the rest when the process stops
 
 
 class EventRecorder:
-    """Posts Events; `run` is the service."""
-
     def __init__(
         self,
         store: EventStore,
@@ -384,11 +355,9 @@ class EventRecorder:
 
     @property
     def waiting(self) -> int:
-        """Return how many Events are still to be written."""
         return self._correlator.waiting
 
     async def run(self) -> None:
-        """Send until cancelled, and then the rest."""
         try:
             while True:
                 await self._has_waiting.wait()

@@ -15,19 +15,6 @@ The contract with the consumer:
 7. The API server sends no bookmarks for Events: without events such a watch is silent, and its
    version expires. Its requests end before the silence limit, and the first expiry in a row is the
    normal course. A dead connection sends no end either, so the silence limit still finds it.
-
-Bytes of a watch into lines, lines and pages into objects. Pure.
-
-An object that cannot be read is set aside, and the rest goes on.
-
-The net changes that a watch reports to its consumer, each exactly once. Pure.
-
-It keeps no object: only which version of which object was reported last. That is enough to find, in
-a list read after a gap, what was added, modified or deleted in the meantime.
-
-    empty ──begin──▶ listing ──listed…──▶ listing ──end──▶ following ──updated…──▶ following
-                        ▲                                      │
-                        └──────────────begin (after a gap)─────┘
 """
 
 import asyncio
@@ -57,76 +44,16 @@ from trainer_kai.kube.rest.response import (
 from trainer_kai.kube.workqueue import Backoff
 
 T = TypeVar("T", bound=Object)
-
 _NO_METADATA: Final = Meta()
-
-
-class LineSplitter:
-    """Give it pieces, take whole lines. A line that is never finished is never given out.
-
-    A line may come in thousands of pieces (an object of some MiB does): they are joined once.
-    """
-
-    def __init__(self) -> None:
-        self._unfinished: list[bytes] = []
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """Return the lines that this piece completes, without their ends."""
-        if b"\n" not in piece:
-            self._unfinished.append(piece)
-            return []
-        *lines, rest = piece.split(b"\n")
-        if self._unfinished:
-            lines[0] = b"".join((*self._unfinished, lines[0]))
-        self._unfinished = [rest] if rest else []
-        return [line for line in lines if line]
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadableObject:
-    """An object of which only the metadata can be read."""
-
-    metadata: Meta
-    error: DecodeError
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedPage(Generic[T]):
-    """A page, every object of it."""
-
-    metadata: PageMeta
-    items: Sequence[T | UnreadableObject]
-
-
-class _RawPage(msgspec.Struct, frozen=True):
-    metadata: PageMeta
-    items: tuple[msgspec.Raw, ...] = ()
-
-
-def read_page(struct: type[T], data: bytes) -> DecodedPage[T]:
-    """Read a page; an object that cannot be read does not spoil the others."""
-    try:
-        page = decode_page(struct, data)
-    except DecodeError:
-        raw = decode(_RawPage, data)
-        return DecodedPage(raw.metadata, tuple(read_object(struct, item) for item in raw.items))
-    return DecodedPage(page.metadata, page.items)
-
-
-def read_object(struct: type[T], data: bytes | msgspec.Raw) -> T | UnreadableObject:
-    """Read one object, or at least its metadata; raise `DecodeError` if not even that."""
-    try:
-        return decode(struct, data)
-    except DecodeError as error:
-        meta = decode(PartialObject, data).metadata
-        if meta == _NO_METADATA:
-            raise
-        return UnreadableObject(meta, error)
+_LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as a task can wait
+_FIRST_PAGE: Final = 50  # any object may be as large as the API server takes: 1.5 MB
+_PAGE_BYTES: Final = 8 * 2**20  # of the pages that follow, as far as that can be known
+_YIELD_EVERY: Final = 50
+_NO_RETRY: Final = RetryPolicy(total_s=0)
+_SHORTEST_STREAM_S: Final = 1.0  # a stream that ends sooner and brings no event is no success
 
 
 class DeltaType(Enum):
-    """What became of an object."""
-
     ADDED = "added"
     MODIFIED = "modified"
     DELETED = "deleted"
@@ -144,72 +71,16 @@ class Delta(NamedTuple, Generic[T]):
     object: T | None
 
 
-class _KnownVersion(NamedTuple):
-    version: str
-    uid: str
+@dataclass(frozen=True, slots=True)
+class UnreadableObject:
+    """An object of which only the metadata can be read."""
 
-
-class KnownObjects(Generic[T]):
-    """Key → version (and uid: a successor of the same name is a deletion and an addition)."""
-
-    def __init__(self) -> None:
-        self._known: dict[Key, _KnownVersion] = {}
-        self._unlisted: dict[Key, _KnownVersion] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def begin(self) -> None:
-        """Begin a list: an object that it does not show is deleted. A list may be begun anew."""
-        self._unlisted.update(self._known)
-        self._known = {}
-
-    def listed(self, current: T) -> Iterator[Delta[T]]:
-        """Take one object of the list; yield what is new about it."""
-        previous = self._unlisted.pop(current.metadata.key, None)
-        yield from self._deltas(current, previous)
-
-    def end(self) -> Iterator[Delta[T]]:
-        """End the list; yield the deletions it shows by silence."""
-        unlisted, self._unlisted = self._unlisted, {}
-        for key, known in unlisted.items():
-            yield Delta(DeltaType.DELETED, key, known.uid, None)
-
-    def updated(self, current: T) -> Iterator[Delta[T]]:
-        """Take an object that was added or modified; yield what is new about it."""
-        yield from self._deltas(current, self._known.get(current.metadata.key))
-
-    def deleted(self, meta: Meta, last: T | None) -> Iterator[Delta[T]]:
-        """Take an object that is no more, with its last state if that can be read."""
-        known = self._known.pop(meta.key, None) or self._unlisted.pop(meta.key, None)
-        if known is not None:
-            yield Delta(DeltaType.DELETED, meta.key, known.uid, last)
-
-    def _deltas(self, current: T, previous: _KnownVersion | None) -> Iterator[Delta[T]]:
-        meta = current.metadata
-        key = meta.key
-        self._known[key] = _KnownVersion(meta.resource_version, meta.uid)
-        if previous is None:
-            yield Delta(DeltaType.ADDED, key, meta.uid, current)
-        elif previous.uid != meta.uid:
-            yield Delta(DeltaType.DELETED, key, previous.uid, None)
-            yield Delta(DeltaType.ADDED, key, meta.uid, current)
-        elif previous.version != meta.resource_version:
-            yield Delta(DeltaType.MODIFIED, key, meta.uid, current)
-
-
-_LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as a task can wait
-_FIRST_PAGE: Final = 50  # any object may be as large as the API server takes: 1.5 MB
-_PAGE_BYTES: Final = 8 * 2**20  # of the pages that follow, as far as that can be known
-_YIELD_EVERY: Final = 50
-_NO_RETRY: Final = RetryPolicy(total_s=0)
-_SHORTEST_STREAM_S: Final = 1.0  # a stream that ends sooner and brings no event is no success
+    metadata: Meta
+    error: DecodeError
 
 
 @dataclass(frozen=True)
 class WatchTiming:
-    """How a watch takes its time."""
-
     page_items: int = 500
     first_wait_s: float = 0.1
     longest_wait_s: float = 10.0  # so long may a change be late once the API server is back
@@ -222,8 +93,6 @@ NO_BOOKMARKS: Final = WatchTiming(stream_s=60, has_bookmarks=False)
 
 
 class WatchObserver(Protocol):
-    """Counts and logs what becomes of a watch."""
-
     def watch_read(self, resource: str, event: str) -> None:
         """Take note of an event by its type, or of a page (PAGE)."""
         ...
@@ -235,14 +104,10 @@ class WatchObserver(Protocol):
         """
         ...
 
-    def watch_skipped(self, resource: str, unreadable: UnreadableObject) -> None:
-        """Take note of an object that cannot be read."""
-        ...
+    def watch_skipped(self, resource: str, unreadable: UnreadableObject) -> None: ...
 
 
 class Watch(Generic[T]):
-    """One kind, followed for as long as `run` runs."""
-
     def __init__(
         self,
         client: Client,
@@ -272,7 +137,6 @@ class Watch(Generic[T]):
     async def run(
         self, on_change: Callable[[Delta[T]], None], on_synced: Callable[[], None]
     ) -> None:
-        """Report every change, until cancelled."""
         backoff = Backoff(self._timing.first_wait_s, self._timing.longest_wait_s, self._jitter)
         expired = False
         while True:
@@ -342,7 +206,6 @@ class Watch(Generic[T]):
                 return page.metadata.resource_version
 
     def _next_page_items(self, item_bytes: int) -> int:
-        """Return how many items the next page has, if they are as large as those of the last."""
         return max(min(_PAGE_BYTES // max(item_bytes, 1), self._page_items), 1)
 
     async def _follow(self, on_change: Callable[[Delta[T]], None]) -> None:
@@ -366,9 +229,8 @@ class Watch(Generic[T]):
             struct = PartialObject if event.type == "BOOKMARK" else self._target.resource.struct
             current = read_object(struct, event.object)
         if event.type != "BOOKMARK":
-            _deliver(
-                on_change, self._deltas_of_event(event.type, cast("T | UnreadableObject", current))
-            )
+            changed = cast("T | UnreadableObject", current)
+            _deliver(on_change, self._deltas_of_event(event.type, changed))
         self._version = current.metadata.resource_version
         self._observer.watch_read(self._name, event.type)
         self._events_read += 1
@@ -402,9 +264,120 @@ def _watch_name(target: ListTarget[Any]) -> str:
 
 
 def _trouble_text(resource: str, error: ApiError) -> str:
-    """Say what is wrong, and what would help where we know it."""
     if isinstance(error, Forbidden):
         return f"{error}; the verbs needed are list and watch on {resource}"
     if isinstance(error, NotFound) and "." in resource:
         return f"{error}; {resource} are not served: is their CRD installed?"
     return str(error)
+
+
+class _KnownVersion(NamedTuple):
+    version: str
+    uid: str
+
+
+class KnownObjects(Generic[T]):
+    """Which version of which object was reported last: enough to find the net changes after a gap.
+
+    The uid is stored as well: a successor of the same name is a deletion and an addition.
+
+        empty ──begin──▶ listing ──listed…──▶ listing ──end──▶ following ──updated…──▶ following
+                            ▲                                      │
+                            └──────────────begin (after a gap)─────┘
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Key, _KnownVersion] = {}
+        self._unlisted: dict[Key, _KnownVersion] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def begin(self) -> None:
+        """Begin a list: an object that it does not show is deleted. A list may be begun anew."""
+        self._unlisted.update(self._known)
+        self._known = {}
+
+    def listed(self, current: T) -> Iterator[Delta[T]]:
+        previous = self._unlisted.pop(current.metadata.key, None)
+        yield from self._deltas(current, previous)
+
+    def end(self) -> Iterator[Delta[T]]:
+        """End the list; yield the deletions it shows by silence."""
+        unlisted, self._unlisted = self._unlisted, {}
+        for key, known in unlisted.items():
+            yield Delta(DeltaType.DELETED, key, known.uid, None)
+
+    def updated(self, current: T) -> Iterator[Delta[T]]:
+        yield from self._deltas(current, self._known.get(current.metadata.key))
+
+    def deleted(self, meta: Meta, last: T | None) -> Iterator[Delta[T]]:
+        """Take an object that is no more, with its last state if that can be read."""
+        known = self._known.pop(meta.key, None) or self._unlisted.pop(meta.key, None)
+        if known is not None:
+            yield Delta(DeltaType.DELETED, meta.key, known.uid, last)
+
+    def _deltas(self, current: T, previous: _KnownVersion | None) -> Iterator[Delta[T]]:
+        meta = current.metadata
+        key = meta.key
+        self._known[key] = _KnownVersion(meta.resource_version, meta.uid)
+        if previous is None:
+            yield Delta(DeltaType.ADDED, key, meta.uid, current)
+        elif previous.uid != meta.uid:
+            yield Delta(DeltaType.DELETED, key, previous.uid, None)
+            yield Delta(DeltaType.ADDED, key, meta.uid, current)
+        elif previous.version != meta.resource_version:
+            yield Delta(DeltaType.MODIFIED, key, meta.uid, current)
+
+
+class LineSplitter:
+    """Give it pieces, take whole lines. A line that is never finished is never given out.
+
+    A line may come in thousands of pieces (an object of some MiB does): they are joined once.
+    """
+
+    def __init__(self) -> None:
+        self._unfinished: list[bytes] = []
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Return the lines that this piece completes, without their ends."""
+        if b"\n" not in piece:
+            self._unfinished.append(piece)
+            return []
+        *lines, rest = piece.split(b"\n")
+        if self._unfinished:
+            lines[0] = b"".join((*self._unfinished, lines[0]))
+        self._unfinished = [rest] if rest else []
+        return [line for line in lines if line]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPage(Generic[T]):
+    metadata: PageMeta
+    items: Sequence[T | UnreadableObject]
+
+
+class _RawPage(msgspec.Struct, frozen=True):
+    metadata: PageMeta
+    items: tuple[msgspec.Raw, ...] = ()
+
+
+def read_page(struct: type[T], data: bytes) -> DecodedPage[T]:
+    """Read a page; an object that cannot be read does not spoil the others."""
+    try:
+        page = decode_page(struct, data)
+    except DecodeError:
+        raw = decode(_RawPage, data)
+        return DecodedPage(raw.metadata, tuple(read_object(struct, item) for item in raw.items))
+    return DecodedPage(page.metadata, page.items)
+
+
+def read_object(struct: type[T], data: bytes | msgspec.Raw) -> T | UnreadableObject:
+    """Read one object, or at least its metadata; raise `DecodeError` if not even that."""
+    try:
+        return decode(struct, data)
+    except DecodeError as error:
+        meta = decode(PartialObject, data).metadata
+        if meta == _NO_METADATA:
+            raise
+        return UnreadableObject(meta, error)

@@ -1,28 +1,6 @@
-"""The wait before a retry: longer each time, and different for each client.
+"""The work queue: it calls a reconciler with the keys of changed objects until it succeeds.
 
-It does not wait itself and does not decide whether to retry; the source of randomness is an
-argument.
-
-The state of a work queue: which keys are ready, processed or delayed, without time or tasks.
-
-A key is in at most one of these states, and may be *delayed* as well:
-
-    add ──▶ ready ──get──▶ processing ──done──▶ nowhere
-              ▲                │ add              │
-              └──── dirty ◀────┘                  │
-    delayed ──promote_due──▶ (as add)  ◀──── retry, add_at ┘
-
-1. A key in processing is not returned again before `done`.
-2. An `add` is followed by a call that begins after it.
-3. Several adds before a call lead to one call. Keys are processed in the order in which they became
-   ready.
-4. A `retry` of a call is dropped when the next call of its key begins; that call retries again if
-   needed. A delayed `add_at` is kept.
-5. Nothing is stored about a key that is in no state.
-
-The work queue: it calls a reconciler with the keys of changed objects until it succeeds.
-
-The contract, besides that of `trainer_kai.kube.workqueue` about keys:
+The contract of `WorkQueue`:
 
 1. The reconciler is called with one key at a time, and with at most `workers` keys at once. It must
    be repeatable: it is called again after every failure.
@@ -36,7 +14,9 @@ The contract, besides that of `trainer_kai.kube.workqueue` about keys:
    cancelled. No new calls begin. Waiting keys are dropped: a queue runs once, and the next one
    begins with a list of everything.
 
-It does not interpret keys, and reads no clock but its own.
+It does not interpret keys, and reads no clock but its own. `WorkQueueState` knows which keys are
+ready, and `Backoff` how long each waits; both are pure, and everything here that waits uses the
+latter.
 """
 
 import asyncio
@@ -46,25 +26,86 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.process.tasks import cancel_all, errors_if_all_are, finish_within
 from trainer_kai.kube.rest.response import ApiError, Conflict, Unauthorized, is_retryable
 from trainer_kai.service.clock import Clock
 
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger  # too slow for commands, which use Backoff
+
+K = TypeVar("K", bound=Hashable)
+_EARLY_S: Final = 1e-6  # timers have another resolution than clocks
+_STALE: Final = 64  # outdated entries of the heap before it is rebuilt
+_WARN_FROM_TRY: Final = 3  # an outage of seconds is no reason for a warning
+
+
+@dataclass(frozen=True)
+class Requeue:
+    """When to call again without a failure."""
+
+    after_s: float | None  # None: soon, and later each time
+
+    SOON: ClassVar["Requeue"]
+
+    @classmethod
+    def after(cls, seconds: float) -> "Requeue":
+        """Call again after this time, or as soon as the key is added."""
+        return cls(seconds)
+
+
+Requeue.SOON = Requeue(None)
+Reconcile = Callable[[K], Awaitable[Requeue | None]]
+
+
+@dataclass(frozen=True)
+class WorkQueueSettings:
+    name: str  # in logs and metrics
+    workers: int = 4  # the number of keys that are processed at once
+    # For running calls when the queue is stopped. A leader's work has to end before its Lease
+    # expires, and the shortest Lease is one second.
+    grace_s: float = 0.5
+    retry_first_s: float = 0.1  # the first step of a key's back-off
+    retry_cap_s: float = 60.0  # the longest one
+
+
+class WorkQueueMetrics(Protocol):
+    def set_depth(self, keys: int) -> None: ...
+
+    def waited(self, seconds: float) -> None:
+        """Record how long a key waited for a worker."""
+        ...
+
+    def worked(self, seconds: float) -> None: ...
+
+    def retried(self) -> None: ...
+
+
+class _NoMetrics:
+    def set_depth(self, keys: int) -> None:
+        pass
+
+    def waited(self, seconds: float) -> None:
+        pass
+
+    def worked(self, seconds: float) -> None:
+        pass
+
+    def retried(self) -> None:
+        pass
+
 
 class Backoff:
-    """The waits of one thing that fails repeatedly.
+    """The waits of one thing that fails repeatedly: it does not wait, and decides no retry.
 
     Each wait is between half of a step and the whole step ("equal jitter"), and the step doubles
     from *first_s* up to *cap_s*. The lower half prevents a busy loop.
     """
 
     def __init__(self, first_s: float, cap_s: float, jitter: Callable[[], float]) -> None:
-        """Set the first step, the longest one, and a source of numbers from 0 to 1."""
+        """Take the first step, the longest one, and a source of numbers from 0 to 1."""
         assert 0 < first_s <= cap_s, (first_s, cap_s)
         self._first_s = first_s
         self._cap_s = cap_s
@@ -74,7 +115,6 @@ class Backoff:
 
     @property
     def tries(self) -> int:
-        """Return the number of waits since the last success."""
         return self._tries
 
     def next_s(self, floor_s: float | None = None) -> float:
@@ -93,197 +133,17 @@ class Backoff:
         return max(wait_s, floor_s + self._first_s * share)
 
     def reset(self) -> None:
-        """Begin with the first step again, after a success."""
         self._step_s = self._first_s
         self._tries = 0
 
 
-K = TypeVar("K", bound=Hashable)
-
-_EARLY_S: Final = 1e-6  # timers have another resolution than clocks
-_STALE: Final = 64  # outdated entries of the heap before it is rebuilt
-
-
-class ReadyKey(NamedTuple, Generic[K]):
-    """A key to process, and how long it was ready."""
-
-    key: K
-    waited_s: float
-
-
-class WorkQueueState(Generic[K]):
-    """The keys of a work queue."""
-
-    def __init__(self) -> None:
-        self._ready: deque[tuple[K, float]] = deque()
-        self._ready_keys: set[K] = set()
-        self._processing: set[K] = set()
-        self._dirty: set[K] = set()
-        self._delayed: dict[tuple[K, bool], float] = {}  # (key, whether it is a retry) -> when
-        self._heap: list[
-            tuple[float, int, K, bool]
-        ] = []  # may hold entries that are no longer in _delayed
-        self._order = count()
-
-    @property
-    def depth(self) -> int:
-        """Return how many keys are ready and not processed yet."""
-        return len(self._ready)
-
-    @property
-    def next_due_s(self) -> float | None:
-        """Return when the first delayed key is due."""
-        self._drop_stale()
-        return self._heap[0][0] if self._heap else None
-
-    def add(self, key: K, now_s: float) -> None:
-        """Request a call now, or after the running one."""
-        if key in self._processing:
-            self._dirty.add(key)
-        elif key not in self._ready_keys:
-            self._ready_keys.add(key)
-            self._ready.append((key, now_s))
-
-    def add_at(self, key: K, due_s: float) -> None:
-        """Request a call at a later moment; the earliest of several moments counts."""
-        self._delay(key, due_s, is_retry=False)
-
-    def retry(self, key: K, due_s: float) -> None:
-        """Request another call after the one that just ended."""
-        self._delay(key, due_s, is_retry=True)
-
-    def promote_due(self, now_s: float) -> None:
-        """Make due keys ready."""
-        while (due_s := self.next_due_s) is not None and due_s <= now_s + _EARLY_S:
-            _, _, key, is_retry = heapq.heappop(self._heap)
-            del self._delayed[key, is_retry]
-            self.add(key, now_s)
-
-    def get(self, now_s: float) -> ReadyKey[K]:
-        """Begin the next call; only if `depth` is not 0."""
-        key, since_s = self._ready.popleft()
-        self._ready_keys.remove(key)
-        self._delayed.pop((key, True), None)
-        self._processing.add(key)
-        return ReadyKey(key, now_s - since_s)
-
-    def done(self, key: K, now_s: float) -> None:
-        """End a call; the key is ready again if it was added meanwhile."""
-        self._processing.remove(key)
-        if key in self._dirty:
-            self._dirty.remove(key)
-            self.add(key, now_s)
-
-    def _delay(self, key: K, due_s: float, *, is_retry: bool) -> None:
-        known_s = self._delayed.get((key, is_retry))
-        if known_s is not None and known_s <= due_s:
-            return
-        self._delayed[key, is_retry] = due_s
-        heapq.heappush(self._heap, (due_s, next(self._order), key, is_retry))
-        if len(self._heap) > 2 * len(self._delayed) + _STALE:
-            self._heap = [entry for entry in self._heap if self._is_current(entry)]
-            heapq.heapify(self._heap)
-
-    def _drop_stale(self) -> None:
-        while self._heap and not self._is_current(self._heap[0]):
-            heapq.heappop(self._heap)
-
-    def _is_current(self, entry: tuple[float, int, K, bool]) -> bool:
-        due_s, _, key, is_retry = entry
-        return self._delayed.get((key, is_retry)) == due_s
-
-
-_WARN_FROM_TRY: Final = 3  # an outage of seconds is no reason for a warning
-
-
-@dataclass(frozen=True)
-class Requeue:
-    """When to call again without a failure."""
-
-    after_s: float | None
-    """None: soon, and later each time."""
-
-    SOON: ClassVar["Requeue"]
-
-    @classmethod
-    def after(cls, seconds: float) -> "Requeue":
-        """Call again after this time, or as soon as the key is added."""
-        return cls(seconds)
-
-
-Requeue.SOON = Requeue(None)
-
-Reconcile = Callable[[K], Awaitable[Requeue | None]]
-
-
-@dataclass(frozen=True)
-class WorkQueueSettings:
-    """The configuration of a queue."""
-
-    name: str
-    """The name in logs and metrics."""
-    workers: int = 4
-    """The number of keys that are processed at once."""
-    grace_s: float = 0.5
-    """The grace period for running calls when the queue is stopped. A leader's work has to end
-    before its Lease expires, and the shortest Lease is one second."""
-    retry_first_s: float = 0.1
-    """The first step of a key's back-off."""
-    retry_cap_s: float = 60.0
-    """The longest step of a key's back-off."""
-
-
-class WorkQueueMetrics(Protocol):
-    """The metrics of one queue."""
-
-    def set_depth(self, keys: int) -> None:
-        """Record how many keys wait for a worker."""
-        ...
-
-    def waited(self, seconds: float) -> None:
-        """Record how long a key waited for a worker."""
-        ...
-
-    def worked(self, seconds: float) -> None:
-        """Record how long a call took."""
-        ...
-
-    def retried(self) -> None:
-        """Count a call that must be repeated."""
-        ...
-
-
-class _NoMetrics:
-    def set_depth(self, keys: int) -> None:
-        pass
-
-    def waited(self, seconds: float) -> None:
-        pass
-
-    def worked(self, seconds: float) -> None:
-        pass
-
-    def retried(self) -> None:
-        pass
-
-
-def _error_of_group(group: ExceptionGroup[Exception]) -> ApiError:
-    """Return the error that a group of API errors stands for; raise any other group."""
-    errors = errors_if_all_are(ApiError, group)
-    if errors is None or any(isinstance(it, Unauthorized) for it in errors):
-        raise group
-    return max(errors, key=lambda it: it.retry_after_s or 0)
-
-
 class WorkQueue(Generic[K]):
-    """Calls a reconciler with keys; `run` is the service."""
-
     def __init__(
         self,
         reconcile: Reconcile[K],
         settings: WorkQueueSettings,
         clock: Clock,
-        log: FilteringBoundLogger,
+        log: "FilteringBoundLogger",
         *,
         metrics: WorkQueueMetrics | None = None,
         jitter: Callable[[], float] = random.random,
@@ -308,7 +168,6 @@ class WorkQueue(Generic[K]):
         self._release_workers()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add a key for a call after some time."""
         before_s = self._state.next_due_s
         self._state.add_at(key, self._clock.monotonic_s() + seconds)
         self._wake_if_earlier(before_s)
@@ -388,7 +247,6 @@ class WorkQueue(Generic[K]):
             self._wake_if_earlier(before_s)
 
     def _delay_after_success(self, key: K, requeue: Requeue | None) -> float | None:
-        """Return the wait before the next call of a key without a failure."""
         if requeue == Requeue.SOON:
             self._metrics.retried()
             return self._backoff_of_key(key).next_s()
@@ -396,7 +254,6 @@ class WorkQueue(Generic[K]):
         return None if requeue is None else requeue.after_s
 
     def _delay_after_error(self, key: K, error: ApiError) -> float:
-        """Return the wait before the retry of a failed call, and log the failure."""
         backoff = self._backoff_of_key(key)
         retry_s = backoff.next_s(error.retry_after_s)
         is_transient = is_retryable(error) or isinstance(error, Conflict)
@@ -415,7 +272,6 @@ class WorkQueue(Generic[K]):
         return self._backoffs[key]
 
     async def _wake_delayed(self) -> None:
-        """Make keys ready when they are due."""
         while True:
             self._due_earlier.clear()
             self._state.promote_due(self._clock.monotonic_s())
@@ -441,3 +297,110 @@ class WorkQueue(Generic[K]):
         while self._permits < self._state.depth:
             self._permits += 1
             self._ready.release()
+
+
+def _error_of_group(group: ExceptionGroup[Exception]) -> ApiError:
+    """Return the error that a group of API errors stands for; raise any other group."""
+    errors = errors_if_all_are(ApiError, group)
+    if errors is None or any(isinstance(it, Unauthorized) for it in errors):
+        raise group
+    return max(errors, key=lambda it: it.retry_after_s or 0)
+
+
+class ReadyKey(NamedTuple, Generic[K]):
+    key: K
+    waited_s: float
+
+
+class WorkQueueState(Generic[K]):
+    """Which keys are ready, processed or delayed, without time or tasks.
+
+    A key is in at most one of these states, and may be *delayed* as well:
+
+        add ──▶ ready ──get──▶ processing ──done──▶ nowhere
+                  ▲                │ add              │
+                  └──── dirty ◀────┘                  │
+        delayed ──promote_due──▶ (as add)  ◀──── retry, add_at ┘
+
+    1. A key in processing is not returned again before `done`.
+    2. An `add` is followed by a call that begins after it.
+    3. Several adds before a call lead to one call. Keys are processed in the order in which they
+       became ready.
+    4. A `retry` of a call is dropped when the next call of its key begins; that call retries again
+       if needed. A delayed `add_at` is kept.
+    5. Nothing is stored about a key that is in no state.
+    """
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[K, float]] = deque()
+        self._ready_keys: set[K] = set()
+        self._processing: set[K] = set()
+        self._dirty: set[K] = set()
+        self._delayed: dict[tuple[K, bool], float] = {}  # (key, whether it is a retry) -> when
+        # may hold entries that are no longer in _delayed
+        self._heap: list[tuple[float, int, K, bool]] = []
+        self._order = count()
+
+    @property
+    def depth(self) -> int:
+        return len(self._ready)
+
+    @property
+    def next_due_s(self) -> float | None:
+        self._drop_stale()
+        return self._heap[0][0] if self._heap else None
+
+    def add(self, key: K, now_s: float) -> None:
+        """Request a call now, or after the running one."""
+        if key in self._processing:
+            self._dirty.add(key)
+        elif key not in self._ready_keys:
+            self._ready_keys.add(key)
+            self._ready.append((key, now_s))
+
+    def add_at(self, key: K, due_s: float) -> None:
+        """Request a call at a later moment; the earliest of several moments counts."""
+        self._delay(key, due_s, is_retry=False)
+
+    def retry(self, key: K, due_s: float) -> None:
+        """Request another call after the one that just ended."""
+        self._delay(key, due_s, is_retry=True)
+
+    def promote_due(self, now_s: float) -> None:
+        while (due_s := self.next_due_s) is not None and due_s <= now_s + _EARLY_S:
+            _, _, key, is_retry = heapq.heappop(self._heap)
+            del self._delayed[key, is_retry]
+            self.add(key, now_s)
+
+    def get(self, now_s: float) -> ReadyKey[K]:
+        """Begin the next call; only if `depth` is not 0."""
+        key, since_s = self._ready.popleft()
+        self._ready_keys.remove(key)
+        self._delayed.pop((key, True), None)
+        self._processing.add(key)
+        return ReadyKey(key, now_s - since_s)
+
+    def done(self, key: K, now_s: float) -> None:
+        """End a call; the key is ready again if it was added meanwhile."""
+        self._processing.remove(key)
+        if key in self._dirty:
+            self._dirty.remove(key)
+            self.add(key, now_s)
+
+    def _delay(self, key: K, due_s: float, *, is_retry: bool) -> None:
+        known_s = self._delayed.get((key, is_retry))
+        if known_s is not None and known_s <= due_s:
+            return
+        self._delayed[key, is_retry] = due_s
+        heapq.heappush(self._heap, (due_s, next(self._order), key, is_retry))
+        if len(self._heap) > 2 * len(self._delayed) + _STALE:
+            self._heap = [entry for entry in self._heap if self._is_current(entry)]
+            heapq.heapify(self._heap)
+
+    def _drop_stale(self) -> None:
+        while self._heap and not self._is_current(self._heap[0]):
+            heapq.heappop(self._heap)
+
+    def _is_current(self, entry: tuple[float, int, K, bool]) -> bool:
+        due_s, _, key, is_retry = entry
+        return self._delayed.get((key, is_retry)) == due_s

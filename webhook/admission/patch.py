@@ -1,73 +1,20 @@
-"""Changes of an object as JSON Patch operations.
-
-A `PatchBuilder` changes the object step by step and records each operation in order. Missing or
-null parents are created with their content; a value that is already set needs no operation.
-
-Which labels and annotations a field manager set, read from `metadata.managedFields`.
-
-The API server records before admission which fields each manager set. So a field without a manager
-was written by a webhook. If nothing is recorded, every field counts as set by a manager. This is no
-proof: a client chooses the name of its manager, and may send entries of its own. So the names are
-not read, and only the choice between labels of the same author depends on the entries.
-"""
+"""Changes of an object as JSON Patch operations, and which of its fields a field manager set."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-
-class FieldManagers:
-    """The fields of an object that a field manager set."""
-
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
-        managed_fields = metadata.get("managedFields")
-        entries = managed_fields if isinstance(managed_fields, Sequence) else ()
-        self._field_sets = [it["fieldsV1"] for it in entries if _is_entry(it)]
-
-    @property
-    def is_recorded(self) -> bool:
-        """Say whether any manager is recorded."""
-        return bool(self._field_sets)
-
-    def sets_label(self, name: str) -> bool:
-        """Say whether a manager set a label of the object."""
-        return self._contains("f:metadata", "f:labels", f"f:{name}")
-
-    def sets_annotation(self, name: str) -> bool:
-        """Say whether a manager set an annotation of the object."""
-        return self._contains("f:metadata", "f:annotations", f"f:{name}")
-
-    def sets_template_label(self, replicated_job: str, name: str) -> bool:
-        """Say whether a manager set a label of a replicatedJob's pod template."""
-        job_key = f"k:{msgspec.json.encode({'name': replicated_job}).decode()}"
-        template = ("f:template", "f:spec", "f:template", "f:metadata", "f:labels", f"f:{name}")
-        return self._contains("f:spec", "f:replicatedJobs", job_key, *template)
-
-    def _contains(self, *path: str) -> bool:
-        return not self._field_sets or any(
-            _contains_path(fields, path) for fields in self._field_sets
-        )
-
-
-def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and isinstance(entry.get("fieldsV1"), Mapping)
-
-
-def _contains_path(fields: Any, path: Sequence[str]) -> bool:
-    for step in path:
-        if not isinstance(fields, Mapping) or step not in fields:
-            return False
-        fields = fields[step]
-    return True
-
-
 Operation: TypeAlias = Mapping[str, Any]
 FieldPath: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
 
 
 class PatchBuilder:
-    """An object and the operations that changed it; the given tree is changed."""
+    """Changes an object step by step, and records each operation in order.
+
+    The given tree is changed. Missing or null parents are created with their content; a value that
+    is already set needs no operation.
+    """
 
     def __init__(self, tree: Any) -> None:
         self.tree: Final = tree
@@ -77,11 +24,9 @@ class PatchBuilder:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """Return the operations that change the original object into the current one."""
         return tuple(self._operations)
 
     def get(self, field_path: FieldPath) -> Any:
-        """Return the value at a path, or None."""
         node = self.tree
         for step in field_path:
             node = _child(node, step)
@@ -93,7 +38,6 @@ class PatchBuilder:
         return {name: text for name, text in values.items() if text is not None}
 
     def set(self, field_path: FieldPath, value: Any) -> None:
-        """Set a member of a map, and create missing parents."""
         node = self.tree
         for depth, step in enumerate(field_path[:-1], 1):
             child = _child(node, step)
@@ -105,7 +49,6 @@ class PatchBuilder:
             self._put(node, field_path, value)
 
     def append(self, field_path: FieldPath, value: Any) -> None:
-        """Append to a list, and create it if it is missing."""
         items = self.get(field_path)
         if items is None:
             items = []
@@ -116,7 +59,6 @@ class PatchBuilder:
         items.append(value)
 
     def remove(self, field_path: FieldPath) -> None:
-        """Remove a member of a map, if it is there."""
         node = self.get(field_path[:-1])
         if node is None or field_path[-1] not in node:
             return
@@ -138,7 +80,6 @@ class PatchBuilder:
 
 
 def pointer(field_path: FieldPath) -> str:
-    """Write a JSON pointer."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in field_path)
 
 
@@ -146,3 +87,51 @@ def _child(node: Any, step: str | int) -> Any:
     if isinstance(node, list) and isinstance(step, int):
         return node[step] if step < len(node) else None
     return node.get(step) if isinstance(node, dict) else None
+
+
+class FieldManagers:
+    """The labels and annotations that a field manager set, by `metadata.managedFields`.
+
+    The API server records before admission which fields each manager set. So a field without a
+    manager was written by a webhook. If nothing is recorded, every field counts as set by a
+    manager. This is no proof: a client chooses the name of its manager, and may send entries of its
+    own. So the names are not read, and only the choice between labels of the same author depends on
+    the entries.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        managed_fields = metadata.get("managedFields")
+        entries = managed_fields if isinstance(managed_fields, Sequence) else ()
+        self._field_sets = [it["fieldsV1"] for it in entries if _is_entry(it)]
+
+    @property
+    def is_recorded(self) -> bool:
+        return bool(self._field_sets)
+
+    def sets_label(self, name: str) -> bool:
+        return self._contains("f:metadata", "f:labels", f"f:{name}")
+
+    def sets_annotation(self, name: str) -> bool:
+        return self._contains("f:metadata", "f:annotations", f"f:{name}")
+
+    def sets_template_label(self, replicated_job: str, name: str) -> bool:
+        job_key = f"k:{msgspec.json.encode({'name': replicated_job}).decode()}"
+        template = ("f:template", "f:spec", "f:template", "f:metadata", "f:labels", f"f:{name}")
+        return self._contains("f:spec", "f:replicatedJobs", job_key, *template)
+
+    def _contains(self, *path: str) -> bool:
+        return not self._field_sets or any(
+            _contains_path(fields, path) for fields in self._field_sets
+        )
+
+
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and isinstance(entry.get("fieldsV1"), Mapping)
+
+
+def _contains_path(fields: Any, path: Sequence[str]) -> bool:
+    for step in path:
+        if not isinstance(fields, Mapping) or step not in fields:
+            return False
+        fields = fields[step]
+    return True

@@ -1,10 +1,8 @@
-"""AdmissionReview v1: bytes in, bytes out.
+"""AdmissionReview v1: bytes in, bytes out; and how several checks of one object are combined.
 
 The object of a request stays raw JSON, which the rule for its kind decodes. Bytes that are not a
 review become `Malformed`, with the reason; the server answers with HTTP 400, because without a uid
 there is no review to answer.
-
-The denials and warnings of several checks of one object, combined into one response.
 
 Each check returns a `ValidationResult`; `combined_with` combines two. The message of the response
 has all denials, so that a user can correct all faults at once.
@@ -12,12 +10,13 @@ has all denials, so that a user can correct all faults at once.
 
 import base64
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.names import ADMISSION
+from trainer_kai.api.resources import Resource
 from trainer_kai.errors import FieldError
 from webhook.admission.patch import Operation
 
@@ -43,8 +42,6 @@ _REASONS: Final = {
 
 
 class ReviewedKind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The kind of the object of a request."""
-
     group: str = ""
     version: str = ""
     kind: str = ""
@@ -63,6 +60,15 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     object: msgspec.Raw = _NULL
     old_object: msgspec.Raw = _NULL
 
+    def is_of(self, resource: Resource[Any], *operations: str) -> bool:
+        """Say whether it is one of some operations on objects of a kind, in this version."""
+        kind = (self.kind.group, self.kind.version, self.kind.kind)
+        return (
+            kind == (resource.group, resource.version, resource.kind)
+            and self.operation in operations
+            and not self.sub_resource
+        )
+
 
 class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     api_version: str = ""
@@ -71,28 +77,23 @@ class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Malformed(NamedTuple):
-    """Bytes that are not a review, and what is wrong with them."""
+    """Bytes that are not a review."""
 
     message: str
 
 
 class AdmissionDenial(NamedTuple):
-    """Why an object is denied: a status code and a message."""
-
     code: int
     message: str
 
 
 class AdmissionResponse(NamedTuple):
-    """The response to a review: the object is patched, allowed as it is, or denied."""
-
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
     denial: AdmissionDenial | None = None
 
     @property
     def outcome(self) -> str:
-        """Return the outcome, for the metrics."""
         if self.denial is not None:
             return "denied"
         return "patched" if self.operations else "allowed"
@@ -101,8 +102,28 @@ class AdmissionResponse(NamedTuple):
 UNCHANGED: Final = AdmissionResponse()
 
 
+class ValidationResult(NamedTuple):
+    """Why an object is denied, and the warnings about it in either case."""
+
+    denials: tuple[AdmissionDenial, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def combined_with(self, other: "ValidationResult") -> "ValidationResult":
+        return ValidationResult(self.denials + other.denials, self.warnings + other.warnings)
+
+    def response(self) -> AdmissionResponse:
+        """Return the response to a review; the first denial gives the status."""
+        if not self.denials:
+            return AdmissionResponse(warnings=self.warnings) if self.warnings else UNCHANGED
+        message = "; ".join(denial.message for denial in self.denials)
+        denial = AdmissionDenial(self.denials[0].code, message)
+        return AdmissionResponse(warnings=self.warnings, denial=denial)
+
+
+NO_OBJECTIONS: Final = ValidationResult()
+
+
 def read_review(body: bytes) -> AdmissionRequest | Malformed:
-    """Read a request, or say what is wrong with it."""
     try:
         review = decode(_Review, body)
     except DecodeError as error:
@@ -141,7 +162,6 @@ def unreadable_object(error: DecodeError) -> AdmissionResponse:
 
 
 def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
-    """Write the review that answers a request."""
     response: dict[str, object] = {"uid": uid, "allowed": answer.denial is None}
     if answer.denial is not None:
         code, message = answer.denial
@@ -152,13 +172,23 @@ def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(text).decode()
     if answer.warnings:
-        unique_warnings = dict.fromkeys(
-            _one_line(text, _MAX_WARNING_CHARACTERS) for text in answer.warnings
-        )
-        response["warnings"] = list(unique_warnings)[:_MAX_WARNINGS]
-    return msgspec.json.encode(
-        {"apiVersion": _API_VERSION, "kind": _KIND, "response": response},
-    )
+        warnings = (_one_line(text, _MAX_WARNING_CHARACTERS) for text in answer.warnings)
+        response["warnings"] = list(dict.fromkeys(warnings))[:_MAX_WARNINGS]
+    review = {"apiVersion": _API_VERSION, "kind": _KIND, "response": response}
+    return msgspec.json.encode(review)
+
+
+def denied(fault: FieldError, code: int = INVALID) -> ValidationResult:
+    return ValidationResult(denials=(AdmissionDenial(code, str(fault)),))
+
+
+def all_denied(faults: Iterable[FieldError]) -> ValidationResult:
+    return ValidationResult(denials=tuple(AdmissionDenial(INVALID, str(fault)) for fault in faults))
+
+
+def warned(*faults: FieldError) -> ValidationResult:
+    """Return a warning for each fault; the object is allowed."""
+    return ValidationResult(warnings=tuple(map(str, faults)))
 
 
 def _one_line(text: str, characters: int) -> str:
@@ -173,41 +203,3 @@ def _one_line(text: str, characters: int) -> str:
     whole_words = line[: characters - 1].rpartition(" ")[0]
     is_enough = 2 * len(whole_words) >= characters
     return f"{whole_words if is_enough else line[: characters - 2]} …"
-
-
-class ValidationResult(NamedTuple):
-    """Why an object is denied, and the warnings about it in either case."""
-
-    denials: tuple[AdmissionDenial, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def combined_with(self, other: "ValidationResult") -> "ValidationResult":
-        """Return the denials and warnings of both."""
-        return ValidationResult(self.denials + other.denials, self.warnings + other.warnings)
-
-    def response(self) -> AdmissionResponse:
-        """Return the response to a review; the first denial gives the status."""
-        if not self.denials:
-            return AdmissionResponse(warnings=self.warnings) if self.warnings else UNCHANGED
-        message = "; ".join(denial.message for denial in self.denials)
-        return AdmissionResponse(
-            warnings=self.warnings, denial=AdmissionDenial(self.denials[0].code, message)
-        )
-
-
-NO_OBJECTIONS: Final = ValidationResult()
-
-
-def denied(fault: FieldError, code: int = INVALID) -> ValidationResult:
-    """Return a denial for one fault."""
-    return ValidationResult(denials=(AdmissionDenial(code, str(fault)),))
-
-
-def all_denied(faults: Iterable[FieldError]) -> ValidationResult:
-    """Return a denial for each fault."""
-    return ValidationResult(denials=tuple(AdmissionDenial(INVALID, str(fault)) for fault in faults))
-
-
-def warned(*faults: FieldError) -> ValidationResult:
-    """Return a warning for each fault; the object is allowed."""
-    return ValidationResult(warnings=tuple(map(str, faults)))

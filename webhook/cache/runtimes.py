@@ -1,21 +1,13 @@
-"""A runtime as admission reads it: a short summary, and the text of its spec for lint.
+"""All runtimes of the cluster, by key: their summaries, the queues they name, and their texts.
 
-The summary has the labels that name a queue or mark a group of another scheduler, the annotations
-that place pods, and the scheduler names. It has no containers, so its size does not depend on
-theirs. A summary has at most as many replicatedJobs as are planned: a JobSet with more is denied.
+One watch fills all three. A summary has the labels that name a queue or mark a group of another
+scheduler, the annotations that place pods, and the scheduler names; it is decoded at once, since
+any TrainJob may need it. It has no containers, so its size does not depend on theirs, and at most
+as many replicatedJobs as are planned: a JobSet with more is denied. A text is decoded when lint
+checks a TrainJob that names the runtime, so a large runtime does not slow other reviews down.
 
-Objects by key, as many as fit into a limit of bytes.
-
-An object that does not fit is left out, and is read from the API server when a review needs it. A
-full store leaves out objects of the namespace that uses most; never cluster-scoped objects, since
-only administrators write those. So no namespace loses objects because of another namespace.
-
-All runtimes of the cluster, by key: their summaries, the queues they name, and their texts.
-
-One watch fills all three. A summary is decoded at once, since any TrainJob may need it. A text is
-decoded when lint checks a TrainJob that names the runtime, so a large runtime does not slow other
-reviews down. Summaries and texts have limits of memory of their own; what does not fit is left out.
-The queue that a runtime names by its own field is always known.
+Summaries and texts have limits of memory of their own; what does not fit is left out. The queue
+that a runtime names by its own field is always known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,67 +33,14 @@ from trainer_kai.api.resources import Resource
 from trainer_kai.api.trainjob import PodGroupPolicy, Runtime, RuntimeRef, RuntimeSpec
 from trainer_kai.owner_budget import OwnerBudget
 
-OBJECT_BYTES: Final = 1_200  # measured: an entry, or a replicatedJob, without its texts
 V = TypeVar("V")
-
-
-class BoundedStore(Generic[V]):
-    """Values by key, bounded each and in sum."""
-
-    def __init__(self, max_bytes: int, max_value_bytes: int) -> None:
-        self._max_value_bytes: Final = max_value_bytes
-        self._values: Final[dict[Key, V]] = {}
-        self._budget: Final = OwnerBudget[Key](max_bytes)
-        self._left_out: Final[set[Key]] = set()
-
-    def put(self, key: Key, value: V, size: int) -> None:
-        """Put a value of *size* bytes, if it fits."""
-        self.drop(key)
-        if size <= self._max_value_bytes and self._make_room(key.namespace, size):
-            self._values[key] = value
-            self._budget.put(key.namespace, key, size)
-        else:
-            self._left_out.add(key)
-
-    def drop(self, key: Key) -> None:
-        """Forget a key."""
-        self._left_out.discard(key)
-        if self._values.pop(key, None) is not None:
-            self._budget.drop(key.namespace, key)
-
-    def get(self, key: Key) -> V | None:
-        """Return a value; None if the key is unknown or left out."""
-        return self._values.get(key)
-
-    @property
-    def held_bytes(self) -> int:
-        """Return how many bytes the values have."""
-        return self._budget.total
-
-    @property
-    def left_out(self) -> int:
-        """Return how many objects are left out."""
-        return len(self._left_out)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def _make_room(self, namespace: str, size: int) -> bool:
-        while not self._budget.has_room(size):
-            needed = self._budget.used_by(namespace) + size
-            evicted = self._budget.next_to_evict(needed, lambda key: bool(key.namespace))
-            if evicted is None:
-                return False
-            self.drop(evicted[1])
-            self._left_out.add(evicted[1])
-        return True
-
-
-def text_bytes(texts: Iterable[str]) -> int:
-    """Return how many bytes texts take at most."""
-    return sum(len(it) * (1 if it.isascii() else 4) for it in texts)
-
-
+OBJECT_BYTES: Final = 1_200  # measured: an entry, or a replicatedJob, without its texts
+MAX_TEXT_BYTES: Final = 256 * 1024  # the largest runtime or TrainJob that lint checks
+_MAX_TEXTS_BYTES: Final = 64 << 20  # thousands like those that Trainer ships, of 5 to 20 KB
+_ENTRY_BYTES: Final = 500
+_MAX_SUMMARIES_BYTES: Final = 32 << 20  # hundreds with 64 replicatedJobs, or thousands with two
+_MAX_SUMMARY_BYTES: Final = 128 << 10
+_MAX_QUEUE_CHARACTERS: Final = 64  # no label value has so many: a longer name is denied as well
 _LABELS: Final = (QUEUE, COSCHEDULING_GROUP)
 _ANNOTATIONS: Final = (EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY, VOLCANO_GROUP)
 
@@ -150,23 +89,19 @@ class _SlimMLPolicy(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mpi: _SlimMPIPolicy | None = None
 
 
-class RuntimeSummary(NamedTuple):
-    """The fields of a runtime that the rules read."""
+class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    ml_policy: _SlimMLPolicy | None = None
+    pod_group_policy: PodGroupPolicy | None = None
+    template: SlimJobSetTemplate = SlimJobSetTemplate()
 
+
+class RuntimeSummary(NamedTuple):
     queue: str = ""  # of podGroupPolicy.kaiScheduler
     other_schedulers: tuple[str, ...] = ()  # schedulers that its policies choose
     jobset_metadata: TemplateMeta = TemplateMeta()
     jobs: tuple[ReplicatedJob, ...] = ()
     left_out_jobs: int = 0  # replicatedJobs that are not planned
     launcher_trains: bool = True  # the launcher of MPI is one of the nodes
-
-
-class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The schedulers and the launcher of a runtime, and labels and annotations of its templates."""
-
-    ml_policy: _SlimMLPolicy | None = None
-    pod_group_policy: PodGroupPolicy | None = None
-    template: SlimJobSetTemplate = SlimJobSetTemplate()
 
 
 class WatchedRuntime(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -184,7 +119,6 @@ class WatchedRuntime(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def summary(self) -> RuntimeSummary:
-        """Return what the rules read."""
         if bytes(self.spec) == b"null":
             return RuntimeSummary()
         return summarize_runtime(decode(SlimRuntimeSpec, self.spec))
@@ -209,7 +143,6 @@ CLUSTER_RUNTIMES: Final = Resource(
 
 
 def summarize_runtime(spec: SlimRuntimeSpec) -> RuntimeSummary:
-    """Return the summary of a runtime with this spec."""
     policy = spec.pod_group_policy or PodGroupPolicy()
     template = spec.template
     mpi = spec.ml_policy.mpi if spec.ml_policy else None
@@ -227,8 +160,22 @@ def summarize_runtime(spec: SlimRuntimeSpec) -> RuntimeSummary:
     )
 
 
+def overlaid_metadata(base: TemplateMeta, overlays: Iterable[TemplateMeta]) -> TemplateMeta:
+    """Return labels and annotations with overlays; the last overlay has precedence."""
+    labels, annotations = dict(base.labels), dict(base.annotations)
+    for overlay in overlays:
+        labels |= selected(overlay.labels, _LABELS)
+        annotations |= selected(overlay.annotations, _ANNOTATIONS)
+    return TemplateMeta(labels=labels, annotations=annotations)
+
+
+def replicated_job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
+    return ReplicatedJob(
+        name=name, template=JobTemplate(metadata=metadata, spec=JobSpec(template=pods))
+    )
+
+
 def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
-    """Return the key of the runtime that a TrainJob of a namespace names."""
     return Key(namespace if ref.kind == RUNTIMES.kind else "", ref.name)
 
 
@@ -243,20 +190,9 @@ def runtime_bytes(runtime: RuntimeSummary) -> int:
     return OBJECT_BYTES * (1 + len(runtime.jobs)) + text_bytes((runtime.queue, *texts))
 
 
-def overlaid_metadata(base: TemplateMeta, overlays: Iterable[TemplateMeta]) -> TemplateMeta:
-    """Return labels and annotations with overlays; the last overlay has precedence."""
-    labels, annotations = dict(base.labels), dict(base.annotations)
-    for overlay in overlays:
-        labels |= _select(overlay.labels, _LABELS)
-        annotations |= _select(overlay.annotations, _ANNOTATIONS)
-    return TemplateMeta(labels=labels, annotations=annotations)
-
-
-def replicated_job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
-    """Return a replicatedJob with this pod template."""
-    return ReplicatedJob(
-        name=name, template=JobTemplate(metadata=metadata, spec=JobSpec(template=pods))
-    )
+def text_bytes(texts: Iterable[str]) -> int:
+    """Return how many bytes texts take at most: Python has up to four for a character."""
+    return sum(len(it) * (1 if it.isascii() else 4) for it in texts)
 
 
 def _job_summary(job: _SlimReplicatedJob) -> ReplicatedJob:
@@ -273,21 +209,64 @@ def _metadata_summary(metadata: TemplateMeta) -> TemplateMeta:
     return overlaid_metadata(TemplateMeta(), [metadata])
 
 
-def _select(given: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+def selected(given: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     return {name: given[name] for name in names if name in given}
 
 
-MAX_TEXT_BYTES: Final = 256 * 1024  # the largest runtime or TrainJob that lint checks
-_MAX_TEXTS_BYTES: Final = 64 << 20  # thousands like those that Trainer ships, of 5 to 20 KB
-_ENTRY_BYTES: Final = 500
-_MAX_SUMMARIES_BYTES: Final = 32 << 20  # hundreds with 64 replicatedJobs, or thousands with two
-_MAX_SUMMARY_BYTES: Final = 128 << 10
-_MAX_QUEUE_CHARACTERS: Final = 64  # no label value has so many: a longer name is denied as well
+class BoundedStore(Generic[V]):
+    """Objects by key, as many as fit into a limit of bytes, which also each of them has.
+
+    An object that does not fit is left out, and is read from the API server when a review needs it.
+    A full store leaves out objects of the namespace that uses most; never cluster-scoped objects,
+    since only administrators write those. So no namespace loses objects because of another one.
+    """
+
+    def __init__(self, max_bytes: int, max_value_bytes: int) -> None:
+        self._max_value_bytes: Final = max_value_bytes
+        self._values: Final[dict[Key, V]] = {}
+        self._budget: Final = OwnerBudget[Key](max_bytes)
+        self._left_out: Final[set[Key]] = set()
+
+    def put(self, key: Key, value: V, size: int) -> None:
+        self.drop(key)
+        if size <= self._max_value_bytes and self._make_room(key.namespace, size):
+            self._values[key] = value
+            self._budget.put(key.namespace, key, size)
+        else:
+            self._left_out.add(key)
+
+    def drop(self, key: Key) -> None:
+        self._left_out.discard(key)
+        if self._values.pop(key, None) is not None:
+            self._budget.drop(key.namespace, key)
+
+    def get(self, key: Key) -> V | None:
+        """Return a value; None if the key is unknown or left out."""
+        return self._values.get(key)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._budget.total
+
+    @property
+    def left_out(self) -> int:
+        return len(self._left_out)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _make_room(self, namespace: str, size: int) -> bool:
+        while not self._budget.has_room(size):
+            needed = self._budget.used_by(namespace) + size
+            evicted = self._budget.next_to_evict(needed, lambda key: bool(key.namespace))
+            if evicted is None:
+                return False
+            self.drop(evicted[1])
+            self._left_out.add(evicted[1])
+        return True
 
 
 class RuntimeCache:
-    """Runtimes as last watched or listed."""
-
     def __init__(self) -> None:
         self._summaries: Final = BoundedStore[RuntimeSummary](
             _MAX_SUMMARIES_BYTES, _MAX_SUMMARY_BYTES
@@ -297,12 +276,10 @@ class RuntimeCache:
         self._watched_since_list: Final[set[Key]] = set()  # runtimes with an event since then
 
     def put(self, runtime: WatchedRuntime) -> None:
-        """Put a runtime from the watch."""
         self._watched_since_list.add(runtime.metadata.key)
         self._put(runtime)
 
     def drop(self, key: Key) -> None:
-        """Forget a deleted runtime."""
         self._watched_since_list.add(key)
         self._summaries.drop(key)
         self._texts.drop(key)
@@ -338,7 +315,6 @@ class RuntimeCache:
 
     @property
     def stores(self) -> Mapping[str, BoundedStore[Any]]:
-        """Return the stores, for the metrics of their size."""
         return {"runtimes": self._summaries, "texts": self._texts}
 
     def _put(self, runtime: WatchedRuntime) -> None:

@@ -3,9 +3,8 @@
 After an internal error the object is allowed as it is, except a new object that must not pass
 unchecked: that is denied with 503. Trainer retries its JobSet; a user retries the TrainJob.
 
-Answers reviews of Deployments, StatefulSets and Notebooks from the caches; reads nothing.
-
-Answers reviews of new pods: prepares their shares of GPUs, and hides GPUs from containers.
+JobSets, pods and workloads need one lookup at most, and are answered here; TrainJobs and queues
+have modules of their own. For a pod, or a workload other than a TrainJob, nothing is read.
 """
 
 import secrets
@@ -30,105 +29,34 @@ from webhook.admission.review import (
     encode_response,
     read_review,
 )
-from webhook.cache.cluster import AdmissionCache, TrainJobSummary
-from webhook.reviews.trainjob import AdmissionPolicy, ReadTrainJob
-from webhook.rules.gpu_share import ShareRules, prepare_share, share_container
+from webhook.cache.admission_cache import AdmissionCache, TrainJobSummary
+from webhook.reviews.answer_trainjob import AdmissionPolicy, ReadTrainJob
 from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
-from webhook.rules.new_pod import read_new_pod, restrict_devices
-from webhook.rules.podgroup import mutate_pod
-from webhook.rules.workload import WorkloadContext, validate_workload
+from webhook.rules.pod_devices import read_new_pod, restrict_devices
+from webhook.rules.pod_gpu_share import ShareRules, prepare_share, share_container
+from webhook.rules.pod_podgroup import mutate_pod
+from webhook.rules.workload_validate import WorkloadContext, validate_workload
 
-
-class WorkloadHandler:
-    """Answers the reviews of workloads other than TrainJobs."""
-
-    def __init__(self, cache: AdmissionCache, policy: AdmissionPolicy) -> None:
-        self._cache = cache
-        self._policy = policy
-
-    async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Answer the review of a workload; it has warnings at most."""
-        cluster = self._cache.cluster
-        context = WorkloadContext(
-            self._cache.queues,
-            cluster.known_cluster(autoscales=False, shares_gpus=self._policy.lint.shares_gpus),
-            cluster.non_preemptible_usage,
-            self._policy.unannotated,
-        )
-        return validate_workload(request, context, self._policy.rules).response()
-
-
+Decide: TypeAlias = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
+_INTERNAL_ERROR: Final = "trainer-kai had an internal error"
+_INTERNAL_REMEDY: Final = "The log of the webhook shows the error"
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _RANDOM: Final = 7  # characters of the name of a ConfigMap
 
 
-class GpuAccessRules(NamedTuple):
-    """The settings that decide which GPUs the containers of a pod see."""
-
-    scheduler_name: str
-    shares: ShareRules
-    restricts_devices: bool = False
-
-
-def new_random_text() -> str:
-    """Return a text that no other pod has, as a part of the names of its ConfigMaps."""
-    return "".join(secrets.choice(_LETTERS) for _ in range(_RANDOM))
-
-
-class NewPodHandler:
-    """Answers the reviews of new pods."""
-
-    def __init__(
-        self, rules: GpuAccessRules, new_random: Callable[[], str] = new_random_text
-    ) -> None:
-        self._rules = rules
-        self._new_random = new_random
-
-    async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Answer the review of a pod; nothing is read for it."""
-        pod = read_new_pod(request, self._rules.scheduler_name)
-        if isinstance(pod, AdmissionResponse):
-            return pod
-        faults = []
-        shares = self._rules.shares
-        sharing = share_container(pod) if shares.is_enabled or shares.is_by_kai else None
-        if isinstance(sharing, FieldError):
-            faults += [sharing] if shares.is_enabled else []
-            sharing = None
-        elif sharing is not None and shares.is_enabled:
-            prepare_share(pod, sharing, shares, self._new_random)
-        if self._rules.restricts_devices:
-            faults += restrict_devices(pod, sharing)
-        if faults:
-            return all_denied(faults).response()
-        return AdmissionResponse(pod.patch.operations)
-
-
-_INTERNAL_ERROR: Final = "trainer-kai had an internal error"
-_INTERNAL_REMEDY: Final = "The log of the webhook shows the error"
-
-Decide: TypeAlias = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
-
-
 class HttpReply(NamedTuple):
-    """The HTTP reply to a review."""
-
     status: int
     body: bytes
     content_type: str = "application/json"
 
 
 class Route(NamedTuple):
-    """The handler of the reviews of a kind."""
-
     kind: str
     decide: Decide
     fails_closed: Callable[[], bool] = lambda: False  # deny creations after an internal error
 
 
 class ReviewRouter:
-    """Answers the reviews of each path."""
-
     def __init__(
         self,
         cache: AdmissionCache,
@@ -150,20 +78,16 @@ class ReviewRouter:
         }
 
     def add_route(self, path: str, route: Route) -> None:
-        """Add the handler of another kind."""
         self._routes[path] = route
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the paths at which reviews are answered."""
         return tuple(self._routes)
 
     def has_route(self, path: str) -> bool:
-        """Say whether a path has a handler."""
         return path in self._routes
 
     async def answer(self, path: str, body: bytes) -> HttpReply:
-        """Answer a review that was sent to a path with a route."""
         route = self._routes[path]
         began_s = self._clock.monotonic_s()
         reply, outcome = await self._answer(route, body)
@@ -182,16 +106,12 @@ class ReviewRouter:
             reply = HttpReply(200, encode_response(request.uid, answer))
         except Exception as error:  # noqa: BLE001 - every review gets a response
             self._log.error("review failed", kind=kind, uid=request.uid, exc_info=error)
-            return HttpReply(
-                200, encode_response(request.uid, _internal_error(route, request))
-            ), "failed"
-        self._log_denial(kind, request, answer)
-        return reply, answer.outcome
-
-    def _log_denial(self, kind: str, request: AdmissionRequest, answer: AdmissionResponse) -> None:
+            body = encode_response(request.uid, _internal_error(route, request))
+            return HttpReply(200, body), "failed"
         if answer.denial is not None:
             fields = {"code": answer.denial.code, "reason": answer.denial.message}
             self._log.warning("object denied", kind=kind, namespace=request.namespace, **fields)
+        return reply, answer.outcome
 
     async def _review_pod(self, request: AdmissionRequest) -> AdmissionResponse:
         return mutate_pod(request, self._rules.mode)
@@ -236,17 +156,70 @@ class ReviewRouter:
         self._log.warning("trainjob not read", trainjob=key, error=str(error))
         message = f"TrainJob {key} cannot be read: {error}"
         if review.is_create:
-            return AdmissionResponse(
-                denial=AdmissionDenial(SERVICE_UNAVAILABLE, f"{message}. Try again")
-            )
+            denial = AdmissionDenial(SERVICE_UNAVAILABLE, f"{message}. Try again")
+            return AdmissionResponse(denial=denial)
         return AdmissionResponse(warnings=(f"the queue of the JobSet is not changed: {message}",))
 
 
 def _internal_error(route: Route, request: AdmissionRequest) -> AdmissionResponse:
-    """Answer a review after an internal error."""
     kind = request.kind.kind
     handled = "changed" if kind in {"JobSet", "Pod"} else "validated"
     message = f"{_INTERNAL_ERROR}: this {kind} was not {handled}. {_INTERNAL_REMEDY}"
     if route.fails_closed() and request.operation == "CREATE":
         return AdmissionResponse(denial=AdmissionDenial(SERVICE_UNAVAILABLE, message))
     return AdmissionResponse(warnings=(message,))
+
+
+class WorkloadHandler:
+    def __init__(self, cache: AdmissionCache, policy: AdmissionPolicy) -> None:
+        self._cache = cache
+        self._policy = policy
+
+    async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
+        cluster = self._cache.cluster
+        context = WorkloadContext(
+            self._cache.queues,
+            cluster.known_cluster(autoscales=False, shares_gpus=self._policy.lint.shares_gpus),
+            cluster.non_preemptible_usage,
+            self._policy.unannotated,
+        )
+        return validate_workload(request, context, self._policy.rules).response()
+
+
+class GpuAccessRules(NamedTuple):
+    """The settings that decide which GPUs the containers of a pod see."""
+
+    scheduler_name: str
+    shares: ShareRules
+    restricts_devices: bool = False
+
+
+def new_random_text() -> str:
+    """Return a text that no other pod has, as a part of the names of its ConfigMaps."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(_RANDOM))
+
+
+class NewPodHandler:
+    def __init__(
+        self, rules: GpuAccessRules, new_random: Callable[[], str] = new_random_text
+    ) -> None:
+        self._rules = rules
+        self._new_random = new_random
+
+    async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
+        pod = read_new_pod(request, self._rules.scheduler_name)
+        if isinstance(pod, AdmissionResponse):
+            return pod
+        faults = []
+        shares = self._rules.shares
+        sharing = share_container(pod) if shares.is_enabled or shares.is_by_kai else None
+        if isinstance(sharing, FieldError):
+            faults += [sharing] if shares.is_enabled else []
+            sharing = None
+        elif sharing is not None and shares.is_enabled:
+            prepare_share(pod, sharing, shares, self._new_random)
+        if self._rules.restricts_devices:
+            faults += restrict_devices(pod, sharing)
+        if faults:
+            return all_denied(faults).response()
+        return AdmissionResponse(pod.patch.operations)

@@ -20,10 +20,7 @@ from webhook.admission.review import INVALID, AdmissionDenial
 
 
 def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
-    """Return the podGroupPolicies of the runtime that choose another scheduler.
-
-    Trainer marks all pods of such a runtime.
-    """
+    """Trainer marks all pods of a runtime with a podGroupPolicy that chooses another scheduler."""
     templates = [job.template.spec.template.metadata for job in jobset.spec.replicated_jobs]
     chosen = {
         "coscheduling": any(COSCHEDULING_GROUP in it.labels for it in templates),
@@ -35,7 +32,7 @@ def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
 def requests_our_scheduler(
     jobset: JobSet, sources: RequestedQueues, scheduler_name: str
 ) -> tuple[str, ...]:
-    """Return the fields of TrainJob, runtime and JobSet that request our scheduler."""
+    """Return where TrainJob, runtime and JobSet request our scheduler."""
     places = {
         f"the label {QUEUE} of the TrainJob": QUEUE in sources.trainjob,
         "podGroupPolicy.kaiScheduler.queue of the runtime": bool(sources.runtime_queue),
@@ -63,7 +60,6 @@ def deny_oversized_podgroup(plan: PodGroupPlan) -> AdmissionDenial | None:
 
 
 def deny_two_schedulers(others: tuple[str, ...], our_places: tuple[str, ...]) -> AdmissionDenial:
-    """Deny by naming both schedulers, and what to remove."""
     their_policies = " and ".join(f"podGroupPolicy.{name}" for name in others)
     our_reasons = ", ".join(our_places)
     message = (
@@ -109,6 +105,5 @@ def deny_queue_name(choice: QueueChoice) -> AdmissionDenial | None:
     fault = label_value_fault(choice.queue)
     if fault is None:
         return None
-    return AdmissionDenial(
-        INVALID, f"the queue name from {choice.source.value} is invalid: {fault}"
-    )
+    message = f"the queue name from {choice.source.value} is invalid: {fault}"
+    return AdmissionDenial(INVALID, message)

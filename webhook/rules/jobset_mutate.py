@@ -51,7 +51,7 @@ from webhook.admission.review import (
     size_fault,
     unreadable_object,
 )
-from webhook.cache.cluster import TrainJobSummary
+from webhook.cache.admission_cache import TrainJobSummary
 from webhook.rules.jobset_deny import (
     deny_exclusive_placement,
     deny_oversized_podgroup,
@@ -87,8 +87,6 @@ class JobSetContext(NamedTuple):
 
 
 class JobSetReview(NamedTuple):
-    """A JobSet that we decide about."""
-
     is_create: bool
     jobset: JobSet
     old: JobSet | None
@@ -102,7 +100,7 @@ def read_jobset(
     request: AdmissionRequest, rules: GroupingRules
 ) -> JobSetReview | AdmissionResponse:
     """Read the JobSet of a review; return a response where there is nothing to decide."""
-    if not _is_jobset_write(request):
+    if not request.is_of(JOBSETS, _CREATE, _UPDATE):
         return UNCHANGED
     try:
         too_large = size_fault(request.object) or size_fault(request.old_object)
@@ -118,9 +116,9 @@ def read_jobset(
     if owner is None or not managed_here or jobset.metadata.deletion_timestamp:
         return _foreign_response(tree) if is_create else UNCHANGED
     old = None if is_create else _admitted_before(request)
-    if not is_create and (
-        old is None or not (_is_suspended(jobset, old) or needs_restore(jobset, old))
-    ):
+    if old is None and not is_create:
+        return UNCHANGED
+    if old is not None and not (_is_suspended(jobset, old) or needs_restore(jobset, old)):
         return UNCHANGED
     our_jobs = {
         number: job
@@ -136,18 +134,15 @@ def read_jobset(
 def mutate_jobset(
     review: JobSetReview, context: JobSetContext, rules: GroupingRules
 ) -> AdmissionResponse:
-    """Return the response to a review: a patch or a denial."""
     too_many = deny_size(review.jobset)
+    if too_many and review.is_create:
+        return AdmissionResponse(denial=too_many)
     if too_many:
-        return (
-            AdmissionResponse(denial=too_many)
-            if review.is_create
-            else AdmissionResponse(warnings=(too_many.message,))
-        )
-    managed_fields = FieldManagers(review.tree["metadata"])
-    sources = _queue_sources(review, context, managed_fields)
+        return AdmissionResponse(warnings=(too_many.message,))
     if review.old is not None and not _is_suspended(review.jobset, review.old):
         return restored_response(review.jobset, review.old, review.tree)
+    managed_fields = FieldManagers(review.tree["metadata"])
+    sources = _queue_sources(review, context, managed_fields)
     choice = resolve_queue(sources, rules.default_queue)
     if review.is_create:
         denied = _denied_response(review, sources, choice, rules)
@@ -180,30 +175,17 @@ def _patched_response(
         if too_large and not is_grouped_by_user:
             return AdmissionResponse(denial=too_large)
         for number in review.our_jobs:
-            _set_if_empty(
-                patch, (*pod_template_path(number), "spec", "schedulerName"), rules.scheduler_name
-            )
+            field_path = (*pod_template_path(number), "spec", "schedulerName")
+            _set_if_empty(patch, field_path, rules.scheduler_name)
     for number, job in enumerate(review.jobset.spec.replicated_jobs):
         field_path = (*pod_template_path(number), *_LABELS, GANG)
-        podgroup = (
-            plan.podgroup_of(job.name)
-            if number in review.our_jobs and not is_grouped_by_user
-            else None
-        )
+        is_ours = number in review.our_jobs and not is_grouped_by_user
+        podgroup = plan.podgroup_of(job.name) if is_ours else None
         if podgroup is None:
             patch.remove(field_path)  # only templates of our PodGroups have it
         else:
             patch.set(field_path, podgroup.suffix)
     return AdmissionResponse(patch.operations, (*warnings, *_warnings(patch, review, plan)))
-
-
-def _is_jobset_write(request: AdmissionRequest) -> bool:
-    kind = request.kind
-    return (
-        (kind.group, kind.version, kind.kind) == (JOBSETS.group, JOBSETS.version, JOBSETS.kind)
-        and request.operation in {_CREATE, _UPDATE}
-        and not request.sub_resource
-    )
 
 
 def _is_foreign_jobset(request: AdmissionRequest) -> bool:
@@ -222,9 +204,8 @@ def _too_large_response(request: AdmissionRequest, fault: str) -> AdmissionRespo
     meta = decode(PartialObject, request.object).metadata
     if _trainjob_reference(meta) is None:
         return _foreign_response({"metadata": {"annotations": dict(meta.annotations)}})
-    return AdmissionResponse(
-        denial=AdmissionDenial(INVALID, f"the JobSet is too large: it {fault}")
-    )
+    denial = AdmissionDenial(INVALID, f"the JobSet is too large: it {fault}")
+    return AdmissionResponse(denial=denial)
 
 
 def _foreign_response(tree: Any) -> AdmissionResponse:
@@ -280,15 +261,13 @@ def _queue_sources(
 def _denied_response(
     review: JobSetReview, sources: RequestedQueues, choice: QueueChoice, rules: GroupingRules
 ) -> AdmissionResponse | None:
-    """Answer for a JobSet of another scheduler, or one that is denied; None for all others."""
+    """None for a JobSet that is ours, and not denied."""
     others = other_schedulers(review.jobset)
     if others:
         reasons = requests_our_scheduler(review.jobset, sources, rules.scheduler_name)
-        return (
-            AdmissionResponse(denial=deny_two_schedulers(others, reasons))
-            if reasons
-            else _foreign_response(review.tree)
-        )
+        if not reasons:
+            return _foreign_response(review.tree)
+        return AdmissionResponse(denial=deny_two_schedulers(others, reasons))
     denial = deny_exclusive_placement(review.jobset, review.our_jobs) or deny_queue_name(choice)
     return AdmissionResponse(denial=denial) if denial else None
 
@@ -354,17 +333,13 @@ def _is_grouped_by_user(
     With an external KAI the annotation may be ours, and "false" requests KAI's own grouping.
     """
     if review.old is not None:
-        requested = (
-            None
-            if _has_gang_labels(review.old)
-            else review.old.metadata.annotations.get(SKIP_PODGROUPER)
-        )
+        given = review.old.metadata.annotations.get(SKIP_PODGROUPER)
+        requested = None if _has_gang_labels(review.old) else given
     else:
         requested = context.trainjob.annotations.get(SKIP_PODGROUPER) if context.trainjob else None
         given = review.jobset.metadata.annotations.get(SKIP_PODGROUPER)
-        if given is not None and (
-            rules.mode == "bundled" or _is_set_by_user(review, managed_fields)
-        ):
+        is_of_user = rules.mode == "bundled" or _is_set_by_user(review, managed_fields)
+        if given is not None and is_of_user:
             requested = given
     return requested is not None and (requested == _TRUE or rules.mode == "external")
 

@@ -1,4 +1,4 @@
-"""Creates certificates and authorities for a step of `plan`.
+"""Creates certificates and authorities for a step of `rotation_plan`.
 
 It reads neither clock nor cluster; `self_managed` stores the result.
 """
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
+from webhook.tls.rotation_plan import CertificateLifetimes, RotationAction, RotationStep
 
 CertificateHost: TypeAlias = str | IPv4Address | IPv6Address  # compared by value
 _Key: TypeAlias = ec.EllipticCurvePrivateKey
@@ -25,14 +25,12 @@ _MIN_KEY_BITS: Final = 256
 
 
 class TlsKeyPair(NamedTuple):
-    """The certificate that a server shows, and its key, as PEM."""
-
     certificate: bytes
     key: bytes
 
 
 class SecretContent(NamedTuple):
-    """The content of the Secret, as PEM: the key pair, the authorities, and their keys."""
+    """The content of the Secret, as PEM."""
 
     certificate: bytes
     key: bytes
@@ -42,12 +40,11 @@ class SecretContent(NamedTuple):
 
     @property
     def pair(self) -> TlsKeyPair:
-        """Return the key pair that a server shows."""
         return TlsKeyPair(self.certificate, self.key)
 
 
 def parse_host(name: str) -> CertificateHost:
-    """Return a host name or an address in one form."""
+    """Return a name or an address in a form that compares by value."""
     try:
         return ip_address(name)
     except ValueError:
@@ -55,12 +52,10 @@ def parse_host(name: str) -> CertificateHost:
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """Return the fingerprint of a certificate, as hexadecimal digits."""
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
 def hosts_in(certificate: bytes) -> set[CertificateHost]:
-    """Return the hosts that a certificate names."""
     try:
         leaf = x509.load_pem_x509_certificate(certificate)
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -92,12 +87,10 @@ def apply_step(
     now: datetime,
 ) -> SecretContent:
     """Return the content of the Secret after a step that changes it."""
-    authorities = (
-        x509.load_pem_x509_certificates(content.authorities)
-        if step.kept_authorities and content
-        else []
-    )
-    kept = [it for it in authorities if fingerprint(it) in step.kept_authorities]
+    kept: list[x509.Certificate] = []
+    if step.kept_authorities and content:
+        authorities = x509.load_pem_x509_certificates(content.authorities)
+        kept = [it for it in authorities if fingerprint(it) in step.kept_authorities]
     keys = signing_keys(content, kept) if content else {}
     if step.action is RotationAction.REMAKE:
         authority, key = _new_authority(lifetimes, now)
@@ -210,8 +203,9 @@ def _read_key(pem: bytes) -> _Key | None:
         key = serialization.load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
-    is_good = isinstance(key, ec.EllipticCurvePrivateKey) and key.key_size >= _MIN_KEY_BITS
-    return key if is_good and isinstance(key, ec.EllipticCurvePrivateKey) else None
+    if isinstance(key, ec.EllipticCurvePrivateKey) and key.key_size >= _MIN_KEY_BITS:
+        return key
+    return None
 
 
 def _pem(certificates: Iterable[x509.Certificate]) -> bytes:

@@ -1,4 +1,4 @@
-"""The self-managed certificate: carries out the steps of `plan` on Secret and configurations.
+"""The self-managed certificate: takes the steps of `rotation_plan` on Secret and configurations.
 
 The first replica that writes wins, and the others use its result. A Secret or a webhook of another
 service is never overwritten. If another client overwrites our writes repeatedly, we stop writing
@@ -14,8 +14,17 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.kube.rest.response import Conflict
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.settings import TlsSettings
+from webhook.tls.certificate_store import (
+    CertificateStore,
+    RegisteredConfiguration,
+    Secret,
+    ca_bundle_patch,
+    foreign_reason,
+    host_names,
+    read_content,
+)
 from webhook.tls.make import SecretContent, apply_step, hosts_in
-from webhook.tls.plan import (
+from webhook.tls.rotation_plan import (
     NO_SECRET,
     CertificateLifetimes,
     PublicationState,
@@ -25,17 +34,9 @@ from webhook.tls.plan import (
     next_step,
 )
 from webhook.tls.serving_certificate import CertificateOffer
-from webhook.tls.store import (
-    CertificateStore,
-    RegisteredConfiguration,
-    Secret,
-    ca_bundle_patch,
-    foreign_reason,
-    host_names,
-    read_content,
-)
 from webhook.tls.verify import inspect_content
 
+_WITHOUT_WRITE: Final = (RotationAction.NOTHING, RotationAction.WAIT, RotationAction.PUBLISH)
 _MAX_OVERWRITES: Final = 3  # times that we replace the write of another client
 _OVERWRITE_WINDOW_S: Final = 3600.0  # within this time
 
@@ -48,8 +49,6 @@ class _PublishedSince(NamedTuple):
 
 
 class SelfManagedCertificate:
-    """A certificate that the webhook creates and rotates itself."""
-
     def __init__(
         self,
         certificate_store: CertificateStore,
@@ -75,37 +74,28 @@ class SelfManagedCertificate:
     async def reconcile(
         self, configurations: Sequence[RegisteredConfiguration] | None
     ) -> CertificateOffer:
-        """Take one step, and return the certificate of the Secret."""
         secret = await self._store.secret()
         foreign = foreign_reason(secret) if secret else ""
         if foreign:
             advice = "name another Secret in tls.secret_name, or set tls.source to its source"
-            return CertificateOffer(
-                None,
-                f"Secret {self._store.secret_key} belongs to another program: {foreign}. {advice}",
-            )
+            what = f"Secret {self._store.secret_key} belongs to another program"
+            return CertificateOffer(None, f"{what}: {foreign}. {advice}")
         content = read_content(secret) if secret else None
         state = inspect_content(content, self._hosts) if content else NO_SECRET
         now = self._clock.now()
         if content and not state.unusable_reason(now):
             self._last_usable = content
-        step = next_step(
-            state, self._publication_state(content, configurations), now, self._lifetimes
-        )
+        published = self._publication_state(content, configurations)
+        step = next_step(state, published, now, self._lifetimes)
         if step.action is RotationAction.PUBLISH and content and configurations:
             return await self._publish(content, configurations)
-        if content and step.action in (
-            RotationAction.NOTHING,
-            RotationAction.WAIT,
-            RotationAction.PUBLISH,
-        ):
+        if content and step.action in _WITHOUT_WRITE:
             return CertificateOffer(content.pair)
         if content and state.unusable_reason(now) and self._is_contested(content):
             what = f"another client overwrites Secret {self._store.secret_key}"
+            what += f" with a certificate that cannot be used: {step.reason}"
             advice = "check for another installation with this Secret, and for a wrong clock"
-            return CertificateOffer(
-                None, f"{what} with a certificate that cannot be used: {step.reason}. {advice}"
-            )
+            return CertificateOffer(None, f"{what}. {advice}")
         return await self._write(step, self._next_content(step, content, state), secret)
 
     def _next_content(
@@ -115,10 +105,8 @@ class SelfManagedCertificate:
         now, hosts = self._clock.now(), self._hosts
         if self._last_usable and state.unusable_reason(now):
             last_usable_state = inspect_content(self._last_usable, hosts)
-            if (
-                not last_usable_state.unusable_reason(now)
-                and state.authority_by_id(last_usable_state.signer) is None
-            ):
+            is_usable = not last_usable_state.unusable_reason(now)
+            if is_usable and state.authority_by_id(last_usable_state.signer) is None:
                 return self._last_usable
         if content and state.missing:  # another replica may need the other names
             also = hosts_in(content.certificate)
@@ -141,7 +129,6 @@ class SelfManagedCertificate:
     async def _publish(
         self, content: SecretContent, configurations: Sequence[RegisteredConfiguration]
     ) -> CertificateOffer:
-        """Write the authorities into the configurations."""
         problem = ""
         for configuration in configurations:
             operations = ca_bundle_patch(configuration, content.authorities, self._hosts)
@@ -170,10 +157,9 @@ class SelfManagedCertificate:
             name = str(configuration)
             if configuration not in unpublished:
                 self._published_authorities[name] = content.authorities
-            elif (
-                self._published_authorities.pop(name, b"") == content.authorities
-                and configuration.has_ca_bundle
-            ):
+                continue
+            was_published = self._published_authorities.pop(name, b"") == content.authorities
+            if was_published and configuration.has_ca_bundle:
                 self._note_overwrite(name)
         published = content.authorities, content.certificate
         now_s = self._clock.monotonic_s()
@@ -195,9 +181,7 @@ class SelfManagedCertificate:
         self._overwritten_at.setdefault(name, []).append(self._clock.monotonic_s())
 
     def _is_overwritten_often(self, name: str) -> bool:
-        """Say whether another client overwrote our write too often in the last hour."""
         since_s = self._clock.monotonic_s() - _OVERWRITE_WINDOW_S
-        self._overwritten_at[name] = [
-            at_s for at_s in self._overwritten_at.get(name, ()) if at_s > since_s
-        ]
-        return len(self._overwritten_at[name]) > _MAX_OVERWRITES
+        recent = [at_s for at_s in self._overwritten_at.get(name, ()) if at_s > since_s]
+        self._overwritten_at[name] = recent
+        return len(recent) > _MAX_OVERWRITES

@@ -1,9 +1,8 @@
 """The certificate that the server uses: replaced once API servers trust it; readiness and metrics.
 
-A `CertificateSource` provides it. A new certificate is used when every webhook configuration trusts
-it, or when the current one is not better.
-
-Certificates from cert-manager or from mounted files; this module only reads them.
+A `CertificateSource` provides it: `SelfManagedCertificate`, or the two here, which only read what
+cert-manager wrote, or mounted files. A new certificate is used when every webhook configuration
+trusts it, or when the current one is not better.
 """
 
 import random
@@ -20,8 +19,8 @@ from trainer_kai.kube.rest.response import ApiError, Unauthorized
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import TlsSettings
+from webhook.tls.certificate_store import CertificateStore, RegisteredConfiguration, read_pair
 from webhook.tls.make import TlsKeyPair
-from webhook.tls.store import CertificateStore, RegisteredConfiguration, read_pair
 from webhook.tls.verify import (
     CertificateValidity,
     DynamicTlsContext,
@@ -44,8 +43,6 @@ class CertificateOffer(NamedTuple):
 
 
 class CertificateSource(Protocol):
-    """The source of a certificate."""
-
     async def reconcile(
         self, configurations: Sequence[RegisteredConfiguration] | None
     ) -> CertificateOffer:
@@ -57,15 +54,11 @@ class CertificateSource(Protocol):
 
 
 class _TrustState(NamedTuple):
-    """Whether API servers trust a certificate."""
-
     why_not: str
     until: datetime | None = None  # None if unknown
 
 
 class ServingCertificate:
-    """Keeps the server on a certificate that API servers trust."""
-
     def __init__(
         self,
         source: CertificateSource,
@@ -90,11 +83,9 @@ class ServingCertificate:
         self._measured_configurations: set[str] = set()
 
     def not_loaded_reason(self) -> str:
-        """Say why there is no certificate; for `Health.add_condition`."""
         return "" if self.tls.pair else self._problem
 
     def not_trusted_reason(self) -> str:
-        """Say why API servers do not trust it; for `Health.add_condition`."""
         return self._trusted.why_not
 
     def not_valid_reason(self) -> str:
@@ -108,7 +99,6 @@ class ServingCertificate:
         return f"the certificate is valid from {begins:{_DATE}} until {ends:{_DATE}}"
 
     async def wait_until_loaded(self) -> None:
-        """Wait until there is a certificate."""
         while True:
             await self._reconcile()
             if self.tls.pair is not None:
@@ -116,14 +106,12 @@ class ServingCertificate:
             await self._clock.sleep(_RETRY_S)
 
     async def run(self) -> None:
-        """Reconcile the certificate at an interval."""
         interval_s = self._settings.check_s
         while True:
             retry_soon = await self._reconcile()
             spread = 1 + _JITTER * (random.random() - 0.5)  # noqa: S311 - jitter between replicas
-            await self._clock.sleep(
-                min(_RETRY_S, interval_s) if retry_soon else interval_s * spread
-            )
+            pause_s = min(_RETRY_S, interval_s) if retry_soon else interval_s * spread
+            await self._clock.sleep(pause_s)
 
     async def _reconcile(self) -> bool:
         """Reconcile once; return whether to reconcile again soon."""
@@ -219,15 +207,13 @@ class ServingCertificate:
         else:
             with suppress(KeyError):
                 expires.remove("authority")
-        trusted = {
-            str(it): not self._trust_of(self.tls.pair, [it]).why_not for it in configurations
-        }
+        pair = self.tls.pair
+        trusted = {str(it): not self._trust_of(pair, [it]).why_not for it in configurations}
         self._measured_configurations |= trusted.keys()
         for name in self._measured_configurations:  # a deleted configuration trusts no certificate
             self._metrics.admission_certificate_trusted.labels(name).set(trusted.get(name, False))
 
     def _log_problems(self, problem: str) -> None:
-        """Log each problem once."""
         if problem and problem != self._problem:
             self._log.warning("certificate not renewed", error=problem)
         self._problem = problem
@@ -239,7 +225,6 @@ class ServingCertificate:
     def _trust_of(
         self, pair: TlsKeyPair, configurations: Sequence[RegisteredConfiguration]
     ) -> _TrustState:
-        """Return whether all of these configurations trust a certificate."""
         until: datetime | None = None
         for configuration in configurations:
             for webhook in configuration.webhooks:
@@ -251,9 +236,8 @@ class ServingCertificate:
                     return _TrustState(f"{where} has no caBundle yet")
                 trust = verify_trust(client_config.ca_bundle, pair, client_config.host)
                 if trust.until is None:
-                    return _TrustState(
-                        f"{where} cannot verify {client_config.host}: {trust.why_not}"
-                    )
+                    message = f"{where} cannot verify {client_config.host}: {trust.why_not}"
+                    return _TrustState(message)
                 if trust.until <= self._clock.now():
                     return _TrustState(f"{where} trusts only an authority that expired")
                 until = min(until, trust.until) if until else trust.until
@@ -261,8 +245,6 @@ class ServingCertificate:
 
 
 class CertManagerCertificate:
-    """A certificate in a Secret that cert-manager writes."""
-
     def __init__(self, certificate_store: CertificateStore) -> None:
         self._store = certificate_store
 
@@ -270,14 +252,11 @@ class CertManagerCertificate:
         self,
         configurations: Sequence[RegisteredConfiguration] | None,  # noqa: ARG002 - it writes none
     ) -> CertificateOffer:
-        """Read the Secret."""
         secret = await self._store.secret()
         what = f"Secret {self._store.secret_key}"
         if secret is None:
-            return CertificateOffer(
-                None,
-                f"{what} does not exist: create a cert-manager Certificate with this secretName",
-            )
+            advice = "create a cert-manager Certificate with this secretName"
+            return CertificateOffer(None, f"{what} does not exist: {advice}")
         return _offer(read_pair(secret), what)
 
 
@@ -292,7 +271,6 @@ class FileCertificate:
         self,
         configurations: Sequence[RegisteredConfiguration] | None,  # noqa: ARG002 - it writes none
     ) -> CertificateOffer:
-        """Read the files."""
         try:
             pair = TlsKeyPair(self._certificate.read_bytes(), self._key.read_bytes())
         except OSError as error:
@@ -301,10 +279,7 @@ class FileCertificate:
 
 
 def _offer(pair: TlsKeyPair, what: str) -> CertificateOffer:
-    """Offer a certificate if a server can use it."""
     fault = certificate_validity(pair).fault
-    return (
-        CertificateOffer(None, f"{what} cannot be used: {fault}")
-        if fault
-        else CertificateOffer(pair)
-    )
+    if fault:
+        return CertificateOffer(None, f"{what} cannot be used: {fault}")
+    return CertificateOffer(pair)

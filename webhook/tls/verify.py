@@ -23,27 +23,22 @@ from webhook.tls.make import (
     hosts_in,
     signing_keys,
 )
-from webhook.tls.plan import NEVER, Authority, SecretState
+from webhook.tls.rotation_plan import NEVER, Authority, SecretState
 
 _NO_CHECK_TIME: Final = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, unnamed in Python
 _MAX_HANDSHAKE_ROUNDS: Final = 4  # a handshake needs fewer
 
 
 class CertificateValidity(NamedTuple):
-    """When a certificate and its chain are valid."""
-
     begins: datetime = NEVER
     ends: datetime = NEVER
     fault: str = ""  # why it cannot be used at any time
 
     def holds_at(self, now: datetime) -> bool:
-        """Say whether the certificate is valid."""
         return self.begins <= now < self.ends
 
 
 class TrustResult(NamedTuple):
-    """Whether a client trusts a server."""
-
     until: datetime | None  # when the last trusted authority expires; None: not trusted
     why_not: str = ""
 
@@ -56,8 +51,8 @@ class DynamicTlsContext:
     """
 
     def __init__(self) -> None:
+        # The context to listen with; without a certificate every handshake fails.
         self.context: ssl.SSLContext = _empty_context()
-        """The context to listen with; without a certificate every handshake fails."""
         self.pair: TlsKeyPair | None = None
         self._newest = self.context
         self._client_authorities = ""
@@ -102,7 +97,6 @@ def server_context(pair: TlsKeyPair, client_authorities: str = "") -> ssl.SSLCon
 
 @lru_cache(maxsize=4)
 def inspect_content(content: SecretContent, hosts: tuple[CertificateHost, ...]) -> SecretState:
-    """Return the state of a Secret, for `next_step`."""
     try:
         authorities = x509.load_pem_x509_certificates(content.authorities)
     except ValueError:

@@ -21,7 +21,7 @@ from trainer_kai.kube.client import RetryPolicy, command_client, process_client
 from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import Unavailable
 
-SLOW: Final = {"aiohttp", "kubernetes", "pydantic"}
+SLOW: Final = {"aiohttp", "kubernetes", "pydantic", "structlog"}
 GET: Final = Request("GET", "/version", repeatable=True)
 
 ASKS: Final = """

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Condition, Key, Meta
 from trainer_kai.api.trainjob import TrainJobStatus
-from webhook.cache.cluster import AdmissionCache, SlimTrainJob, TrainJobSummary
+from webhook.cache.admission_cache import AdmissionCache, SlimTrainJob, TrainJobSummary
 
 QUEUE = "kai.scheduler/queue"
 KEY = Key("team", "job")

@@ -5,7 +5,7 @@ from trainer_kai.api.kai_kinds import Queue, QueueStatus, Topology
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.policy.lint.node_index import KnownCluster
-from webhook.cache.cluster import ClusterObjects
+from webhook.cache.admission_cache import ClusterObjects
 
 KEY = Key("", "a")
 A = Meta(name="a", annotations={"some": "note"})

@@ -5,7 +5,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.webhook.trainjobs import queue_tree
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, QueueAccessMode
-from webhook.cache.cluster import QueueTree
+from webhook.cache.admission_cache import QueueTree
 
 CREATE = "create the queue, or name an existing one"
 ABSENT = f"does not exist. {CREATE.capitalize()}"

@@ -17,8 +17,8 @@ from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
 from trainer_kai.api.trainjob import Runtime
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.cache.runtimes import MAX_TEXT_BYTES, RuntimeCache, WatchedRuntime
-from webhook.reviews.trainjob import AdmissionPolicy
-from webhook.rules.trainjob import LintPolicy
+from webhook.reviews.answer_trainjob import AdmissionPolicy
+from webhook.rules.trainjob_validate import LintPolicy
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 GPU = "nvidia.com/gpu"

@@ -13,7 +13,7 @@ from tests.webhook.served_webhook import serving, trainjob
 from tests.webhook.trainjobs import CLUSTER_RUNTIME
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.trainjob import RuntimeRef
-from webhook.cache.cluster import SlimTrainJob, SlimTrainJobSpec
+from webhook.cache.admission_cache import SlimTrainJob, SlimTrainJobSpec
 from webhook.cache.runtimes import WatchedRuntime
 
 PATH: Final = "/mutate/gpu-share"

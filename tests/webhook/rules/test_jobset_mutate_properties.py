@@ -27,7 +27,7 @@ from tests.webhook.objects import (
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.expand.jobset import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.cache.cluster import TrainJobSummary
+from webhook.cache.admission_cache import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext
 
 KAI: Final = "kai-scheduler"

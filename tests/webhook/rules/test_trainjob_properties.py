@@ -21,9 +21,8 @@ from trainer_kai.policy.queueing.queue_access import RequestedQueues, resolve_qu
 from webhook.admission.review import NO_OBJECTIONS
 from webhook.cache.runtimes import SlimRuntimeSpec, summarize_runtime
 from webhook.rules.jobset_deny import deny_exclusive_placement, other_schedulers
-from webhook.rules.jobset_restore import SlimRuntimePatch
-from webhook.rules.queue_access import resolve_trainjob_queues
-from webhook.rules.trainjob import TrainJobValidation
+from webhook.rules.trainjob_queue import SlimRuntimePatch, resolve_trainjob_queues
+from webhook.rules.trainjob_validate import TrainJobValidation
 
 QUEUES = st.sampled_from(["", "a", "b", "Team_C", "x" * 64])
 LABELS = st.dictionaries(st.sampled_from([QUEUE, "other"]), QUEUES)

@@ -18,8 +18,8 @@ from tests.webhook.trainjobs import (
     validate_case,
     validated_trainjob,
 )
-from webhook.rules.queue_access import RequestedQueue
-from webhook.rules.trainjob import TrainJobContext, TrainJobValidation
+from webhook.rules.trainjob_queue import RequestedQueue
+from webhook.rules.trainjob_validate import TrainJobContext, TrainJobValidation
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 PATCH = "spec.runtimePatches[0].trainingRuntimeSpec.template"

@@ -25,7 +25,7 @@ from webhook.tls.make import (
     hosts_in,
     parse_host,
 )
-from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
+from webhook.tls.rotation_plan import CertificateLifetimes, RotationAction, RotationStep
 from webhook.tls.verify import (
     DynamicTlsContext,
     certificate_validity,

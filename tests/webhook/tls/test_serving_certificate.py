@@ -24,7 +24,7 @@ from tests.webhook.fake_api_server import (
 )
 from trainer_kai.service.settings import TlsSettings
 from webhook.tls.make import SecretContent, apply_step, parse_host
-from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
+from webhook.tls.rotation_plan import CertificateLifetimes, RotationAction, RotationStep
 from webhook.tls.serving_certificate import CertManagerCertificate, FileCertificate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

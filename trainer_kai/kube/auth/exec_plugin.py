@@ -43,14 +43,12 @@ class _RenewedToken:
         self._expires_at_s = 0.0
 
     def use(self, fetched: _FetchedToken) -> None:
-        """Use a token as long as it is valid."""
         now_s = self._clock.monotonic_s()
         self._header = fetched.header
         self._replace_at_s = now_s + fetched.use_for_s
         self._expires_at_s = now_s + fetched.remaining_s
 
     async def authorization(self) -> str:
-        """Return the token, renewed if it is about to expire."""
         if self._must_replace():
             async with self._lock:
                 if self._must_replace():
@@ -82,7 +80,6 @@ class _RenewedToken:
 async def with_exec_plugin(
     rest_config: RestConfig, selected: SelectedContext, clock: Clock
 ) -> RestConfig:
-    """Return the RestConfig with credentials from the user's plugin."""
     status = await _run_plugin(selected)
     chain, key = (str(status.get(f"client{it}Data") or "") for it in ("Certificate", "Key"))
     if bool(chain) != bool(key):
@@ -105,7 +102,6 @@ async def with_exec_plugin(
 
 
 async def _run_plugin(selected: SelectedContext) -> dict[str, Any]:
-    """Run the plugin and return its result."""
     # The package takes most of a second to import, and the image is built without it.
     try:
         from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415

@@ -1,15 +1,10 @@
-"""Kubeconfig files, parsed here because a command should not wait for a large import.
+"""Find the API server and its credentials: a kubeconfig, the pod's account, or the home directory.
 
-The credentials of a user with an `exec` plugin come from `trainer_kai.kube.auth.exec_plugin`. An
-`auth-provider` is refused: it would have to log in here, and to write new tokens into a file that
-other commands read.
-
-Access from inside a pod: two files and two variables that every pod has.
-
-The official package offers the same, but importing it costs each process the time and memory that
-`make bench` prints under "import".
-
-Find the API server and its credentials: a named kubeconfig, the pod, or the home directory.
+Kubeconfigs, and the two files and two variables of a pod, are read here, because importing the
+official package costs each process the time and memory that `make bench` prints. Only the
+credentials of a user with an `exec` plugin come from that package, by
+`trainer_kai.kube.auth.exec_plugin`. An `auth-provider` is refused: it would have to log in here,
+and to write new tokens into a file that other commands read.
 """
 
 import base64
@@ -38,6 +33,9 @@ from trainer_kai.service.clock import Clock
 
 Section: TypeAlias = Mapping[str, Any]
 
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_HOST: Final = "KUBERNETES_SERVICE_HOST"
+_PORT: Final = "KUBERNETES_SERVICE_PORT"
 _IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
 _YES: Final = ("true", "True", "TRUE")
 _NULL: Final = "tag:yaml.org,2002:null"
@@ -66,15 +64,12 @@ class KubeconfigEntry:
 
 
 class SelectedContext(msgspec.Struct, frozen=True):
-    """A context with its cluster and its user."""
-
     context: KubeconfigEntry
     cluster: KubeconfigEntry
     user: KubeconfigEntry
 
     @property
     def has_exec_plugin(self) -> bool:
-        """Say whether a program provides the credentials."""
         return bool(self.user.fields.get("exec"))
 
 
@@ -84,6 +79,82 @@ class _MergedKubeconfigs(msgspec.Struct, frozen=True):
     contexts: Mapping[str, KubeconfigEntry]
     current: str
     files: tuple[Path, ...]
+
+
+async def find_rest_config(
+    environ: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = ""
+) -> RestConfig:
+    """Return the RestConfig of *kubeconfig*, $KUBECONFIG, the pod's account or ~/.kube/config."""
+    files = kubeconfig_files(environ, kubeconfig)
+    if not files and is_in_cluster(environ) and not context:
+        return in_cluster_config(environ, clock)  # a pod reaches its own cluster without a proxy
+    selected = select_context(read_files(_existing(files or [_home_kubeconfig(environ)])), context)
+    rest_config = load_rest_config(selected, clock)
+    if rest_config.proxy:
+        cluster = selected.cluster
+        where = f"{cluster.file}: clusters[{cluster.name}].cluster.proxy-url"
+        check_proxy(rest_config.proxy, where)
+    else:
+        rest_config = replace(rest_config, proxy=proxy_for_server(rest_config.server, environ))
+    if not selected.has_exec_plugin:
+        return rest_config
+    from trainer_kai.kube.auth.exec_plugin import with_exec_plugin  # noqa: PLC0415 - few need it
+
+    return await with_exec_plugin(rest_config, selected, clock)
+
+
+def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
+    if named:
+        # shells do not expand --kubeconfig=~/…
+        at_home = named.startswith("~/") and "HOME" in environ
+        return [Path(environ["HOME"], named[2:]) if at_home else Path(named)]
+    return [Path(part) for part in environ.get("KUBECONFIG", "").split(":") if part]
+
+
+def _home_kubeconfig(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME", "/")) / ".kube" / "config"
+
+
+def _existing(files: list[Path]) -> list[Path]:
+    existing = [file for file in files if _may_exist(file)]
+    if not existing:
+        where = ", ".join(map(str, files))
+        message = f"no such file: {where}; set --kubeconfig or $KUBECONFIG"
+        raise ConfigError([FieldError("kubeconfig", message)])
+    return existing
+
+
+def _may_exist(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:
+        return True  # reading it reports why it cannot be read
+
+
+def is_in_cluster(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get(_HOST))
+
+
+def in_cluster_config(
+    environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_ACCOUNT
+) -> RestConfig:
+    host, port = environ.get(_HOST, ""), environ.get(_PORT) or "443"
+    where = f"[{host}]" if ":" in host else host
+    return RestConfig(
+        server=f"https://{where}:{port}",
+        credentials=TokenFile(folder / "token", clock),
+        trust=ServerTrust(authority=_read(folder / "ca.crt")),
+        namespace=_read(folder / "namespace").strip() or "default",
+        origin="the ServiceAccount of the pod",
+    )
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError as error:
+        message = f"{error.strerror}; does the pod set automountServiceAccountToken: false?"
+        raise ConfigError([FieldError(str(file), message)]) from error
 
 
 def read_files(files: Sequence[Path]) -> _MergedKubeconfigs:
@@ -100,13 +171,12 @@ def read_files(files: Sequence[Path]) -> _MergedKubeconfigs:
 
 
 def select_context(merged: _MergedKubeconfigs, context: str = "") -> SelectedContext:
-    """Return the named context, or the current one."""
+    """Return the named context, or the current one, with its cluster and its user."""
     wanted = context or merged.current
     where = ", ".join(map(str, merged.files))
     if not wanted:
-        raise _fault(
-            where, "current-context", _with_known_names(merged.contexts, "no context is named")
-        )
+        message = _with_known_names(merged.contexts, "no context is named")
+        raise _fault(where, "current-context", message)
     entry = merged.contexts.get(wanted)
     if entry is None:
         message = _with_known_names(merged.contexts, f"context {wanted!r} does not exist")
@@ -150,13 +220,11 @@ def load_rest_config(selected: SelectedContext, clock: Clock) -> RestConfig:
     chain = _read_data(user, where, "client-certificate")
     if not chain:
         return rest_config
-    return replace(
-        rest_config, certificate=ClientCertificate(chain, _read_data(user, where, "client-key"))
-    )
+    certificate = ClientCertificate(chain, _read_data(user, where, "client-key"))
+    return replace(rest_config, certificate=certificate)
 
 
 def _is_address(server: str) -> bool:
-    """Say whether a text is scheme, host and port, with an optional path."""
     try:
         parts = urlsplit(server)
         _ = parts.port  # raises for an invalid port
@@ -220,9 +288,8 @@ def _parse(file: Path) -> Section:
     except OSError as error:
         raise ConfigError([FieldError(str(file), _error_text(error))]) from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(
-            [FieldError(str(file), f"is not valid YAML: {_yaml_fault(error)}")]
-        ) from error
+        message = f"is not valid YAML: {_yaml_fault(error)}"
+        raise ConfigError([FieldError(str(file), message)]) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -255,90 +322,3 @@ def _with_known_names(known: Mapping[str, KubeconfigEntry], message: str) -> str
 
 def _fault(where: Path | str, path: str, message: str) -> ConfigError:
     return ConfigError([FieldError(f"{where}: {path}", message)])
-
-
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-_HOST: Final = "KUBERNETES_SERVICE_HOST"
-_PORT: Final = "KUBERNETES_SERVICE_PORT"
-
-
-def is_in_cluster(environ: Mapping[str, str]) -> bool:
-    """Say whether this process runs in a pod with access to the API server."""
-    return bool(environ.get(_HOST))
-
-
-def in_cluster_config(
-    environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_ACCOUNT
-) -> RestConfig:
-    """Return the RestConfig of the pod's ServiceAccount."""
-    host, port = environ.get(_HOST, ""), environ.get(_PORT) or "443"
-    where = f"[{host}]" if ":" in host else host
-    return RestConfig(
-        server=f"https://{where}:{port}",
-        credentials=TokenFile(folder / "token", clock),
-        trust=ServerTrust(authority=_read(folder / "ca.crt")),
-        namespace=_read(folder / "namespace").strip() or "default",
-        origin="the ServiceAccount of the pod",
-    )
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace")
-    except OSError as error:
-        message = f"{error.strerror}; does the pod set automountServiceAccountToken: false?"
-        raise ConfigError([FieldError(str(file), message)]) from error
-
-
-async def find_rest_config(
-    environ: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = ""
-) -> RestConfig:
-    """Return the RestConfig of *kubeconfig*, $KUBECONFIG, the pod's account or ~/.kube/config."""
-    files = kubeconfig_files(environ, kubeconfig)
-    if not files and is_in_cluster(environ) and not context:
-        return in_cluster_config(environ, clock)  # a pod reaches its own cluster without a proxy
-    selected = select_context(read_files(_existing(files or [_home_kubeconfig(environ)])), context)
-    rest_config = load_rest_config(selected, clock)
-    if rest_config.proxy:
-        cluster = selected.cluster
-        check_proxy(
-            rest_config.proxy, f"{cluster.file}: clusters[{cluster.name}].cluster.proxy-url"
-        )
-    else:
-        rest_config = replace(rest_config, proxy=proxy_for_server(rest_config.server, environ))
-    if not selected.has_exec_plugin:
-        return rest_config
-    from trainer_kai.kube.auth.exec_plugin import with_exec_plugin  # noqa: PLC0415 - few need it
-
-    return await with_exec_plugin(rest_config, selected, clock)
-
-
-def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
-    """Return the kubeconfig files that the caller or the environment names."""
-    if named:
-        at_home = (
-            named.startswith("~/") and "HOME" in environ
-        )  # shells do not expand --kubeconfig=~/…
-        return [Path(environ["HOME"], named[2:]) if at_home else Path(named)]
-    return [Path(part) for part in environ.get("KUBECONFIG", "").split(":") if part]
-
-
-def _home_kubeconfig(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME", "/")) / ".kube" / "config"
-
-
-def _existing(files: list[Path]) -> list[Path]:
-    existing = [file for file in files if _may_exist(file)]
-    if not existing:
-        where = ", ".join(map(str, files))
-        message = f"no such file: {where}; set --kubeconfig or $KUBECONFIG"
-        raise ConfigError([FieldError("kubeconfig", message)])
-    return existing
-
-
-def _may_exist(file: Path) -> bool:
-    try:
-        return file.exists()
-    except OSError:
-        return True  # reading it reports why it cannot be read

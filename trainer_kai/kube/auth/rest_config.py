@@ -1,7 +1,8 @@
-"""The address of the API server, the credentials for it, its TLS context and its proxy.
+"""What a connection to the API server needs: address, credentials, TLS context and proxy.
 
-As in kubectl (Go), NO_PROXY may contain addresses, networks and ports besides names, which the
-standard library does not support, and the local machine is never behind a proxy.
+The proxy comes from the environment, as in kubectl (Go): NO_PROXY may contain addresses, networks
+and ports besides names, which the standard library does not support, and the local machine is never
+behind a proxy.
 """
 
 import base64
@@ -17,9 +18,11 @@ from urllib.parse import urlsplit
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.service.clock import Clock
 
-_REREAD_S: Final = (
-    60.0  # kubelet rotates a pod's token at 80 % of its lifetime; other tokens live longer
-)
+_IpAddress: TypeAlias = IPv4Address | IPv6Address
+
+_PORTS: Final = {"https": 443, "http": 80}
+# kubelet rotates a pod's token at 80 % of its lifetime; other tokens live longer
+_REREAD_S: Final = 60.0
 
 
 class Credentials(Protocol):
@@ -36,8 +39,6 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True)
 class ServerTrust:
-    """How the certificate of the API server is verified."""
-
     authority: str = ""  # PEM; "" means the CAs of the machine
     insecure: bool = False
     server_name: str = ""  # if the certificate has another name than the address
@@ -53,8 +54,6 @@ class ClientCertificate:
 
 @dataclass(frozen=True)
 class RestConfig:
-    """Everything that a connection needs."""
-
     server: str
     credentials: Credentials = field(repr=False)
     trust: ServerTrust = field(default_factory=ServerTrust, repr=False)
@@ -71,11 +70,9 @@ class StaticToken:
         self._token = token
 
     async def authorization(self) -> str:
-        """Return the token."""
         return f"Bearer {self._token}" if self._token else ""
 
     async def renew(self) -> bool:
-        """Say that no newer token exists."""
         return False
 
 
@@ -86,11 +83,9 @@ class BasicAuth:
         self._encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
 
     async def authorization(self) -> str:
-        """Return both, encoded."""
         return f"Basic {self._encoded}"
 
     async def renew(self) -> bool:
-        """Say that no newer password exists."""
         return False
 
 
@@ -110,7 +105,6 @@ class TokenFile:
         return f"Bearer {self._token}"
 
     async def renew(self) -> bool:
-        """Read the file again now: it may be newer."""
         before = self._token
         self._read()
         return self._token != before
@@ -181,11 +175,6 @@ def _load_client_certificate(
                 Path(file.name).unlink()
 
 
-_IpAddress: TypeAlias = IPv4Address | IPv6Address
-
-_PORTS: Final = {"https": 443, "http": 80}
-
-
 def proxy_for_server(server: str, environ: Mapping[str, str]) -> str:
     """Return the address of the proxy, or "" for a direct connection."""
     parts = urlsplit(server)
@@ -203,7 +192,6 @@ def proxy_for_server(server: str, environ: Mapping[str, str]) -> str:
 
 
 def check_proxy(proxy: str, where: str) -> str:
-    """Return the address of a proxy with a supported protocol."""
     try:
         parts = urlsplit(proxy)
         usable = parts.scheme in _PORTS and parts.hostname and parts.port != 0
@@ -221,7 +209,6 @@ def _is_local_host(host: str) -> bool:
 
 
 def _matches_no_proxy(entry: str, host: str, port: int) -> bool:
-    """Say whether one entry of NO_PROXY matches this host."""
     if entry in ("", "*"):
         return entry == "*"
     address = _address(host)

@@ -38,11 +38,6 @@ twice. To clear the holder of a Lease by hand is to say that no process acts.
 
 The monotonic clock must count the time while a machine is suspended (CLOCK_BOOTTIME on Linux),
 because other machines continue meanwhile.
-
-Renew a Lease that this process holds, repeatedly and in time, until it is lost.
-
-It runs beside the leading task and never waits for it. The contract in
-`trainer_kai.kube.leader.elector` says why each step is safe.
 """
 
 import asyncio
@@ -64,112 +59,9 @@ from trainer_kai.kube.leader.lease import (
 from trainer_kai.kube.process.tasks import cancel_all, errors_if_all_are, finish_within
 from trainer_kai.kube.rest.response import ApiError, Conflict, Forbidden, NotFound, is_retryable
 
-_SOON_FRACTION: Final = 0.25  # of the usual wait, if an immediate retry makes sense
-
-
-class LeaseRenewer:
-    """The renewals of one term."""
-
-    def __init__(
-        self,
-        lease_client: LeaseClient,
-        term: LeaderTerm,
-        log: FilteringBoundLogger,
-        *,
-        pause_s: Callable[[], float],
-        on_observed: Callable[[LeaseRecord | None], None],
-        on_settled: Callable[[LeaseRecord], None],
-    ) -> None:
-        self._lease_client = lease_client
-        self._term = term
-        self._log = log
-        self._pause_s = pause_s
-        self._on_observed = on_observed
-        self._on_settled = on_settled
-
-    async def run(self) -> None:
-        """Renew until the term ends; raise an error that makes renewals hopeless."""
-        pause_s = self._pause_s()
-        while (remaining_s := self._remaining_s()) > 0:
-            # a long wait must leave time for one more attempt
-            await self._lease_client.clock.sleep(
-                min(pause_s, max(remaining_s / 2, self._retry_soon_s), remaining_s)
-            )
-            if self._remaining_s() > 0:
-                pause_s = await self._renew_once()
-        self._term.end()
-
-    @property
-    def _retry_soon_s(self) -> float:
-        return self._lease_client.timing.retry_s * _SOON_FRACTION
-
-    def _remaining_s(self) -> float:
-        return self._term.remaining_s(self._lease_client.clock.monotonic_s())
-
-    async def _renew_once(self) -> float:
-        """Renew once; return the wait until the next renewal."""
-        try:
-            await self._renew()
-        except NotFound:
-            self._log.warning("lease was deleted")
-            self._restart_settling()
-            self._term.record = None  # the next attempt creates it
-        except Conflict:
-            self._restart_settling()
-            return await self._check_holder()
-        except ApiError as error:
-            return self._wait_after(error)
-        else:
-            return self._pause_s()
-        return self._retry_soon_s
-
-    async def _renew(self) -> None:
-        term, timing, clock = self._term, self._lease_client.timing, self._lease_client.clock
-        is_created = term.record is None
-        next_record = self._lease_client.next_record(term.record)
-        limit_s = min(timing.request_s, self._remaining_s())
-        record, sent_s = await self._lease_client.write(term.record, next_record, limit_s)
-        now_s = clock.monotonic_s()
-        if is_created:
-            term.restart_settling(now_s + timing.lease_s)
-        term.extend(record, sent_s, timing.renew_deadline_s, now_s)
-        self._on_observed(record)
-        if term.allows_write(now_s):
-            self._on_settled(record)
-
-    def _restart_settling(self) -> None:
-        """Begin to settle again: between our writes another process may have written."""
-        self._term.restart_settling(
-            self._lease_client.clock.monotonic_s() + self._lease_client.timing.lease_s
-        )
-
-    async def _check_holder(self) -> float:
-        """Find out which process holds the Lease, after a write that failed or was too late."""
-        try:
-            current = await self._lease_client.read(
-                min(self._lease_client.timing.request_s, self._remaining_s())
-            )
-        except ApiError as error:
-            return self._wait_after(error)
-        self._on_observed(current)
-        if current is None or current.holder == self._lease_client.identity:
-            self._term.record = current
-        else:
-            self._term.end()
-        return self._retry_soon_s
-
-    def _wait_after(self, error: ApiError) -> float:
-        if not (is_retryable(error) or isinstance(error, Forbidden)):  # we were allowed to begin
-            raise error
-        self._log.warning(
-            "lease not renewed", error=str(error), left_s=round(self._remaining_s(), 1)
-        )
-        return max(self._pause_s(), error.retry_after_s or 0)
-
-
 LeaderWork = Callable[[Fence], Awaitable[None]]
-
 _JITTER: Final = 0.2  # of a wait: so that followers do not read all at once
+_SOON_FRACTION: Final = 0.25  # of the usual wait, if an immediate retry makes sense
 
 
 class _Leadership(NamedTuple):
@@ -201,13 +93,11 @@ class LeaderElector:
         self._jitter = jitter
         self._observed: LeaseRecord | None = None  # as it was last read or written
         self._observed_s = 0.0  # when it was first seen in this version
-        self._settled_acquire_time = (
-            ""  # when the Lease was acquired with which this process may lead at once
-        )
+        # when the Lease was acquired with which this process may lead at once
+        self._settled_acquire_time = ""
         self._term: LeaderTerm | None = None
-        self._forbidden_s: float | None = (
-            None  # since when access is forbidden, though it was allowed before
-        )
+        # since when access is forbidden, though it was allowed before
+        self._forbidden_s: float | None = None
 
     @property
     def holder(self) -> str:
@@ -222,7 +112,6 @@ class LeaderElector:
                 return
 
     async def _acquire(self) -> LeaderTerm:
-        """Wait until the Lease is acquired."""
         while True:
             pause_s = self._pause_s()
             try:
@@ -338,25 +227,24 @@ class LeaderElector:
         Until then the Lease is renewed, if possible. After a second cancellation it expires
         instead.
         """
-        still_running: set[asyncio.Task[None]] = {leadership.working}
+        term, fence, working, renewing = leadership
+        still_running: set[asyncio.Task[None]] = {working}
         is_ours = False
         try:
-            leadership.working.cancel()
-            still_running = await finish_within(
-                self._clock, self._timing.lease_s, [leadership.working]
-            )
-            leadership.term.writes_stopped = True
-            if leadership.term.is_settled and not still_running:
-                await self._clock.sleep(leadership.fence.writes_end_s - self._clock.monotonic_s())
-                is_ours = leadership.term.remaining_s(self._clock.monotonic_s()) > 0
+            working.cancel()
+            still_running = await finish_within(self._clock, self._timing.lease_s, [working])
+            term.writes_stopped = True
+            if term.is_settled and not still_running:
+                await self._clock.sleep(fence.writes_end_s - self._clock.monotonic_s())
+                is_ours = term.remaining_s(self._clock.monotonic_s()) > 0
         finally:
-            leadership.term.end()
-            await cancel_all({leadership.working, leadership.renewing} - still_running)
+            term.end()
+            await cancel_all({working, renewing} - still_running)
         if still_running:
             message = "leading task did not end although it was cancelled"
             raise InvariantError(message)
-        if is_ours and leadership.term.record is not None:
-            await self._release(leadership.term.record)
+        if is_ours and term.record is not None:
+            await self._release(term.record)
 
     async def _release(self, record: LeaseRecord) -> None:
         try:
@@ -368,7 +256,6 @@ class LeaderElector:
             self._log.warning("lease not released", error=str(error))
 
     async def _release_again(self, record: LeaseRecord) -> None:
-        """Release the version that a renewal in progress may have written."""
         try:
             current = await self._lease_client.read(self._timing.request_s)
             if current and (current.holder, current.acquired) == (record.holder, record.acquired):
@@ -387,3 +274,102 @@ class LeaderElector:
 
     def _pause_s(self) -> float:
         return self._timing.retry_s * (1 + _JITTER * self._jitter())
+
+
+class LeaseRenewer:
+    """Renews a Lease repeatedly and in time, until the term is lost.
+
+    It runs beside the leading task and never waits for it.
+    """
+
+    def __init__(
+        self,
+        lease_client: LeaseClient,
+        term: LeaderTerm,
+        log: FilteringBoundLogger,
+        *,
+        pause_s: Callable[[], float],
+        on_observed: Callable[[LeaseRecord | None], None],
+        on_settled: Callable[[LeaseRecord], None],
+    ) -> None:
+        self._lease_client = lease_client
+        self._term = term
+        self._log = log
+        self._pause_s = pause_s
+        self._on_observed = on_observed
+        self._on_settled = on_settled
+
+    async def run(self) -> None:
+        """Renew until the term ends; raise an error that makes renewals hopeless."""
+        pause_s = self._pause_s()
+        while (remaining_s := self._remaining_s()) > 0:
+            # a long wait must leave time for one more attempt
+            wait_s = min(pause_s, max(remaining_s / 2, self._retry_soon_s), remaining_s)
+            await self._lease_client.clock.sleep(wait_s)
+            if self._remaining_s() > 0:
+                pause_s = await self._renew_once()
+        self._term.end()
+
+    @property
+    def _retry_soon_s(self) -> float:
+        return self._lease_client.timing.retry_s * _SOON_FRACTION
+
+    def _remaining_s(self) -> float:
+        return self._term.remaining_s(self._lease_client.clock.monotonic_s())
+
+    async def _renew_once(self) -> float:
+        """Renew once; return the wait until the next renewal."""
+        try:
+            await self._renew()
+        except NotFound:
+            self._log.warning("lease was deleted")
+            self._restart_settling()
+            self._term.record = None  # the next attempt creates it
+        except Conflict:
+            self._restart_settling()
+            return await self._check_holder()
+        except ApiError as error:
+            return self._wait_after(error)
+        else:
+            return self._pause_s()
+        return self._retry_soon_s
+
+    async def _renew(self) -> None:
+        term, timing, clock = self._term, self._lease_client.timing, self._lease_client.clock
+        is_created = term.record is None
+        next_record = self._lease_client.next_record(term.record)
+        limit_s = min(timing.request_s, self._remaining_s())
+        record, sent_s = await self._lease_client.write(term.record, next_record, limit_s)
+        now_s = clock.monotonic_s()
+        if is_created:
+            term.restart_settling(now_s + timing.lease_s)
+        term.extend(record, sent_s, timing.renew_deadline_s, now_s)
+        self._on_observed(record)
+        if term.allows_write(now_s):
+            self._on_settled(record)
+
+    def _restart_settling(self) -> None:
+        """Begin to settle again: between our writes another process may have written."""
+        lease_client = self._lease_client
+        self._term.restart_settling(lease_client.clock.monotonic_s() + lease_client.timing.lease_s)
+
+    async def _check_holder(self) -> float:
+        """Find out which process holds the Lease, after a write that failed or was too late."""
+        try:
+            limit_s = min(self._lease_client.timing.request_s, self._remaining_s())
+            current = await self._lease_client.read(limit_s)
+        except ApiError as error:
+            return self._wait_after(error)
+        self._on_observed(current)
+        if current is None or current.holder == self._lease_client.identity:
+            self._term.record = current
+        else:
+            self._term.end()
+        return self._retry_soon_s
+
+    def _wait_after(self, error: ApiError) -> float:
+        if not (is_retryable(error) or isinstance(error, Forbidden)):  # we were allowed to begin
+            raise error
+        left_s = round(self._remaining_s(), 1)
+        self._log.warning("lease not renewed", error=str(error), left_s=left_s)
+        return max(self._pause_s(), error.retry_after_s or 0)

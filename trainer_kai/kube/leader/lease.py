@@ -1,20 +1,9 @@
-"""The Lease, the term of a leader, and the fence in front of its writes.
+"""The Lease of leader election, the term of a leader, and the fence in front of its writes.
 
-Pure: `trainer_kai.kube.leader.elector` does the election and has the contract.
-
-`trainer_kai.kube.leader.elector` decides what is written when. `LeaseApi` patches our fields and
-leaves all others unchanged; the patch names the version that the API server must compare. Nothing
-is read from a cache.
-
-The client repeats failed requests, waits after a 429 and reads new credentials after a 401, so a
-fence that is checked before the client is called may have fallen long before the request is sent.
-Here it is checked each time that a request is handed to the transport.
-
-The transport may then still have to fetch credentials (a plugin is a process) and to connect. All
-of this and the response share one time limit of at most `write_s`, so a write is finished before
-another process leads. Not covered is a process that is stopped within that time: its request is
-sent when it wakes up, if the connection is ready before the time limit is noticed. Writes that must
-not happen twice carry a uid or a version.
+`trainer_kai.kube.leader.elector` has the contract, and decides what is written when. `LeaseRecord`,
+`LeaderTerm` and `Fence` are pure; `LeaseClient` adds time limits to a `LeaseStore`; `LeaseApi` is
+the store on an API server: it patches our fields and leaves all others unchanged, and the patch
+names the version that the API server must compare. Nothing is read from a cache.
 """
 
 import math
@@ -42,6 +31,9 @@ from trainer_kai.kube.rest.response import (
 from trainer_kai.kube.rest.transport import Transport, unavailable
 from trainer_kai.service.clock import Clock
 
+A = TypeVar("A")
+_FAILED: Final = 500
+
 
 class LeaseLost(TrainerKaiError):
     """A write was stopped, because this process may not lead any more."""
@@ -62,14 +54,10 @@ class LeaseRecord(NamedTuple):
 class LeaseTiming:
     """The durations of leader election; the defaults are in `LeaderSettings`."""
 
-    lease_s: int
-    """A Lease without changes for this long may be acquired; whole seconds, as in the API."""
-    renew_deadline_s: float
-    """A leader that could not renew for this long stops leading."""
-    retry_s: float
-    """The interval of renewals of a leader and of reads of a follower."""
-    write_s: float
-    """The time limit for a write of the leader."""
+    lease_s: int  # without changes for so long it may be acquired; whole seconds, as in the API
+    renew_deadline_s: float  # a leader that could not renew for so long stops leading
+    retry_s: float  # between renewals of a leader, and between reads of a follower
+    write_s: float  # the time limit for a write of the leader
 
     def __post_init__(self) -> None:
         faults = [
@@ -80,10 +68,9 @@ class LeaseTiming:
         if self.lease_s <= self.renew_deadline_s + self.write_s:
             message = (
                 "must be more than renew_deadline_s plus write_s: a write that is sent at the "
+                "deadline must finish before the Lease expires"
             )
-            faults.append(
-                FieldError("lease_s", message + "deadline must finish before the Lease expires")
-            )
+            faults.append(FieldError("lease_s", message))
         if self.renew_deadline_s <= 1.2 * self.retry_s:
             message = "must be more than 1.2 times retry_s: one failed renewal is no reason to stop"
             faults.append(FieldError("renew_deadline_s", message))
@@ -122,7 +109,6 @@ class LeaderTerm:
         return 0.0 if self.ended else self.until_s - now_s
 
     def allows_write(self, now_s: float) -> bool:
-        """Say whether a write may be sent at this moment."""
         return self.is_settled and not self.writes_stopped and self.remaining_s(now_s) > 0
 
     def extend(self, record: LeaseRecord, sent_s: float, lasts_s: float, now_s: float) -> None:
@@ -146,8 +132,6 @@ class LeaderTerm:
 
 @dataclass(eq=False)
 class InFlightWrite:
-    """A write in progress."""
-
     ends_s: float
     may_still_apply: bool = False  # it may still be executed, though no task waits for it
 
@@ -155,8 +139,7 @@ class InFlightWrite:
 class Fence:
     """The check before each write of a leader is sent, without an `await` in between.
 
-    Work writes with `client.with_fence(fence)`. A check before the client is called is not enough:
-    the client retries for half a minute, and the fence may have fallen by then.
+    Work writes with `client.with_fence(fence)`; `FencedTransport` says why.
     """
 
     def __init__(self, term: LeaderTerm, write_s: float, now_s: Callable[[], float]) -> None:
@@ -213,9 +196,6 @@ def _micro(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-A = TypeVar("A")
-
-
 class LeaseStore(Protocol):
     """A Lease as the API server has it; errors are those of `trainer_kai.kube.rest.response`."""
 
@@ -240,8 +220,6 @@ class WrittenLease(NamedTuple):
 
 
 class LeaseClient:
-    """Reads and writes one Lease for one candidate."""
-
     def __init__(self, store: LeaseStore, identity: str, timing: LeaseTiming, clock: Clock) -> None:
         self.identity = identity
         self.timing = timing
@@ -249,7 +227,6 @@ class LeaseClient:
         self._store = store
 
     async def read(self, limit_s: float) -> LeaseRecord | None:
-        """Return the current Lease."""
         return await self._within(limit_s, self._store.read())
 
     async def write(
@@ -288,28 +265,23 @@ class LeaseClient:
 
 
 class LeaseApi:
-    """A Lease by its key."""
-
     def __init__(self, client: Client, key: Key) -> None:
         self._client = client
         self._key = key
 
     async def read(self) -> LeaseRecord | None:
-        """Return the current state; None if the Lease does not exist."""
         try:
             return _record(await self._allowed(self._client.get(LEASES, self._key)))
         except NotFound:
             return None
 
     async def create(self, record: LeaseRecord) -> LeaseRecord:
-        """Create the Lease; `AlreadyExists` if it exists."""
         metadata = {"namespace": self._key.namespace, "name": self._key.name}
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
         request = self._client.create(LEASES, self._key.namespace, body | {"spec": _spec(record)})
         return _record(await self._allowed(request))
 
     async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
-        """Overwrite exactly this version; else `Conflict`."""
         fields = {"metadata": {"resourceVersion": version}, "spec": _spec(record)}
         return _record(await self._allowed(self._client.merge_patch(LEASES, self._key, fields)))
 
@@ -318,10 +290,9 @@ class LeaseApi:
             return await request
         except Forbidden as error:
             namespace, name = self._key
-            needs = (
-                f"leader election needs get, create and patch on {LEASES} in namespace {namespace}"
-            )
-            message = f"{error.details.message}; {needs}, at least for {name}"
+            verbs = f"get, create and patch on {LEASES} in namespace {namespace}"
+            needs = f"leader election needs {verbs}, at least for {name}"
+            message = f"{error.details.message}; {needs}"
             raise Forbidden(error.details._replace(message=message)) from error
 
 
@@ -347,14 +318,19 @@ def _spec(record: LeaseRecord) -> dict[str, Any]:
     }
 
 
-_FAILED: Final = 500
-
-
 class FencedTransport:
     """A transport behind a fence: reads pass, and writes raise `LeaseLost` once it has fallen.
 
-    Access reviews pass as well, because they change nothing. No write takes longer than the fence
-    allows. Closing it does nothing: the inner transport belongs to the client.
+    The client repeats failed requests, waits after a 429 and reads new credentials after a 401, so
+    a fence that is checked before the client is called may have fallen long before the request is
+    sent. Here it is checked each time that a request is handed to the transport. Access reviews
+    pass as well, because they change nothing.
+
+    The transport may then still have to fetch credentials (a plugin is a process) and to connect.
+    All of this and the response share one time limit of at most `write_s`, so a write is finished
+    before another process leads. Not covered is a process that is stopped within that time: its
+    request is sent when it wakes up, if the connection is ready before the time limit is noticed.
+    Writes that must not happen twice carry a uid or a version.
     """
 
     def __init__(self, transport: Transport, fence: Fence, clock: Clock) -> None:
@@ -363,7 +339,6 @@ class FencedTransport:
         self._clock = clock
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Send a request if the fence holds, and read the whole response."""
         if request.method == "GET" or _changes_nothing(request):
             return await self._transport.send(request, timeout_s)
         limit_s = min(timeout_s, self._fence.write_s)
@@ -381,7 +356,6 @@ class FencedTransport:
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Send a request and read the response while it arrives."""
         return self._transport.stream(request, silence_s)
 
     async def close(self) -> None:
@@ -389,5 +363,4 @@ class FencedTransport:
 
 
 def _changes_nothing(request: Request) -> bool:
-    """Say whether a POST changes nothing; other POSTs create an object each time."""
     return request.method == "POST" and request.repeatable

@@ -14,13 +14,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.names import AUTHENTICATION, AUTHORIZATION
-from trainer_kai.kube.client import Client, RetryPolicy
+from trainer_kai.kube.client import ACCESS_REVIEWS, AccessReviewResponse, Client, RetryPolicy
 from trainer_kai.kube.rest.request import post
 from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.service.health import Denial
 
 _TOKEN_REVIEWS: Final = f"/apis/{AUTHENTICATION}/v1/tokenreviews"
-_ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 _CACHED_FOR_S: Final = 10.0
 _MAX_CACHED: Final = 64
 _MAX_IN_FLIGHT: Final = 4  # at once
@@ -43,14 +42,6 @@ class _TokenReview(msgspec.Struct, frozen=True):
     status: _TokenReviewStatus
 
 
-class _AccessReviewStatus(msgspec.Struct, frozen=True):
-    allowed: bool = False
-
-
-class _AccessReview(msgspec.Struct, frozen=True):
-    status: _AccessReviewStatus
-
-
 class _CachedDecision(NamedTuple):
     """Why a caller is refused, or None, and until when this is valid."""
 
@@ -59,8 +50,6 @@ class _CachedDecision(NamedTuple):
 
 
 class CallerAuthorizer:
-    """Checks callers against the API server."""
-
     def __init__(self, client: Client) -> None:
         self._client: Final = client.with_retry_policy(_RETRY_POLICY)
         self._cache: Final[dict[tuple[bytes, str], _CachedDecision]] = {}  # the oldest first
@@ -93,9 +82,8 @@ class CallerAuthorizer:
             _TokenReview, post(_TOKEN_REVIEWS, review_body, repeatable=True)
         )
         if not token_review.status.authenticated:
-            return Denial(
-                401, "The API server does not accept this bearer token; it may have expired."
-            )
+            message = "The API server does not accept this bearer token; it may have expired."
+            return Denial(401, message)
         user = token_review.status.user
         spec = {
             "user": user.username,
@@ -106,7 +94,7 @@ class CallerAuthorizer:
         }
         review_body = _review(AUTHORIZATION, "SubjectAccessReview", spec)
         access_review = await self._client.call(
-            _AccessReview, post(_ACCESS_REVIEWS, review_body, repeatable=True)
+            AccessReviewResponse, post(ACCESS_REVIEWS, review_body, repeatable=True)
         )
         if access_review.status.allowed:
             return None

@@ -1,11 +1,7 @@
-"""What all processes build from their settings: the context, the elector, the event recorder.
+"""What all processes build from their settings: client, observer, elector, event recorder.
 
-Nothing here has a state of its own; a process with other needs uses the classes directly.
-
-Metrics and log lines for the client and its watches.
-
-A failure is logged when it begins, when its reason changes and when it ends: an API server that is
-down for an hour is three lines, not thousands.
+Nothing here has a state of its own, except the observer of the client and its watches; a process
+with other needs uses the classes directly.
 """
 
 import os
@@ -37,19 +33,17 @@ from trainer_kai.service.log import configure, logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import LeaderSettings, Settings
 
+S = TypeVar("S", bound=Settings)
 _LOG: Final = logger(__name__)
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 class RequestInfo(NamedTuple):
-    """The verb and the resource of a request, as in RBAC."""
-
     verb: str
     resource: str  # pods, pods/binding; "" if the path is not an object
 
 
 def request_info(request: Request) -> RequestInfo:
-    """Parse the path of a request."""
     parts = request.path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     if len(parts) > 2 and parts[0] == "namespaces":
@@ -65,21 +59,23 @@ def request_info(request: Request) -> RequestInfo:
 
 
 class ClientObserver:
-    """Counts requests and watch events, and logs problems of watches."""
+    """Counts requests and watch events, and logs problems of watches.
+
+    A failure is logged when it begins, when its reason changes and when it ends: an API server that
+    is down for an hour is three lines, not thousands.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._troubles: dict[str, str] = defaultdict(str)
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
-        """Count a response, or that none arrived."""
         verb, resource = request_info(request)
         status_class = f"{status // 100}xx" if status else "none"
         self._metrics.api_requests.labels(verb, resource, status_class).inc()
         self._metrics.api_request_seconds.labels(verb, resource).observe(seconds)
 
     def repeated(self, request: Request) -> None:
-        """Count a request that is sent again."""
         self._metrics.api_retries.labels(*request_info(request)).inc()
 
     def watch_read(self, resource: str, event: str) -> None:
@@ -102,13 +98,9 @@ class ClientObserver:
         self._troubles[resource] = trouble or self._troubles[resource]
 
     def watch_skipped(self, resource: str, unreadable: UnreadableObject) -> None:
-        """Count an object that cannot be decoded, and log its name and the fault."""
         self._metrics.watch_unreadable.labels(resource).inc()
         key, error = str(unreadable.metadata.key), str(unreadable.error)
         _LOG.warning("object ignored", resource=resource, key=key, error=error)
-
-
-S = TypeVar("S", bound=Settings)
 
 
 class ProcessContext(NamedTuple):
@@ -142,9 +134,8 @@ def run_process(
         rest_config = await find_rest_config(os.environ, clock, **selected)
         client = await run.enter("client", process_client(rest_config, clock, observer))
         health.guard = CallerAuthorizer(client).denial
-        await program(
-            run, ProcessContext(client, clock, metrics, health, observer, logger(name)), settings
-        )
+        context = ProcessContext(client, clock, metrics, health, observer, logger(name))
+        await program(run, context, settings)
         health.started()
 
     return main(begin)
@@ -175,16 +166,14 @@ def leader_elector(
     key = Key(settings.namespace or client.rest_config.namespace, settings.name)
     leads = metrics.leader.labels(key.name)
     identity = f"{name or socket.gethostname()}_{uuid4()}"
-    lease_client = LeaseClient(
-        LeaseApi(client, key), identity, lease_timing(settings), client.clock
-    )
+    timing = lease_timing(settings)
+    lease_client = LeaseClient(LeaseApi(client, key), identity, timing, client.clock)
     return LeaderElector(
         lease_client, log.bind(lease=str(key)), on_leading=lambda it: leads.set(int(it))
     )
 
 
 def lease_timing(settings: LeaderSettings) -> LeaseTiming:
-    """Return the durations of leader election."""
     return LeaseTiming(
         settings.lease_s, settings.renew_deadline_s, settings.retry_s, settings.write_s
     )
@@ -193,8 +182,6 @@ def lease_timing(settings: LeaderSettings) -> LeaseTiming:
 def event_recorder(
     client: Client, component: str, metrics: Metrics, log: FilteringBoundLogger
 ) -> EventRecorder:
-    """Return the event recorder of a component; its `run` is the service."""
-
     def count(outcome: EventOutcome) -> None:
         metrics.events.labels(outcome).inc()
 

@@ -12,16 +12,6 @@
 
 `main` is for a `__main__`: it adds signals and exit codes. It and this module are the only place
 where all exceptions are caught, besides the top of the webhook's server.
-
-The event loop of long-running processes.
-
-Commands that end at once use the loop of asyncio, because importing this one takes time.
-
-Asyncio tasks: wait for them with a time limit, cancel them, and unpack their errors.
-
-The clock is an argument. Only named tasks are cancelled, and no error is swallowed: the caller that
-started a task checks its end. A TaskGroup wraps even a single error into a group, so code that
-handles an error also handles a group of only such errors.
 """
 
 import asyncio
@@ -42,25 +32,36 @@ from trainer_kai.kube.rest.response import ApiError, Unauthorized
 from trainer_kai.service.clock import Clock, SystemClock
 from trainer_kai.service.log import logger
 
-
-def run_loop(main: Coroutine[Any, Any, A]) -> A:
-    """Run a coroutine to its end, like `asyncio.run`."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
-
-
 TaskFunction: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 Program: TypeAlias = Callable[["Runner"], Awaitable[None]]
-
 _GRACE_S: Final = 5.0
 _SECOND_GRACE_S: Final = 1.0  # for a task after its grace period
 _CLOSE_S: Final = 10.0  # for closing a resource
 
 
+def main(
+    program: Program,
+    *,
+    clock: Clock | None = None,
+    leave: Callable[[int], object] = os._exit,
+) -> int:
+    """Run a program until a signal or a failure; return the exit code of the process.
+
+    SIGTERM and SIGINT begin an orderly stop, and a second one ends the process at once. The code is
+    0 after an orderly end, 1 after a failure, 2 for invalid settings. *leave* ends the process if
+    no orderly end is possible.
+    """
+    return run_loop(_main(program, clock or SystemClock(), leave))
+
+
+def run_loop(main: Coroutine[Any, Any, A]) -> A:
+    """Run a coroutine like `asyncio.run`, which commands use: uvloop takes time to import."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
 @dataclass(frozen=True)
 class _RunningTask:
-    """One task."""
-
     name: str
     task: asyncio.Task[None]
     grace_s: float
@@ -68,15 +69,11 @@ class _RunningTask:
 
 @dataclass(frozen=True)
 class _OpenResource:
-    """One resource that was entered and is not closed yet."""
-
     name: str
     resource: AbstractAsyncContextManager[Any]
 
 
 class Runner:
-    """The tasks of one process, in the order of their start."""
-
     def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
         self._clock = clock
         self._log = log
@@ -84,10 +81,8 @@ class Runner:
         self._stopping = False
         self._finished = asyncio.Event()
         self._first_error: Exception | None = None
-        self.failed_task = ""
-        """The name of the task that failed first."""
-        self.left_behind: list[str] = []
-        """The names of tasks that did not end although they were cancelled twice."""
+        self.failed_task = ""  # the one that failed first
+        self.left_behind: list[str] = []  # tasks that did not end although cancelled twice
 
     def start(
         self, name: str, work: TaskFunction, *, grace_s: float = _GRACE_S, may_end: bool = False
@@ -138,9 +133,7 @@ class Runner:
                 error = InvariantError(f"{name} ended although it should run until it is stopped")
         if isinstance(error, Exception):
             self._record_failure(name, error)
-        if all(
-            started.task.done() for started in self._started if isinstance(started, _RunningTask)
-        ):
+        if all(it.task.done() for it in self._started if isinstance(it, _RunningTask)):
             self._finished.set()
 
     def _record_failure(self, name: str, error: Exception) -> None:
@@ -186,21 +179,6 @@ class Runner:
             self._record_failure(started.name, error)
 
 
-def main(
-    program: Program,
-    *,
-    clock: Clock | None = None,
-    leave: Callable[[int], object] = os._exit,
-) -> int:
-    """Run a program until a signal or a failure; return the exit code of the process.
-
-    SIGTERM and SIGINT begin an orderly stop, and a second one ends the process at once. The code is
-    0 after an orderly end, 1 after a failure, 2 for invalid settings. *leave* ends the process if
-    no orderly end is possible.
-    """
-    return run_loop(_main(program, clock or SystemClock(), leave))
-
-
 async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) -> int:
     log = logger(__name__)
     runner = Runner(clock, log)
@@ -228,7 +206,6 @@ def _log_failure(log: FilteringBoundLogger, task: str, error: Exception) -> int:
 
 
 def _log_one_failure(log: FilteringBoundLogger, task: str, error: BaseException) -> int:
-    """Log one error, in one line if that is enough."""
     match error:
         case ConfigError():
             log.error("settings invalid", task=task, faults=[str(it) for it in error.faults])

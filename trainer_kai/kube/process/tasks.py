@@ -12,11 +12,7 @@ from typing import Any, TypeVar
 from trainer_kai.service.clock import Clock
 
 A = TypeVar("A")
-
-
 E = TypeVar("E", bound=BaseException)
-
-
 Task = asyncio.Task[Any]
 
 

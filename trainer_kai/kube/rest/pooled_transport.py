@@ -15,20 +15,15 @@ from trainer_kai.kube.rest.response import (
     ApiResponse,
     ErrorDetails,
     TooLarge,
+    Unavailable,
     body_or_error,
 )
 from trainer_kai.kube.rest.transport import headers_for, unavailable, untrusted_server
 
 # Users decide how large the objects of a page are; they must not exhaust the memory.
 _MAX_RESPONSE_BYTES: Final = 32 * 2**20
-
-
 _CONNECT_S: Final = 10.0
-
-
 _KEEP_ALIVE_S: Final = 30.0  # less than the API server keeps an idle connection
-
-
 # A dead machine sends nothing: the kernel detects it within half a minute.
 _KEEP_ALIVE_OPTIONS: Final = {
     "TCP_KEEPIDLE": 15,
@@ -70,7 +65,6 @@ class PooledTransport:
     async def stream(
         self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send a request and read the response while it arrives."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
         options = await self._options(request, limits)
         with self._translated_errors(request):
@@ -85,7 +79,6 @@ class PooledTransport:
             response.close()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
     def _open(self, request: Request, options: dict[str, Any]) -> Any:
@@ -110,7 +103,6 @@ class PooledTransport:
             raise self._translated(request, error) from error
 
     def _translated(self, request: Request, error: Exception) -> TrainerKaiError:
-        """Return in one line what failed, and what to check."""
         server = self._rest_config.server
         match error:
             case _BrokenConnection(__cause__=Exception() as cause):
@@ -121,26 +113,21 @@ class PooledTransport:
                     self._rest_config, reason, getattr(ssl_error, "verify_code", 0)
                 )
             case aiohttp.ClientConnectorError():
-                return unavailable(
-                    request, self._cannot_connect(f"{error.os_error}"), was_sent=False
-                )
+                return self._cannot_connect(request, str(error.os_error))
             case aiohttp.ConnectionTimeoutError():
-                return unavailable(
-                    request, self._cannot_connect("it takes too long"), was_sent=False
-                )
+                return self._cannot_connect(request, "it takes too long")
             case aiohttp.ClientHttpProxyError():
-                message = f"the proxy answers {error.status} {error.message}"
-                return unavailable(request, self._cannot_connect(message), was_sent=False)
+                reason = f"the proxy answers {error.status} {error.message}"
+                return self._cannot_connect(request, reason)
             case TimeoutError():
                 return unavailable(request, f"{server} did not respond in time", was_sent=True)
         return unavailable(request, f"the connection to {server} broke: {error!r}", was_sent=True)
 
-    def _cannot_connect(self, message: str) -> str:
-        rest_config = self._rest_config
-        through = " through its proxy" if rest_config.proxy else ""
-        return (
-            f"cannot connect to {rest_config.server}{through}, from {rest_config.origin}: {message}"
-        )
+    def _cannot_connect(self, request: Request, reason: str) -> Unavailable:
+        server, origin = self._rest_config.server, self._rest_config.origin
+        through = " through its proxy" if self._rest_config.proxy else ""
+        message = f"cannot connect to {server}{through}, from {origin}: {reason}"
+        return unavailable(request, message, was_sent=False)
 
 
 class _BrokenConnection(aiohttp.ClientError):

@@ -26,8 +26,6 @@ _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One HTTP request, without credentials."""
-
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
@@ -38,7 +36,6 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """Return path and query, as in the request line."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -52,7 +49,6 @@ class Selection(msgspec.Struct, frozen=True):
     fields: str = ""
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """Return the query parameters."""
         return _non_empty(("labelSelector", self.labels), ("fieldSelector", self.fields))
 
 
@@ -73,8 +69,6 @@ class ListTarget(msgspec.Struct, Generic[T], frozen=True):
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
-    """The options and preconditions of a deletion."""
-
     uid: str = ""
     resource_version: str = ""
     propagation: str = "Background"
@@ -82,7 +76,6 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
     def body(self) -> dict[str, Any]:
-        """Return DeleteOptions."""
         options: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -107,8 +100,6 @@ class PatchKind(Enum):
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """A change of an object: fields to merge, operations, or the fields that we own."""
-
     kind: PatchKind
     body: Body | Sequence[Body]
 
@@ -119,8 +110,6 @@ class Patch(msgspec.Struct, frozen=True):
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """The options of a write."""
-
     field_manager: str = ""
     dry_run: bool = False
     force: bool = False  # apply only: take over fields from other managers
@@ -128,7 +117,6 @@ class WriteOptions(msgspec.Struct, frozen=True):
     subresource: str = ""
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """Return the query parameters."""
         return _non_empty(
             ("fieldManager", self.field_manager),
             ("dryRun", "All" if self.dry_run else ""),
@@ -162,7 +150,6 @@ def object_path(resource: AnyResource, key: Key, subresource: str = "") -> str:
 
 
 def get(resource: AnyResource, key: Key, *, only_metadata: bool = False) -> Request:
-    """Get one object."""
     accept = _PARTIAL if only_metadata else _JSON
     return Request("GET", object_path(resource, key), accept=accept, repeatable=True)
 
@@ -178,7 +165,6 @@ def list_page(target: ListTarget[Any], limit: int, continue_token: str = "") -> 
 
 
 def watch(target: ListTarget[Any], version: str, timeout_s: int) -> Request:
-    """Watch all changes after a version, for a limited time."""
     query = (
         *target.selection.query(),
         ("watch", "true"),
@@ -208,7 +194,6 @@ def post(path: str, body: Body, *, repeatable: bool = False) -> Request:
 def replace(
     resource: AnyResource, key: Key, body: Body, options: WriteOptions = NO_OPTIONS
 ) -> Request:
-    """Replace an object; its version must still be the current one."""
     path = object_path(resource, key, options.subresource)
     return Request("PUT", path, options.query(), msgspec.json.encode(body))
 
@@ -216,7 +201,6 @@ def replace(
 def patch(
     resource: AnyResource, key: Key, change: Patch, options: WriteOptions = NO_OPTIONS
 ) -> Request:
-    """Patch an object."""
     return Request(
         "PATCH",
         object_path(resource, key, options.subresource),

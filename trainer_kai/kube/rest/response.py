@@ -1,4 +1,7 @@
-"""The responses of the API server, and the errors of requests and of connections. Pure.
+"""The responses of the API server, and the errors that they stand for. Pure.
+
+Each error status becomes one of these errors, with the message of the API server if there is one:
+its body is a Status object, or the text of a proxy or load balancer in front of the API server.
 
 ApiError
     ├── NotFound         404  the object or its kind does not exist
@@ -15,9 +18,6 @@ ApiError
 
 No error of the HTTP library leaves this package: it is chained to one of these. `is_retryable`
 alone says whether sending the same request again can help.
-
-Each error status becomes one of our errors, with the message of the API server if there is one: its
-body is a Status object, or the text of a proxy or load balancer in front of the API server.
 """
 
 from collections.abc import Iterator
@@ -32,8 +32,6 @@ from trainer_kai.kube.rest.request import Request
 
 
 class ErrorDetails(NamedTuple):
-    """The request and the response, as far as they are known."""
-
     request: str  # "PATCH /api/v1/namespaces/a/pods/b"
     status: int  # 0 if no response arrived
     reason: str  # the API server's reason: AlreadyExists, Expired, …
@@ -126,7 +124,6 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
 
 
 def error_for(details: ErrorDetails) -> ApiError:
-    """Return the error for a status."""
     if details.reason == "AlreadyExists":
         return AlreadyExists(details)
     kind = _BY_STATUS.get(details.status)
@@ -152,8 +149,6 @@ _VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
 
 class ApiResponse(NamedTuple):
-    """A complete HTTP response."""
-
     status: int
     body: bytes
     retry_after: str | None = None  # the header of that name
@@ -176,7 +171,6 @@ class _Status(msgspec.Struct):
 
 
 def body_or_error(request: Request, response: ApiResponse) -> bytes:
-    """Return the body of a successful response; raise the error for another status."""
     if response.status < 300:
         return response.body
     status = _read_status(response.body)
@@ -185,7 +179,6 @@ def body_or_error(request: Request, response: ApiResponse) -> bytes:
 
 
 def error_of_watch_event(request: Request, status: bytes | msgspec.Raw) -> ApiError:
-    """Return the error of a watch event of type ERROR."""
     watch_status = _read_status(status)
     return _error(
         request, watch_status.code or 500, watch_status, _retry_after_of_status(watch_status)
@@ -194,7 +187,6 @@ def error_of_watch_event(request: Request, status: bytes | msgspec.Raw) -> ApiEr
 
 @contextmanager
 def garbled_if_unreadable(request: Request) -> Iterator[None]:
-    """Raise `Garbled` if the body of a successful response cannot be decoded."""
     try:
         yield
     except DecodeError as error:

@@ -14,39 +14,25 @@ from typing import Protocol
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.auth.rest_config import RestConfig
 from trainer_kai.kube.rest.request import Request
-from trainer_kai.kube.rest.response import (
-    ApiResponse,
-    ErrorDetails,
-    Unavailable,
-)
+from trainer_kai.kube.rest.response import ApiResponse, ErrorDetails, Unavailable
 
 _WRONG_DATE = (9, 10)  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and …_HAS_EXPIRED
 _WRONG_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
 
 
 class Transport(Protocol):
-    """A connection to an API server."""
-
-    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Send a request and read the whole response."""
-        ...
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse: ...
 
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Send a request and read the response while it arrives.
-
-        After *silence_s* without a byte the connection is considered broken.
-        """
+        """After *silence_s* without a byte the connection is considered broken."""
         ...
 
-    async def close(self) -> None:
-        """Close all connections."""
-        ...
+    async def close(self) -> None: ...
 
 
 async def headers_for(request: Request, rest_config: RestConfig) -> dict[str, str]:
-    """Return the headers of a request."""
     headers = {
         "Accept": request.accept,
         "Accept-Encoding": "identity",  # compression costs more time than it saves
@@ -64,20 +50,14 @@ async def headers_for(request: Request, rest_config: RestConfig) -> dict[str, st
 
 
 def unavailable(request: Request, message: str, *, was_sent: bool) -> Unavailable:
-    """Return the error of a request without a response."""
     return Unavailable(ErrorDetails(str(request), 0, "", message), was_sent=was_sent)
 
 
 def untrusted_server(rest_config: RestConfig, reason: str, code: int) -> ConfigError:
-    """Return the error for an API server with an untrusted certificate."""
+    field, cure = "certificate-authority", "set it to the current CA of this cluster"
     if code in _WRONG_DATE:
-        field, cure = (
-            "certificate-authority",
-            "check the date of both machines, or renew the certificate",
-        )
+        cure = "check the date of both machines, or renew the certificate"
     elif code in _WRONG_NAME:
         field, cure = "tls-server-name", "set it to a name in the certificate"
-    else:
-        field, cure = "certificate-authority", "set it to the current CA of this cluster"
     message = f"the certificate of {rest_config.server} is not trusted ({reason}): {cure}"
     return ConfigError([FieldError(f"{rest_config.origin}: {field}", message)])

@@ -43,9 +43,9 @@ from trainer_kai.policy.queueing.queue_access import (
 )
 from webhook.admission.patch import Operation
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, ReviewedKind
-from webhook.cache.cluster import QueueTree, TrainJobSummary
+from webhook.cache.admission_cache import QueueTree, TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
-from webhook.rules.queue_access import QUEUE_LABEL_PATH, unusable_queue_message
+from webhook.rules.trainjob_queue import QUEUE_LABEL_PATH, unusable_queue_message
 
 _UID: Final = "UID"
 _REPORTED_ELSEWHERE: Final = (  # by the build, the plan and the checks of values

@@ -49,9 +49,7 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionResponse:
     """Set the PodGroup of a pod with our label, and for our scheduler its PodSet."""
-    kind = request.kind
-    is_pod = (kind.group, kind.version, kind.kind) == (PODS.group, PODS.version, PODS.kind)
-    if not is_pod or request.operation != "CREATE" or request.sub_resource:
+    if not request.is_of(PODS, "CREATE"):
         return UNCHANGED
     try:
         meta = decode(_Pod, request.object).metadata
@@ -62,9 +60,8 @@ def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionRespon
         return UNCHANGED
     fault = _fault(meta, labels, mode)
     if fault:
-        return AdmissionResponse(
-            warnings=(f"metadata.labels[{GANG}]: the pod is added to no PodGroup: {fault}",)
-        )
+        warning = f"metadata.labels[{GANG}]: the pod is added to no PodGroup: {fault}"
+        return AdmissionResponse(warnings=(warning,))
     return _podgroup_response(meta, labels, mode)
 
 

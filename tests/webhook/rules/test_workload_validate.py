@@ -14,8 +14,8 @@ from tests.trainer_kai.policy.lint.cluster import (
 from tests.webhook.objects import BUNDLED, EXTERNAL, Obj, request, told
 from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.cache.cluster import QueueTree
-from webhook.rules.workload import WorkloadContext, validate_workload
+from webhook.cache.admission_cache import QueueTree
+from webhook.rules.workload_validate import WorkloadContext, validate_workload
 
 APPS = {"group": "apps", "version": "v1"}
 DEPLOYMENT = {**APPS, "kind": "Deployment"}

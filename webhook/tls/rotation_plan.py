@@ -25,8 +25,6 @@ _MAX_AUTHORITIES: Final = 4  # authorities at the same time
 
 
 class CertificateLifetimes(NamedTuple):
-    """How long certificates and authorities are valid."""
-
     certificate: timedelta
     authority: timedelta
 
@@ -37,21 +35,16 @@ class CertificateLifetimes(NamedTuple):
 
 
 class Authority(NamedTuple):
-    """One of the authorities of a Secret."""
-
     id: str
     begins: datetime
     ends: datetime
     can_sign: bool  # the Secret has a usable key for it
 
     def is_valid_at(self, now: datetime) -> bool:
-        """Say whether it is valid."""
         return self.begins <= now < self.ends
 
 
 class SecretState(NamedTuple):
-    """The state of the Secret."""
-
     authorities: tuple[Authority, ...] = ()
     signer: str = ""  # the authority that signed the certificate; "" if none of them did
     begins: datetime = NEVER
@@ -60,7 +53,6 @@ class SecretState(NamedTuple):
     missing: str = ""  # hosts that the certificate lacks
 
     def authority_by_id(self, name: str) -> Authority | None:
-        """Return the authority of this id."""
         return next((it for it in self.authorities if it.id == name), None)
 
     def unusable_reason(self, now: datetime) -> str:
@@ -83,15 +75,11 @@ NO_SECRET: Final = SecretState(fault="the Secret has no certificate")
 
 
 class PublicationState(NamedTuple):
-    """Whether the authorities of the Secret are published."""
-
     everywhere: bool  # every webhook configuration has exactly these authorities
     settled: bool  # everywhere, with this certificate, for the overlap time
 
 
 class RotationAction(Enum):
-    """The actions of a step."""
-
     NOTHING = "nothing"
     WAIT = "wait"  # until the published authorities have settled
     REMAKE = "remake"  # a new authority, and a certificate signed by it
@@ -102,8 +90,6 @@ class RotationAction(Enum):
 
 
 class RotationStep(NamedTuple):
-    """The next action, its reason, and its authorities."""
-
     action: RotationAction
     reason: str = ""
     kept_authorities: tuple[str, ...] = ()  # the authorities that stay in the Secret
@@ -113,7 +99,6 @@ class RotationStep(NamedTuple):
 def next_step(
     state: SecretState, published: PublicationState, now: datetime, lifetimes: CertificateLifetimes
 ) -> RotationStep:
-    """Return the next step."""
     unusable = state.unusable_reason(now)
     if unusable:
         return _immediate_step(state, unusable, now)
@@ -122,16 +107,11 @@ def next_step(
     all_ids = _ids(state.authorities)
     successor = _successor(state, now, lifetimes)
     if successor and published.everywhere and published.settled:
-        return RotationStep(
-            RotationAction.SIGN, "a newer authority is published", all_ids, successor.id
-        )
+        why = "a newer authority is published"
+        return RotationStep(RotationAction.SIGN, why, all_ids, successor.id)
     if _is_ending(state, now) and signer.can_sign and signer.ends > state.ends:
-        return RotationStep(
-            RotationAction.SIGN,
-            f"the certificate expires at {_date(state.ends)}",
-            all_ids,
-            signer.id,
-        )
+        why = f"the certificate expires at {_date(state.ends)}"
+        return RotationStep(RotationAction.SIGN, why, all_ids, signer.id)
     if not published.everywhere:
         return RotationStep(RotationAction.PUBLISH)
     if successor:
@@ -149,15 +129,12 @@ def next_step(
 
 def _immediate_step(state: SecretState, why: str, now: datetime) -> RotationStep:
     """Create a usable certificate, signed by a trusted authority if there is one."""
-    valid_authorities = [it for it in state.authorities if it.is_valid_at(now)]
-    signing = sorted(
-        (it for it in valid_authorities if it.can_sign), key=lambda it: it.id != state.signer
-    )
+    valid = [it for it in state.authorities if it.is_valid_at(now)]
+    signing = sorted((it for it in valid if it.can_sign), key=lambda it: it.id != state.signer)
     if signing:
-        return RotationStep(RotationAction.SIGN, why, _ids(valid_authorities), signing[0].id)
-    return RotationStep(
-        RotationAction.REMAKE, why, _ids(valid_authorities[-_MAX_AUTHORITIES + 1 :])
-    )  # other replicas may still show certificates signed by these authorities
+        return RotationStep(RotationAction.SIGN, why, _ids(valid), signing[0].id)
+    # other replicas may still show certificates signed by these authorities
+    return RotationStep(RotationAction.REMAKE, why, _ids(valid[-_MAX_AUTHORITIES + 1 :]))
 
 
 def _successor(
@@ -165,9 +142,8 @@ def _successor(
 ) -> Authority | None:
     """Return the authority that signs next, unless it needs a successor itself."""
     others = (it for it in state.authorities if it.can_sign and it.id != state.signer)
-    return next(
-        (it for it in others if it.is_valid_at(now) and not lifetimes.is_due(it, now)), None
-    )
+    fit = (it for it in others if it.is_valid_at(now) and not lifetimes.is_due(it, now))
+    return next(fit, None)
 
 
 def _is_ending(state: SecretState, now: datetime) -> bool:

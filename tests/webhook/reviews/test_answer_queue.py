@@ -15,9 +15,9 @@ from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Condition, Key, Meta, OwnerReference
 from trainer_kai.api.trainjob import TrainJobStatus
 from trainer_kai.kube.rest.response import ErrorDetails, NotFound, Unavailable
-from webhook.cache.cluster import SlimTrainJob
-from webhook.reviews.queue import QueueLookups, queue_lookups
-from webhook.rules.queue import SlimPodGroup, SlimPodGroupSpec
+from webhook.cache.admission_cache import SlimTrainJob
+from webhook.reviews.answer_queue import QueueLookups, queue_lookups
+from webhook.rules.queue_validate import SlimPodGroup, SlimPodGroupSpec
 
 PATH = "/validate/queue"
 QUEUE = {"group": "scheduling.run.ai", "version": "v2", "kind": "Queue"}

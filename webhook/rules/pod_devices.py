@@ -1,10 +1,8 @@
-"""A new pod of our scheduler, with the fields that decide which GPUs its containers see.
-
-Which containers may see GPUs: they request some, or get a share of one.
+"""A new pod of our scheduler, and which GPUs its containers see.
 
 The container runtime of NVIDIA gives a container the GPUs that an environment variable names, also
-without a request, and many images set it to `all`. So no container may set it, and those without
-GPUs get `void`.
+without a request, and many images set it to `all`. So no container may set it, and those that
+neither request GPUs nor get a share of one get `void`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,6 +32,9 @@ from webhook.admission.review import (
 Entry = Mapping[str, Any]  # of a list such as env, whole: it may be written again
 
 _FIELDS: Final = ("initContainers", "containers")
+_VOID: Final = "void"
+_NO_DEVICES: Final = ("", _VOID, "none")
+_SHOWN: Final = 40  # characters of a value in a message
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -66,20 +67,16 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NewPod(NamedTuple):
-    """The pod of a review, and the patch that changes it."""
-
     pod: _Pod
     patch: PatchBuilder
     managers: FieldManagers
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Return the annotations of the pod."""
         return self.pod.metadata.annotations or {}
 
     @property
     def requests_shares(self) -> bool:
-        """Say whether the pod requests shares of GPUs."""
         return GPU_FRACTION in self.annotations or GPU_MEMORY in self.annotations
 
     @property
@@ -107,21 +104,17 @@ class NewPod(NamedTuple):
         return PodSpec(init_containers=init_containers, containers=containers)
 
     def entries(self, path: FieldPath) -> list[Entry]:
-        """Return the entries of a list; none if it is missing."""
         found: list[Entry] = self.patch.get(path) or []
         return found
 
 
 def container_path(place: SharingContainer) -> FieldPath:
-    """Return the path of a container."""
     return ("spec", place.field, place.number)
 
 
 def read_new_pod(request: AdmissionRequest, scheduler_name: str) -> NewPod | AdmissionResponse:
     """Read the pod of a review; return a response if it is none of ours, or cannot be read."""
-    kind = request.kind
-    is_pod = (kind.group, kind.version, kind.kind) == (PODS.group, PODS.version, PODS.kind)
-    if not is_pod or request.operation != "CREATE" or request.sub_resource:
+    if not request.is_of(PODS, "CREATE"):
         return UNCHANGED
     too_large = size_fault(request.object)
     if too_large:
@@ -135,11 +128,6 @@ def read_new_pod(request: AdmissionRequest, scheduler_name: str) -> NewPod | Adm
         return UNCHANGED
     tree = msgspec.to_builtins(pod)
     return NewPod(pod, PatchBuilder(tree), FieldManagers(tree["metadata"]))
-
-
-_VOID: Final = "void"
-_NO_DEVICES: Final = ("", _VOID, "none")
-_SHOWN: Final = 40  # characters of a value in a message
 
 
 def restrict_devices(pod: NewPod, sharing: SharingContainer | None) -> Iterator[FieldError]:
@@ -167,7 +155,6 @@ def restrict_devices(pod: NewPod, sharing: SharingContainer | None) -> Iterator[
 
 
 def _fault(variable: Entry) -> str:
-    """Say what is wrong with the variable; "" if it names no devices."""
     if variable.get("valueFrom") is not None:
         return "reads it from another object"
     value = str(variable.get("value") or "")

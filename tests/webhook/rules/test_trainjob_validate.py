@@ -19,7 +19,7 @@ from tests.webhook.trainjobs import (
 )
 from trainer_kai.api.bounds import MOST_JOBS
 from webhook.admission.review import NO_OBJECTIONS
-from webhook.rules.trainjob import TrainJobValidation
+from webhook.rules.trainjob_validate import TrainJobValidation
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 VOLCANO: Obj = {"volcano": {}}

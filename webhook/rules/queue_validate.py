@@ -1,16 +1,15 @@
-"""Validates a Queue at its creation and at changes of its spec: its parent and its numbers.
+"""Validates a Queue: its parent and its numbers when it is written, and whether it may be deleted.
 
-Almost everything is a warning, because KAI admits it and the scheduler copes with it. Only a queue
-that would be below itself is denied. Of an update only the changes are reported.
+Of a queue that is written almost everything is a warning, because KAI admits it and the scheduler
+copes with it. Only a queue that would be below itself is denied. Of an update only the changes are
+reported.
 
-Whether a Queue may be deleted: not while workloads use it, or a queue below it.
-
-A queue is in use if a PodGroup of a workload that has not finished names it, or if its status has
-allocated resources: pods without a PodGroup, or pods that are terminating. Only a TrainJob is known
-to be finished: a finished Job that keeps its PodGroup, as beside KAI, uses its queue until the Job
-is deleted. If nothing in its tree is used, a queue is deleted, with a warning about the queues
-below: a tree is deleted queue by queue, in any order. The annotation
-`trainer-kai.dev/allow-delete: "true"` allows every deletion.
+A queue is not deleted while it is in use: a PodGroup of a workload that has not finished names it
+or a queue below it, or its status has allocated resources (pods without a PodGroup, or pods that
+are terminating). Only a TrainJob is known to be finished: a finished Job that keeps its PodGroup,
+as beside KAI, uses its queue until the Job is deleted. If nothing in its tree is used, a queue is
+deleted, with a warning about the queues below: a tree is deleted queue by queue, in any order. The
+annotation `trainer-kai.dev/allow-delete: "true"` allows every deletion.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ALLOW_DELETE, QUEUE
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import QUEUES, Resource
-from trainer_kai.api.text import listed_names
+from trainer_kai.api.text import counted, listed_names, verb_form
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys, similar_name
 from trainer_kai.policy.queueing.queue_findings import queue_findings, queue_relatives
@@ -41,6 +40,8 @@ from webhook.admission.review import (
     warned,
 )
 
+_NAME: Final = "metadata.name"
+_REMEDY: Final = f"Delete these workloads or let them use another queue (label {QUEUE}) first"
 _PARENT: Final = "spec.parentQueue"
 _MAX_NAMED: Final = 5  # queues of a cycle
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
@@ -55,21 +56,17 @@ class _Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueReview(NamedTuple):
-    """A queue, and for an update the queue as it was."""
-
     operation: str
     queue: _Queue
     old: _Queue | None = None
 
     @property
     def name(self) -> str:
-        """Return the name of the queue; "" if the API server generates it."""
+        """Return "" if the API server generates it."""
         return self.queue.metadata.name
 
 
 class KnownQueues(NamedTuple):
-    """All queues of the cluster."""
-
     specs: Mapping[str, QueueSpec]
     statuses: Mapping[str, QueueStatus] = MappingProxyType({})
     is_current: bool = True  # read for this review; False: as last watched, which may be outdated
@@ -149,8 +146,8 @@ def _cycle(name: str, parent: str, specs: Mapping[str, QueueSpec]) -> tuple[str,
         parent = spec.parent_queue if spec else ""
     if not name or parent != name:
         return ()
-    few = above[:_MAX_NAMED]
-    return *few, *(["…"] if len(above) > _MAX_NAMED else []), name
+    more = ["…"] if len(above) > _MAX_NAMED else []
+    return *above[:_MAX_NAMED], *more, name
 
 
 def _missing(parent: str, known: KnownQueues) -> FieldError:
@@ -162,19 +159,11 @@ def _missing(parent: str, known: KnownQueues) -> FieldError:
     return FieldError(_PARENT, message)
 
 
-_NAME: Final = "metadata.name"
-_REMEDY: Final = f"Delete these workloads or let them use another queue (label {QUEUE}) first"
-
-
 class SlimPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
-    """The queue of a PodGroup."""
-
     queue: str = ""
 
 
 class SlimPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodGroup, with its metadata and its queue."""
-
     metadata: Meta
     spec: SlimPodGroupSpec = SlimPodGroupSpec()
 
@@ -220,8 +209,6 @@ class QueueUse:
 
 
 class DeletedQueue(NamedTuple):
-    """A queue that is to be deleted, and what depends on it."""
-
     name: str
     status: QueueStatus
     below: Sequence[str]  # all queues below it
@@ -230,7 +217,6 @@ class DeletedQueue(NamedTuple):
 
 
 def is_deletion_allowed(meta: Meta) -> bool:
-    """Say whether the annotation of a queue allows its deletion in any case."""
     return meta.annotations.get(ALLOW_DELETE) == "true"
 
 
@@ -266,7 +252,7 @@ def _users(queue: DeletedQueue, use: QueueUse) -> str:
     """Return what uses a queue, and how that ends; "" if nothing does."""
     if use.podgroups:
         where = f"queue {queue.name} or a queue below it" if queue.below else "it"
-        many = f"{use.podgroups} PodGroups name" if use.podgroups > 1 else "1 PodGroup names"
+        many = f"{counted(use.podgroups, 'PodGroup')} {verb_form(use.podgroups, 'name')}"
         least = "at least " if use.problem else ""
         return (
             f"{least}{many} {where} (of {_few(sorted(map(str, use.workloads)))}). {_REMEDY}. If "

@@ -5,10 +5,9 @@ runtime, its namespace and the queues. Of an update only the changes are validat
 suspends, resumes or annotates a TrainJob is not denied for older faults. The caller checks access
 to the queues in `TrainJobValidation.requested_queues`.
 
-The lint findings about a TrainJob, as warnings or, with `admission.lint: deny`, as denials.
-
-Only creations are denied. An existing TrainJob runs or waits already; an update of it is not denied
-because a node was removed.
+`lint_result` returns the findings of lint, as warnings or, with `admission.lint: deny`, as denials.
+Only creations are denied for them. An existing TrainJob runs or waits already; an update of it is
+not denied because a node was removed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, KUEUE_QUEUE, QUEUE, TRAINJOB_CONTROLLER
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
@@ -45,7 +43,7 @@ from webhook.admission.review import (
     unreadable_object,
     warned,
 )
-from webhook.cache.cluster import AdmissionCache, QueueTree
+from webhook.cache.admission_cache import AdmissionCache, QueueTree
 from webhook.cache.runtimes import MAX_TEXT_BYTES, RuntimeSummary, runtime_key
 from webhook.rules.jobset_deny import (
     deny_exclusive_placement,
@@ -53,78 +51,28 @@ from webhook.rules.jobset_deny import (
     other_schedulers,
     requests_our_scheduler,
 )
-from webhook.rules.jobset_restore import (
+from webhook.rules.trainjob_queue import (
     PATCHES,
+    RUNTIME_REF_PATH,
+    RequestedQueue,
     SlimRuntimePatch,
+    TrainJobQueues,
     patched_jobset_queue,
     patched_pod_queues,
     patches_annotation,
-)
-from webhook.rules.queue_access import (
-    RUNTIME_REF_PATH,
-    RequestedQueue,
-    TrainJobQueues,
     resolve_trainjob_queues,
     unusable_queue_message,
 )
 
 _CREATE: Final = "CREATE"
-
-
-class LintPolicy(NamedTuple):
-    """The settings of lint."""
-
-    is_enabled: bool = True
-    denies: bool = False
-    autoscales: bool = False  # the cluster adds nodes when capacity is missing
-    shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
-
-
-def lint_result(
-    request: AdmissionRequest,
-    runtime_key: Key,
-    queue: str,
-    cache: AdmissionCache,
-    policies: tuple[GroupingRules, LintPolicy],
-) -> ValidationResult:
-    """Lint a TrainJob for its queue; another rule reports one that cannot be decoded."""
-    rules, lint_policy = policies
-    runtime = cache.runtimes.whole(runtime_key)
-    if not lint_policy.is_enabled or runtime is None or len(bytes(request.object)) > MAX_TEXT_BYTES:
-        return NO_OBJECTIONS
-    try:
-        job = decode(TrainJob, request.object)
-    except DecodeError:
-        return NO_OBJECTIONS
-    known_cluster = cache.cluster.known_cluster(
-        autoscales=lint_policy.autoscales, shares_gpus=lint_policy.shares_gpus
-    )
-    findings = [
-        it
-        for it in lint_trainjob(job, runtime, queue, rules, known_cluster)
-        if not _is_reported_elsewhere(it)
-    ]
-    denies = lint_policy.denies and request.operation == _CREATE
-    denied = [it for it in findings if denies and is_refusable(it)]
-    warnings = warned(*(_fault(it) for it in findings if it not in denied))
-    return all_denied(map(_fault, denied)).combined_with(warnings)
-
-
-def _is_reported_elsewhere(finding: Finding) -> bool:
-    """Say whether another rule reports a finding: an invalid value in the TrainJob's metadata."""
-    return finding.code == FindingCode.INVALID_VALUE and finding.path.startswith("metadata.")
-
-
-def _fault(finding: Finding) -> FieldError:
-    return FieldError(finding.path, finding.message)
-
-
 _UPDATE: Final = "UPDATE"
+_NO_KUEUE: Final = (
+    "the label has no effect: Kueue is not enabled (setting kueue). Remove the label, and name the "
+    f"queue by the label {QUEUE}"
+)
 
 
 class _TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The fields of a TrainJob that rules read."""
-
     runtime_ref: RuntimeRef = RuntimeRef()
     trainer: PresenceOnly | None = None
     initializer: PresenceOnly | None = None
@@ -147,20 +95,17 @@ class _ManagedByTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TrainJobReview(NamedTuple):
-    """A TrainJob that may be ours, before and after the update."""
-
     job: _TrainJob
     old: _TrainJob | None  # None at its creation
     namespace: str
 
     @property
     def runtime(self) -> Key:
-        """Return the runtime that the TrainJob names; an update cannot change it."""
+        """An update cannot change it."""
         return runtime_key(self.job.spec.runtime_ref, self.namespace)
 
     @property
     def may_change_queue(self) -> bool:
-        """Say whether a field that can name a queue changed."""
         if self.old is None:
             return True
         return _named_queues(self.job) != _named_queues(self.old)
@@ -199,10 +144,6 @@ class TrainJobValidation(NamedTuple):
     missing_queue: str = ""  # the TrainJob is denied because this queue is not cached
 
 
-_NO_KUEUE: Final = (
-    "the label has no effect: Kueue is not enabled (setting kueue). Remove the label, and name the "
-    f"queue by the label {QUEUE}"
-)
 _NOT_VALIDATED: Final = TrainJobValidation(NO_OBJECTIONS)
 
 
@@ -216,9 +157,8 @@ def read_trainjob(request: AdmissionRequest) -> TrainJobReview | AdmissionRespon
     if too_large:  # a TrainJob that was too large before stays as it is
         if request.operation == _UPDATE and size_fault(request.old_object):
             return UNCHANGED
-        return AdmissionResponse(
-            denial=AdmissionDenial(INVALID, f"the TrainJob is too large: it {too_large}")
-        )
+        denial = AdmissionDenial(INVALID, f"the TrainJob is too large: it {too_large}")
+        return AdmissionResponse(denial=denial)
     old = _old_trainjob(request)
     try:
         job = decode(_TrainJob, request.object)
@@ -264,7 +204,6 @@ def _old_trainjob(request: AdmissionRequest) -> _TrainJob | None:
 
 
 def _named_queues(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str]]:
-    """Return the queues that a TrainJob names, from each field that can name one."""
     patches = job.spec.runtime_patches
     return (
         job.metadata.labels.get(QUEUE),
@@ -289,21 +228,18 @@ def _resolve_queues(
     job: _TrainJob, context: TrainJobContext, rules: GroupingRules
 ) -> TrainJobQueues:
     labels, patches = job.metadata.labels, job.spec.runtime_patches
-    return resolve_trainjob_queues(
-        labels, patches, context.runtime, context.namespace_labels, rules.default_queue
-    )
+    namespace = context.namespace_labels
+    return resolve_trainjob_queues(labels, patches, context.runtime, namespace, rules.default_queue)
 
 
 def _is_ours(queues: TrainJobQueues, rules: GroupingRules) -> bool:
     """Say whether the JobSet will be ours, or will be denied for requesting two schedulers."""
     if other_schedulers(queues.jobset):
         return bool(requests_our_scheduler(queues.jobset, queues.sources, rules.scheduler_name))
-    names = {it.template.spec.template.spec.scheduler_name for it in _jobs(queues.jobset)}
+    names = {
+        it.template.spec.template.spec.scheduler_name for it in queues.jobset.spec.replicated_jobs
+    }
     return not names or bool(names & {"", rules.scheduler_name})
-
-
-def _jobs(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
-    return jobset.spec.replicated_jobs
 
 
 def _new_contradictions(
@@ -325,11 +261,11 @@ def _contradictions(
         yield "both", FieldError(RUNTIME_REF_PATH, deny_two_schedulers(others, reasons).message)
     ours = {
         number: it
-        for number, it in enumerate(_jobs(queues.jobset))
+        for number, it in enumerate(queues.jobset.spec.replicated_jobs)
         if it.template.spec.template.spec.scheduler_name in {"", rules.scheduler_name}
     }
     if queues.runtime.left_out_jobs:
-        jobs = len(_jobs(queues.jobset)) + queues.runtime.left_out_jobs
+        jobs = len(queues.jobset.spec.replicated_jobs) + queues.runtime.left_out_jobs
         yield "size", FieldError(RUNTIME_REF_PATH, f"the runtime {too_many_jobs(jobs)}")
     exclusive = deny_exclusive_placement(queues.jobset, ours)
     if exclusive:
@@ -361,13 +297,8 @@ def _late_faults(old: _TrainJobSpec, new: _TrainJobSpec) -> Iterator[FieldError]
 def _new_warnings(review: TrainJobReview, rules: GroupingRules) -> ValidationResult:
     """Warn of labels and annotations that are invalid, misspelled or without effect."""
     old_faults = set(_annotation_faults(review.old.metadata, rules)) if review.old else set()
-    return warned(
-        *(
-            fault
-            for fault in _annotation_faults(review.job.metadata, rules)
-            if fault not in old_faults
-        )
-    )
+    faults = _annotation_faults(review.job.metadata, rules)
+    return warned(*(it for it in faults if it not in old_faults))
 
 
 def _annotation_faults(meta: Meta, rules: GroupingRules) -> Iterator[FieldError]:
@@ -403,19 +334,61 @@ def _validate_queue(
     if message is None or queue == context.queue_found_live:
         return result
     missing = FieldError(now.path, message)
-    return result.combined_with(
-        denied(missing) if context.denies_unknown_queues else warned(missing)
-    )
+    objection = denied(missing) if context.denies_unknown_queues else warned(missing)
+    return result.combined_with(objection)
 
 
 def _new_queues(
     review: TrainJobReview, now: TrainJobQueues, before: TrainJobQueues | None, *, is_known: bool
 ) -> tuple[RequestedQueue, ...]:
     """Return the new queues; while the runtime is unknown, only those of the TrainJob itself."""
-    old_faults = {before.choice.queue, *before.choice.others} if before else set()
+    old_queues = {before.choice.queue, *before.choice.others} if before else set()
     is_namespaced = bool(review.runtime.namespace)
     return tuple(
         it._replace(is_user_choice=bool(it.path) and (is_namespaced or it.path != RUNTIME_REF_PATH))
         for it in now.queues
-        if it.queue not in old_faults and (is_known or it.path)
+        if it.queue not in old_queues and (is_known or it.path)
     )
+
+
+class LintPolicy(NamedTuple):
+    is_enabled: bool = True
+    denies: bool = False
+    autoscales: bool = False  # the cluster adds nodes when capacity is missing
+    shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
+
+
+def lint_result(
+    request: AdmissionRequest,
+    runtime_key: Key,
+    queue: str,
+    cache: AdmissionCache,
+    policies: tuple[GroupingRules, LintPolicy],
+) -> ValidationResult:
+    """Lint a TrainJob for its queue; another rule reports one that cannot be decoded."""
+    rules, lint_policy = policies
+    runtime = cache.runtimes.whole(runtime_key)
+    if not lint_policy.is_enabled or runtime is None or len(bytes(request.object)) > MAX_TEXT_BYTES:
+        return NO_OBJECTIONS
+    try:
+        job = decode(TrainJob, request.object)
+    except DecodeError:
+        return NO_OBJECTIONS
+    known_cluster = cache.cluster.known_cluster(
+        autoscales=lint_policy.autoscales, shares_gpus=lint_policy.shares_gpus
+    )
+    linted = lint_trainjob(job, runtime, queue, rules, known_cluster)
+    findings = [it for it in linted if not _is_reported_elsewhere(it)]
+    denies = lint_policy.denies and request.operation == _CREATE
+    denied = [it for it in findings if denies and is_refusable(it)]
+    warnings = warned(*(_fault(it) for it in findings if it not in denied))
+    return all_denied(map(_fault, denied)).combined_with(warnings)
+
+
+def _is_reported_elsewhere(finding: Finding) -> bool:
+    """Say whether another rule reports a finding: an invalid value in the TrainJob's metadata."""
+    return finding.code == FindingCode.INVALID_VALUE and finding.path.startswith("metadata.")
+
+
+def _fault(finding: Finding) -> FieldError:
+    return FieldError(finding.path, finding.message)

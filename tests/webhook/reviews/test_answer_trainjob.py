@@ -22,9 +22,9 @@ from tests.webhook.trainjobs import (
     watched_runtime,
 )
 from trainer_kai.api.meta import Key
-from webhook.reviews import trainjob
-from webhook.reviews.trainjob import live_lookups
-from webhook.rules.queue_access import AccessCache, QueueAccessRequest, UserInfo
+from webhook.reviews import answer_trainjob
+from webhook.reviews.answer_trainjob import live_lookups
+from webhook.rules.access_requests import AccessCache, QueueAccessRequest, UserInfo
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 CLOSED = (
@@ -161,7 +161,7 @@ async def test_when_it_cannot_be_asked(case: Case[tuple[str | None, str], Review
 
 async def test_a_slow_review_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server that is slow for one TrainJob holds no other up."""
-    monkeypatch.setattr(trainjob, "_LOOKUP_TIMEOUT_S", 600.0)
+    monkeypatch.setattr(answer_trainjob, "_LOOKUP_TIMEOUT_S", 600.0)
     lookups = FakeLookups()
     lookups.takes_s = 600.0
     async with reviewing_webhook(lookups) as (served, _):

@@ -9,7 +9,7 @@ from tests.support.case import Case, ids
 from tests.webhook.objects import POD, Obj, applied, denied, request, told
 from webhook.admission.review import AdmissionResponse
 from webhook.reviews.router import GpuAccessRules, NewPodHandler
-from webhook.rules.gpu_share import ShareRules
+from webhook.rules.pod_gpu_share import ShareRules
 
 NAME: Final = "NVIDIA_VISIBLE_DEVICES"
 VOID: Final = {"name": NAME, "value": "void"}

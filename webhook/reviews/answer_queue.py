@@ -21,8 +21,8 @@ from trainer_kai.kube.rest.request import ListTarget
 from trainer_kai.kube.rest.response import ApiError, NotFound
 from trainer_kai.service.metrics import Metrics
 from webhook.admission.review import UNCHANGED, AdmissionRequest, AdmissionResponse
-from webhook.cache.cluster import AdmissionCache
-from webhook.rules.queue import (
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.rules.queue_validate import (
     PODGROUPS,
     DeletedQueue,
     KnownQueues,
@@ -66,8 +66,6 @@ def queue_lookups(client: Client) -> QueueLookups:
 
 
 class QueueHandler:
-    """Answers the reviews of Queues."""
-
     def __init__(
         self,
         cache: AdmissionCache,
@@ -85,7 +83,6 @@ class QueueHandler:
         self._podgroup_lists = asyncio.Semaphore(_MAX_LISTS)
 
     async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Answer the review of a Queue."""
         review = read_queue(request)
         if review is None:
             return UNCHANGED

@@ -17,7 +17,7 @@ from tests.webhook.trainjobs import (
     submitted,
     watched_runtime,
 )
-from webhook.reviews.trainjob import AdmissionPolicy
+from webhook.reviews.answer_trainjob import AdmissionPolicy
 
 
 def _beside(queue: str, **spec: Any) -> Obj:

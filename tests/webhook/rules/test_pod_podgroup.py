@@ -18,7 +18,7 @@ from tests.webhook.objects import (
     reviewed_pod,
 )
 from webhook.admission.review import UNCHANGED
-from webhook.rules.podgroup import mutate_pod
+from webhook.rules.pod_podgroup import mutate_pod
 
 GROUP = "pod-group-name"
 LEAF = "kai.scheduler/subgroup-name"

@@ -17,7 +17,7 @@ from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.kube.watch import Delta, DeltaType, Watch
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
-from webhook.cache.cluster import TRAINJOBS, AdmissionCache, ClusterObjects, QueueTree
+from webhook.cache.admission_cache import TRAINJOBS, AdmissionCache, ClusterObjects, QueueTree
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES
 
 T = TypeVar("T", bound=Object)
@@ -25,8 +25,6 @@ _PAGE_SIZE: Final = 50  # runtimes in a page: each may have 1.5 MB
 
 
 class _Watcher(NamedTuple):
-    """Starts a watch for each kind of object."""
-
     run: Runner
     client: Client
     observer: ClientObserver
@@ -61,9 +59,8 @@ class _Watcher(NamedTuple):
             self.health.add_condition(
                 f"{name} listed", lambda: None if watch.synced else watch.not_synced_reason()
             )
-        self.run.start(
-            f"watch {name}", lambda: watch.run(apply_delta, on_listed or freeze_after_first_list)
-        )
+        on_synced = on_listed or freeze_after_first_list
+        self.run.start(f"watch {name}", lambda: watch.run(apply_delta, on_synced))
 
 
 def start_watches(
@@ -105,22 +102,13 @@ def _watch_lint_objects(watcher: _Watcher, queues: QueueTree, cluster: ClusterOb
     def on_listed(plural: str) -> Callable[[], None]:
         return lambda: cluster.mark_listed(plural)
 
-    watch_kind = watcher.watch_kind
-    watch_kind(ListTarget(QUEUES), put_queue, drop_queue, queues_listed)
-    watch_kind(ListTarget(NODES), cluster.put_node, cluster.drop_node, on_listed(NODES.plural))
-    classes = on_listed(PRIORITY_CLASSES.plural)
-    watch_kind(
-        ListTarget(PRIORITY_CLASSES),
-        cluster.put_priority_class,
-        cluster.drop_priority_class,
-        classes,
-    )
-    watch_kind(
-        ListTarget(TOPOLOGIES),
-        cluster.put_topology,
-        cluster.drop_topology,
-        on_listed(TOPOLOGIES.plural),
-    )
+    watch = watcher.watch_kind
+    watch(ListTarget(QUEUES), put_queue, drop_queue, queues_listed)
+    watch(ListTarget(NODES), cluster.put_node, cluster.drop_node, on_listed(NODES.plural))
+    put_class, drop_class = cluster.put_priority_class, cluster.drop_priority_class
+    watch(ListTarget(PRIORITY_CLASSES), put_class, drop_class, on_listed(PRIORITY_CLASSES.plural))
+    put_topology, drop_topology = cluster.put_topology, cluster.drop_topology
+    watch(ListTarget(TOPOLOGIES), put_topology, drop_topology, on_listed(TOPOLOGIES.plural))
 
 
 async def relist_runtimes(

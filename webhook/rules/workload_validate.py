@@ -59,7 +59,7 @@ from webhook.admission.review import (
     size_fault,
     warned,
 )
-from webhook.cache.cluster import QueueTree
+from webhook.cache.admission_cache import QueueTree
 
 _KAI_CLASSES: Final = {
     (APPS, "Deployment"): "inference",
@@ -83,8 +83,6 @@ class _Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WorkloadContext(NamedTuple):
-    """The objects that a workload is compared with, as last watched."""
-
     queues: QueueTree
     cluster: KnownCluster
     non_preemptible: Mapping[str, Mapping[str, Quantity]]  # what is in use, by queue
@@ -92,8 +90,6 @@ class WorkloadContext(NamedTuple):
 
 
 class _Pods(NamedTuple):
-    """What decides whether the pods of a workload start."""
-
     queue: str
     labels_path: str  # of the labels that name the queue, or that could
     non_preemptible_reason: str  # "" if the pods are preemptible

@@ -11,7 +11,7 @@ from tests.support.instruction_count import count_instructions
 from tests.webhook.objects import POD, Obj, applied, request
 from webhook.admission.review import UNCHANGED, AdmissionResponse
 from webhook.reviews.router import GpuAccessRules, NewPodHandler
-from webhook.rules.gpu_share import ShareRules
+from webhook.rules.pod_gpu_share import ShareRules
 
 SHARES: Final = ShareRules(runtime_class="nvidia")
 PREFIX: Final = "runai/shared-gpu-configmap"

@@ -29,45 +29,34 @@ _OPTIONAL_FIELDS: Final = {"authority_key", "next_key"}
 
 
 class Secret(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A Secret."""
-
     metadata: Meta
     type: str = ""
     data: Mapping[str, str] = {}
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The Service that the API server calls."""
-
     name: str = ""
     namespace: str = ""
 
 
 class ClientConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How the API server calls a webhook, and the authorities that it trusts."""
-
     ca_bundle: str = ""
     service: Service | None = None
     url: str = ""
 
     @property
     def host(self) -> str:
-        """Return the host that the certificate must name."""
         if self.service is not None:
             return f"{self.service.name}.{self.service.namespace}.svc"
         return urlsplit(self.url).hostname or ""
 
 
 class Webhook(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """One webhook of a configuration."""
-
     name: str
     client_config: ClientConfig = ClientConfig()
 
 
 class WebhookConfiguration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A webhook configuration, mutating or validating."""
-
     metadata: Meta
     webhooks: tuple[Webhook, ...] = ()
 
@@ -87,8 +76,6 @@ CONFIGURATIONS: Final = tuple(
 
 
 class RegisteredConfiguration(NamedTuple):
-    """A webhook configuration, and its resource."""
-
     resource: Resource[WebhookConfiguration]
     configuration: WebhookConfiguration
 
@@ -97,17 +84,14 @@ class RegisteredConfiguration(NamedTuple):
 
     @property
     def webhooks(self) -> tuple[Webhook, ...]:
-        """Return the webhooks of the configuration."""
         return self.configuration.webhooks
 
     @property
     def has_ca_bundle(self) -> bool:
-        """Say whether any webhook has a caBundle."""
         return any(webhook.client_config.ca_bundle for webhook in self.webhooks)
 
 
 def host_names(settings: TlsSettings, namespace: str) -> tuple[CertificateHost, ...]:
-    """Return all host names of the webhook."""
     service = f"{settings.service_name}.{namespace}"
     names = (f"{service}.svc", service, f"{service}.svc.cluster.local", "localhost", "127.0.0.1")
     extra = (name.strip() for name in settings.extra_hosts.split(","))
@@ -128,10 +112,8 @@ def read_content(secret: Secret) -> SecretContent | None:
 
 
 def read_pair(secret: Secret) -> TlsKeyPair:
-    """Read the key pair of a Secret, whatever its source."""
-    return TlsKeyPair(
-        *(base64.b64decode(secret.data.get(name, "")) for name in ("tls.crt", "tls.key"))
-    )
+    parts = (base64.b64decode(secret.data.get(name, "")) for name in ("tls.crt", "tls.key"))
+    return TlsKeyPair(*parts)
 
 
 def foreign_reason(secret: Secret) -> str:
@@ -168,8 +150,6 @@ def ca_bundle_patch(
 
 
 class CertificateStore:
-    """Reads and writes the Secret and the configurations."""
-
     def __init__(self, client: Client, settings: TlsSettings) -> None:
         self.namespace = settings.namespace or client.rest_config.namespace
         self.secret_key = Key(self.namespace, settings.secret_name)
@@ -177,7 +157,6 @@ class CertificateStore:
         self._name = settings.configuration_name
 
     async def configurations(self) -> list[RegisteredConfiguration]:
-        """Read the configurations that exist."""
         configurations = []
         for resource in CONFIGURATIONS:
             try:
@@ -188,7 +167,6 @@ class CertificateStore:
         return configurations
 
     async def secret(self) -> Secret | None:
-        """Read the Secret; None if it does not exist."""
         try:
             return await self._client.get(SECRETS, self.secret_key)
         except NotFound:
@@ -222,7 +200,6 @@ class CertificateStore:
     async def publish(
         self, configuration: RegisteredConfiguration, operations: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Write the authorities into a configuration."""
         key = Key("", configuration.configuration.metadata.name)
         write = WriteOptions(field_manager=_FIELD_MANAGER)
         await self._client.json_patch(configuration.resource, key, operations, write)

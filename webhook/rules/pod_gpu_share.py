@@ -29,7 +29,7 @@ from trainer_kai.policy.pods.gpu_share_config_maps import (
     sharing_container,
 )
 from webhook.admission.patch import FieldPath
-from webhook.rules.new_pod import Entry, NewPod, container_path
+from webhook.rules.pod_devices import Entry, NewPod, container_path
 
 _ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _VOLUMES: Final[FieldPath] = ("spec", "volumes")
@@ -68,7 +68,6 @@ def share_container(pod: NewPod) -> SharingContainer | FieldError | None:
 def prepare_share(
     pod: NewPod, container: SharingContainer, rules: ShareRules, new_random: Callable[[], str]
 ) -> None:
-    """Make a container read the ConfigMaps that will tell it its GPUs."""
     given, prefix = _given_prefix(pod), _earlier_prefix(pod)
     is_copied = pod.managers.is_recorded and pod.managers.sets_annotation(GPU_CONFIG_MAP)
     if not prefix:
@@ -110,7 +109,6 @@ def _earlier_prefix(pod: NewPod) -> str:
 
 
 def _is_prepared(pod: NewPod, place: SharingContainer, prefix: str) -> bool:
-    """Say whether a container reads the ConfigMaps with a prefix."""
     return any(
         it.get("name") == VISIBLE_DEVICES and _belongs(it, prefix)
         for it in pod.entries((*container_path(place), "env"))

@@ -1,10 +1,9 @@
 """Answers reviews of TrainJobs: looks objects up for the rules, and checks access to queues.
 
 A review waits for at most one read of a runtime, one of an unknown queue, and the access checks,
-each with a time limit; other reviews do not wait. If a lookup fails, a TrainJob is denied only if
-queues are closed and it could enter one of them unchecked.
-
-Reads objects from the API server that the cache may not have: each read has a time limit.
+each with a time limit, of objects that the cache may not have; other reviews do not wait. If a
+lookup fails, a TrainJob is denied only if queues are closed and it could enter one of them
+unchecked.
 """
 
 import asyncio
@@ -36,19 +35,22 @@ from webhook.admission.review import (
     ValidationResult,
     denied,
 )
-from webhook.cache.cluster import TRAINJOBS, AdmissionCache, TrainJobSummary, summarize_trainjob
+from webhook.cache.admission_cache import (
+    TRAINJOBS,
+    AdmissionCache,
+    TrainJobSummary,
+    summarize_trainjob,
+)
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary
-from webhook.rules.queue_access import (
-    QUEUE_LABEL_PATH,
-    RUNTIME_REF_PATH,
+from webhook.rules.access_requests import (
     VERB,
     AccessCache,
     QueueAccessRequest,
-    RequestedQueue,
     UserInfo,
     forbidden_fault,
 )
-from webhook.rules.trainjob import (
+from webhook.rules.trainjob_queue import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
+from webhook.rules.trainjob_validate import (
     LintPolicy,
     TrainJobContext,
     TrainJobReview,
@@ -58,80 +60,16 @@ from webhook.rules.trainjob import (
     validate_trainjob,
 )
 
-ReadTrainJob: TypeAlias = Callable[
-    [Key], Awaitable[TrainJobSummary | None]
-]  # None: it does not exist
+# None: it does not exist
+ReadTrainJob: TypeAlias = Callable[[Key], Awaitable[TrainJobSummary | None]]
 ReadRuntime: TypeAlias = Callable[[Key], Awaitable[RuntimeSummary | None]]
 MayUseQueue: TypeAlias = Callable[[QueueAccessRequest], Awaitable[bool]]
 HasQueue: TypeAlias = Callable[[str], Awaitable[bool]]
 _LOOKUP_RETRY_POLICY: Final = RetryPolicy(timeout_s=0.8, total_s=0.8)
-_TRAINJOB_RETRY_POLICY: Final = RetryPolicy(
-    timeout_s=1.5, total_s=2.0
-)  # the API server waits 5 s for a review
-_TRAINJOB_READ_S: Final = 3.5  # including the wait for the read limit
-
-
-class LiveLookups(NamedTuple):
-    """Questions that only the API server answers for sure; each raises `ApiError`."""
-
-    runtime: ReadRuntime
-    may_use_queue: MayUseQueue
-    has_queue: HasQueue
-
-
-def trainjob_reader(client: Client, read_limit: asyncio.Semaphore) -> ReadTrainJob:
-    """Return a function that reads a TrainJob within the time and read limits."""
-    bounded_client = client.with_retry_policy(_TRAINJOB_RETRY_POLICY)
-
-    async def read(key: Key) -> TrainJobSummary | None:
-        try:
-            async with asyncio.timeout(_TRAINJOB_READ_S), read_limit:
-                return summarize_trainjob(await bounded_client.get(TRAINJOBS, key))
-        except NotFound:
-            return None
-        except TimeoutError as error:
-            message = f"no answer within {_TRAINJOB_READ_S:g} s"
-            raise Unavailable(ErrorDetails(f"read {key}", 0, "", message)) from error
-
-    return read
-
-
-def live_lookups(client: Client, read_limit: asyncio.Semaphore) -> LiveLookups:
-    """Return functions that ask the API server within a time limit."""
-    bounded_client = client.with_retry_policy(_LOOKUP_RETRY_POLICY)
-
-    async def runtime(key: Key) -> RuntimeSummary | None:
-        resource = RUNTIMES if key.namespace else CLUSTER_RUNTIMES
-        # A list with a selection: our role allows lists, and no single reads.
-        named = Selection(fields=f"metadata.name={key.name}")
-        async with read_limit:
-            runtimes = await bounded_client.list(
-                ListTarget(resource, key.namespace, selection=named)
-            )
-        return runtimes[0].summary if runtimes else None
-
-    async def has_queue(name: str) -> bool:
-        named = Selection(fields=f"metadata.name={name}")
-        return bool(await bounded_client.list(ListTarget(QUEUES, selection=named)))
-
-    async def may_use_queue(access_request: QueueAccessRequest) -> bool:
-        subject_access = AccessRequest(
-            VERB,
-            RUN_AI,
-            QUEUES.plural,
-            access_request.queue,
-            access_request.namespace,
-            access_request.user,
-            access_request.groups,
-            uid=access_request.uid,
-            extra=access_request.extra,
-        )
-        return (await review_access(bounded_client, subject_access)).allowed
-
-    return LiveLookups(runtime, may_use_queue, has_queue)
-
-
+# the API server waits 5 s for a review
+_TRAINJOB_RETRY_POLICY: Final = RetryPolicy(timeout_s=1.5, total_s=2.0)
 _LOOKUP_TIMEOUT_S: Final = 0.9  # of each read, and of all access checks: the user waits for them
+_TRAINJOB_READ_S: Final = 3.5  # including the wait for the read limit
 
 
 class AdmissionPolicy(NamedTuple):
@@ -143,9 +81,15 @@ class AdmissionPolicy(NamedTuple):
     lint: LintPolicy = LintPolicy()
 
 
-class TrainJobHandler:
-    """Answers the reviews of TrainJobs."""
+class LiveLookups(NamedTuple):
+    """Questions that only the API server answers for sure; each raises `ApiError`."""
 
+    runtime: ReadRuntime
+    may_use_queue: MayUseQueue
+    has_queue: HasQueue
+
+
+class TrainJobHandler:
     def __init__(
         self,
         cache: AdmissionCache,
@@ -169,7 +113,6 @@ class TrainJobHandler:
         return self._cache.queues.has_closed_queue or self._policy.unannotated == "closed"
 
     async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Answer the review of a TrainJob."""
         review = read_trainjob(request)
         if isinstance(review, AdmissionResponse):
             return review
@@ -186,9 +129,8 @@ class TrainJobHandler:
             validation = validate_trainjob(review, context, self._policy.rules)
         result = validation.result
         if not result.denials:
-            result = result.combined_with(
-                await self._check_access(request, review, validation, problem)
-            )
+            access = await self._check_access(request, review, validation, problem)
+            result = result.combined_with(access)
         if validation.queue:
             result = result.combined_with(self._lint(request, review, validation.queue))
         return result.response()
@@ -221,15 +163,13 @@ class TrainJobHandler:
                 runtime = await self._live.runtime(review.runtime)
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
-            self._log.warning(
-                "runtime not read", runtime=str(review.runtime), error=_error_text(error)
-            )
-            return None, _error_text(error)
+            reason = _error_text(error)
+            self._log.warning("runtime not read", runtime=str(review.runtime), error=reason)
+            return None, reason
         reads.labels("gone" if runtime is None else "found").inc()
         return runtime, "" if runtime else f"runtime {review.runtime} does not exist"
 
     async def _queue_exists(self, queue: str) -> bool:
-        """Say whether a queue exists that is not cached yet."""
         reads = self._metrics.admission_live_reads
         try:
             async with asyncio.timeout(_LOOKUP_TIMEOUT_S):
@@ -271,35 +211,28 @@ class TrainJobHandler:
     async def _check_queue(
         self, user_info: UserInfo, namespace: str, requested: RequestedQueue, deadline_s: float
     ) -> ValidationResult:
-        queue, denied_requests = requested.queue, []
-        access_requests = (
-            [QueueAccessRequest.for_user(user_info, namespace, queue)]
-            if requested.is_user_choice
-            else []
-        )
-        for access_request in (
-            *access_requests,
-            QueueAccessRequest.for_namespace(namespace, queue),
-        ):
+        queue, path = requested.queue, requested.path or QUEUE_LABEL_PATH
+        access_requests = [QueueAccessRequest.for_namespace(namespace, queue)]
+        if requested.is_user_choice:
+            access_requests.insert(0, QueueAccessRequest.for_user(user_info, namespace, queue))
+        denied_requests = []
+        for access_request in access_requests:
             try:
                 async with asyncio.timeout_at(deadline_s):
                     may_use = await self._may_use_queue(access_request)
             except (ApiError, TimeoutError) as error:
+                reason = _error_text(error)
                 self._metrics.admission_permissions.labels("failed").inc()
-                self._log.warning("queue access not checked", queue=queue, error=_error_text(error))
+                self._log.warning("queue access not checked", queue=queue, error=reason)
                 message = f"access of {access_request.subject} to queue {queue!r} cannot be checked"
-                return _retry_later(
-                    requested.path or QUEUE_LABEL_PATH, f"{message}: {_error_text(error)}"
-                )
+                return _retry_later(path, f"{message}: {reason}")
             self._metrics.admission_permissions.labels("allowed" if may_use else "refused").inc()
             if not may_use:
                 denied_requests.append(access_request)
         if not denied_requests:
             return NO_OBJECTIONS
         access = self._cache.queues.access(queue)
-        return denied(
-            forbidden_fault(denied_requests, access, requested.path or QUEUE_LABEL_PATH), FORBIDDEN
-        )
+        return denied(forbidden_fault(denied_requests, access, path), FORBIDDEN)
 
     async def _may_use_queue(self, access_request: QueueAccessRequest) -> bool:
         """Return the cached answer, or ask the API server; equal requests share one answer."""
@@ -308,9 +241,8 @@ class TrainJobHandler:
             is_allowed = self._access_cache.get(access_request, self._clock.monotonic_s())
             if is_allowed is None:
                 is_allowed = await self._live.may_use_queue(access_request)
-                self._access_cache.put(
-                    access_request, self._clock.monotonic_s(), is_allowed=is_allowed
-                )
+                now_s = self._clock.monotonic_s()
+                self._access_cache.put(access_request, now_s, is_allowed=is_allowed)
         return is_allowed
 
 
@@ -321,3 +253,52 @@ def _retry_later(path: str, message: str) -> ValidationResult:
 
 def _error_text(error: Exception) -> str:
     return str(error) or f"no answer within {_LOOKUP_TIMEOUT_S:g} s"
+
+
+def trainjob_reader(client: Client, read_limit: asyncio.Semaphore) -> ReadTrainJob:
+    bounded_client = client.with_retry_policy(_TRAINJOB_RETRY_POLICY)
+
+    async def read(key: Key) -> TrainJobSummary | None:
+        try:
+            async with asyncio.timeout(_TRAINJOB_READ_S), read_limit:
+                return summarize_trainjob(await bounded_client.get(TRAINJOBS, key))
+        except NotFound:
+            return None
+        except TimeoutError as error:
+            message = f"no answer within {_TRAINJOB_READ_S:g} s"
+            raise Unavailable(ErrorDetails(f"read {key}", 0, "", message)) from error
+
+    return read
+
+
+def live_lookups(client: Client, read_limit: asyncio.Semaphore) -> LiveLookups:
+    bounded_client = client.with_retry_policy(_LOOKUP_RETRY_POLICY)
+
+    async def runtime(key: Key) -> RuntimeSummary | None:
+        resource = RUNTIMES if key.namespace else CLUSTER_RUNTIMES
+        # A list with a selection: our role allows lists, and no single reads.
+        named = Selection(fields=f"metadata.name={key.name}")
+        async with read_limit:
+            target = ListTarget(resource, key.namespace, selection=named)
+            runtimes = await bounded_client.list(target)
+        return runtimes[0].summary if runtimes else None
+
+    async def has_queue(name: str) -> bool:
+        named = Selection(fields=f"metadata.name={name}")
+        return bool(await bounded_client.list(ListTarget(QUEUES, selection=named)))
+
+    async def may_use_queue(access_request: QueueAccessRequest) -> bool:
+        subject_access = AccessRequest(
+            VERB,
+            RUN_AI,
+            QUEUES.plural,
+            access_request.queue,
+            access_request.namespace,
+            access_request.user,
+            access_request.groups,
+            uid=access_request.uid,
+            extra=access_request.extra,
+        )
+        return (await review_access(bounded_client, subject_access)).allowed
+
+    return LiveLookups(runtime, may_use_queue, has_queue)

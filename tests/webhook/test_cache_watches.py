@@ -13,8 +13,8 @@ from trainer_kai.kube.process.context import ClientObserver
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
-from webhook.cache.cluster import AdmissionCache
-from webhook.watch import start_watches
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache_watches import start_watches
 
 
 async def test_what_was_read_is_not_looked_through_for_garbage_again() -> None:

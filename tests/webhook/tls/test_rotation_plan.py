@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.case import Case, ids
-from webhook.tls.plan import (
+from webhook.tls.rotation_plan import (
     NO_SECRET,
     Authority,
     CertificateLifetimes,

@@ -7,7 +7,7 @@ from tests.support.case import Case, ids
 from tests.webhook.objects import Obj, denied, request, told
 from trainer_kai.api.kai_kinds import QueueResource, QueueResources, QueueSpec, QueueStatus
 from trainer_kai.api.meta import Key, Meta, OwnerReference
-from webhook.rules.queue import (
+from webhook.rules.queue_validate import (
     DeletedQueue,
     KnownQueues,
     QueueUse,

@@ -1,14 +1,4 @@
-"""The objects that lint compares a TrainJob with: nodes, queues, PriorityClasses, Topologies.
-
-Until all objects of a kind are listed, the kind counts as unknown.
-
-The queues of the cluster: which are closed, and which have children and so hold no workloads.
-
-Until all queues are listed, no queue counts as missing.
-
-The fields of a TrainJob that are decoded and cached.
-
-The objects that admission has cached, kept up to date by watches: no review waits for them.
+"""The objects that admission has cached, kept up to date by watches: no review waits for them.
 
 Each object is reduced to the fields that a rule reads. All objects together fit into a process of
 512 MiB; an object that does not fit is left out, counts as unknown, and is read from the API server
@@ -16,7 +6,7 @@ when a review needs it. The cache may be behind the cluster. A rule that must kn
 compares the uid, or reads the object.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -27,6 +17,7 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import QUEUE, TRAINER
 from trainer_kai.api.quantity import Quantity
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES, Resource
+from trainer_kai.api.text import first_listed
 from trainer_kai.api.trainjob import RuntimeRef, TrainJobStatus
 from trainer_kai.policy.expand.jobset import (
     CARRIED_ANNOTATIONS,
@@ -40,13 +31,67 @@ from trainer_kai.policy.queueing.queue_access import (
     QueueAccessMode,
     effective_queue_access,
 )
-from webhook.cache.runtimes import OBJECT_BYTES, BoundedStore, RuntimeCache, runtime_key, text_bytes
+from webhook.cache.runtimes import (
+    OBJECT_BYTES,
+    BoundedStore,
+    RuntimeCache,
+    runtime_key,
+    selected,
+    text_bytes,
+)
 
+_FINISHED: Final = ("Complete", "Failed")
+_MAX_TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
+_MAX_TRAINJOB_BYTES: Final = 16 << 10  # one TrainJob: names and durations
 _MAX_NAMED_CHILDREN: Final = 3
 
 
+class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    runtime_ref: RuntimeRef = RuntimeRef()
+
+
+class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: Meta
+    spec: SlimTrainJobSpec = SlimTrainJobSpec()
+    status: TrainJobStatus = TrainJobStatus()
+
+
+TRAINJOBS: Final = Resource(
+    TRAINER, "v1alpha1", "trainjobs", "TrainJob", namespaced=True, struct=SlimTrainJob
+)
+
+
+class TrainJobSummary(NamedTuple):
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    runtime: Key  # without a namespace for a ClusterTrainingRuntime
+    is_finished: bool = False
+
+
+def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
+    meta = trainjob.metadata
+    return TrainJobSummary(
+        uid=meta.uid,
+        labels=selected(meta.labels, (QUEUE, *CARRIED_LABELS)),
+        annotations=selected(meta.annotations, (*CARRIED_ANNOTATIONS, *CARRIED_TO_PODS)),
+        runtime=runtime_key(trainjob.spec.runtime_ref, meta.namespace),
+        is_finished=any(
+            it.type in _FINISHED and it.status == "True" for it in trainjob.status.conditions
+        ),
+    )
+
+
+def trainjob_bytes(job: TrainJobSummary) -> int:
+    texts = (*job.labels.values(), *job.annotations.values(), *job.runtime, job.uid)
+    return OBJECT_BYTES + text_bytes(texts)
+
+
 class QueueTree:
-    """The names of queues, their parents, and their access annotations."""
+    """Which queues are closed, and which have children and so hold no workloads.
+
+    Until all queues are listed, no queue counts as missing.
+    """
 
     def __init__(self) -> None:
         self._is_listed = False
@@ -56,7 +101,6 @@ class QueueTree:
         self._annotated_closed: set[str] = set()  # queues with an annotation other than open
 
     def put(self, name: str, parent: str, access: str | None = None) -> None:
-        """Put a queue as it is now, with its access annotation."""
         self.drop(name)
         self._parents[name] = parent
         if access is not None:
@@ -77,7 +121,6 @@ class QueueTree:
             self._children.pop(parent, None)
 
     def mark_listed(self) -> None:
-        """Note that all queues have been put."""
         self._is_listed = True
 
     def access(self, name: str) -> EffectiveQueueAccess:
@@ -86,11 +129,9 @@ class QueueTree:
 
     @property
     def has_closed_queue(self) -> bool:
-        """Say whether the annotation of any queue is not `open`."""
         return bool(self._annotated_closed)
 
     def is_unknown(self, name: str) -> bool:
-        """Say whether all queues are listed, and this queue does not exist."""
         return self._is_listed and name not in self._parents
 
     def unusable_reason(self, name: str) -> str | None:
@@ -104,69 +145,15 @@ class QueueTree:
         children = sorted(self._children.get(name, ()))
         if not children:
             return None
-        more = ["…"] if len(children) > _MAX_NAMED_CHILDREN else []
-        few = ", ".join((*children[:_MAX_NAMED_CHILDREN], *more))
+        few = first_listed(children, _MAX_NAMED_CHILDREN)
         return f"has child queues and cannot hold workloads. Name one of the children: {few}"
 
 
-_FINISHED: Final = ("Complete", "Failed")
-
-
-class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The runtime that a TrainJob names."""
-
-    runtime_ref: RuntimeRef = RuntimeRef()
-
-
-class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A TrainJob, with the fields that admission reads."""
-
-    metadata: Meta
-    spec: SlimTrainJobSpec = SlimTrainJobSpec()
-    status: TrainJobStatus = TrainJobStatus()
-
-
-class TrainJobSummary(NamedTuple):
-    """The cached fields of a TrainJob."""
-
-    uid: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    runtime: Key  # without a namespace for a ClusterTrainingRuntime
-    is_finished: bool = False
-
-
-TRAINJOBS: Final = Resource(
-    TRAINER, "v1alpha1", "trainjobs", "TrainJob", namespaced=True, struct=SlimTrainJob
-)
-
-
-def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
-    """Return the fields of a TrainJob that are cached."""
-    meta = trainjob.metadata
-    return TrainJobSummary(
-        uid=meta.uid,
-        labels=_select(meta.labels, (QUEUE, *CARRIED_LABELS)),
-        annotations=_select(meta.annotations, (*CARRIED_ANNOTATIONS, *CARRIED_TO_PODS)),
-        runtime=runtime_key(trainjob.spec.runtime_ref, meta.namespace),
-        is_finished=any(
-            it.type in _FINISHED and it.status == "True" for it in trainjob.status.conditions
-        ),
-    )
-
-
-def trainjob_bytes(job: TrainJobSummary) -> int:
-    """Return how many bytes a cached TrainJob takes."""
-    texts = (*job.labels.values(), *job.annotations.values(), *job.runtime, job.uid)
-    return OBJECT_BYTES + text_bytes(texts)
-
-
-def _select(given: Mapping[str, str], names: Iterable[str]) -> Mapping[str, str]:
-    return {name: given[name] for name in names if name in given}
-
-
 class ClusterObjects:
-    """The objects that lint compares with, as last watched."""
+    """The objects that lint compares a TrainJob with, as last watched.
+
+    Until all objects of a kind are listed, the kind counts as unknown.
+    """
 
     def __init__(self) -> None:
         self._nodes: Final = NodeIndex()
@@ -177,26 +164,21 @@ class ClusterObjects:
         self._listed: Final[set[str]] = set()
 
     def put_node(self, node: Node) -> None:
-        """Put a node as it is now."""
         self._nodes.put(node)
 
     def drop_node(self, key: Key) -> None:
-        """Forget a node."""
         self._nodes.drop(key.name)
 
     def put_queue(self, queue: Queue) -> None:
-        """Put a queue as it is now."""
         name = queue.metadata.name
         self._queues[name] = queue.spec
         self._non_preemptible[name] = queue.status.allocated_non_preemptible
 
     def drop_queue(self, key: Key) -> None:
-        """Forget a queue."""
         self._queues.pop(key.name, None)
         self._non_preemptible.pop(key.name, None)
 
     def put_priority_class(self, priority_class: PriorityClass) -> None:
-        """Put a priority class as it is now."""
         self._priority_classes[priority_class.metadata.name] = PriorityClass(
             metadata=Meta(name=priority_class.metadata.name),
             value=priority_class.value,
@@ -204,15 +186,12 @@ class ClusterObjects:
         )
 
     def drop_priority_class(self, key: Key) -> None:
-        """Forget a priority class."""
         self._priority_classes.pop(key.name, None)
 
     def put_topology(self, topology: Topology) -> None:
-        """Put a topology as it is now."""
         self._topologies[topology.metadata.name] = topology.spec
 
     def drop_topology(self, key: Key) -> None:
-        """Forget a topology."""
         self._topologies.pop(key.name, None)
 
     @property
@@ -221,7 +200,6 @@ class ClusterObjects:
         return self._non_preemptible
 
     def mark_listed(self, plural: str) -> None:
-        """Note that all objects of a kind were listed."""
         self._listed.add(plural)
 
     def known_cluster(self, *, autoscales: bool, shares_gpus: bool = True) -> KnownCluster:
@@ -237,13 +215,7 @@ class ClusterObjects:
         )
 
 
-_MAX_TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
-_MAX_TRAINJOB_BYTES: Final = 16 << 10  # one TrainJob: names and durations
-
-
 class AdmissionCache:
-    """TrainJobs, runtimes, queues, the queue labels of namespaces, and the objects for lint."""
-
     def __init__(self) -> None:
         self.queues = QueueTree()
         self.cluster = ClusterObjects()
@@ -254,23 +226,19 @@ class AdmissionCache:
         self._namespaces: dict[str, str] = {}
 
     def put_trainjob(self, trainjob: SlimTrainJob) -> None:
-        """Put a TrainJob as it is now."""
         summary = summarize_trainjob(trainjob)
         self._trainjobs.put(trainjob.metadata.key, summary, trainjob_bytes(summary))
 
     def drop_trainjob(self, key: Key) -> None:
-        """Forget a TrainJob."""
         self._trainjobs.drop(key)
 
     def put_namespace(self, meta: Meta) -> None:
-        """Put a namespace as it is now."""
         if meta.labels.get(QUEUE):
             self._namespaces[meta.name] = meta.labels[QUEUE]
         else:
             self.drop_namespace(meta.name)
 
     def drop_namespace(self, name: str) -> None:
-        """Forget a namespace."""
         self._namespaces.pop(name, None)
 
     def trainjob(self, key: Key) -> TrainJobSummary | None:
@@ -283,10 +251,8 @@ class AdmissionCache:
         return {QUEUE: queue} if queue else {}
 
     def namespaces_with_queue(self, queue: str) -> Sequence[str]:
-        """Return the namespaces with a label that names a queue."""
         return sorted(name for name, it in self._namespaces.items() if it == queue)
 
     @property
     def stores(self) -> Mapping[str, BoundedStore[Any]]:
-        """Return the stores, for the metrics of their size."""
         return {"trainjobs": self._trainjobs, **self.runtimes.stores}
