@@ -1,15 +1,11 @@
 """Flags that several commands share."""
 
 import argparse
-from typing import Final
 
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
-_OUTPUT_HELP: Final = "the output format (default: {})"
-
 
 def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that select a cluster."""
     parser.add_argument(
         "--kubeconfig", default="", metavar="FILE", help="the kubeconfig file of the cluster"
     )
@@ -19,15 +15,13 @@ def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
 def add_output_flag(
     parser: argparse.ArgumentParser, default: str = "table", more: str = ""
 ) -> None:
-    """Add the flag that selects the output format."""
-    help_text = _OUTPUT_HELP.format(default) + more
+    help_text = f"the output format (default: {default}){more}"
     parser.add_argument(
         "-o", dest="output", choices=(default, "json"), default=default, help=help_text
     )
 
 
 def add_scheduler_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag with the scheduler name of the cluster."""
     parser.add_argument(
         "--scheduler-name",
         default=SCHEDULER_NAME,
@@ -37,7 +31,6 @@ def add_scheduler_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_default_queue_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag with the default queue of the cluster."""
     parser.add_argument(
         "--default-queue",
         default=DEFAULT_QUEUE,
