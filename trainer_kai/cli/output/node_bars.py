@@ -45,8 +45,6 @@ class SharedGpu(NamedTuple):
 
 
 class MigProfile(NamedTuple):
-    """The devices of one MIG profile on a node."""
-
     name: str
     gpus: int  # what a queue is charged for one of them, in 1/1000 GPU
     total: int
@@ -69,13 +67,11 @@ class NodeGpus(NamedTuple):
 
     @property
     def all_idle(self) -> int:
-        """Return what is idle, with parts of shared GPUs and MIG profiles."""
         shared = sum(it.idle for it in self.shared)
         return self.idle + shared + sum(it.idle * it.gpus for it in self.profiles)
 
     @property
     def all_releasing(self) -> int:
-        """Return what is being released, with parts of shared GPUs and MIG profiles."""
         shared = sum(it.releasing for it in self.shared)
         return self.releasing + shared + sum(it.releasing * it.gpus for it in self.profiles)
 
@@ -109,7 +105,6 @@ def _labelled_bar(node: NodeGpus, *, shared: int = 0) -> str:
 
 
 def _lines_of_cells(cells: Iterable[tuple[str, str]], columns: int) -> Iterator[str]:
-    """Yield names with their bars in columns."""
     named = [*cells]
     width = max((len(name) for name, _ in named), default=0)
     texts = [f"{name.ljust(width)}  {drawn}" for name, drawn in named]
@@ -120,7 +115,6 @@ def _lines_of_cells(cells: Iterable[tuple[str, str]], columns: int) -> Iterator[
 
 
 def _lines_with_legends(nodes: Iterable[NodeGpus], width: int, columns: int) -> Iterator[str]:
-    """Yield nodes with several bars, each with the names of the pods that share GPUs there."""
     left = _MAX_LEGEND
     for node in nodes:
         name = _name(node)
@@ -135,7 +129,6 @@ def _lines_with_legends(nodes: Iterable[NodeGpus], width: int, columns: int) -> 
 
 
 def _packed(parts: Iterable[str], columns: int) -> Iterator[str]:
-    """Yield the parts in lines, as many in a line as fit."""
     line = ""
     for part in parts:
         if line and len(line) + 1 + len(part) > columns:
@@ -146,7 +139,6 @@ def _packed(parts: Iterable[str], columns: int) -> Iterator[str]:
 
 
 def _legend(node: NodeGpus, columns: int) -> list[str]:
-    """Return the names of the pods that share GPUs of a node, each with its letter."""
     entries: dict[str, list[GpuShare]] = {}
     for device in node.shared:
         for share in device.shares:
@@ -216,7 +208,6 @@ def _counted(total: int, idle: int, releasing: int, reserved: int, shared: int =
 
 
 def _shared_bar(device: SharedGpu, letters: dict[str, str]) -> str:
-    """Return ten characters, at least one for each part."""
     parts = _parts(device, letters)
     widths = _widths([amount for _, amount in parts])
     return "".join(mark * width for (mark, _), width in zip(parts, widths, strict=True))

@@ -144,7 +144,6 @@ def as_text(
     access_by_queue: Mapping[str, EffectiveQueueAccess],
     unannotated: str,
 ) -> str:
-    """Return the tables of `queue list`."""
     if not queues:
         return "No queues exist. Create one with `trainer-kai queue create`."
     access = {name: _access_text(name, it, unannotated) for name, it in access_by_queue.items()}
@@ -189,7 +188,6 @@ def as_json(
 
 
 def _access_text(name: str, effective: EffectiveQueueAccess, unannotated: str) -> str:
-    """Return whether a queue is open or closed, and which queue decides that."""
     if effective.mode is None:
         return f"{unannotated} (not annotated)"
     return (
@@ -206,7 +204,6 @@ def _bounds_json(row: tuple[int, ...]) -> dict[str, Any]:
 def _status_amounts(
     amounts: Mapping[str, Quantity], queue: str, field: str, faults: list[FieldError]
 ) -> tuple[int, ...]:
-    """Return amounts of a status by kind; add a fault for an invalid amount."""
     try:
         return (
             milli(amounts.get(CPU, 0)),
@@ -322,7 +319,6 @@ def _over_quota_text(queue: QueueAmounts, kind: ResourceKind) -> str:
 
 
 def amounts_json(row: tuple[float, ...]) -> Json:
-    """Return amounts by kind."""
     return {name: number_json(row[kind], unit) for name, kind, unit in _RESOURCE_KINDS}
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
     parser = commands.add_parser(
         "migrate",
         help="preview a move from KAI, Kueue or Volcano: queues, grants, labels, what is missing",

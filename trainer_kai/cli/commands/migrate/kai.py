@@ -208,35 +208,25 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class OwnedPodGroupSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The queue of a PodGroup."""
-
     queue: str = ""
 
 
 class OwnedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodGroup: its owner and its queue."""
-
     metadata: Meta
     spec: OwnedPodGroupSpec = OwnedPodGroupSpec()
 
 
 class ClaimingPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The fields of a pod that a move needs."""
-
     scheduler_name: str = ""
     node_name: str = ""
     resource_claims: tuple[dict[str, Any], ...] = ()
 
 
 class PodPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whether a pod is finished."""
-
     phase: str = ""
 
 
 class ClaimingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod."""
-
     metadata: Meta
     spec: ClaimingPodSpec = ClaimingPodSpec()
     status: PodPhase = PodPhase()
@@ -277,7 +267,6 @@ class _Like(NamedTuple):
 
 
 def plan_kai(documents: Sequence[Document]) -> Migration:
-    """Return what a move from KAI changes; raise for faults of the objects."""
     objects = read_objects(documents, _STRUCTS, _VERSIONS)
     migration = Migration()
     _add_queues(migration, objects[QUEUES.kind])

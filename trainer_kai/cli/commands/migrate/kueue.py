@@ -84,7 +84,6 @@ class _KueueSuccessors(NamedTuple):
 
 
 def plan_kueue(documents: Sequence[Document]) -> Migration:
-    """Return what a move from Kueue changes; raise for faults of the objects."""
     faults: list[FieldError] = []
     objects = read_objects(documents, KUEUE_STRUCTS, {KUEUE: KUEUE_VERSIONS})
     migration = Migration()
@@ -268,7 +267,6 @@ def _successors(
 def _add_workload(
     migration: Migration, it: ReadObject[Workload], successors: _KueueSuccessors
 ) -> None:
-    """Relabel a workload that names a LocalQueue."""
     labels = it.value.metadata.labels
     local = labels.get(KUEUE_QUEUE, "")
     if not local:

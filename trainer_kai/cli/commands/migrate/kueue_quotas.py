@@ -45,29 +45,21 @@ STOPPED: Final = ("Hold", "HoldAndDrain")  # policies of queues that take no mor
 
 
 class FlavorResource(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The quota of one resource in one flavor."""
-
     name: str
     nominal_quota: Quantity = 0
     borrowing_limit: Quantity | None = None
 
 
 class FlavorQuotas(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The quotas in one flavor."""
-
     name: str
     resources: tuple[FlavorResource, ...] = ()
 
 
 class ResourceGroup(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Resources that are counted together, by flavor."""
-
     flavors: tuple[FlavorQuotas, ...] = ()
 
 
 class FairSharing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The weight of a queue or a cohort."""
-
     weight: Quantity = 1
 
 
@@ -97,22 +89,16 @@ class QuotaObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LocalQueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The ClusterQueue of a LocalQueue."""
-
     cluster_queue: str = ""
     stop_policy: str = ""
 
 
 class LocalQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A queue of a namespace."""
-
     metadata: Meta
     spec: LocalQueueSpec = LocalQueueSpec()
 
 
 class WorkloadPriorityClass(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A priority of workloads, which pods do not have."""
-
     metadata: Meta
     value: int = 0
     description: str = ""
@@ -191,7 +177,6 @@ class _Cohort(NamedTuple):
 
     @property
     def source(self) -> ObjectName:
-        """Return the name for messages."""
         return self.it.name if self.it else ObjectName("Cohort", Key("", self.name))
 
 
@@ -318,7 +303,6 @@ def _queue_shares(migration: Migration, it: ReadQuota, faults: list[FieldError])
 def _sums(
     migration: Migration, it: ReadQuota, faults: list[FieldError], *, can_borrow: bool
 ) -> Shares:
-    """Return quota and limit of each resource, as sums over all flavors."""
     shares: Shares = {}
     flavors: dict[str, list[str]] = {}
     for path, flavor, quota in flavor_resources(it.value):

@@ -37,7 +37,6 @@ _ORDER: Final = tuple(  # an object needs only those before it
 
 
 def as_text(system: str, migration: Migration, width: int) -> str:
-    """Return three sections: what objects become, what is changed by hand, what is missing."""
     sections: tuple[tuple[str, Iterable[str]], ...] = (
         ("Becomes", map(_successor_line, migration.becomes)),
         ("Change by hand", map(_note_line, migration.by_hand)),
@@ -51,7 +50,6 @@ def as_text(system: str, migration: Migration, width: int) -> str:
 
 
 def as_json(system: str, migration: Migration) -> dict[str, Any]:
-    """Return the document of `-o json`."""
     return {
         "schema": _SCHEMA,
         "system": system,

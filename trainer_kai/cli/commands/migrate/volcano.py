@@ -61,14 +61,10 @@ _CLOSED: Final = ("Closed", "Closing")
 
 
 class Guarantee(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is reserved for a queue."""
-
     resource: Mapping[str, Quantity] = {}
 
 
 class VolcanoQueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What a queue gets."""
-
     weight: int = 1
     capability: Mapping[str, Quantity] = {}
     deserved: Mapping[str, Quantity] = {}
@@ -79,14 +75,10 @@ class VolcanoQueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 class VolcanoQueueStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whether it takes jobs."""
-
     state: str = ""
 
 
 class VolcanoQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A queue."""
-
     metadata: Meta
     spec: VolcanoQueueSpec = VolcanoQueueSpec()
     status: VolcanoQueueStatus = VolcanoQueueStatus()
@@ -120,7 +112,6 @@ _OTHER_KINDS: Final = {
 
 
 def plan_volcano(documents: Sequence[Document]) -> Migration:
-    """Return what a move from Volcano changes; raise for faults of the objects."""
     faults: list[FieldError] = []
     # A Job of Volcano and one of Kubernetes have the same kind.
     own_jobs = [it for it in documents if (it.group, it.kind) == (_BATCH, "Job")]
@@ -316,7 +307,6 @@ def _add_workload(migration: Migration, it: ReadObject[Workload], queues: Abstra
 
 
 def _no_queue_text(queue: Any) -> str:
-    """Return what to do about a queue-name that becomes no label."""
     return f"{queue!r}: no such Queue is made: set the label {QUEUE} to the name of a Queue"
 
 

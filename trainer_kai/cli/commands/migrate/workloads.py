@@ -94,7 +94,6 @@ class NewLabels(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the change as a phrase."""
         added = ", ".join(f"{key}: {value}" for key, value in self.labels.items())
         return f"label {added}; without {', '.join(self.removed)}" if self.removed else added
 
@@ -178,7 +177,6 @@ def relabelled_other(migration: Migration, it: ReadObject[Workload], new: NewLab
 
 
 def labelled_templates(it: ReadObject[Workload], key: str) -> Iterator[MigrationNote]:
-    """Yield a note for each template of a workload that has a label or annotation."""
     if any(owner.controller for owner in it.value.metadata.owner_references):
         return
     for start in _TEMPLATES:

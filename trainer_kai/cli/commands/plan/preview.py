@@ -67,8 +67,6 @@ class PreviewContext(NamedTuple):
 
 
 class PodGroupPreview(NamedTuple):
-    """One PodGroup in the output."""
-
     stage: str  # such as 2/3
     name: str
     after: str
@@ -78,12 +76,10 @@ class PodGroupPreview(NamedTuple):
 
     @property
     def min_pods_text(self) -> str:
-        """Return how many pods must be placed together."""
         total = sum(member.replicas * member.min_member for member in self.planned.subgroups)
         return f"{total} pod{'s' if total != 1 else ''}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
         return {
             "stage": self.stage,
             "podGroup": self.name,
@@ -104,8 +100,6 @@ class PodGroupPreview(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """The preview of a workload."""
-
     kind: str
     key: Key
     runtime: str
@@ -134,13 +128,11 @@ class _BuiltJobSet(NamedTuple):
 def admitted_jobset(
     job: TrainJob, runtime: Runtime, context: PreviewContext
 ) -> tuple[JobSet, tuple[Finding, ...]]:
-    """Return the JobSet of a TrainJob after admission, and its findings."""
     built = _build_jobset(job, runtime, context)
     return built.admitted, (*built.faults, *built.notes)
 
 
 def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -> Preview:
-    """Return the preview of a TrainJob: built by Trainer, admitted and grouped by trainer-kai."""
     built = _build_jobset(job, runtime, context)
     preview = _preview(
         built.admitted,
@@ -173,7 +165,6 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
 
 
 def _not_reported(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings that are not reported elsewhere."""
     return (finding for finding in findings if finding.code not in _REPORTED_ELSEWHERE)
 
 

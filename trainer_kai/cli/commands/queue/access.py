@@ -37,7 +37,6 @@ from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_comm
 
 
 async def plan_allow(reader: QueueReader, grant: QueueGrant) -> WritePlan:
-    """Return the writes of a grant, and a note if it has no effect."""
     if not grant.subjects:
         message = "nothing to allow: set -n NAMESPACE, --user USER or --group GROUP"
         raise ConfigError([FieldError(f"queue {grant.queue}", message)])
@@ -101,8 +100,6 @@ async def plan_close(reader: QueueReader, name: str, settings: SiteSettings | No
 
 
 async def _current_uses(reader: QueueReader, settings: SiteSettings) -> list[NamespaceQueue]:
-    """Return which namespaces use which queues."""
-
     async def metadata(
         resource: Resource[PartialObject], selection: Selection = ALL
     ) -> list[PartialObject]:

@@ -17,7 +17,6 @@ _ACCESS = [str(it) for it in QueueAccessMode]
 
 
 def add_queue(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
     parser = commands.add_parser(
         "queue",
         help="list and create queues, and control which namespaces and users may use them",
@@ -187,7 +186,6 @@ def _gpu_amount(text: str) -> float:
 
 
 def _weight(text: str) -> float:
-    """Parse a weight."""
     if (number := _gpu_amount(text)) < 0:
         message = f"{text!r} must be a number of 0 or more"
         raise argparse.ArgumentTypeError(message)

@@ -54,8 +54,6 @@ _UNLIMITED: Final = BesideGpus(-1, -1)
 
 
 class NewQueue(NamedTuple):
-    """The queue to create."""
-
     name: str
     parent: str
     gpu_quota: float
@@ -64,7 +62,6 @@ class NewQueue(NamedTuple):
     access: QueueAccessMode
 
     def body(self, beside: BesideGpus) -> dict[str, Any]:
-        """Return the object, with the quotas of CPU and memory."""
         unlimited = {"limit": -1, "overQuotaWeight": 1}
         spec: dict[str, Any] = {
             "resources": {

@@ -20,7 +20,6 @@ from trainer_kai.kube.rest.response import Forbidden, NotFound
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """Print the queues."""
     queues, podgroups = asyncio.run(_fetch(args))
     amounts, notes = read_queues(queues, podgroups or ())
     if podgroups is None:

@@ -29,8 +29,6 @@ class _PartialPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartialPodGroup(msgspec.Struct, frozen=True, gc=False):
-    """A PodGroup with only its metadata and its queue."""
-
     metadata: Meta
     spec: _PartialPodGroupSpec = _PartialPodGroupSpec()
 
@@ -62,8 +60,6 @@ class QueueWorkloads(NamedTuple):
 
 
 class NamespaceQueue(NamedTuple):
-    """A namespace and a queue that it uses."""
-
     namespace: str
     queue: str
 

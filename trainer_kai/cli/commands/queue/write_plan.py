@@ -68,15 +68,12 @@ class QueueWrite(NamedTuple):
 
 
 class WritePlan(NamedTuple):
-    """The writes in their order, and the lines that are printed with them."""
-
     writes: tuple[QueueWrite, ...]
     outcome: tuple[str, ...] = ()  # printed after the writes
     notes: tuple[str, ...] = ()  # printed before the writes, on standard error
 
 
 def existing_queue(queues: Mapping[str, Queue], name: str) -> Queue:
-    """Return a queue; raise if it does not exist."""
     if name not in queues:
         message = "does not exist: `trainer-kai queue list` shows all queues, `create` creates one"
         raise ConfigError([FieldError(f"queue {name}", message)])
@@ -106,7 +103,6 @@ def inheriting_queues(queues: Mapping[str, Queue], name: str) -> frozenset[str]:
 
 
 def access_write(queue: Queue, access: QueueAccessMode) -> QueueWrite:
-    """Return the write that sets the access annotation of a queue."""
     key = queue.metadata.key
     text = f"annotation {ACCESS} is {access}"
     if queue.metadata.annotations.get(ACCESS) == access:
@@ -128,23 +124,18 @@ class QueueGrant(NamedTuple):
 
     @property
     def roles(self) -> Resource[Role]:
-        """Return the kind of its role."""
         return ROLES if self.namespace else CLUSTER_ROLES
 
     @property
     def bindings(self) -> Resource[RoleBinding]:
-        """Return the kind of its binding."""
         return ROLE_BINDINGS if self.namespace else CLUSTER_ROLE_BINDINGS
 
     @property
     def key(self) -> Key:
-        """Return the namespace and the name of both."""
         return Key(self.namespace, f"trainer-kai-use-{self.queue}")
 
 
 class ExistingGrant(NamedTuple):
-    """The existing role and binding of a grant."""
-
     role: Role | None
     binding: RoleBinding | None
 
@@ -264,7 +255,6 @@ class QueueReader:
         self._client = client
 
     async def queues(self) -> dict[str, Queue]:
-        """Return all queues."""
         try:
             queues = await self._client.list(ListTarget(QUEUES))
         except NotFound as error:
@@ -275,7 +265,6 @@ class QueueReader:
         return {it.metadata.name: it for it in queues}
 
     async def existing_grant(self, grant: QueueGrant) -> ExistingGrant:
-        """Return the existing role and binding of a grant."""
         key = grant.key
         reads = (self._get(grant.roles, key), self._get(grant.bindings, key))
         return ExistingGrant(*await read_all(*reads))
@@ -301,8 +290,6 @@ class QueueReader:
 def run_plan(
     args: argparse.Namespace, make_plan: Callable[[QueueReader], Awaitable[WritePlan]]
 ) -> int:
-    """Make a plan from the objects of the cluster, and execute it."""
-
     async def run() -> None:
         async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
             plan = await make_plan(QueueReader(client))
@@ -315,7 +302,6 @@ def run_plan(
 
 
 async def execute_plan(client: Client, plan: WritePlan, *, is_dry: bool) -> None:
-    """Execute each write and print its line, and in a dry run its object."""
     for number, write in enumerate(plan.writes, 1):
         if not is_dry:
             try:
@@ -360,7 +346,6 @@ async def _write(client: Client, write: QueueWrite, options: WriteOptions) -> No
 def _missing_permission(
     verb: str, resource: Resource[Any], key: Key, error: Forbidden
 ) -> ConfigError:
-    """Return the error that names the permission which the user lacks."""
     where = f" in namespace {key.namespace}" if key.namespace else ""
     needed = f"permission to {verb} {resource}{where} is missing"
     if _ESCALATES in error.details.message:

@@ -7,7 +7,6 @@ _PROCESSES: Final = ("webhook", "podgrouper", "scheduler", "all")
 
 
 def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
     parser = commands.add_parser(
         "run",
         help="run the webhook, the podgrouper, the scheduler, or all of them in one process",

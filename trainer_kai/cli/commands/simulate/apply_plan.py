@@ -29,15 +29,12 @@ SharingPods: TypeAlias = Mapping[Key, tuple[int, tuple[str, ...]]]  # node, and 
 
 
 class Binding(NamedTuple):
-    """A pod, its node, and the GPU groups that it shares there."""
-
     pod: Key
     node: str
     gpu_groups: tuple[str, ...] = ()
 
 
 def is_finished(pod: Pod) -> bool:
-    """Say whether a pod has succeeded or failed."""
     return pod.status.phase in TERMINAL_PHASES
 
 

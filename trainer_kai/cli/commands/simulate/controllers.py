@@ -92,7 +92,6 @@ def _no_pods_reason(job: TrainJob) -> str:
 
 
 def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> Iterator[_Workload]:
-    """Yield the JobSet that Trainer would build, after admission."""
     key, reference = job.metadata.key, job.spec.runtime_ref
     runtime_namespace = key.namespace if reference.kind == RUNTIMES.kind else ""
     runtime = inputs.runtimes.get((reference.kind, Key(runtime_namespace, reference.name)))
@@ -152,7 +151,6 @@ def _with_gang_label(job: ReplicatedJob, rules: GroupingRules, planned: Any) -> 
 def _create_podgroups(
     inputs: InputCluster, it: _Workload, pods: list[Pod], rules: GroupingRules
 ) -> None:
-    """Create the PodGroups of a JobSet and its first pods, and assign its pods to PodGroups."""
     cluster, jobset = inputs.cluster, it.jobset
     owner_fault = _owner_fault(inputs, jobset)
     if owner_fault:
@@ -262,7 +260,6 @@ def _first_pods(name: str, jobset: JobSet) -> Iterator[Pod]:
 
 
 def _job_pods(jobset: JobSet, job: ReplicatedJob, replica: int) -> Iterable[Pod]:
-    """Yield the pods of one Job."""
     meta, template = jobset.metadata, job.template.spec.template
     name = f"{meta.name}-{job.name}-{replica}"
     uid = f"{meta.namespace}.{name}"

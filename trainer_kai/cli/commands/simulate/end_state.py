@@ -209,7 +209,6 @@ def _shared_gpus(encoded: EncodedSnapshot, nominated: NominatedPods) -> dict[int
 def _nominated_shares(
     encoded: EncodedSnapshot, nominated: NominatedPods
 ) -> Iterator[tuple[int, str, GpuShare]]:
-    """Yield the node, the shared GPU and the share of nominated pods."""
     snapshot = encoded.snapshot
     row_of = {key: row for row, key in enumerate(encoded.pod_keys)} if nominated.gpu_groups else {}
     node_at = {name: row for row, name in enumerate(snapshot.nodes.names)}
@@ -244,7 +243,6 @@ def _reserved_amounts(snapshot: Snapshot) -> Ints:
 
 
 def _mig_columns(snapshot: Snapshot) -> list[tuple[int, str, int]]:
-    """Return column, name and weight of each MIG profile."""
     resources = snapshot.resources
     return [
         (r, name.removeprefix(MIG_PREFIX), resources.weights[r])

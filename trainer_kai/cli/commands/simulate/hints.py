@@ -32,7 +32,6 @@ _DEFAULT_CLASS = ("train", 50)  # the default class of a PodGroup, and its value
 
 
 def ignored_requests(cluster: Cluster) -> Iterator[str]:
-    """Yield requests of PodGroups without an effect."""
     groups = sorted(cluster.pod_groups.items())
     preferring = [key for key, group in groups if _prefers_topology(group)]
     if preferring:
@@ -133,7 +132,6 @@ def hints(
 
 
 def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
-    """Return the suspended PodGroups, each with the reason of the suspension."""
     suspended = {}
     for key, group in cluster.pod_groups.items():
         name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))

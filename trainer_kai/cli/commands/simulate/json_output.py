@@ -27,8 +27,6 @@ _UNPLACED: Final[Json] = {"node": "", "gpuGroups": []}
 
 
 class EvictionRow(NamedTuple):
-    """A pod that the plan evicts."""
-
     pod: Key
     reason: str
     action: str
@@ -37,7 +35,6 @@ class EvictionRow(NamedTuple):
 
 
 def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
-    """Return a row for each evicted pod."""
     return tuple(
         EvictionRow(
             pod,
@@ -132,7 +129,6 @@ def states_json(
 
 
 def pod_phase(pod: Pod) -> str:
-    """Return the phase of a pod in the document."""
     if pod.status.phase in TERMINAL_PHASES:
         return pod.status.phase
     if pod.metadata.deletion_timestamp:

@@ -32,8 +32,6 @@ _NUMBER: Final = re.compile("-?[0-9]{1,9}")
 
 
 class SchedulerConfig(NamedTuple):
-    """The policies of the scheduler, and its name."""
-
     policies: Policies
     scheduler_name: str
     notes: tuple[str, ...]
@@ -82,7 +80,6 @@ def _duplicate_faults(inputs: InputCluster) -> Iterator[FieldError]:
 
 
 def _unknown_actions(inputs: InputCluster, actions: Sequence[str]) -> Iterator[FieldError]:
-    """Yield a fault for each requested action that does not exist."""
     yield from action_faults(actions, "--actions")
     for document, shard in inputs.shards if not actions else ():
         enabled = (name for name, switch in shard.spec.actions.items() if switch.enabled)
@@ -90,7 +87,6 @@ def _unknown_actions(inputs: InputCluster, actions: Sequence[str]) -> Iterator[F
 
 
 def action_faults(names: Iterable[str], path: str) -> Iterator[FieldError]:
-    """Yield a fault for each name that is not an action."""
     for name in names:
         if name not in ACTIONS:
             yield FieldError(path, f"{name!r} is unknown; valid names are {', '.join(ACTIONS)}")

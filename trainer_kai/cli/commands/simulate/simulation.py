@@ -190,8 +190,6 @@ def run(
 
 
 class _Simulation:
-    """A simulation: runs one cycle after another on one cluster."""
-
     def __init__(
         self, simulation_input: SimulationInput, options: SimulationOptions, planner: Planner | None
     ) -> None:
@@ -242,7 +240,6 @@ class _Simulation:
         return final
 
     def result(self, final: tuple[EncodedSnapshot, EndState], load_s: float) -> SimulationResult:
-        """Return the result, after the last cycle."""
         cluster, default_queue = self._input.cluster, self._input.state_options.default_queue
         document = {
             "schema": SCHEMA,
@@ -314,7 +311,6 @@ class _Simulation:
 def _annotations(
     encoded: EncodedSnapshot, core_plan: Plan, commands: Commands, now: str
 ) -> dict[Key, dict[str, str]]:
-    """Return the annotations of PodGroups: their reservations, and when they started."""
     annotations: dict[Key, dict[str, str]] = {}
     for one in core_plan.allocations:
         if one.is_start:

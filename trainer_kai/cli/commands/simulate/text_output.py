@@ -31,7 +31,6 @@ _EVENTS: Final = (
 
 
 def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
-    """Return queues, PodGroups, nodes and cycles as text."""
     parts = [
         *queue_tables(result.end_state.queues),
         _podgroup_table(result, width),
@@ -43,7 +42,6 @@ def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
 
 
 def _stats_text(stats: Mapping[str, Any]) -> str:
-    """Return how long the cycles took, and how many evictions were tried."""
     lines = [f"STATS   {stats['load_s']:.3f} s to read the input"]
     for index, it in enumerate(stats["cycles"][:_MAX_LINES], 1):
         actions = ", ".join(f"{name} {took_s:.3f} s" for name, took_s in it["actions"].items())

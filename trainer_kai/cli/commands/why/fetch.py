@@ -86,7 +86,6 @@ class _Reader:
     async def list(
         self, resource: Resource[T], namespace: str, labels: str = "", fields: str = ""
     ) -> tuple[T, ...]:
-        """Return the selected objects."""
         try:
             target = ListTarget(resource, namespace, Selection(labels=labels, fields=fields))
             return tuple(await self._client.list(target))
@@ -98,7 +97,6 @@ class _Reader:
 
 
 async def fetch_report(client: "Client", subject: WhySubject) -> TrainJobReport:
-    """Return the report on a TrainJob, Job or pod."""
     kind, key, scheduler_name, default_queue = subject
     snapshot = TrainJobSnapshot(kind, key, client.clock.now(), scheduler_name, default_queue)
     fetch = {TRAINJOBS.kind: _of_trainjob, JOBS.kind: _of_job, PODS.kind: _of_pod}[kind]
@@ -180,7 +178,6 @@ async def _of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobRepor
 def _narrowed(
     report: TrainJobReport, what: str, is_own: Callable[[PodSnapshot], bool]
 ) -> TrainJobReport:
-    """Return the report with only the PodGroup of certain pods."""
     own_podgroups = [it for it in report.podgroups if any(map(is_own, it.podgroup.pods))]
     if not own_podgroups:
         note = f"{what} is not part of the current attempt of the JobSet"

@@ -38,8 +38,6 @@ _ONLY_OWN_PODS: Final = {PODS.kind, JOBS.kind}  # other pods of their PodGroup a
 
 
 class PodCounts(NamedTuple):
-    """The number of pods in each state."""
-
     running: int = 0
     starting: int = 0  # on a node, and not running yet
     nominated: int = 0  # to a node on which other pods still terminate
@@ -51,7 +49,6 @@ class PodCounts(NamedTuple):
 
     @property
     def unplaced(self) -> int:
-        """Return the number of pods that wait for a node."""
         return self.nominated + self.gated + self.waiting
 
     @property
@@ -84,7 +81,6 @@ def binding_mode(snapshot: TrainJobSnapshot) -> GroupingMode:
 
 
 def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
-    """Return the preview of the JobSet; None if there is no JobSet."""
     if snapshot.jobset is None:
         return None
     context = PreviewContext(
@@ -118,7 +114,6 @@ def standalone_snapshot(pods: Iterable[PodSnapshot]) -> PodGroupSnapshot:
 
 
 def count_pods(pods: Iterable[PodSnapshot]) -> PodCounts:
-    """Return the number of pods in each state."""
     numbers = dict.fromkeys(PodCounts._fields, 0)
     for pod in pods:
         numbers[pod_state(pod)] += 1

@@ -62,8 +62,6 @@ _FORGED: Final = (
 
 
 class WaitingReason(NamedTuple):
-    """Why a TrainJob or a PodGroup waits."""
-
     title: str
     message: str
     since: str = ""  # RFC 3339; "" if it is not known
@@ -72,7 +70,6 @@ class WaitingReason(NamedTuple):
 def waiting_reason(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason:
-    """Return the first reason why a PodGroup waits."""
     candidates = (
         _no_pods_reason(podgroup, counts, snapshot),
         _starting(podgroup, counts),
@@ -125,7 +122,6 @@ def _no_pods_reason(
 
 
 def _unmet_dependencies(edges: Iterable[Edge], snapshot: TrainJobSnapshot) -> Iterator[str]:
-    """Yield the stage dependencies that are not met."""
     for edge in edges:
         done, needed, what = _progress(edge, snapshot)
         if done < needed:
@@ -173,7 +169,6 @@ def job_without_pods(job: Job, snapshot: TrainJobSnapshot) -> WaitingReason:
 
 
 def _last_failure(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> str:
-    """Return the last failure to create pods, if it still applies."""
     pods = [_created_pod(pod) for pod in snapshot.pods]
     events = filter(None, map(read_creation_failure, snapshot.events))
     failures = [
@@ -237,7 +232,6 @@ def _container_waiting(pod: PodSnapshot) -> str:
 def _other_scheduler(
     podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    """Return that pods wait for another scheduler; None if none does."""
     others = [
         pod for pod in _unplaced(podgroup) if pod.spec.scheduler_name != snapshot.scheduler_name
     ]

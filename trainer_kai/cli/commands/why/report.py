@@ -58,8 +58,6 @@ _WEBHOOK: Final = ".trainer-kai.dev"
 
 
 class WorkloadState(StrEnum):
-    """The state of a TrainJob or a PodGroup."""
-
     COMPLETE = "complete"
     FAILED = "failed"
     RUNS = "runs"
@@ -76,8 +74,6 @@ class QueueSourceKind(StrEnum):
 
 
 class PodGroupExplanation(NamedTuple):
-    """One PodGroup, with its state and why it waits."""
-
     podgroup: PodGroupSnapshot
     state: WorkloadState
     counts: PodCounts
@@ -86,8 +82,6 @@ class PodGroupExplanation(NamedTuple):
 
 
 class TrainJobReport(NamedTuple):
-    """The report on a TrainJob or a pod."""
-
     kind: str
     key: Key
     runtime: str
@@ -162,7 +156,6 @@ def with_details(report: TrainJobReport, snapshot: TrainJobSnapshot) -> TrainJob
 
 
 def is_finished(snapshot: TrainJobSnapshot) -> bool:
-    """Say whether the TrainJob is Complete or Failed."""
     return finished_state(_conditions(snapshot)) is not None
 
 
@@ -266,7 +259,6 @@ def _podgroup_explanation(
 
 
 def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
-    """Return which more pods a running PodGroup may have."""
     notes = []
     if podgroup.expected_jobs:
         is_reserved = (
@@ -356,7 +348,6 @@ def _eviction_notes(
 
 
 def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
-    """Return when, by which rule and why a PodGroup was evicted, and what that cost."""
     at, message = (truncated_message(" ".join(it.split())) for it in (last.at, last.message))
     rule = f" (action {last.action}, rule {last.rule})" if last.rule else ""
     queue = f" of queue {last.queue}" if last.queue else ""
@@ -398,7 +389,6 @@ _STATES: Final = {
 
 
 def has_podgroup(snapshot: TrainJobSnapshot) -> bool:
-    """Say whether any pod names a PodGroup."""
     return any(pod.metadata.annotations.get(POD_GROUP) for pod in snapshot.pods)
 
 

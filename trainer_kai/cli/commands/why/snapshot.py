@@ -36,35 +36,25 @@ SCHEDULER_LEASE: Final = Key("trainer-kai", "trainer-kai-scheduler")  # as our m
 
 
 class ContainerWaiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why a container is not running yet."""
-
     reason: str = ""
     message: str = ""
 
 
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The state of a container; only `waiting` is read."""
-
     waiting: ContainerWaiting | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The status of a container."""
-
     state: ContainerState = ContainerState()
 
 
 class PodSnapshotSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The scheduler, the gates and the node of a pod."""
-
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class PodSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The status of a pod."""
-
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -75,8 +65,6 @@ class PodSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
 
 
 class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod with the fields that the report needs."""
-
     metadata: Meta
     spec: PodSnapshotSpec = PodSnapshotSpec()
     status: PodSnapshotStatus = PodSnapshotStatus()
@@ -140,7 +128,6 @@ class PlacedGpuShare(NamedTuple):
         return f"{self.pod} on {self.node}: {', '.join(parts)}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the share as an object of the JSON document."""
         return {
             "pod": self.pod,
             "node": self.node,

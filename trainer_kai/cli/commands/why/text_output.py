@@ -31,7 +31,6 @@ _JSON_COUNTS: Final = {"nominated": "promised", "terminating": "going", "succeed
 
 
 def as_text(report: TrainJobReport, width: int) -> str:
-    """Return the state, the numbers of objects, and the PodGroups or pods with their reasons."""
     lines = [_headline(report)]
     is_one_pod = _is_of_pods(report) and report.kind == PODS.kind
     reason = report.podgroups[0].reason if is_one_pod else report.reason
@@ -93,7 +92,6 @@ def _table_lines(report: TrainJobReport, width: int) -> Iterator[str]:
 
 
 def _share_lines(report: TrainJobReport, width: int) -> Iterator[str]:
-    """Yield which pods have which shares of GPUs."""
     shares = [*placed_gpu_shares(pod for it in report.podgroups for pod in it.podgroup.pods)]
     if shares:
         yield from ("", "shares of GPUs:")
@@ -149,7 +147,6 @@ def _age_text(now: datetime, since: datetime) -> str:
 
 
 def as_json(report: TrainJobReport) -> dict[str, Any]:
-    """Return the JSON document of a report."""
     return {
         "schema": _SCHEMA,
         "kind": report.kind,
