@@ -53,7 +53,7 @@ def add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
-    from trainer_kai.cli.commands.why.text_output import as_json, as_text  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.why.output import as_json, as_text  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 
     report = asyncio.run(_fetch_report(args, *_parse_subject(args.subject)))

@@ -1,4 +1,4 @@
-"""Fetch a TrainJob, Job or pod and its objects with the rights of the user, as few as are needed.
+"""Fetches a TrainJob, Job or pod and its objects with the rights of the user, as few as are needed.
 
 Requests are sent one after the other over one connection. A kind that the user may not read is
 unknown, and no error.
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
 
 T = TypeVar("T", bound=Object)
-
 
 _MAX_PODGROUPS: Final = 8  # PodGroups that pods name and that do not belong to the JobSet
 _FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
@@ -161,9 +160,9 @@ async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) ->
     trainjob = await reader.get(TRAINJOBS, key)
     kind = TRAINJOBS.kind if trainjob else JOBSETS.kind
     snapshot = snapshot._replace(kind=kind, key=key, trainjob=trainjob)
-    return (
-        trainjob_report(snapshot) if is_finished(snapshot) else await _fetch_below(reader, snapshot)
-    )
+    if is_finished(snapshot):
+        return trainjob_report(snapshot)
+    return await _fetch_below(reader, snapshot)
 
 
 async def _of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -195,12 +194,8 @@ def _not_found(snapshot: TrainJobSnapshot, error: NotFound) -> ConfigError:
 
 async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
     namespace, name = snapshot.key
-    jobset = await reader.get(JOBSETS, snapshot.key)
-    if (
-        jobset is not None
-        and snapshot.trainjob
-        and not _is_owned_by(jobset, snapshot.trainjob.metadata.uid)
-    ):
+    jobset, job = await reader.get(JOBSETS, snapshot.key), snapshot.trainjob
+    if jobset is not None and job and not _is_owned_by(jobset, job.metadata.uid):
         jobset = None  # a JobSet of that name with another owner
     jobset_selector = f"{JOBSET_NAME}={name}"
     podgroups = await reader.list(PODGROUPS, namespace, jobset_selector)
@@ -231,13 +226,12 @@ async def _fetch_details(
     reader: _Reader, snapshot: TrainJobSnapshot, report: TrainJobReport
 ) -> TrainJobSnapshot:
     """Return the snapshot with the objects that explain why PodGroups or pods wait."""
-    reasons = (report.reason, *(podgroup.reason for podgroup in report.podgroups))
+    reasons = (report.reason, *(it.reason for it in report.podgroups))
     titles = {it.title for it in reasons if it is not None}
     snapshot = await _fetch_events(reader, snapshot, report, titles)
-    suspended = (it for it in (snapshot.trainjob, snapshot.job) if it is not None)
-    if report.state == WorkloadState.SUSPENDED and any(
-        it.metadata.labels.get(KUEUE_QUEUE) for it in suspended
-    ):
+    jobs = (it for it in (snapshot.trainjob, snapshot.job) if it is not None)
+    names_kueue = any(it.metadata.labels.get(KUEUE_QUEUE) for it in jobs)
+    if report.state == WorkloadState.SUSPENDED and names_kueue:
         snapshot = snapshot._replace(has_kueue=await reader.serves_kueue())
     if any(podgroup.reason and podgroup.counts.unplaced for podgroup in report.podgroups):
         lease = await reader.get(LEASES, SCHEDULER_LEASE)

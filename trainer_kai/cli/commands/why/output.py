@@ -1,4 +1,7 @@
-"""The report of `why` as text and as JSON."""
+"""The report of `why` as text and as JSON.
+
+The JSON keeps the names that it had first, because scripts read them.
+"""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -6,6 +9,7 @@ from typing import Any, Final
 
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
+from trainer_kai.api.text import counted, listed_names
 from trainer_kai.cli.commands.why.podgroups import PodCounts
 from trainer_kai.cli.commands.why.reasons import WaitingReason, parse_time
 from trainer_kai.cli.commands.why.report import (
@@ -26,7 +30,6 @@ _QUEUE_SOURCES: Final = {
     QueueSourceKind.LABEL: f" (label {QUEUE})",
     QueueSourceKind.DEFAULT: f" (the default, without a label {QUEUE})",
 }
-# The counts in JSON have the names that they had first.
 _JSON_COUNTS: Final = {"nominated": "promised", "terminating": "going", "succeeded": "done"}
 
 
@@ -67,14 +70,11 @@ def _headline(report: TrainJobReport) -> str:
 def _summary_line(report: TrainJobReport) -> str:
     """Return the objects from the TrainJob down to its pods, with their numbers."""
     steps = [report.kind] if report.kind != TRAINJOBS.kind else [TRAINJOBS.kind, JOBSETS.kind]
-    number = len(report.podgroups)
     if not _is_of_pods(report):
-        steps.append(f"{number} PodGroup{'s' * (number != 1)}")
-    counts = PodCounts(
-        *map(sum, zip(*(explanation.counts for explanation in report.podgroups), strict=True))
-    )
+        steps.append(counted(len(report.podgroups), "PodGroup"))
+    counts = PodCounts(*map(sum, zip(*(it.counts for it in report.podgroups), strict=True)))
     pods = sum(counts)
-    steps.append(f"{pods} pod{'s' * (pods != 1)}" + (f": {_counts_text(counts)}" if pods else ""))
+    steps.append(counted(pods, "pod") + (f": {_counts_text(counts)}" if pods else ""))
     return " → ".join(steps)
 
 
@@ -85,9 +85,8 @@ def _table_lines(report: TrainJobReport, width: int) -> Iterator[str]:
     yield head
     for explanation, line in zip(report.podgroups, lines, strict=True):
         yield line
-        text = (
-            _reason_text(explanation.reason, report.now) if explanation.reason else explanation.note
-        )
+        reason = explanation.reason
+        text = _reason_text(reason, report.now) if reason else explanation.note
         yield from wrapped_lines(text, "  ", width)
 
 
@@ -124,9 +123,7 @@ def _pod_row(explanation: PodGroupExplanation) -> tuple[str, ...]:
 
 
 def _first_names(names: Iterable[str]) -> str:
-    known = sorted(set(names))
-    more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
-    return ", ".join(known[:_MAX_NAMED]) + more
+    return listed_names(sorted(set(names)), _MAX_NAMED)
 
 
 def _counts_text(counts: PodCounts) -> str:
@@ -176,10 +173,7 @@ def _podgroup_json(explanation: PodGroupExplanation) -> dict[str, Any]:
         "reason": _reason_json(explanation.reason),
         "note": explanation.note or None,
         "needs": podgroup.min_pods,
-        "pods": {
-            _JSON_COUNTS.get(state, state): number
-            for state, number in explanation.counts._asdict().items()
-        },
+        "pods": {_JSON_COUNTS.get(it, it): n for it, n in explanation.counts._asdict().items()},
         "gpuShares": [it.as_json() for it in placed_gpu_shares(podgroup.pods)],
     }
 
