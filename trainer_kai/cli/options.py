@@ -1,8 +1,12 @@
 """Flags that several commands share."""
 
 import argparse
+from typing import TypeAlias
 
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
+
+# What `add_subparsers` returns has no public name.
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
 
 
 def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
@@ -10,6 +14,20 @@ def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig", default="", metavar="FILE", help="the kubeconfig file of the cluster"
     )
     parser.add_argument("--context", default="", metavar="NAME", help="the context to use in it")
+
+
+def add_files_flag(
+    parser: argparse.ArgumentParser, what: str, *, required: bool = True, more: str = ""
+) -> None:
+    parser.add_argument(
+        "-f",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        default=[],
+        required=required,
+        help=f"{what}; - is standard input; may be repeated{more}",
+    )
 
 
 def add_output_flag(

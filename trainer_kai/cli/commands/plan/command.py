@@ -3,28 +3,26 @@
 import argparse
 
 from trainer_kai.cli.options import (
+    Subcommands,
     add_cluster_flags,
     add_default_queue_flag,
+    add_files_flag,
     add_output_flag,
     add_scheduler_flag,
 )
 
 
-def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_plan(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "plan",
         help="preview the PodGroups, the queue and the findings of a TrainJob",
         description="Preview TrainJobs before they are submitted: stages, PodGroups, findings.",
         epilog="Exit code: 0; 1 if a workload can never run; 2 if the input is invalid.",
     )
-    parser.add_argument(
-        "-f",
-        dest="files",
-        metavar="FILE",
-        action="append",
-        required=True,
-        help="TrainJobs, JobSets, runtimes and namespaces, and what to compare them with: Nodes,"
-        " Queues, PriorityClasses, Topologies; - is standard input; may be repeated",
+    add_files_flag(
+        parser,
+        "TrainJobs, JobSets, runtimes and namespaces, and what to compare them with: Nodes, Queues,"
+        " PriorityClasses, Topologies",
     )
     add_output_flag(parser, more="; json has the PodGroups as they will be applied")
     parser.add_argument(

@@ -1,10 +1,8 @@
-"""A write of `trainer-kai queue` as a value, and a plan of several writes. Pure.
+"""The writes of `trainer-kai queue`: values, which are planned from what exists, and executed.
 
-Grants of queues: the writes of their role and binding, given the existing ones. Pure.
-
-Run the queue commands that write: read the objects for a plan, and execute it.
-
-A refusal by RBAC is reported with the missing permission; earlier writes are kept.
+Three parts: a write and a plan of several; a grant, which is a role and a binding; and `run_plan`,
+which reads what a plan needs and executes it. A refusal by RBAC is reported with the missing
+permission; earlier writes are kept.
 """
 
 import argparse
@@ -39,6 +37,12 @@ from trainer_kai.policy.queueing.queue_access import (
     effective_queue_access,
 )
 
+T = TypeVar("T", bound=Object)
+
+_WRITE: Final = WriteOptions(field_manager="trainer-kai-queue", strict=True)
+_ESCALATES: Final = "attempting to grant RBAC permissions not currently held"
+_USE: Final = "use"
+_ANY: Final = "*"
 _DONE: Final = {"create": "created", "patch": "changed", "": "unchanged"}
 
 
@@ -111,10 +115,6 @@ def access_write(queue: Queue, access: QueueAccessMode) -> QueueWrite:
     return QueueWrite(QUEUES, key, Patch(PatchKind.MERGE, fields), text)
 
 
-_USE: Final = "use"
-_ANY: Final = "*"
-
-
 class QueueGrant(NamedTuple):
     """A queue, a namespace that may use it, and the users and groups that may use it there."""
 
@@ -146,10 +146,9 @@ def make_grant(
     """Return a grant; one in a namespace includes the ServiceAccounts there."""
     own_group = (f"system:serviceaccounts:{namespace}",) if namespace else ()
     names = [("Group", name) for name in (*own_group, *groups)] + [("User", name) for name in users]
-    subjects = (
-        Subject(kind=kind, api_group=RBAC, name=name) for kind, name in dict.fromkeys(names)
-    )
-    return QueueGrant(queue, namespace, tuple(subjects))
+    unique = dict.fromkeys(names)
+    subjects = tuple(Subject(kind=kind, api_group=RBAC, name=name) for kind, name in unique)
+    return QueueGrant(queue, namespace, subjects)
 
 
 def grant_writes(wanted: QueueGrant, existing: ExistingGrant) -> tuple[QueueWrite, QueueWrite]:
@@ -165,19 +164,18 @@ def _role_write(wanted: QueueGrant, existing: Role | None) -> QueueWrite:
         "resourceNames": [wanted.queue],
         "verbs": [_USE],
     }
+    change: Body | Patch | None = None
     if existing is None:
-        return QueueWrite(
-            resource, wanted.key, {**_new_object(resource, wanted.key), "rules": [rule]}, text
-        )
-    if any(_allows_use(it, wanted.queue) for it in existing.rules):
-        return QueueWrite(resource, wanted.key, None, text)
-    change = _append_patch("/rules", [rule], exists=bool(existing.rules))
+        change = {**_new_object(resource, wanted.key), "rules": [rule]}
+    elif not any(_allows_use(it, wanted.queue) for it in existing.rules):
+        change = _append_patch("/rules", [rule], exists=bool(existing.rules))
     return QueueWrite(resource, wanted.key, change, text)
 
 
 def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWrite:
     resource, key = wanted.bindings, wanted.key
-    text = f"may {_USE} queue {wanted.queue}: {', '.join(map(_subject_text, wanted.subjects))}"
+    names = ", ".join(f"{it.kind.lower()} {it.name}" for it in wanted.subjects)
+    text = f"may {_USE} queue {wanted.queue}: {names}"
     role = {"apiGroup": RBAC, "kind": wanted.roles.kind, "name": key.name}
     if existing is None:
         subjects = [_subject_fields(it) for it in wanted.subjects]
@@ -192,11 +190,8 @@ def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWri
         raise ConfigError([FieldError(f"{resource.kind} {key}: roleRef", message)])
     known = {(it.kind, it.name) for it in existing.subjects}
     new = [_subject_fields(it) for it in wanted.subjects if (it.kind, it.name) not in known]
-    if not new:
-        return QueueWrite(resource, key, None, text)
-    return QueueWrite(
-        resource, key, _append_patch("/subjects", new, exists=bool(existing.subjects)), text
-    )
+    change = _append_patch("/subjects", new, exists=bool(existing.subjects)) if new else None
+    return QueueWrite(resource, key, change, text)
 
 
 def _new_object(resource: Resource[Any], key: Key) -> dict[str, Any]:
@@ -222,16 +217,6 @@ def _append_patch(path: str, items: list[dict[str, Any]], *, exists: bool) -> Pa
 
 def _subject_fields(subject: Subject) -> dict[str, str]:
     return {"apiGroup": subject.api_group, "kind": subject.kind, "name": subject.name}
-
-
-def _subject_text(subject: Subject) -> str:
-    return f"{subject.kind.lower()} {subject.name}"
-
-
-T = TypeVar("T", bound=Object)
-
-_WRITE: Final = WriteOptions(field_manager="trainer-kai-queue", strict=True)
-_ESCALATES: Final = "attempting to grant RBAC permissions not currently held"
 
 
 async def read_all(*reads: Awaitable[Any]) -> list[Any]:
@@ -265,9 +250,8 @@ class QueueReader:
         return {it.metadata.name: it for it in queues}
 
     async def existing_grant(self, grant: QueueGrant) -> ExistingGrant:
-        key = grant.key
-        reads = (self._get(grant.roles, key), self._get(grant.bindings, key))
-        return ExistingGrant(*await read_all(*reads))
+        role, binding = self._get(grant.roles, grant.key), self._get(grant.bindings, grant.key)
+        return ExistingGrant(*await read_all(role, binding))
 
     async def list_all(self, target: ListTarget[T]) -> list[T]:
         """Return all objects of a kind; none if the cluster does not have the kind."""

@@ -10,7 +10,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from trainer_kai.api.names import SCHEDULER_NAME
-from trainer_kai.cli.options import add_default_queue_flag, add_output_flag
+from trainer_kai.cli.options import (
+    Subcommands,
+    add_default_queue_flag,
+    add_files_flag,
+    add_output_flag,
+)
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ _CONSOLIDATION_NOTE: Final = (
 )
 
 
-def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_simulate(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "simulate",
         help="plan the cluster that is described in files",
@@ -32,14 +37,7 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         " which PodGroups wait, and why.",
         epilog="Exit code: 0, also if PodGroups wait; 2 if the input is invalid.",
     )
-    parser.add_argument(
-        "-f",
-        dest="files",
-        metavar="FILE",
-        action="append",
-        required=True,
-        help="a file with objects, or a snapshot.zip of KAI; - is standard input; may be repeated",
-    )
+    add_files_flag(parser, "a file with objects, or a snapshot.zip of KAI")
     add_output_flag(parser)
     parser.add_argument("--stats", action="store_true", help="also print how long planning took")
     _add_scheduler_flags(parser)

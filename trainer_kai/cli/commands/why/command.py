@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from trainer_kai.cli.options import (
+    Subcommands,
     add_cluster_flags,
     add_default_queue_flag,
     add_output_flag,
@@ -26,7 +27,7 @@ _KINDS: Final = {
 }
 
 
-def add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_why(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "why",
         help="the state of a TrainJob, Job or pod, and why it waits",

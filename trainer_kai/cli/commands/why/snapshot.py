@@ -26,7 +26,7 @@ from trainer_kai.api.names import (
     GPU_MEMORY,
 )
 from trainer_kai.api.pod import TERMINAL_PHASES, SchedulingGate
-from trainer_kai.api.resources import PODS, Resource
+from trainer_kai.api.resources import PODS
 from trainer_kai.api.text import noun_form
 from trainer_kai.api.trainjob import TrainJob
 
@@ -68,9 +68,7 @@ class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     status: PodSnapshotStatus = PodSnapshotStatus()
 
 
-POD_SNAPSHOTS: Final = Resource(
-    PODS.group, PODS.version, PODS.plural, PODS.kind, namespaced=True, struct=PodSnapshot
-)
+POD_SNAPSHOTS: Final = PODS.with_struct(PodSnapshot)
 
 
 class WhySubject(NamedTuple):
