@@ -44,7 +44,7 @@ def add_migrate(commands: Subcommands) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     from trainer_kai.cli.commands.migrate import output  # noqa: PLC0415 - few commands need it
-    from trainer_kai.cli.commands.migrate.systems import plan_migration  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.migrate.plan_migration import plan_migration  # noqa: PLC0415 - as above
     from trainer_kai.cli.input.documents import display_name, read_files  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 

@@ -24,7 +24,7 @@ from trainer_kai.cli.commands.migrate.migration import (
 )
 from trainer_kai.cli.output.table import escaped, wrapped_lines
 
-SYSTEMS: Final = {"kai": "KAI", "kueue": "Kueue", "volcano": "Volcano"}
+_SYSTEMS: Final = {"kai": "KAI", "kueue": "Kueue", "volcano": "Volcano"}
 _SCHEMA: Final = "trainer-kai/migrate/v1"
 _INDENT: Final = " " * 6
 _ORDER: Final = tuple(  # an object needs only those before it
@@ -42,7 +42,7 @@ def as_text(system: str, migration: Migration, width: int) -> str:
         ("Change by hand", map(_note_line, migration.by_hand)),
         ("Not supported", map(_note_line, migration.unsupported)),
     )
-    lines = [f"A move from {SYSTEMS[system]} to trainer-kai. Nothing is written."]
+    lines = [f"A move from {_SYSTEMS[system]} to trainer-kai. Nothing is written."]
     for title, texts in sections:
         lines += ["", title]
         lines += _wrapped(texts, width) or ["  nothing"]

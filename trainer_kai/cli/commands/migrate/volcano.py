@@ -56,7 +56,7 @@ _ROOT: Final = "root"  # the queue above all, which Volcano makes
 _QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
 _VOLCANO: Final = "volcano"
 _DEFAULT_PRIORITY: Final = 100  # of a Queue without one
-_OWNED: Final = ("deserved", "guarantee.resource")
+_OWNED: Final = ("deserved", "guarantee.resource")  # amounts that a queue can count on
 _CLOSED: Final = ("Closed", "Closing")
 
 
@@ -286,7 +286,7 @@ def _amounts(
 def _add_workload(migration: Migration, it: ReadObject[Workload], queues: AbstractSet[str]) -> None:
     """Change a runtime or a TrainJob; pods that name Volcano in other kinds by hand."""
     meta = it.value.metadata
-    if any(owner.controller for owner in meta.owner_references):
+    if meta.controller:
         return
     if it.document.kind in {RUNTIMES.kind, CLUSTER_RUNTIMES.kind}:
         _add_runtime(migration, it, queues)
@@ -320,10 +320,11 @@ def _add_runtime(migration: Migration, it: ReadObject[Workload], queues: Abstrac
         for path, queue in _queue_names(it.document.fields)
         if not _is_made(queue, queues)
     )
-    for path in (path for path in changes if path.endswith("networkTopology")):
+    topologies = [path for path in changes if path.endswith("networkTopology")]
+    for path in topologies:
         message = "the scheduler does not support a required topology yet"
         migration.unsupported.append(MigrationNote(it.name, path, message))
-    changes = [path for path in changes if not path.endswith("networkTopology")]
+    changes = [path for path in changes if path not in topologies]
     if it.document.file == CLUSTER:
         message = "remove it: the webhook sets schedulerName, and the podgrouper makes the PodGroup"
         named = dict(_queue_names(it.document.fields))

@@ -26,6 +26,7 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
     STALE_SINCE,
 )
+from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.reasons import SCHEDULER_REASONS, ReasonName
 from trainer_kai.api.resources import JOBS, PODGROUPS, PODS
 from trainer_kai.api.text import counted, listed_names, verb_form
@@ -399,14 +400,8 @@ def _scheduling_message(pod: PodSnapshot) -> str:
 
 
 def _unplaced(podgroup: PodGroupSnapshot) -> list[PodSnapshot]:
-    finished = ("Succeeded", "Failed")
-    return [
-        pod
-        for pod in podgroup.pods
-        if not (
-            pod.spec.node_name or pod.metadata.deletion_timestamp or pod.status.phase in finished
-        )
-    ]
+    pods = (it for it in podgroup.pods if it.status.phase not in TERMINAL_PHASES)
+    return [it for it in pods if not (it.spec.node_name or it.metadata.deletion_timestamp)]
 
 
 def event_time(event: Event) -> str:
