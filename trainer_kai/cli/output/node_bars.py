@@ -9,6 +9,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from trainer_kai.api.gpu_share import WHOLE_GPU
 from trainer_kai.cli.output.table import truncated, without_uids, wrapped_lines
 
 _NAME_WIDTH: Final = 40  # columns of the name of a node
@@ -23,7 +24,6 @@ _LEGEND: Final = "# used or nominated   = reserved   ~ terminating   . idle"
 _MANY_LEGEND: Final = "+ shared by pods"
 _SHARED_LEGEND: Final = "ten characters in braces are a shared GPU, and letters are pods"
 _NO_BREAK: Final = "\u00a0"
-_GPU: Final = 1000
 
 
 class GpuShare(NamedTuple):
@@ -156,7 +156,7 @@ def _legend(node: NodeGpus, columns: int) -> list[str]:
 def _amounts(shares: Sequence[GpuShare]) -> str:
     times = f"{len(shares)} x " if shares[1:] else ""
     waits = " (nominated)" if shares[0].is_nominated else ""
-    return f"{times}{shares[0].amount / _GPU:g}{waits}"
+    return f"{times}{shares[0].amount / WHOLE_GPU:g}{waits}"
 
 
 def _merged_bars(nodes: Iterable[NodeGpus], columns: int) -> Iterator[tuple[str, str]]:
@@ -185,8 +185,8 @@ def _brackets(node: NodeGpus, shared: int = 0) -> Iterator[str]:
 
 
 def _whole_bar(node: NodeGpus, shared: int) -> str:
-    numbers = node.total, node.idle, node.releasing, node.reserved + _GPU - 1
-    total, idle, releasing, reserved = (it // _GPU for it in numbers)
+    numbers = node.total, node.idle, node.releasing, node.reserved + WHOLE_GPU - 1
+    total, idle, releasing, reserved = (it // WHOLE_GPU for it in numbers)
     return _counted(total, idle, releasing, reserved, shared)
 
 
@@ -231,7 +231,7 @@ def _parts(device: SharedGpu, letters: dict[str, str]) -> list[tuple[str, int]]:
 
 def _widths(amounts: Sequence[int]) -> list[int]:
     """Return a width for each part of a GPU, at least 1; they add up to that of the GPU."""
-    exact = [amount * _SHARED_WIDTH / _GPU for amount in amounts]
+    exact = [amount * _SHARED_WIDTH / WHOLE_GPU for amount in amounts]
     widths = [max(round(it), 1) for it in exact]
     parts = range(len(widths))
     while sum(widths) > _SHARED_WIDTH:

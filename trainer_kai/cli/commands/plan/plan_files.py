@@ -35,6 +35,7 @@ from trainer_kai.cli.commands.plan.preview import (
     PreviewContext,
     preview_jobset,
     preview_trainjob,
+    runtime_key,
 )
 from trainer_kai.cli.input.documents import Document, read_files, read_object
 from trainer_kai.cli.input.kinds import KINDS, faults_of, queue_warnings, with_identity
@@ -84,7 +85,7 @@ def plan_files(args: argparse.Namespace) -> int:
     if not plan_input.jobs and not plan_input.jobsets:
         names = ", ".join(args.files)
         raise ConfigError([FieldError("-f", f"{names}: no TrainJob or JobSet found")])
-    missing = [job for job in plan_input.jobs if _runtime_key(job) not in plan_input.runtimes]
+    missing = [job for job in plan_input.jobs if runtime_key(job) not in plan_input.runtimes]
     if missing or args.kubeconfig or args.context:
         import asyncio  # noqa: PLC0415 - few plans need a cluster, and it is slow to import
 
@@ -150,12 +151,6 @@ def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
         plan_input.runtimes[kind, it.metadata.key] = it
 
 
-def _runtime_key(job: TrainJob) -> tuple[str, Key]:
-    reference = job.spec.runtime_ref
-    is_local = reference.kind == RUNTIMES.kind
-    return reference.kind, Key(job.metadata.namespace if is_local else "", reference.name)
-
-
 async def _fetch_missing(
     args: argparse.Namespace, plan_input: _PlanInput, missing: list[TrainJob]
 ) -> None:
@@ -170,7 +165,7 @@ async def _fetch_missing(
         except (ApiError, ConfigError, ModuleNotFoundError) as error:
             if not missing:
                 raise
-            names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_runtime_key, missing)}))
+            names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(runtime_key, missing)}))
             remedy = f"add the file of {names} with another -f, or give access to a cluster"
             raise ConfigError([FieldError("-f", f"{remedy}: {error}")]) from error
         if faults:
@@ -183,7 +178,7 @@ async def _fetch_runtimes(
 ) -> list[FieldError]:
     """Read runtimes from the cluster; return the missing ones as faults."""
     faults = []
-    for kind, key in dict.fromkeys(map(_runtime_key, missing)):
+    for kind, key in dict.fromkeys(map(runtime_key, missing)):
         resource = RUNTIMES if kind == RUNTIMES.kind else CLUSTER_RUNTIMES
         try:
             plan_input.runtimes[kind, key] = await client.get(resource, key)
@@ -219,7 +214,7 @@ async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
 def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Preview]:
     for job in plan_input.jobs:
         context = _preview_context(args, plan_input, job.metadata.namespace)
-        preview = preview_trainjob(job, plan_input.runtimes[_runtime_key(job)], context)
+        preview = preview_trainjob(job, plan_input.runtimes[runtime_key(job)], context)
         yield _with_key_warnings(preview, TRAINJOBS, job)
     for jobset in plan_input.jobsets:
         context = _preview_context(args, plan_input, jobset.metadata.namespace)

@@ -24,7 +24,7 @@ from trainer_kai.api.names import (
     MEMBERS,
     STAGE,
 )
-from trainer_kai.api.resources import JOBSETS
+from trainer_kai.api.resources import JOBSETS, RUNTIMES
 from trainer_kai.api.text import counted
 from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.podgrouper.plan import ObservedState, is_admitted_here, plan
@@ -165,6 +165,13 @@ def admitted_jobset(
 ) -> tuple[JobSet, tuple[Finding, ...]]:
     built = _build_jobset(job, runtime, context)
     return built.admitted, (*built.faults, *built.notes)
+
+
+def runtime_key(job: TrainJob) -> tuple[str, Key]:
+    """Return the kind and the key of the runtime that a TrainJob names."""
+    reference = job.spec.runtime_ref
+    namespace = job.metadata.namespace if reference.kind == RUNTIMES.kind else ""
+    return reference.kind, Key(namespace, reference.name)
 
 
 def _not_reported(findings: Iterable[Finding]) -> Iterator[Finding]:
