@@ -39,6 +39,7 @@ from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, Sto
 from trainer_kai.api.trainjob import Runtime, TrainJob
 
 T = TypeVar("T", bound=Object)
+U = TypeVar("U", bound=Object)
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):
@@ -54,6 +55,10 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    def with_struct(self, struct: type[U]) -> "Resource[U]":
+        """Return the same kind for a reader that needs only the fields of a smaller struct."""
+        return Resource(self.group, self.version, self.plural, self.kind, self.namespaced, struct)
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural

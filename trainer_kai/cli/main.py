@@ -1,4 +1,8 @@
-"""The entry point of `trainer-kai`: parses arguments, runs a command, returns the exit code."""
+"""The entry point of `trainer-kai`: parses arguments, runs a command, returns the exit code.
+
+Each command's `command.py` has its arguments and imports the rest when it runs: all of them are
+imported here, before any command starts.
+"""
 
 import argparse
 import errno
@@ -16,8 +20,7 @@ from trainer_kai.cli.commands.queue.command import add_queue
 from trainer_kai.cli.commands.run.command import add_run
 from trainer_kai.cli.commands.simulate.command import add_simulate
 from trainer_kai.cli.commands.why.command import add_why
-from trainer_kai.errors import ConfigError
-from trainer_kai.kube.rest.response import ApiError
+from trainer_kai.errors import ConfigError, TrainerKaiError
 from trainer_kai.version import version_text
 
 _KUBECTL_PLUGIN: Final = "kubectl-trainer_kai"  # kubectl runs it for `kubectl trainer-kai`
@@ -25,7 +28,6 @@ _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
     is_plugin = PurePath(sys.argv[0]).stem == _KUBECTL_PLUGIN
     parser = argparse.ArgumentParser(
         prog="kubectl trainer-kai" if is_plugin else "trainer-kai",
@@ -52,9 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; print an error of the user or of the cluster as one line."""
     args = build_parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # a character that the terminal cannot show is no failure
+        # A character that the terminal cannot show is no failure.
+        sys.stdout.reconfigure(errors="replace")
     try:
         code: int = args.run(args)
         sys.stdout.flush()
@@ -62,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for fault in error.faults:
             print(f"trainer-kai: {fault}", file=sys.stderr)
         return 2
-    except ApiError as error:
+    except TrainerKaiError as error:
+        if not _is_api_error(error):
+            raise  # a bug of ours
         print(f"trainer-kai: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -77,6 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"trainer-kai: cannot write the output: {error.strerror}", file=sys.stderr)
         return 2
     return code
+
+
+def _is_api_error(error: TrainerKaiError) -> bool:
+    from trainer_kai.kube.rest.response import ApiError  # noqa: PLC0415 - slow to import
+
+    return isinstance(error, ApiError)
 
 
 def _discard_output() -> None:

@@ -2,33 +2,45 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, TypeAlias
 
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
-_OUTPUT_HELP: Final = "the output format (default: {})"
+# What `add_subparsers` returns has no public name.
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
 
 
 def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that select a cluster."""
     parser.add_argument(
         "--kubeconfig", default="", metavar="FILE", help="the kubeconfig file of the cluster"
     )
     parser.add_argument("--context", default="", metavar="NAME", help="the context to use in it")
 
 
+def add_files_flag(
+    parser: argparse.ArgumentParser, what: str, *, required: bool = True, more: str = ""
+) -> None:
+    parser.add_argument(
+        "-f",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        default=[],
+        required=required,
+        help=f"{what}; - is standard input; may be repeated{more}",
+    )
+
+
 def add_output_flag(
     parser: argparse.ArgumentParser, default: str = "table", more: str = ""
 ) -> None:
-    """Add the flag that selects the output format."""
-    help_text = _OUTPUT_HELP.format(default) + more
+    help_text = f"the output format (default: {default}){more}"
     parser.add_argument(
         "-o", dest="output", choices=(default, "json"), default=default, help=help_text
     )
 
 
 def add_scheduler_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag with the scheduler name of the cluster."""
     parser.add_argument(
         "--scheduler-name",
         default=SCHEDULER_NAME,
@@ -38,7 +50,6 @@ def add_scheduler_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_default_queue_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag with the default queue of the cluster."""
     parser.add_argument(
         "--default-queue",
         default=DEFAULT_QUEUE,

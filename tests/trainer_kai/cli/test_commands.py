@@ -127,3 +127,13 @@ def test_an_answer_that_finds_no_room_is_reported_in_one_line() -> None:
         )
     message = "trainer-kai: cannot write the output: No space left on device\n"
     assert (completed.returncode, completed.stderr) == (2, message)
+
+
+def test_no_command_waits_for_the_libraries_of_others() -> None:
+    """The parser has the arguments of all; what a command needs is imported when it runs."""
+    program = "import sys, trainer_kai.cli.main as m; m.build_parser(); print(*sys.modules)"
+    completed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    slow = {"aiohttp", "asyncio", "jsonpatch", "msgspec", "numpy", "pydantic", "yaml"}
+    assert slow.isdisjoint(completed.stdout.split())

@@ -9,6 +9,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from trainer_kai.api.gpu_requests import WHOLE_GPU
 from trainer_kai.cli.output.table import truncated, without_uids, wrapped_lines
 
 _NAME_WIDTH: Final = 40  # columns of the name of a node
@@ -23,7 +24,6 @@ _LEGEND: Final = "# used or nominated   = reserved   ~ terminating   . idle"
 _MANY_LEGEND: Final = "+ shared by pods"
 _SHARED_LEGEND: Final = "ten characters in braces are a shared GPU, and letters are pods"
 _NO_BREAK: Final = "\u00a0"
-_GPU: Final = 1000
 
 
 class GpuShare(NamedTuple):
@@ -45,8 +45,6 @@ class SharedGpu(NamedTuple):
 
 
 class MigProfile(NamedTuple):
-    """The devices of one MIG profile on a node."""
-
     name: str
     gpus: int  # what a queue is charged for one of them, in 1/1000 GPU
     total: int
@@ -69,13 +67,11 @@ class NodeGpus(NamedTuple):
 
     @property
     def all_idle(self) -> int:
-        """Return what is idle, with parts of shared GPUs and MIG profiles."""
         shared = sum(it.idle for it in self.shared)
         return self.idle + shared + sum(it.idle * it.gpus for it in self.profiles)
 
     @property
     def all_releasing(self) -> int:
-        """Return what is being released, with parts of shared GPUs and MIG profiles."""
         shared = sum(it.releasing for it in self.shared)
         return self.releasing + shared + sum(it.releasing * it.gpus for it in self.profiles)
 
@@ -109,7 +105,6 @@ def _labelled_bar(node: NodeGpus, *, shared: int = 0) -> str:
 
 
 def _lines_of_cells(cells: Iterable[tuple[str, str]], columns: int) -> Iterator[str]:
-    """Yield names with their bars in columns."""
     named = [*cells]
     width = max((len(name) for name, _ in named), default=0)
     texts = [f"{name.ljust(width)}  {drawn}" for name, drawn in named]
@@ -120,7 +115,6 @@ def _lines_of_cells(cells: Iterable[tuple[str, str]], columns: int) -> Iterator[
 
 
 def _lines_with_legends(nodes: Iterable[NodeGpus], width: int, columns: int) -> Iterator[str]:
-    """Yield nodes with several bars, each with the names of the pods that share GPUs there."""
     left = _MAX_LEGEND
     for node in nodes:
         name = _name(node)
@@ -135,7 +129,6 @@ def _lines_with_legends(nodes: Iterable[NodeGpus], width: int, columns: int) -> 
 
 
 def _packed(parts: Iterable[str], columns: int) -> Iterator[str]:
-    """Yield the parts in lines, as many in a line as fit."""
     line = ""
     for part in parts:
         if line and len(line) + 1 + len(part) > columns:
@@ -146,7 +139,6 @@ def _packed(parts: Iterable[str], columns: int) -> Iterator[str]:
 
 
 def _legend(node: NodeGpus, columns: int) -> list[str]:
-    """Return the names of the pods that share GPUs of a node, each with its letter."""
     entries: dict[str, list[GpuShare]] = {}
     for device in node.shared:
         for share in device.shares:
@@ -164,7 +156,7 @@ def _legend(node: NodeGpus, columns: int) -> list[str]:
 def _amounts(shares: Sequence[GpuShare]) -> str:
     times = f"{len(shares)} x " if shares[1:] else ""
     waits = " (nominated)" if shares[0].is_nominated else ""
-    return f"{times}{shares[0].amount / _GPU:g}{waits}"
+    return f"{times}{shares[0].amount / WHOLE_GPU:g}{waits}"
 
 
 def _merged_bars(nodes: Iterable[NodeGpus], columns: int) -> Iterator[tuple[str, str]]:
@@ -193,8 +185,8 @@ def _brackets(node: NodeGpus, shared: int = 0) -> Iterator[str]:
 
 
 def _whole_bar(node: NodeGpus, shared: int) -> str:
-    numbers = node.total, node.idle, node.releasing, node.reserved + _GPU - 1
-    total, idle, releasing, reserved = (it // _GPU for it in numbers)
+    numbers = node.total, node.idle, node.releasing, node.reserved + WHOLE_GPU - 1
+    total, idle, releasing, reserved = (it // WHOLE_GPU for it in numbers)
     return _counted(total, idle, releasing, reserved, shared)
 
 
@@ -216,7 +208,6 @@ def _counted(total: int, idle: int, releasing: int, reserved: int, shared: int =
 
 
 def _shared_bar(device: SharedGpu, letters: dict[str, str]) -> str:
-    """Return ten characters, at least one for each part."""
     parts = _parts(device, letters)
     widths = _widths([amount for _, amount in parts])
     return "".join(mark * width for (mark, _), width in zip(parts, widths, strict=True))
@@ -240,7 +231,7 @@ def _parts(device: SharedGpu, letters: dict[str, str]) -> list[tuple[str, int]]:
 
 def _widths(amounts: Sequence[int]) -> list[int]:
     """Return a width for each part of a GPU, at least 1; they add up to that of the GPU."""
-    exact = [amount * _SHARED_WIDTH / _GPU for amount in amounts]
+    exact = [amount * _SHARED_WIDTH / WHOLE_GPU for amount in amounts]
     widths = [max(round(it), 1) for it in exact]
     parts = range(len(widths))
     while sum(widths) > _SHARED_WIDTH:

@@ -1,4 +1,7 @@
-"""Queues as a tree, in a table for each resource with a quota or limit, and as JSON."""
+"""Queues as a tree, in a table for each resource with a quota or limit, and as JSON.
+
+For `queue list`, which reads what the scheduler has reported, and for the plan of `simulate`.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,7 +20,6 @@ from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess
 Json: TypeAlias = dict[str, Any]
 
 _SCHEMA: Final = "trainer-kai/queues/v1"
-_NO_ACCESS: Final[Mapping[str, str]] = {}
 _TITLES: Final = {ResourceKind.GPU: "GPUS", ResourceKind.CPU: "CPUS", ResourceKind.MEMORY: "MEMORY"}
 THOUSANDTHS: Final = 1000
 _SMALL: Final = 0.001  # the smallest number in a table
@@ -55,42 +57,39 @@ def read_queues(
     """
     by_name = {queue.metadata.name: queue for queue in queues}
     queue_table = QueueTable(by_name)
-    bounds = queue_table.table(
-        *([[0] * len(ResourceKind) for _ in queue_table.names] for _ in range(3))
-    )
-    faults: list[FieldError] = []
-    amounts = [
-        QueueAmounts(
-            name=name,
-            parent=by_name[name].spec.parent_queue,
-            quota=tuple(quota),
-            limit=tuple(limit),
-            fair_share=(),
-            allocated=_status_amounts(by_name[name].status.allocated, name, "allocated", faults),
-            requested=_status_amounts(by_name[name].status.requested, name, "requested", faults),
-            is_quota_only=is_quota_only,
-        )
-        for name, quota, limit, is_quota_only in zip(
-            queue_table.names,
-            bounds.quota.tolist(),
-            bounds.limit.tolist(),
-            bounds.is_quota_only or [False] * len(queue_table.names),
-            strict=True,
-        )
-    ]
-    if faults:
-        raise ConfigError(faults)
+    amounts = _reported_amounts(queue_table, by_name)
     notes = [*dict.fromkeys(warning.text for warning in queue_table.warnings)]
-    without_status = sorted(
-        name for name in queue_table.names if not by_name[name].status.allocated
-    )
-    if without_status:
-        notes.append(f"the scheduler has not reported the usage of {', '.join(without_status)} yet")
+    unreported = sorted(name for name in queue_table.names if not by_name[name].status.allocated)
+    if unreported:
+        notes.append(f"the scheduler has not reported the usage of {', '.join(unreported)} yet")
     for unusable in _unusable_queues(podgroups, by_name.keys(), queue_table.row_by_name.keys()):
         amounts.append(unusable)
         if unusable.fault == _MISSING:
             notes.append(_missing_note(unusable.name))
     return sorted(amounts), notes
+
+
+def _reported_amounts(queue_table: QueueTable, by_name: Mapping[str, Queue]) -> list[QueueAmounts]:
+    nothing = [[[0] * len(ResourceKind) for _ in queue_table.names] for _ in range(3)]
+    bounds = queue_table.table(*nothing)
+    faults: list[FieldError] = []
+    amounts = []
+    for row, name in enumerate(queue_table.names):
+        spec, status = by_name[name].spec, by_name[name].status
+        reported = QueueAmounts(
+            name=name,
+            parent=spec.parent_queue,
+            quota=tuple(bounds.quota[row].tolist()),
+            limit=tuple(bounds.limit[row].tolist()),
+            fair_share=(),
+            allocated=_status_amounts(status.allocated, name, "allocated", faults),
+            requested=_status_amounts(status.requested, name, "requested", faults),
+            is_quota_only=bool(bounds.is_quota_only) and bounds.is_quota_only[row],
+        )
+        amounts.append(reported)
+    if faults:
+        raise ConfigError(faults)
+    return amounts
 
 
 def _missing_note(name: str) -> str:
@@ -120,17 +119,7 @@ def _unusable_queues(
         requested = _total(it.requested for it in usages)
         if any(allocated) or any(requested):
             fault = _IGNORED if name in existing else _MISSING
-            yield QueueAmounts(
-                name,
-                "",
-                unbound,
-                unbound,
-                (),
-                allocated,
-                requested,
-                is_quota_only=False,
-                fault=fault,
-            )
+            yield QueueAmounts(name, "", unbound, unbound, (), allocated, requested, fault=fault)
 
 
 def _total(statuses: Iterable[Mapping[str, Quantity]]) -> tuple[int, ...]:
@@ -144,7 +133,6 @@ def as_text(
     access_by_queue: Mapping[str, EffectiveQueueAccess],
     unannotated: str,
 ) -> str:
-    """Return the tables of `queue list`."""
     if not queues:
         return "No queues exist. Create one with `trainer-kai queue create`."
     access = {name: _access_text(name, it, unannotated) for name, it in access_by_queue.items()}
@@ -189,14 +177,10 @@ def as_json(
 
 
 def _access_text(name: str, effective: EffectiveQueueAccess, unannotated: str) -> str:
-    """Return whether a queue is open or closed, and which queue decides that."""
-    if effective.mode is None:
+    mode, decided_by = effective
+    if mode is None:
         return f"{unannotated} (not annotated)"
-    return (
-        str(effective.mode)
-        if effective.decided_by == name
-        else f"{effective.mode} from {effective.decided_by}"
-    )
+    return str(mode) if decided_by == name else f"{mode} from {decided_by}"
 
 
 def _bounds_json(row: tuple[int, ...]) -> dict[str, Any]:
@@ -206,13 +190,9 @@ def _bounds_json(row: tuple[int, ...]) -> dict[str, Any]:
 def _status_amounts(
     amounts: Mapping[str, Quantity], queue: str, field: str, faults: list[FieldError]
 ) -> tuple[int, ...]:
-    """Return amounts of a status by kind; add a fault for an invalid amount."""
     try:
-        return (
-            milli(amounts.get(CPU, 0)),
-            whole(amounts.get(MEMORY, 0)),
-            milli(amounts.get(GPU, 0)),
-        )
+        cpu, memory, gpu = (amounts.get(name, 0) for name in (CPU, MEMORY, GPU))
+        return milli(cpu), whole(memory), milli(gpu)
     except QuantityError as error:
         faults.append(FieldError(f"Queue {queue}: status.{field}", str(error)))
         return 0, 0, 0
@@ -222,7 +202,7 @@ def queue_tables(
     queues: Sequence[QueueAmounts],
     *,
     with_gpus: bool = False,
-    access: Mapping[str, str] = _NO_ACCESS,
+    access: Mapping[str, str] = {},
 ) -> Iterator[str]:
     """Yield a table for each resource with a quota or limit, and for GPUs if there are some.
 
@@ -230,10 +210,13 @@ def queue_tables(
     GPU table has the column *access*, if given: which namespaces may use a queue.
     """
     has_shares = any(queue.fair_share for queue in queues)
+    share_column = ["FAIR SHARE"] if has_shares else []
     for kind in (ResourceKind.GPU, ResourceKind.CPU, ResourceKind.MEMORY):
         is_wanted = with_gpus and kind == ResourceKind.GPU
         if not is_wanted and not any(_is_shown(queue, kind) for queue in queues):
             continue
+        access_column = ["ACCESS"] if access and kind == ResourceKind.GPU else []
+        headings = ["QUOTA", "LIMIT", *share_column, "USED", "OVER QUOTA", "WAITING"]
         rows = [
             (
                 "  " * depth + _name_text(queue),
@@ -243,25 +226,12 @@ def queue_tables(
                 _amount_text(queue.allocated[kind], kind),
                 _over_quota_text(queue, kind),
                 _amount_text(max(queue.requested[kind] - queue.allocated[kind], 0), kind),
-                *([access[queue.name]] if access and kind == ResourceKind.GPU else []),
+                *([access[queue.name]] if access_column else []),
             )
             for depth, queue in _as_tree(queues)
         ]
-        shares = ["FAIR SHARE"] if has_shares else []
-        access_column = ["ACCESS"] if access and kind == ResourceKind.GPU else []
-        yield (table if with_gpus else fitted_table)(
-            (
-                _TITLES[kind],
-                "QUOTA",
-                "LIMIT",
-                *shares,
-                "USED",
-                "OVER QUOTA",
-                "WAITING",
-                *access_column,
-            ),
-            rows,
-        )
+        make_table = table if with_gpus else fitted_table
+        yield make_table((_TITLES[kind], *headings, *access_column), rows)
 
 
 def _is_shown(queue: QueueAmounts, kind: ResourceKind) -> bool:
@@ -303,7 +273,7 @@ def _amount_text(amount: float, kind: ResourceKind) -> str:
     if kind == ResourceKind.MEMORY:
         return f"{_number_text(amount / 2**30, 1)}Gi"
     # Queues are charged for parts of GPUs in hundredths.
-    return _number_text(amount / 1000, 2 if kind == ResourceKind.GPU else 1)
+    return _number_text(amount / THOUSANDTHS, 2 if kind == ResourceKind.GPU else 1)
 
 
 def _number_text(number: float, decimals: int) -> str:
@@ -322,7 +292,6 @@ def _over_quota_text(queue: QueueAmounts, kind: ResourceKind) -> str:
 
 
 def amounts_json(row: tuple[float, ...]) -> Json:
-    """Return amounts by kind."""
     return {name: number_json(row[kind], unit) for name, kind, unit in _RESOURCE_KINDS}
 
 

@@ -15,7 +15,6 @@ _UID: Final = re.compile(r"([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def screen_width() -> int:
-    """Return the width of the terminal, within readable limits."""
     if not sys.stdout.isatty():
         return MAX_WIDTH
     return min(max(shutil.get_terminal_size((MAX_WIDTH, 0)).columns, _MIN_WIDTH), MAX_WIDTH)
@@ -29,7 +28,6 @@ def wrapped_lines(text: str, indent: str, width: int) -> list[str]:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; each column is as wide as its longest cell."""
     lines = [tuple(headings), *(tuple(map(escaped, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -51,7 +49,6 @@ def without_uids(text: str) -> str:
 
 
 def truncated(text: str, width: int) -> str:
-    """Return a text shortened to a number of columns."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -1,19 +1,21 @@
-"""`trainer-kai migrate`: preview a move from KAI, Kueue or Volcano. It never writes."""
+"""The arguments of `trainer-kai migrate`, which previews a move from KAI, Kueue or Volcano.
+
+It never writes.
+"""
 
 import argparse
 import json
 import sys
 from typing import TYPE_CHECKING
 
-from trainer_kai.cli.options import add_cluster_flags
+from trainer_kai.cli.options import Subcommands, add_cluster_flags, add_files_flag
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
     from trainer_kai.cli.input.documents import Document
 
 
-def add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
+def add_migrate(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "migrate",
         help="preview a move from KAI, Kueue or Volcano: queues, grants, labels, what is missing",
@@ -24,15 +26,8 @@ def add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "system", choices=("kai", "kueue", "volcano"), help="the system to move from"
     )
-    parser.add_argument(
-        "-f",
-        dest="files",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a file with objects of the system and its workloads; - is standard input; may be "
-        "repeated (default: read the cluster)",
-    )
+    what = "a file with objects of the system and its workloads"
+    add_files_flag(parser, what, required=False, more=" (default: read the cluster)")
     parser.add_argument(
         "-o",
         dest="output",
@@ -49,7 +44,7 @@ def add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def _run(args: argparse.Namespace) -> int:
     from trainer_kai.cli.commands.migrate import output  # noqa: PLC0415 - few commands need it
-    from trainer_kai.cli.commands.migrate.systems import plan_migration  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.migrate.plan_migration import plan_migration  # noqa: PLC0415 - as above
     from trainer_kai.cli.input.documents import display_name, read_files  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 

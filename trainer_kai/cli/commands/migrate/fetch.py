@@ -44,8 +44,6 @@ _TRAINJOBS: Final = f"trainjobs.{TRAINER}"
 
 
 class _Page(msgspec.Struct, frozen=True):
-    """A page of objects as the API server wrote them."""
-
     metadata: dict[str, Any] = {}
     items: tuple[dict[str, Any], ...] = ()
 

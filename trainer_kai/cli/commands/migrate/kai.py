@@ -1,6 +1,6 @@
 """From KAI: its Queues and PodGroups stay; what its settings and other objects mean here. Pure.
 
-Fields are those of KAI v0.13 to v0.17.
+Fields are those of KAI v0.13 to v0.17. The settings are at the end.
 """
 
 from collections import Counter
@@ -24,6 +24,7 @@ from trainer_kai.api.names import (
     TOPOLOGY_REQUIRED,
 )
 from trainer_kai.api.owners import trainjob_owner
+from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.resources import JOBSETS, PODGROUPS, PODS, QUEUES, TOPOLOGIES, TRAINJOBS
 from trainer_kai.api.scheduler_names import (
     ACTIONS,
@@ -50,7 +51,54 @@ from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import BindRequest
 from trainer_kai.policy.queueing.queue_access import close_command
 
-_SETTINGS: Final = (  # of Config
+
+class OwnedPodGroupSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    queue: str = ""
+
+
+class OwnedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: Meta
+    spec: OwnedPodGroupSpec = OwnedPodGroupSpec()
+
+
+class ClaimingPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    scheduler_name: str = ""
+    node_name: str = ""
+    resource_claims: tuple[dict[str, Any], ...] = ()
+
+
+class PodPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    phase: str = ""
+
+
+class ClaimingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: Meta
+    spec: ClaimingPodSpec = ClaimingPodSpec()
+    status: PodPhase = PodPhase()
+
+
+_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
+    (RUN_AI, QUEUES.kind): Queue,
+    (RUN_AI, PODGROUPS.kind): OwnedPodGroup,
+    (RUN_AI, "BindRequest"): BindRequest,
+    (KAI, "Config"): Workload,
+    (KAI, "SchedulingShard"): Workload,
+    (KAI, TOPOLOGIES.kind): Workload,
+    (JOBSETS.group, JOBSETS.kind): Workload,
+    ("", PODS.kind): ClaimingPod,
+}
+_VERSIONS: Final = {RUN_AI: ("v2", "v2alpha2", "v1alpha2"), KAI: ("v1", "v1alpha1")}
+_RESUMED: Final = (
+    "its JobSet is older than the webhook. Pods that run keep their PodGroup; pods that are "
+    "created after a suspension or an eviction get none, and are scheduled alone and in the queue "
+    "of their own label. When it is suspended, run `kubectl -n {0} delete jobset {1}` and resume "
+    "it: Trainer creates the JobSet again, and the webhook admits it"
+)
+_OTHER_OWNER: Final = (
+    "pods that run keep this PodGroup. No process makes PodGroups for new pods of a {0}: each pod "
+    "is scheduled alone. To keep such gangs, keep KAI and install trainer-kai with mode external"
+)
+_CONFIG_SETTINGS: Final = (
     FieldRule(
         "spec.global.schedulerName",
         "set the setting scheduler_name for all processes",
@@ -132,145 +180,6 @@ _ARGS: Final = {  # flags of KAI's scheduler with a setting
 }
 
 
-def add_kai_settings(
-    migration: Migration, configs: Sequence[ReadObject[Any]], shards: Sequence[ReadObject[Any]]
-) -> None:
-    """Add a note for each field of Config and SchedulingShard that is not a default."""
-    for it in configs:
-        migration.by_hand += (*field_notes(it, _SETTINGS), *_runtime_class_notes(it))
-        migration.unsupported += field_notes(it, _CONFIG_RULES)
-    for it in shards:
-        migration.by_hand += (*field_notes(it, _SHARD_SETTINGS), *_action_notes(it))
-        migration.unsupported += field_notes(it, _SHARD_RULES)
-        _add_args(migration, it)
-        _add_plugins(migration, it)
-    for it in shards[1:]:
-        message = f"one scheduler serves all nodes; the shards become one with {shards[0].name}"
-        migration.unsupported.append(MigrationNote(it.name, "spec", message))
-
-
-def _runtime_class_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:
-    """Yield a note for each RuntimeClass of pods with shares that is not the default."""
-    for path in _RUNTIME_CLASSES:
-        for field, value in values_at(it.document.fields, path):
-            if isinstance(value, str) and value != _DEFAULT_RUNTIME_CLASS:
-                message = f"{value!r}: set the setting gpu_sharing.runtime_class"
-                yield MigrationNote(it.name, field, message)
-
-
-def _action_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:
-    """Yield the note about disabled actions: the setting lists the enabled ones."""
-    disabled = {
-        name for name, switch in _named(it, "spec.actions") if switch.get("enabled") is False
-    }
-    spread = [value for _, value in values_at(it.document.fields, "spec.placementStrategy.gpu")]
-    spread += [value for _, value in values_at(it.document.fields, "spec.placementStrategy.cpu")]
-    if "spread" in spread:
-        disabled.add(Action.CONSOLIDATION)  # KAI consolidates only where pods are packed
-    if disabled:
-        enabled = ",".join(name for name in ACTIONS if name not in disabled)
-        message = f"set the setting policies.actions to {enabled}"
-        yield MigrationNote(it.name, "spec.actions", message)
-
-
-def _add_args(migration: Migration, it: ReadObject[Any]) -> None:
-    for path, found in values_at(it.document.fields, "spec.args"):
-        for flag, value in _sorted_items(found):
-            remedy = _ARGS.get(flag)
-            notes = migration.by_hand if remedy else migration.unsupported
-            text = remedy or "no setting has this effect"
-            notes.append(MigrationNote(it.name, f"{path}.{flag}", f"{value!r}: {text}"))
-
-
-def _add_plugins(migration: Migration, it: ReadObject[Any]) -> None:
-    for name, switch in _named(it, "spec.plugins"):
-        path = f"spec.plugins.{name}"
-        can_disable = name in PLUGINS and name not in (*ALWAYS_ON_PLUGINS, *UNSUPPORTED_PLUGINS)
-        if switch.get("enabled") is False and can_disable:
-            message = f"add {name} to the setting policies.disabled"
-            migration.by_hand.append(MigrationNote(it.name, f"{path}.enabled", message))
-        elif switch.get("enabled") is not False and name not in PLUGINS:
-            message = "trainer-kai has no plugin of this name"
-            migration.unsupported.append(MigrationNote(it.name, path, message))
-        if switch.get("arguments"):
-            message = "arguments of plugins cannot be set"
-            migration.unsupported.append(MigrationNote(it.name, f"{path}.arguments", message))
-
-
-def _named(it: ReadObject[Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for _, found in values_at(it.document.fields, path):
-        for name, switch in _sorted_items(found):
-            if isinstance(switch, Mapping):
-                yield name, switch
-
-
-def _sorted_items(found: Any) -> list[tuple[str, Any]]:
-    """Return keys and values; none of a field that is no object. YAML has keys of any type."""
-    items = found.items() if isinstance(found, Mapping) else ()
-    return sorted(((str(key), value) for key, value in items), key=lambda item: item[0])
-
-
-_FINISHED: Final = ("Succeeded", "Failed")
-
-
-class OwnedPodGroupSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The queue of a PodGroup."""
-
-    queue: str = ""
-
-
-class OwnedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodGroup: its owner and its queue."""
-
-    metadata: Meta
-    spec: OwnedPodGroupSpec = OwnedPodGroupSpec()
-
-
-class ClaimingPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The fields of a pod that a move needs."""
-
-    scheduler_name: str = ""
-    node_name: str = ""
-    resource_claims: tuple[dict[str, Any], ...] = ()
-
-
-class PodPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whether a pod is finished."""
-
-    phase: str = ""
-
-
-class ClaimingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod."""
-
-    metadata: Meta
-    spec: ClaimingPodSpec = ClaimingPodSpec()
-    status: PodPhase = PodPhase()
-
-
-_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
-    (RUN_AI, QUEUES.kind): Queue,
-    (RUN_AI, PODGROUPS.kind): OwnedPodGroup,
-    (RUN_AI, "BindRequest"): BindRequest,
-    (KAI, "Config"): Workload,
-    (KAI, "SchedulingShard"): Workload,
-    (KAI, TOPOLOGIES.kind): Workload,
-    (JOBSETS.group, JOBSETS.kind): Workload,
-    ("", PODS.kind): ClaimingPod,
-}
-_VERSIONS: Final = {RUN_AI: ("v2", "v2alpha2", "v1alpha2"), KAI: ("v1", "v1alpha1")}
-_RESUMED: Final = (
-    "its JobSet is older than the webhook. Pods that run keep their PodGroup; pods that are "
-    "created after a suspension or an eviction get none, and are scheduled alone and in the queue "
-    "of their own label. When it is suspended, run `kubectl -n {0} delete jobset {1}` and resume "
-    "it: Trainer creates the JobSet again, and the webhook admits it"
-)
-_OTHER_OWNER: Final = (
-    "pods that run keep this PodGroup. No process makes PodGroups for new pods of a {0}: each pod "
-    "is scheduled alone. To keep such gangs, keep KAI and install trainer-kai with mode external"
-)
-
-
 class _Like(NamedTuple):
     """Objects that get the same sentence: the first of them, and how many more."""
 
@@ -283,7 +192,6 @@ class _Like(NamedTuple):
 
 
 def plan_kai(documents: Sequence[Document]) -> Migration:
-    """Return what a move from KAI changes; raise for faults of the objects."""
     objects = read_objects(documents, _STRUCTS, _VERSIONS)
     migration = Migration()
     _add_queues(migration, objects[QUEUES.kind])
@@ -291,7 +199,7 @@ def plan_kai(documents: Sequence[Document]) -> Migration:
         migration.becomes.append(Successor(it.name, it.name, "stays"))
         message = "a PodGroup with a required topology waits with TopologyUnfit"
         migration.unsupported.append(MigrationNote(it.name, "spec.levels", message))
-    add_kai_settings(migration, objects["Config"], objects["SchedulingShard"])
+    _add_settings(migration, objects["Config"], objects["SchedulingShard"])
     _add_podgroups(migration, objects)
     _add_pods(migration, objects[PODS.kind])
     pending = [it.name for it in objects["BindRequest"] if _is_pending(it.value)]
@@ -371,7 +279,7 @@ def _add_pods(migration: Migration, pods: Sequence[ReadObject[ClaimingPod]]) -> 
     ungrouped: Counter[str] = Counter()
     for it in pods:
         pod = it.value
-        if pod.spec.scheduler_name != SCHEDULER_NAME or pod.status.phase in _FINISHED:
+        if pod.spec.scheduler_name != SCHEDULER_NAME or pod.status.phase in TERMINAL_PHASES:
             continue
         ungrouped[pod.metadata.namespace] += POD_GROUP not in pod.metadata.annotations
         for reason in _unsupported_fields(pod):
@@ -396,6 +304,82 @@ def _unsupported_fields(pod: ClaimingPod) -> Iterable[tuple[str, str]]:
 
 
 def _likes(found: Mapping[Any, list[ObjectName]]) -> dict[Any, _Like]:
-    return {
-        reason: _Like(names[0], len(names) - 1) for reason, names in sorted(found.items()) if names
-    }
+    kept = ((reason, names) for reason, names in sorted(found.items()) if names)
+    return {reason: _Like(names[0], len(names) - 1) for reason, names in kept}
+
+
+def _add_settings(
+    migration: Migration, configs: Sequence[ReadObject[Any]], shards: Sequence[ReadObject[Any]]
+) -> None:
+    """Add a note for each field of Config and SchedulingShard that is not a default."""
+    for it in configs:
+        migration.by_hand += (*field_notes(it, _CONFIG_SETTINGS), *_runtime_class_notes(it))
+        migration.unsupported += field_notes(it, _CONFIG_RULES)
+    for it in shards:
+        migration.by_hand += (*field_notes(it, _SHARD_SETTINGS), *_action_notes(it))
+        migration.unsupported += field_notes(it, _SHARD_RULES)
+        _add_args(migration, it)
+        _add_plugins(migration, it)
+    for it in shards[1:]:
+        message = f"one scheduler serves all nodes; the shards become one with {shards[0].name}"
+        migration.unsupported.append(MigrationNote(it.name, "spec", message))
+
+
+def _runtime_class_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:
+    """Yield a note for each RuntimeClass of pods with shares that is not the default."""
+    for path in _RUNTIME_CLASSES:
+        for field, value in values_at(it.document.fields, path):
+            if isinstance(value, str) and value != _DEFAULT_RUNTIME_CLASS:
+                message = f"{value!r}: set the setting gpu_sharing.runtime_class"
+                yield MigrationNote(it.name, field, message)
+
+
+def _action_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:
+    """Yield the note about disabled actions: the setting lists the enabled ones."""
+    switches = _named(it, "spec.actions")
+    disabled = {name for name, switch in switches if switch.get("enabled") is False}
+    placement = [*values_at(it.document.fields, "spec.placementStrategy.gpu")]
+    placement += values_at(it.document.fields, "spec.placementStrategy.cpu")
+    if "spread" in (value for _, value in placement):
+        disabled.add(Action.CONSOLIDATION)  # KAI consolidates only where pods are packed
+    if disabled:
+        enabled = ",".join(name for name in ACTIONS if name not in disabled)
+        message = f"set the setting policies.actions to {enabled}"
+        yield MigrationNote(it.name, "spec.actions", message)
+
+
+def _add_args(migration: Migration, it: ReadObject[Any]) -> None:
+    for path, found in values_at(it.document.fields, "spec.args"):
+        for flag, value in _sorted_items(found):
+            remedy = _ARGS.get(flag)
+            notes = migration.by_hand if remedy else migration.unsupported
+            text = remedy or "no setting has this effect"
+            notes.append(MigrationNote(it.name, f"{path}.{flag}", f"{value!r}: {text}"))
+
+
+def _add_plugins(migration: Migration, it: ReadObject[Any]) -> None:
+    for name, switch in _named(it, "spec.plugins"):
+        path = f"spec.plugins.{name}"
+        can_disable = name in PLUGINS and name not in (*ALWAYS_ON_PLUGINS, *UNSUPPORTED_PLUGINS)
+        if switch.get("enabled") is False and can_disable:
+            message = f"add {name} to the setting policies.disabled"
+            migration.by_hand.append(MigrationNote(it.name, f"{path}.enabled", message))
+        elif switch.get("enabled") is not False and name not in PLUGINS:
+            message = "trainer-kai has no plugin of this name"
+            migration.unsupported.append(MigrationNote(it.name, path, message))
+        if switch.get("arguments"):
+            message = "arguments of plugins cannot be set"
+            migration.unsupported.append(MigrationNote(it.name, f"{path}.arguments", message))
+
+
+def _named(it: ReadObject[Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for _, found in values_at(it.document.fields, path):
+        for name, switch in _sorted_items(found):
+            if isinstance(switch, Mapping):
+                yield name, switch
+
+
+def _sorted_items(found: Any) -> list[tuple[str, Any]]:
+    """Return keys and values; none of a field that is no object. YAML has keys of any type."""
+    items = found.items() if isinstance(found, Mapping) else ()
+    return sorted(((str(key), value) for key, value in items), key=lambda item: item[0])

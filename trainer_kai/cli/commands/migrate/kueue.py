@@ -84,7 +84,6 @@ class _KueueSuccessors(NamedTuple):
 
 
 def plan_kueue(documents: Sequence[Document]) -> Migration:
-    """Return what a move from Kueue changes; raise for faults of the objects."""
     faults: list[FieldError] = []
     objects = read_objects(documents, KUEUE_STRUCTS, {KUEUE: KUEUE_VERSIONS})
     migration = Migration()
@@ -253,13 +252,11 @@ def _successors(
     migration: Migration, objects: Mapping[str, list[ReadObject[Any]]]
 ) -> _KueueSuccessors:
     known = _known(migration, "ClusterQueue")
-    local_queues = {it.value.metadata.key: it.value.spec for it in objects["LocalQueue"]}
+    queues = (it.value for it in objects["LocalQueue"])
+    local_queues = {it.metadata.key: it.spec.cluster_queue for it in queues}
     values = {it.value.metadata.name: it.value.value for it in objects["WorkloadPriorityClass"]}
     return _KueueSuccessors(
-        {
-            key: it.cluster_queue if it.cluster_queue in known else ""
-            for key, it in local_queues.items()
-        },
+        {key: it if it in known else "" for key, it in local_queues.items()},
         values,
         values.keys() - _known(migration, "WorkloadPriorityClass"),
     )
@@ -268,7 +265,6 @@ def _successors(
 def _add_workload(
     migration: Migration, it: ReadObject[Workload], successors: _KueueSuccessors
 ) -> None:
-    """Relabel a workload that names a LocalQueue."""
     labels = it.value.metadata.labels
     local = labels.get(KUEUE_QUEUE, "")
     if not local:

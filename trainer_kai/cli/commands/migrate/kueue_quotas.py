@@ -1,11 +1,9 @@
 """From Kueue's ClusterQueues and Cohorts to Queues: quotas, limits, weights and parents. Pure.
 
-v1beta2 renamed `spec.cohort` of a ClusterQueue to `cohortName`, and `spec.parent` of a Cohort to
-`parentName`; both names are read.
-
 A cohort becomes a parent Queue, with the sum below it as its quota. Kueue uses no more than the
 quotas of a cohort, so the limit of a root is its quota; a ClusterQueue without a cohort borrows
-nothing.
+nothing. The structs at the start are Kueue's: v1beta2 renamed `spec.cohort` of a ClusterQueue to
+`cohortName`, and `spec.parent` of a Cohort to `parentName`, and both names are read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,29 +43,21 @@ STOPPED: Final = ("Hold", "HoldAndDrain")  # policies of queues that take no mor
 
 
 class FlavorResource(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The quota of one resource in one flavor."""
-
     name: str
     nominal_quota: Quantity = 0
     borrowing_limit: Quantity | None = None
 
 
 class FlavorQuotas(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The quotas in one flavor."""
-
     name: str
     resources: tuple[FlavorResource, ...] = ()
 
 
 class ResourceGroup(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Resources that are counted together, by flavor."""
-
     flavors: tuple[FlavorQuotas, ...] = ()
 
 
 class FairSharing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The weight of a queue or a cohort."""
-
     weight: Quantity = 1
 
 
@@ -97,22 +87,16 @@ class QuotaObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LocalQueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The ClusterQueue of a LocalQueue."""
-
     cluster_queue: str = ""
     stop_policy: str = ""
 
 
 class LocalQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A queue of a namespace."""
-
     metadata: Meta
     spec: LocalQueueSpec = LocalQueueSpec()
 
 
 class WorkloadPriorityClass(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A priority of workloads, which pods do not have."""
-
     metadata: Meta
     value: int = 0
     description: str = ""
@@ -131,14 +115,6 @@ KUEUE_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
     (KUEUE, "MultiKueueCluster"): Workload,
     **WORKLOAD_STRUCTS,
 }
-
-
-def flavor_resources(it: QuotaObject) -> Iterator[tuple[str, str, FlavorResource]]:
-    """Yield each quota of an object, with its path and the name of its flavor."""
-    for i, group in enumerate(it.spec.resource_groups):
-        for j, flavor in enumerate(group.flavors):
-            for k, quota in enumerate(flavor.resources):
-                yield f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}]", flavor.name, quota
 
 
 Shares = dict[str, QueueShare]
@@ -191,7 +167,6 @@ class _Cohort(NamedTuple):
 
     @property
     def source(self) -> ObjectName:
-        """Return the name for messages."""
         return self.it.name if self.it else ObjectName("Cohort", Key("", self.name))
 
 
@@ -266,9 +241,8 @@ def _add_cohorts(
             shares[name] = share._replace(limit=limit, weight=weight)
         below.setdefault(cohort.parent, []).append(shares)
         parent = cohorts[cohort.parent].queue if cohort.parent else ""
-        manifests[cohort.name] = queue_manifest(
-            cohort.queue, parent, shares, QueueAccessMode.CLOSED
-        )
+        manifest = queue_manifest(cohort.queue, parent, shares, QueueAccessMode.CLOSED)
+        manifests[cohort.name] = manifest
     for cohort in sorted(cohorts.values(), key=lambda it: (it.depth, it.name)):
         manifest = manifests[cohort.name]
         migration.add(cohort.source, manifest, f"closed; {shares_text(manifest)}")
@@ -318,17 +292,16 @@ def _queue_shares(migration: Migration, it: ReadQuota, faults: list[FieldError])
 def _sums(
     migration: Migration, it: ReadQuota, faults: list[FieldError], *, can_borrow: bool
 ) -> Shares:
-    """Return quota and limit of each resource, as sums over all flavors."""
     shares: Shares = {}
     flavors: dict[str, list[str]] = {}
-    for path, flavor, quota in flavor_resources(it.value):
+    for path, flavor, quota in _flavor_resources(it.value):
         name = queue_field(quota.name)
         if not name:
             message = f"a Queue counts GPU, CPU and memory, and not {quota.name}"
             migration.unsupported.append(MigrationNote(it.name, path, message))
             continue
-        start = f"{it.document}: {path}"
-        added = _flavor_share(quota, start, faults, can_borrow=can_borrow)
+        where = f"{it.document}: {path}"
+        added = _flavor_share(quota, where, faults, can_borrow=can_borrow)
         shares[name] = _sum(shares.get(name, QueueShare(0, 0)), added)
         flavors.setdefault(name, []).append(flavor)
     for name, names in flavors.items():
@@ -336,6 +309,14 @@ def _sums(
             message = _FLAVORS.format(name, ", ".join(names))
             migration.by_hand.append(MigrationNote(it.name, "spec.resourceGroups", message))
     return shares
+
+
+def _flavor_resources(it: QuotaObject) -> Iterator[tuple[str, str, FlavorResource]]:
+    """Yield each quota of an object, with its path and the name of its flavor."""
+    for i, group in enumerate(it.spec.resource_groups):
+        for j, flavor in enumerate(group.flavors):
+            for k, quota in enumerate(flavor.resources):
+                yield f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}]", flavor.name, quota
 
 
 def _sum(first: QueueShare, second: QueueShare) -> QueueShare:

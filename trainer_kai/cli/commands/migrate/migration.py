@@ -21,8 +21,6 @@ _STEP: Final = re.compile(r"[^.\[\]]+|\[\]")
 
 
 class ObjectName(NamedTuple):
-    """An object of the input, or of the result."""
-
     kind: str
     key: Key
 
@@ -57,7 +55,6 @@ class Migration:
     manifests: list[Manifest] = field(default_factory=list)
 
     def add(self, source: ObjectName, manifest: Manifest, text: str) -> None:
-        """Add an object to apply, and what it is made of."""
         self.manifests.append(manifest)
         self.becomes.append(Successor(source, name_of(manifest), text))
 
@@ -70,7 +67,6 @@ class ReadObject(NamedTuple, Generic[T]):
 
     @property
     def name(self) -> ObjectName:
-        """Return its kind and its name."""
         return ObjectName(self.document.kind, self.value.metadata.key)
 
 
@@ -83,7 +79,6 @@ class FieldRule(NamedTuple):
 
 
 def name_of(manifest: Mapping[str, Any]) -> ObjectName:
-    """Return the kind and the name of an object."""
     meta = manifest["metadata"]
     return ObjectName(manifest["kind"], Key(meta.get("namespace", ""), meta["name"]))
 
@@ -129,7 +124,6 @@ def read_objects(
 
 
 def field_notes(it: ReadObject[Any], rules: Sequence[FieldRule]) -> Iterator[MigrationNote]:
-    """Yield a note for each field of the rules that an object has."""
     for rule in rules:
         for path, value in values_at(it.document.fields, rule.path):
             # 0 is a value, although it equals False.

@@ -24,7 +24,7 @@ from trainer_kai.cli.commands.migrate.migration import (
 )
 from trainer_kai.cli.output.table import escaped, wrapped_lines
 
-SYSTEMS: Final = {"kai": "KAI", "kueue": "Kueue", "volcano": "Volcano"}
+_SYSTEMS: Final = {"kai": "KAI", "kueue": "Kueue", "volcano": "Volcano"}
 _SCHEMA: Final = "trainer-kai/migrate/v1"
 _INDENT: Final = " " * 6
 _ORDER: Final = tuple(  # an object needs only those before it
@@ -37,13 +37,12 @@ _ORDER: Final = tuple(  # an object needs only those before it
 
 
 def as_text(system: str, migration: Migration, width: int) -> str:
-    """Return three sections: what objects become, what is changed by hand, what is missing."""
     sections: tuple[tuple[str, Iterable[str]], ...] = (
         ("Becomes", map(_successor_line, migration.becomes)),
         ("Change by hand", map(_note_line, migration.by_hand)),
         ("Not supported", map(_note_line, migration.unsupported)),
     )
-    lines = [f"A move from {SYSTEMS[system]} to trainer-kai. Nothing is written."]
+    lines = [f"A move from {_SYSTEMS[system]} to trainer-kai. Nothing is written."]
     for title, texts in sections:
         lines += ["", title]
         lines += _wrapped(texts, width) or ["  nothing"]
@@ -51,7 +50,6 @@ def as_text(system: str, migration: Migration, width: int) -> str:
 
 
 def as_json(system: str, migration: Migration) -> dict[str, Any]:
-    """Return the document of `-o json`."""
     return {
         "schema": _SCHEMA,
         "system": system,

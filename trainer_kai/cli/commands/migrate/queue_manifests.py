@@ -37,8 +37,6 @@ INSTALLED_QUEUES: Final = (DEFAULT_PARENT_QUEUE, DEFAULT_QUEUE)
 
 
 class QueueShare(NamedTuple):
-    """What a queue has of one resource."""
-
     quota: int
     limit: int
     weight: float = 1
@@ -83,7 +81,6 @@ def queue_manifest(
     access: QueueAccessMode | None,
     priority: int | None = None,
 ) -> dict[str, Any]:
-    """Return a Queue."""
     metadata: dict[str, Any] = {"name": name}
     if access is not None:
         metadata["annotations"] = {ACCESS: str(access)}
@@ -100,7 +97,6 @@ def queue_manifest(
 
 
 def shares_text(manifest: Mapping[str, Any]) -> str:
-    """Return parent, quotas and limits of a Queue as a phrase."""
     return "; ".join(_phrases(manifest.get("spec")))
 
 
@@ -134,7 +130,6 @@ def _resource_fields(name: str, share: QueueShare) -> dict[str, Any]:
 
 
 def _in_unit(name: str, amount: int) -> float:
-    """Return an amount in the unit of the field."""
     if amount == UNLIMITED or name == "cpu":
         return amount
     if name == "memory":

@@ -56,19 +56,15 @@ _ROOT: Final = "root"  # the queue above all, which Volcano makes
 _QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
 _VOLCANO: Final = "volcano"
 _DEFAULT_PRIORITY: Final = 100  # of a Queue without one
-_OWNED: Final = ("deserved", "guarantee.resource")
+_OWNED: Final = ("deserved", "guarantee.resource")  # amounts that a queue can count on
 _CLOSED: Final = ("Closed", "Closing")
 
 
 class Guarantee(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is reserved for a queue."""
-
     resource: Mapping[str, Quantity] = {}
 
 
 class VolcanoQueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What a queue gets."""
-
     weight: int = 1
     capability: Mapping[str, Quantity] = {}
     deserved: Mapping[str, Quantity] = {}
@@ -79,14 +75,10 @@ class VolcanoQueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 class VolcanoQueueStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whether it takes jobs."""
-
     state: str = ""
 
 
 class VolcanoQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A queue."""
-
     metadata: Meta
     spec: VolcanoQueueSpec = VolcanoQueueSpec()
     status: VolcanoQueueStatus = VolcanoQueueStatus()
@@ -120,7 +112,6 @@ _OTHER_KINDS: Final = {
 
 
 def plan_volcano(documents: Sequence[Document]) -> Migration:
-    """Return what a move from Volcano changes; raise for faults of the objects."""
     faults: list[FieldError] = []
     # A Job of Volcano and one of Kubernetes have the same kind.
     own_jobs = [it for it in documents if (it.group, it.kind) == (_BATCH, "Job")]
@@ -295,7 +286,7 @@ def _amounts(
 def _add_workload(migration: Migration, it: ReadObject[Workload], queues: AbstractSet[str]) -> None:
     """Change a runtime or a TrainJob; pods that name Volcano in other kinds by hand."""
     meta = it.value.metadata
-    if any(owner.controller for owner in meta.owner_references):
+    if meta.controller:
         return
     if it.document.kind in {RUNTIMES.kind, CLUSTER_RUNTIMES.kind}:
         _add_runtime(migration, it, queues)
@@ -316,7 +307,6 @@ def _add_workload(migration: Migration, it: ReadObject[Workload], queues: Abstra
 
 
 def _no_queue_text(queue: Any) -> str:
-    """Return what to do about a queue-name that becomes no label."""
     return f"{queue!r}: no such Queue is made: set the label {QUEUE} to the name of a Queue"
 
 
@@ -330,10 +320,11 @@ def _add_runtime(migration: Migration, it: ReadObject[Workload], queues: Abstrac
         for path, queue in _queue_names(it.document.fields)
         if not _is_made(queue, queues)
     )
-    for path in (path for path in changes if path.endswith("networkTopology")):
+    topologies = [path for path in changes if path.endswith("networkTopology")]
+    for path in topologies:
         message = "the scheduler does not support a required topology yet"
         migration.unsupported.append(MigrationNote(it.name, path, message))
-    changes = [path for path in changes if not path.endswith("networkTopology")]
+    changes = [path for path in changes if path not in topologies]
     if it.document.file == CLUSTER:
         message = "remove it: the webhook sets schedulerName, and the podgrouper makes the PodGroup"
         named = dict(_queue_names(it.document.fields))

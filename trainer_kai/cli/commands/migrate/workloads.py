@@ -67,8 +67,6 @@ WORKLOAD_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
     (RAY, "RayCluster"): Workload,
     (LEADER_WORKER_SET, "LeaderWorkerSet"): Workload,
 }
-
-
 WORKLOAD_KINDS: Final = tuple(kind for _, kind in WORKLOAD_STRUCTS)
 _FINISHED: Final = ("Complete", "Completed", "Failed")  # conditions of TrainJobs, Jobs, JobSets
 _PAUSED: Final = (
@@ -94,7 +92,6 @@ class NewLabels(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the change as a phrase."""
         added = ", ".join(f"{key}: {value}" for key, value in self.labels.items())
         return f"label {added}; without {', '.join(self.removed)}" if self.removed else added
 
@@ -116,12 +113,9 @@ def is_finished(it: ReadObject[Workload]) -> bool:
     fields = it.document.fields
     if any(state for _, state in values_at(fields, "status.terminalState")):
         return True
-    conditions = [found for _, found in values_at(fields, "status.conditions[]")]
     return any(
-        isinstance(found, Mapping)
-        and found.get("type") in _FINISHED
-        and found.get("status") == "True"
-        for found in conditions
+        isinstance(it, Mapping) and it.get("type") in _FINISHED and it.get("status") == "True"
+        for _, it in values_at(fields, "status.conditions[]")
     )
 
 
@@ -167,7 +161,7 @@ def without_status(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def relabelled_other(migration: Migration, it: ReadObject[Workload], new: NewLabels) -> None:
     """Add a note for a workload of another kind, unless a controller made it."""
-    if any(owner.controller for owner in it.value.metadata.owner_references):
+    if it.value.metadata.controller:
         return
     migration.by_hand += field_notes(it, _PAUSED)
     message = (
@@ -178,8 +172,7 @@ def relabelled_other(migration: Migration, it: ReadObject[Workload], new: NewLab
 
 
 def labelled_templates(it: ReadObject[Workload], key: str) -> Iterator[MigrationNote]:
-    """Yield a note for each template of a workload that has a label or annotation."""
-    if any(owner.controller for owner in it.value.metadata.owner_references):
+    if it.value.metadata.controller:
         return
     for start in _TEMPLATES:
         for name in ("labels", "annotations"):

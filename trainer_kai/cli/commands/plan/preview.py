@@ -1,14 +1,13 @@
-"""The JobSet, queue, PodGroups and findings of a TrainJob, computed together.
+"""The preview of a TrainJob or a JobSet: its queue, its PodGroups, and findings. Pure.
 
-The functions of Trainer, of admission and of the podgrouper run one after the other, so a preview
-is what will happen. The patch of admission is applied as the API server does it. The uid of an
-object that does not exist yet is `UID`.
+What Trainer, admission and the podgrouper would do is done one after the other, by the same
+functions, so a preview is what will happen. The patch of admission is applied as the API server
+does it. The uid of an object that does not exist yet is `UID`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
@@ -25,7 +24,8 @@ from trainer_kai.api.names import (
     MEMBERS,
     STAGE,
 )
-from trainer_kai.api.resources import JOBSETS
+from trainer_kai.api.resources import JOBSETS, RUNTIMES
+from trainer_kai.api.text import counted
 from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.podgrouper.plan import ObservedState, is_admitted_here, plan
 from trainer_kai.policy.expand.jobset import expand, launcher_trains
@@ -67,8 +67,6 @@ class PreviewContext(NamedTuple):
 
 
 class PodGroupPreview(NamedTuple):
-    """One PodGroup in the output."""
-
     stage: str  # such as 2/3
     name: str
     after: str
@@ -78,12 +76,10 @@ class PodGroupPreview(NamedTuple):
 
     @property
     def min_pods_text(self) -> str:
-        """Return how many pods must be placed together."""
-        total = sum(member.min_pods for member in self.planned.subgroups)
-        return f"{total} pod{'s' if total != 1 else ''}"
+        members = self.planned.subgroups
+        return counted(sum(it.replicas * it.min_member for it in members), "pod")
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
         return {
             "stage": self.stage,
             "podGroup": self.name,
@@ -104,8 +100,6 @@ class PodGroupPreview(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """The preview of a workload."""
-
     kind: str
     key: Key
     runtime: str
@@ -131,60 +125,67 @@ class _BuiltJobSet(NamedTuple):
     notes: list[Finding]
 
 
-def admitted_jobset(
-    job: TrainJob, runtime: Runtime, context: PreviewContext
-) -> tuple[JobSet, tuple[Finding, ...]]:
-    """Return the JobSet of a TrainJob after admission, and its findings."""
-    built = _build_jobset(job, runtime, context)
-    return built.admitted, (*built.faults, *built.notes)
-
-
 def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -> Preview:
-    """Return the preview of a TrainJob: built by Trainer, admitted and grouped by trainer-kai."""
     built = _build_jobset(job, runtime, context)
-    preview = _preview(
-        built.admitted,
-        context,
-        _queue_sources(built.before_admission, context, job, built.runtime_queue),
-    )
-    reference = job.spec.runtime_ref
+    queue_sources = _queue_sources(built.before_admission, context, job, built.runtime_queue)
+    preview = _preview(built.admitted, context, queue_sources)
     if context.namespace_labels is None and preview.queue.source is QueueSource.DEFAULT:
-        path, message = (
-            "metadata.namespace",
-            "is in no file; a label of the namespace could name the queue",
-        )
-        built.notes.append(Finding(path, message))
+        message = "is in no file; a label of the namespace could name the queue"
+        built.notes.append(Finding("metadata.namespace", message))
     reported = {(finding.path, finding.message) for finding in preview.findings}
     notes = (note for note in built.notes if (note.path, note.message) not in reported)
     rules, queue, known_cluster = _rules(context), preview.queue.queue, context.known_cluster
     linted = lint_trainjob(job, runtime, queue, rules, known_cluster) if preview.podgroups else ()
+    own = (*preview.findings, *_not_reported(linted), *_queue_findings(preview, context))
+    reference = job.spec.runtime_ref
     return preview._replace(
         kind="TrainJob",
         key=job.metadata.key,
         runtime=f"{reference.kind} {reference.name}",
-        findings=(
-            *built.faults,
-            *notes,
-            *preview.findings,
-            *_not_reported(linted),
-            *_queue_findings(preview, context),
-        ),
+        findings=(*built.faults, *notes, *own),
     )
 
 
+def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
+    """Return the preview of a JobSet as it is; without the mark of admission it is ignored."""
+    preview = _preview(jobset, context, _queue_sources(jobset, context, None, ""))
+    if is_admitted_here(jobset):
+        linted = lint_jobset(jobset, preview.queue.queue, _rules(context), context.known_cluster)
+        own = (*preview.findings, *_not_reported(linted), *_queue_findings(preview, context))
+        return preview._replace(findings=own)
+    if jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK:
+        message = f"the JobSet is managed by {jobset.spec.managed_by}"
+        return preview._replace(findings=(Finding("spec.managedBy", message),))
+    message = f"the JobSet has no annotation {ADMITTED}, so trainer-kai ignores it"
+    return preview._replace(findings=(Finding("metadata.annotations", message),))
+
+
+def admitted_jobset(
+    job: TrainJob, runtime: Runtime, context: PreviewContext
+) -> tuple[JobSet, tuple[Finding, ...]]:
+    built = _build_jobset(job, runtime, context)
+    return built.admitted, (*built.faults, *built.notes)
+
+
+def runtime_key(job: TrainJob) -> tuple[str, Key]:
+    """Return the kind and the key of the runtime that a TrainJob names."""
+    reference = job.spec.runtime_ref
+    namespace = job.metadata.namespace if reference.kind == RUNTIMES.kind else ""
+    return reference.kind, Key(namespace, reference.name)
+
+
 def _not_reported(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings that are not reported elsewhere."""
     return (finding for finding in findings if finding.code not in _REPORTED_ELSEWHERE)
 
 
 def _queue_findings(preview: Preview, context: PreviewContext) -> Iterator[Finding]:
     """Yield why a queue takes no workload, like admission if all queues are known."""
-    if not (context.known_cluster.queues and preview.podgroups) or any(
-        it.path == QUEUE_LABEL_PATH and it.blocks for it in preview.findings
-    ):
+    queues = context.known_cluster.queues
+    is_refused = any(it.path == QUEUE_LABEL_PATH and it.blocks for it in preview.findings)
+    if not queues or not preview.podgroups or is_refused:
         return
     tree = QueueTree()
-    for name, spec in context.known_cluster.queues.items():
+    for name, spec in queues.items():
         tree.put(name, spec.parent_queue)
     tree.mark_listed()
     message = unusable_queue_message(preview.queue, tree)
@@ -204,42 +205,19 @@ def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _
         launcher_trains(runtime.spec.ml_policy),
     )
     if jobset_context.namespace_labels.get(INJECT) == _DISABLED:
-        finding = Finding(
-            "metadata.namespace", f"is excluded from trainer-kai by its label {INJECT}"
-        )
-        return _BuiltJobSet(built.jobset, _without_pods(built.jobset), queue, faults, [finding])
-    jobset, reported = _admit(built.jobset, jobset_context, context)
-    return _BuiltJobSet(built.jobset, jobset, queue, faults, reported)
-
-
-def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
-    """Return the preview of a JobSet as it is; without the mark of admission it is ignored."""
-    preview = _preview(jobset, context, _queue_sources(jobset, context, None, ""))
-    if is_admitted_here(jobset):
-        linted = lint_jobset(jobset, preview.queue.queue, _rules(context), context.known_cluster)
-        return preview._replace(
-            findings=(*preview.findings, *_not_reported(linted), *_queue_findings(preview, context))
-        )
-    manager = jobset.spec.managed_by
-    is_marked = jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
-    reported = (
-        Finding("spec.managedBy", f"the JobSet is managed by {manager}")
-        if is_marked
-        else Finding(
-            "metadata.annotations",
-            f"the JobSet has no annotation {ADMITTED}, so trainer-kai ignores it",
-        )
-    )
-    return preview._replace(findings=(reported,))
+        message = f"is excluded from trainer-kai by its label {INJECT}"
+        notes = [Finding("metadata.namespace", message)]
+        return _BuiltJobSet(built.jobset, _without_pods(built.jobset), queue, faults, notes)
+    jobset, notes = _admit(built.jobset, jobset_context, context)
+    return _BuiltJobSet(built.jobset, jobset, queue, faults, notes)
 
 
 def _trainjob_summary(job: TrainJob) -> TrainJobSummary:
-    reference = job.spec.runtime_ref
     return TrainJobSummary(
         uid=_UID,
         labels=job.metadata.labels,
         annotations=job.metadata.annotations,
-        runtime=Key(job.metadata.namespace, reference.name),
+        runtime=Key(job.metadata.namespace, job.spec.runtime_ref.name),
     )
 
 
@@ -258,18 +236,16 @@ def _admit(
     admitted = msgspec.convert(_patched(body, response.operations), JobSet)
     if response.denial or ADMITTED not in admitted.metadata.annotations:
         return _without_pods(jobset), _refusals(response)
-    return admitted, [*map(_warning_finding, response.warnings)]
+    warnings = (it.partition(": ") for it in response.warnings)
+    return admitted, [Finding(path, message) for path, _, message in warnings]
 
 
 def _patched(body: bytes, operations: Iterable[Operation]) -> Any:
     """Apply the operations of a response to the submitted object, as the API server does."""
+    import jsonpatch  # noqa: PLC0415 - `why` previews JobSets only, which need no patch
+
     sent = msgspec.json.decode(msgspec.json.encode(operations))
     return jsonpatch.apply_patch(msgspec.json.decode(body), sent, in_place=True)
-
-
-def _warning_finding(warning: str) -> Finding:
-    path, _, message = warning.partition(": ")
-    return Finding(path, message)
 
 
 def _refusals(response: AdmissionResponse) -> list[Finding]:
@@ -286,13 +262,12 @@ def _without_pods(jobset: JobSet) -> JobSet:
 def _queue_sources(
     jobset: JobSet, context: PreviewContext, job: TrainJob | None, runtime_queue: str
 ) -> RequestedQueues:
+    templates = (it.template.spec.template for it in jobset.spec.replicated_jobs)
     return RequestedQueues(
         trainjob=job.metadata.labels if job else {},
         runtime_queue=runtime_queue,
         jobset=jobset.metadata.labels,
-        templates=tuple(
-            it.template.spec.template.metadata.labels for it in jobset.spec.replicated_jobs
-        ),
+        templates=tuple(it.metadata.labels for it in templates),
         namespace=context.namespace_labels or {},
     )
 
@@ -308,15 +283,14 @@ def _preview(jobset: JobSet, context: PreviewContext, queue_sources: RequestedQu
         spec=replace(jobset.spec, suspend=False),
     )
     steps = plan(jobset, ObservedState({}), (), _rules(context))
+    podgroups = _podgroup_previews(jobset, steps.podgroup_plan, steps.apply) if steps.apply else ()
     return Preview(
         kind="JobSet",
         key=jobset.metadata.key,
         runtime="",
         mode=context.mode,
         queue=resolve_queue(queue_sources, context.default_queue),
-        podgroups=tuple(_podgroup_previews(jobset, steps.podgroup_plan, steps.apply))
-        if steps.apply
-        else (),
+        podgroups=tuple(podgroups),
         manifests=steps.apply,
         findings=steps.podgroup_plan.findings,
     )
@@ -328,18 +302,10 @@ def _podgroup_previews(
     for podgroup, fields in zip(plan.podgroups, manifests, strict=True):
         annotations = fields["metadata"]["annotations"]
         stage, _, after = annotations[STAGE].partition(" after ")
-        name = fields["metadata"]["name"]
-        yield PodGroupPreview(
-            stage,
-            name,
-            after,
-            annotations[MEMBERS],
-            podgroup,
-            {
-                **format_amounts(_total_requests(jobset, podgroup)),
-                **_total_shares(jobset, podgroup),
-            },
-        )
+        name, members = fields["metadata"]["name"], annotations[MEMBERS]
+        resources = format_amounts(_total_requests(jobset, podgroup))
+        requests = {**resources, **_total_shares(jobset, podgroup)}
+        yield PodGroupPreview(stage, name, after, members, podgroup, requests)
 
 
 def _total_requests(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, int]:

@@ -1,10 +1,11 @@
-"""`trainer-kai queue` and its verbs; the code of a verb is imported when the verb runs."""
+"""The arguments of `trainer-kai queue` and of its verbs."""
 
 import argparse
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from trainer_kai.cli.options import (
+    Subcommands,
     add_cluster_flags,
     add_default_queue_flag,
     add_output_flag,
@@ -13,11 +14,11 @@ from trainer_kai.cli.options import (
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
 _QUEUE_HELP: Final = "the name of the queue"
+_EPILOG: Final = "Exit code: 0; 2 if the change is not possible. Missing permissions are named."
 _ACCESS = [str(it) for it in QueueAccessMode]
 
 
-def add_queue(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
+def add_queue(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "queue",
         help="list and create queues, and control which namespaces and users may use them",
@@ -28,9 +29,7 @@ def add_queue(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     _add_list(verbs)
     for add in (_add_create, _add_allow, _add_close, _add_open):
         verb = add(verbs)
-        verb.epilog = (
-            "Exit code: 0; 2 if the change is not possible. Missing permissions are named."
-        )
+        verb.epilog = _EPILOG
         verb.add_argument(
             "--dry-run",
             action="store_true",
@@ -39,7 +38,7 @@ def add_queue(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         add_cluster_flags(verb)
 
 
-def _add_list(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_list(verbs: Subcommands) -> None:
     verb = verbs.add_parser(
         "list",
         help="show all queues with quota, limit, usage and access",
@@ -58,7 +57,7 @@ def _add_list(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _add_create(
-    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    verbs: Subcommands,
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(
         "create",
@@ -102,7 +101,7 @@ def _add_create(
 
 
 def _add_allow(
-    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    verbs: Subcommands,
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(
         "allow",
@@ -134,7 +133,7 @@ def _add_allow(
 
 
 def _add_close(
-    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    verbs: Subcommands,
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(
         "close",
@@ -154,7 +153,7 @@ def _add_close(
 
 
 def _add_open(
-    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    verbs: Subcommands,
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(
         "open",
@@ -187,7 +186,6 @@ def _gpu_amount(text: str) -> float:
 
 
 def _weight(text: str) -> float:
-    """Parse a weight."""
     if (number := _gpu_amount(text)) < 0:
         message = f"{text!r} must be a number of 0 or more"
         raise argparse.ArgumentTypeError(message)
@@ -195,13 +193,13 @@ def _weight(text: str) -> float:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.queue.list_queues import run_list  # noqa: PLC0415 - it imports numpy
+    from trainer_kai.cli.commands.queue.list_queues import run_list  # noqa: PLC0415 - slow to import
 
     return run_list(args)
 
 
 def _create(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.queue.create import NewQueue, plan_create  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.create import NewQueue, plan_create  # noqa: PLC0415 - slow to import
     from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
 
     shares = args.gpu_quota, args.gpu_limit, args.weight
@@ -210,16 +208,16 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _allow(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.queue.access import plan_allow  # noqa: PLC0415 - slow to import
-    from trainer_kai.cli.commands.queue.write_plan import make_grant, run_plan  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.allow_open_close import plan_allow  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.commands.queue.write_plan import make_grant, run_plan  # noqa: PLC0415 - slow to import
 
     grant = make_grant(args.queue, args.namespace, args.users, args.groups)
     return run_plan(args, lambda reader: plan_allow(reader, grant))
 
 
 def _close(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.queue.access import plan_close  # noqa: PLC0415 - as above
-    from trainer_kai.cli.commands.queue.usage import SiteSettings  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.allow_open_close import plan_close  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.commands.queue.namespace_queues import SiteSettings  # noqa: PLC0415 - slow to import
     from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
 
     settings = SiteSettings(args.scheduler_name, args.default_queue) if args.from_usage else None
@@ -227,7 +225,7 @@ def _close(args: argparse.Namespace) -> int:
 
 
 def _open(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.queue.access import plan_open  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.queue.allow_open_close import plan_open  # noqa: PLC0415 - slow to import
     from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
 
     return run_plan(args, lambda reader: plan_open(reader, args.queue))

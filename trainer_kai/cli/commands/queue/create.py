@@ -20,7 +20,7 @@ from trainer_kai.api.quantity import milli, whole
 from trainer_kai.api.resources import NODES, QUEUES
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
 from trainer_kai.api.validate import queue_faults
-from trainer_kai.cli.commands.queue.usage import PODGROUPS
+from trainer_kai.cli.commands.queue.namespace_queues import PODGROUPS
 from trainer_kai.cli.commands.queue.write_plan import (
     QueueReader,
     QueueWrite,
@@ -54,8 +54,6 @@ _UNLIMITED: Final = BesideGpus(-1, -1)
 
 
 class NewQueue(NamedTuple):
-    """The queue to create."""
-
     name: str
     parent: str
     gpu_quota: float
@@ -64,7 +62,6 @@ class NewQueue(NamedTuple):
     access: QueueAccessMode
 
     def body(self, beside: BesideGpus) -> dict[str, Any]:
-        """Return the object, with the quotas of CPU and memory."""
         unlimited = {"limit": -1, "overQuotaWeight": 1}
         spec: dict[str, Any] = {
             "resources": {
@@ -108,9 +105,8 @@ async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
     text = f"annotation {ACCESS} is {new.access}"
     write = QueueWrite(QUEUES, Key("", new.name), None if is_same else body, text)
     outcome = f"every namespace may use queue {new.name}"
-    if (
-        new.access is QueueAccessMode.CLOSED
-    ):  # grants of an earlier queue with that name still count
+    # Also for the same name as before: grants of an earlier queue with that name still count.
+    if new.access is QueueAccessMode.CLOSED:
         allow = grant_command(new.name, "NAMESPACE", user="USER")
         outcome = (
             f"queue {new.name} is closed. Grant it to the workloads of a namespace and to a user: "

@@ -20,7 +20,6 @@ from trainer_kai.kube.rest.response import Forbidden, NotFound
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """Print the queues."""
     queues, podgroups = asyncio.run(_fetch(args))
     amounts, notes = read_queues(queues, podgroups or ())
     if podgroups is None:
@@ -29,14 +28,10 @@ def run_list(args: argparse.Namespace) -> int:
     access_by_queue = {name: effective_access(by_name, name) for name in by_name}
     for note in notes:
         print(f"trainer-kai: {note}", file=sys.stderr)
-    document = (
-        as_json(amounts, access_by_queue, args.unannotated) if args.output == "json" else None
-    )
-    print(
-        json.dumps(document, indent=2)
-        if document
-        else as_text(amounts, access_by_queue, args.unannotated)
-    )
+    if args.output == "json":
+        print(json.dumps(as_json(amounts, access_by_queue, args.unannotated), indent=2))
+    else:
+        print(as_text(amounts, access_by_queue, args.unannotated))
     return 0
 
 

@@ -1,10 +1,8 @@
-"""A write of `trainer-kai queue` as a value, and a plan of several writes. Pure.
+"""The writes of `trainer-kai queue`: values, which are planned from what exists, and executed.
 
-Grants of queues: the writes of their role and binding, given the existing ones. Pure.
-
-Run the queue commands that write: read the objects for a plan, and execute it.
-
-A refusal by RBAC is reported with the missing permission; earlier writes are kept.
+Three parts: a write and a plan of several; a grant, which is a role and a binding; and `run_plan`,
+which reads what a plan needs and executes it. A refusal by RBAC is reported with the missing
+permission; earlier writes are kept.
 """
 
 import argparse
@@ -39,6 +37,12 @@ from trainer_kai.policy.queueing.queue_access import (
     effective_queue_access,
 )
 
+T = TypeVar("T", bound=Object)
+
+_WRITE: Final = WriteOptions(field_manager="trainer-kai-queue", strict=True)
+_ESCALATES: Final = "attempting to grant RBAC permissions not currently held"
+_USE: Final = "use"
+_ANY: Final = "*"
 _DONE: Final = {"create": "created", "patch": "changed", "": "unchanged"}
 
 
@@ -68,15 +72,12 @@ class QueueWrite(NamedTuple):
 
 
 class WritePlan(NamedTuple):
-    """The writes in their order, and the lines that are printed with them."""
-
     writes: tuple[QueueWrite, ...]
     outcome: tuple[str, ...] = ()  # printed after the writes
     notes: tuple[str, ...] = ()  # printed before the writes, on standard error
 
 
 def existing_queue(queues: Mapping[str, Queue], name: str) -> Queue:
-    """Return a queue; raise if it does not exist."""
     if name not in queues:
         message = "does not exist: `trainer-kai queue list` shows all queues, `create` creates one"
         raise ConfigError([FieldError(f"queue {name}", message)])
@@ -106,17 +107,12 @@ def inheriting_queues(queues: Mapping[str, Queue], name: str) -> frozenset[str]:
 
 
 def access_write(queue: Queue, access: QueueAccessMode) -> QueueWrite:
-    """Return the write that sets the access annotation of a queue."""
     key = queue.metadata.key
     text = f"annotation {ACCESS} is {access}"
     if queue.metadata.annotations.get(ACCESS) == access:
         return QueueWrite(QUEUES, key, None, text)
     fields = {"metadata": {"annotations": {ACCESS: str(access)}}}
     return QueueWrite(QUEUES, key, Patch(PatchKind.MERGE, fields), text)
-
-
-_USE: Final = "use"
-_ANY: Final = "*"
 
 
 class QueueGrant(NamedTuple):
@@ -128,23 +124,18 @@ class QueueGrant(NamedTuple):
 
     @property
     def roles(self) -> Resource[Role]:
-        """Return the kind of its role."""
         return ROLES if self.namespace else CLUSTER_ROLES
 
     @property
     def bindings(self) -> Resource[RoleBinding]:
-        """Return the kind of its binding."""
         return ROLE_BINDINGS if self.namespace else CLUSTER_ROLE_BINDINGS
 
     @property
     def key(self) -> Key:
-        """Return the namespace and the name of both."""
         return Key(self.namespace, f"trainer-kai-use-{self.queue}")
 
 
 class ExistingGrant(NamedTuple):
-    """The existing role and binding of a grant."""
-
     role: Role | None
     binding: RoleBinding | None
 
@@ -155,10 +146,9 @@ def make_grant(
     """Return a grant; one in a namespace includes the ServiceAccounts there."""
     own_group = (f"system:serviceaccounts:{namespace}",) if namespace else ()
     names = [("Group", name) for name in (*own_group, *groups)] + [("User", name) for name in users]
-    subjects = (
-        Subject(kind=kind, api_group=RBAC, name=name) for kind, name in dict.fromkeys(names)
-    )
-    return QueueGrant(queue, namespace, tuple(subjects))
+    unique = dict.fromkeys(names)
+    subjects = tuple(Subject(kind=kind, api_group=RBAC, name=name) for kind, name in unique)
+    return QueueGrant(queue, namespace, subjects)
 
 
 def grant_writes(wanted: QueueGrant, existing: ExistingGrant) -> tuple[QueueWrite, QueueWrite]:
@@ -174,19 +164,18 @@ def _role_write(wanted: QueueGrant, existing: Role | None) -> QueueWrite:
         "resourceNames": [wanted.queue],
         "verbs": [_USE],
     }
+    change: Body | Patch | None = None
     if existing is None:
-        return QueueWrite(
-            resource, wanted.key, {**_new_object(resource, wanted.key), "rules": [rule]}, text
-        )
-    if any(_allows_use(it, wanted.queue) for it in existing.rules):
-        return QueueWrite(resource, wanted.key, None, text)
-    change = _append_patch("/rules", [rule], exists=bool(existing.rules))
+        change = {**_new_object(resource, wanted.key), "rules": [rule]}
+    elif not any(_allows_use(it, wanted.queue) for it in existing.rules):
+        change = _append_patch("/rules", [rule], exists=bool(existing.rules))
     return QueueWrite(resource, wanted.key, change, text)
 
 
 def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWrite:
     resource, key = wanted.bindings, wanted.key
-    text = f"may {_USE} queue {wanted.queue}: {', '.join(map(_subject_text, wanted.subjects))}"
+    names = ", ".join(f"{it.kind.lower()} {it.name}" for it in wanted.subjects)
+    text = f"may {_USE} queue {wanted.queue}: {names}"
     role = {"apiGroup": RBAC, "kind": wanted.roles.kind, "name": key.name}
     if existing is None:
         subjects = [_subject_fields(it) for it in wanted.subjects]
@@ -201,11 +190,8 @@ def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWri
         raise ConfigError([FieldError(f"{resource.kind} {key}: roleRef", message)])
     known = {(it.kind, it.name) for it in existing.subjects}
     new = [_subject_fields(it) for it in wanted.subjects if (it.kind, it.name) not in known]
-    if not new:
-        return QueueWrite(resource, key, None, text)
-    return QueueWrite(
-        resource, key, _append_patch("/subjects", new, exists=bool(existing.subjects)), text
-    )
+    change = _append_patch("/subjects", new, exists=bool(existing.subjects)) if new else None
+    return QueueWrite(resource, key, change, text)
 
 
 def _new_object(resource: Resource[Any], key: Key) -> dict[str, Any]:
@@ -233,16 +219,6 @@ def _subject_fields(subject: Subject) -> dict[str, str]:
     return {"apiGroup": subject.api_group, "kind": subject.kind, "name": subject.name}
 
 
-def _subject_text(subject: Subject) -> str:
-    return f"{subject.kind.lower()} {subject.name}"
-
-
-T = TypeVar("T", bound=Object)
-
-_WRITE: Final = WriteOptions(field_manager="trainer-kai-queue", strict=True)
-_ESCALATES: Final = "attempting to grant RBAC permissions not currently held"
-
-
 async def read_all(*reads: Awaitable[Any]) -> list[Any]:
     """Return the results of all reads; raise one error with the faults of all of them."""
     results = await asyncio.gather(*reads, return_exceptions=True)
@@ -264,7 +240,6 @@ class QueueReader:
         self._client = client
 
     async def queues(self) -> dict[str, Queue]:
-        """Return all queues."""
         try:
             queues = await self._client.list(ListTarget(QUEUES))
         except NotFound as error:
@@ -275,10 +250,8 @@ class QueueReader:
         return {it.metadata.name: it for it in queues}
 
     async def existing_grant(self, grant: QueueGrant) -> ExistingGrant:
-        """Return the existing role and binding of a grant."""
-        key = grant.key
-        reads = (self._get(grant.roles, key), self._get(grant.bindings, key))
-        return ExistingGrant(*await read_all(*reads))
+        role, binding = self._get(grant.roles, grant.key), self._get(grant.bindings, grant.key)
+        return ExistingGrant(*await read_all(role, binding))
 
     async def list_all(self, target: ListTarget[T]) -> list[T]:
         """Return all objects of a kind; none if the cluster does not have the kind."""
@@ -301,8 +274,6 @@ class QueueReader:
 def run_plan(
     args: argparse.Namespace, make_plan: Callable[[QueueReader], Awaitable[WritePlan]]
 ) -> int:
-    """Make a plan from the objects of the cluster, and execute it."""
-
     async def run() -> None:
         async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
             plan = await make_plan(QueueReader(client))
@@ -315,7 +286,6 @@ def run_plan(
 
 
 async def execute_plan(client: Client, plan: WritePlan, *, is_dry: bool) -> None:
-    """Execute each write and print its line, and in a dry run its object."""
     for number, write in enumerate(plan.writes, 1):
         if not is_dry:
             try:
@@ -360,7 +330,6 @@ async def _write(client: Client, write: QueueWrite, options: WriteOptions) -> No
 def _missing_permission(
     verb: str, resource: Resource[Any], key: Key, error: Forbidden
 ) -> ConfigError:
-    """Return the error that names the permission which the user lacks."""
     where = f" in namespace {key.namespace}" if key.namespace else ""
     needed = f"permission to {verb} {resource}{where} is missing"
     if _ESCALATES in error.details.message:

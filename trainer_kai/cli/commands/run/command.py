@@ -1,13 +1,14 @@
-"""`trainer-kai run`: run one process, or all of them in one process for a small cluster."""
+"""The arguments of `trainer-kai run`: one process, or all of them in one for a small cluster."""
 
 import argparse
 from typing import Final
 
+from trainer_kai.cli.options import Subcommands
+
 _PROCESSES: Final = ("webhook", "podgrouper", "scheduler", "all")
 
 
-def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
+def add_run(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "run",
         help="run the webhook, the podgrouper, the scheduler, or all of them in one process",

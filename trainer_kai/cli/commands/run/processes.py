@@ -1,4 +1,4 @@
-"""The processes, and all of them in one process.
+"""Runs a process by its name, or all of them in one process.
 
 Flags and variables are the same as those of `python -m webhook` and so on. In one process the name
 of a process is the prefix of its settings; all share a client and a health server, and if one

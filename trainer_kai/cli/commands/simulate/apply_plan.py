@@ -1,8 +1,8 @@
 """What happens between two plans of a simulation: all decisions are applied.
 
-`apply_plan` binds, nominates, evicts and writes annotations. `finish_transitions` lets terminating
-pods end, and recreates them. `shared_gpu_ids` names the GPUs that pods share: in a cluster the
-scheduler chooses the id when it binds the first pod, and writes it on each pod as a label.
+`shared_gpu_ids` names the GPUs that pods share: in a cluster the scheduler chooses the id when it
+binds the first pod, and writes it on each pod as a label. `apply_plan` binds, nominates, evicts and
+writes annotations. `finish_transitions` lets terminating pods end, and recreates them.
 """
 
 import dataclasses
@@ -29,16 +29,9 @@ SharingPods: TypeAlias = Mapping[Key, tuple[int, tuple[str, ...]]]  # node, and 
 
 
 class Binding(NamedTuple):
-    """A pod, its node, and the GPU groups that it shares there."""
-
     pod: Key
     node: str
     gpu_groups: tuple[str, ...] = ()
-
-
-def is_finished(pod: Pod) -> bool:
-    """Say whether a pod has succeeded or failed."""
-    return pod.status.phase in TERMINAL_PHASES
 
 
 def pods_on_shared_gpus(encoded: EncodedSnapshot) -> SharingPods:
@@ -164,10 +157,9 @@ def apply_plan(
         group = cluster.pod_groups.get(key)
         if group is not None:
             annotations = {**group.metadata.annotations, **changes}
-            remaining = {
-                name: text for name, text in annotations.items() if text or name not in changes
-            }
-            meta = replace(group.metadata, annotations=remaining)
+            for name in (name for name, text in changes.items() if not text):
+                del annotations[name]
+            meta = replace(group.metadata, annotations=annotations)
             cluster.pod_groups[key] = replace(group, metadata=meta)
 
 
@@ -186,9 +178,7 @@ def finish_transitions(
     for key, pod in [*cluster.pods.items()]:
         if key in evicted and not recreates:
             del cluster.pods[key]
-        elif key in evicted or (
-            finishes and pod.metadata.deletion_timestamp and not is_finished(pod)
-        ):
+        elif key in evicted or (finishes and _is_terminating(pod)):
             cluster.pods[key] = _recreated(pod)
         elif pod.spec.node_name and pod.status.phase == "Pending":
             status = replace(pod.status, phase="Running")
@@ -198,22 +188,22 @@ def finish_transitions(
             cluster.pods[key] = replace(pod, status=status)
 
 
+def _is_terminating(pod: Pod) -> bool:
+    return bool(pod.metadata.deletion_timestamp) and pod.status.phase not in TERMINAL_PHASES
+
+
 def _recreated(pod: Pod) -> Pod:
     """Return the pod that replaces a finished one: with the same name and age."""
-    meta = replace(pod.metadata, deletion_timestamp="")
-    recreated = replace(
-        pod, metadata=meta, spec=spec_without_node(pod.spec), status=PodStatus(phase="Pending")
-    )
+    meta, status = replace(pod.metadata, deletion_timestamp=""), PodStatus(phase="Pending")
+    recreated = replace(pod, metadata=meta, spec=spec_without_node(pod.spec), status=status)
     return pod_with_gpu_groups(recreated, ())
 
 
 def _select_node_for_claims(cluster: Cluster, pod: Pod, node: str) -> None:
     """Select the node of a pod for its claims that wait for their first consumer."""
     for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
-        else:
-            name = f"{pod.metadata.name}-{volume.name}"
+        source = volume.persistent_volume_claim
+        name = source.claim_name if source else f"{pod.metadata.name}-{volume.name}"
         key = Key(pod.metadata.namespace, name)
         claim = cluster.claims.get(key)
         if claim is not None and not claim.spec.volume_name:

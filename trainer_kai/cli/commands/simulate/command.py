@@ -1,7 +1,6 @@
-"""`trainer-kai simulate`: plan the cluster that is described in files.
+"""The arguments of `trainer-kai simulate`, which plans the cluster that is described in files.
 
-The planner is the same code as in production. This module only has the arguments: the planner is
-imported when the command runs, so that other commands do not wait for it.
+The planner is the same code as in production.
 """
 
 import argparse
@@ -11,10 +10,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from trainer_kai.api.names import SCHEDULER_NAME
-from trainer_kai.api.quantity import DurationError, nanoseconds
-from trainer_kai.cli.input.documents import display_name, read_files
-from trainer_kai.cli.options import add_default_queue_flag, add_output_flag, add_renamed_flag
-from trainer_kai.cli.output.table import screen_width
+from trainer_kai.cli.options import (
+    Subcommands,
+    add_default_queue_flag,
+    add_files_flag,
+    add_output_flag,
+    add_renamed_flag,
+)
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -28,8 +30,7 @@ _CONSOLIDATION_NOTE: Final = (
 )
 
 
-def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
+def add_simulate(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "simulate",
         help="plan the cluster that is described in files",
@@ -37,14 +38,7 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         " which PodGroups wait, and why.",
         epilog="Exit code: 0, also if PodGroups wait; 2 if the input is invalid.",
     )
-    parser.add_argument(
-        "-f",
-        dest="files",
-        metavar="FILE",
-        action="append",
-        required=True,
-        help="a file with objects, or a snapshot.zip of KAI; - is standard input; may be repeated",
-    )
+    add_files_flag(parser, "a file with objects, or a snapshot.zip of KAI")
     add_output_flag(parser)
     parser.add_argument("--stats", action="store_true", help="also print how long planning took")
     _add_scheduler_flags(parser)
@@ -54,7 +48,6 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for settings of the processes in the cluster."""
     parser.add_argument(
         "--actions",
         metavar="NAMES",
@@ -93,7 +86,6 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the settings of evictions."""
     parser.add_argument(
         "--victims",
         choices=("kai", "least-work-lost", "fewest-podgroups"),
@@ -118,7 +110,6 @@ def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_cycle_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the clock and for the time between cycles."""
     parser.add_argument(
         "--cycles", type=int, default=1, metavar="N", help="the number of plans (default: 1)"
     )
@@ -154,14 +145,15 @@ def _run(args: argparse.Namespace) -> int:
     from trainer_kai.cli.commands.simulate import simulation  # noqa: PLC0415 - it imports numpy
     from trainer_kai.cli.commands.simulate.text_output import as_text  # noqa: PLC0415 - as above
     from trainer_kai.cli.input import kai_snapshot  # noqa: PLC0415 - as above
+    from trainer_kai.cli.input.documents import display_name, read_files  # noqa: PLC0415 - as above
+    from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 
     faults: list[FieldError] = []
     options = _options(args, faults)
     documents = read_files(args.files, kai_snapshot.unpack, faults)
     if not documents and not faults:
-        faults = [
-            FieldError("-f", f"no object found in {', '.join(map(display_name, args.files))}")
-        ]
+        names = ", ".join(map(display_name, args.files))
+        faults.append(FieldError("-f", f"no object found in {names}"))
     simulation_input = None
     try:
         simulation_input = simulation.prepare(documents, options)
@@ -184,7 +176,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _has_relocated(document: dict[str, Any]) -> bool:
-    """Say whether consolidation has relocated a pod."""
     return any(
         it["action"] == "consolidation" for cycle in document["cycles"] for it in cycle["evictions"]
     )
@@ -232,7 +223,6 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationO
 
 
 def _nonnegative_duration(text: str, path: str, faults: list[FieldError]) -> int:
-    """Return a duration in seconds that is not negative; add a fault for another text."""
     seconds = _duration(text, path, faults)
     if seconds < 0:
         faults.append(FieldError(path, f"{text!r} must not be negative"))
@@ -241,6 +231,8 @@ def _nonnegative_duration(text: str, path: str, faults: list[FieldError]) -> int
 
 def _duration(text: str, path: str, faults: list[FieldError]) -> int:
     """Return a duration in seconds, rounded down; add a fault for another text."""
+    from trainer_kai.api.quantity import DurationError, nanoseconds  # noqa: PLC0415 - slow to import
+
     try:
         return nanoseconds(text) // _SECOND
     except DurationError as error:

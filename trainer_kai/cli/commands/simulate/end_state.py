@@ -14,6 +14,7 @@ from scheduler.core.model.podgroup import ReservedPlace, podsets_of
 from scheduler.core.model.resources import Ints, ResourceKind
 from scheduler.core.model.snapshot import NodeFault, PodState, Snapshot
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
+from trainer_kai.api.gpu_requests import WHOLE_GPU
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import MIG_PREFIX
 from trainer_kai.cli.output.node_bars import GpuShare, MigProfile, NodeGpus, SharedGpu
@@ -25,9 +26,6 @@ _FAULTS: Final[Mapping[int, str]] = {
     NodeFault.NOT_READY: "not ready",
     NodeFault.CORDONED: "cordoned",
 }
-
-
-_WHOLE: Final = 1000  # thousandths of a GPU
 
 
 class NominatedPods(NamedTuple):
@@ -51,9 +49,9 @@ class _Device:
     def drawn(self) -> SharedGpu:
         """Return it with what is left; nominated pods get what is being released first."""
         running, waiting = (sum(it.amount for it in own) for own in (self.shares, self.nominated))
-        idle, releasing = max(_WHOLE - self.used, 0), self.releasing
+        idle, releasing = max(WHOLE_GPU - self.used, 0), self.releasing
         if self.is_releasing:
-            idle, releasing = 0, _WHOLE - self.used + self.releasing
+            idle, releasing = 0, WHOLE_GPU - self.used + self.releasing
         idle = max(idle - max(waiting - releasing, 0), 0)
         return SharedGpu(
             shares=(*sorted(self.shares), *sorted(self.nominated)),
@@ -80,9 +78,8 @@ def end_state(
     """
     releasing, requested = _without_nominated(encoded, nominated.nodes)
     shares = dict(zip(queues, fair_share.tolist(), strict=True))
-    return EndState(
-        _node_gpus(encoded, nominated, releasing), _queue_amounts(encoded, requested, shares)
-    )
+    nodes = _node_gpus(encoded, nominated, releasing)
+    return EndState(nodes, _queue_amounts(encoded, requested, shares))
 
 
 def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:
@@ -113,17 +110,14 @@ def _node_gpus(
         for node, devices in _shared_gpus(encoded, nominated).items()
         for column in _gpu_column(snapshot, node)
     }
-    columns = (
-        snapshot.nodes.allocatable,
-        *_balanced(idle, releasing),
-        _reserved_amounts(snapshot),
-    )
+    allocatable, reserved_amounts = snapshot.nodes.allocatable, _reserved_amounts(snapshot)
+    columns = (allocatable, *_balanced(idle, releasing), reserved_amounts)
     whole = [column[:, list(snapshot.resources.gpus)].sum(axis=1).tolist() for column in columns]
     profiles, faults = _mig_columns(snapshot), snapshot.nodes.fault.tolist()
     return tuple(
         NodeGpus(
             name=name,
-            total=max(total - _WHOLE * len(shared.get(node, ())), 0),
+            total=max(total - WHOLE_GPU * len(shared.get(node, ())), 0),
             idle=whole_idle,
             releasing=whole_releasing,
             reserved=reserved,
@@ -132,7 +126,7 @@ def _node_gpus(
             profiles=tuple(
                 MigProfile(profile, weight, *(int(column[node, r]) for column in columns))
                 for r, profile, weight in profiles
-                if columns[0][node, r]
+                if allocatable[node, r]
             ),
         )
         for node, (name, total, whole_idle, whole_releasing, reserved) in enumerate(
@@ -157,38 +151,33 @@ def _without_shared(
     """
     known, new = [it for it in devices if it.used], [it for it in devices if not it.used]
     ending = [it for it in known if it.is_releasing]
-    left = min(max(int(releasing[column]) // _WHOLE, 0), len(ending))
+    left = min(max(int(releasing[column]) // WHOLE_GPU, 0), len(ending))
     known = [it for it in known if not any(it is whole for whole in ending[left:])]
     ending = ending[:left]
-    releasing[column] -= _WHOLE * left
+    releasing[column] -= WHOLE_GPU * left
     for device in new:
-        if releasing[column] >= _WHOLE:
-            releasing[column] -= _WHOLE
+        if releasing[column] >= WHOLE_GPU:
+            releasing[column] -= WHOLE_GPU
             device.is_releasing = True
         elif ending:
             ending.pop(0).nominated = device.nominated
             continue
         else:
-            idle[column] -= _WHOLE
+            idle[column] -= WHOLE_GPU
         known.append(device)
     return known
 
 
 def _shared_gpus(encoded: EncodedSnapshot, nominated: NominatedPods) -> dict[int, list[_Device]]:
     """Return the shared GPUs by node: those of the snapshot, then those of nominated pods."""
-    snapshot, by_node = encoded.snapshot, dict[int, list[_Device]]()
-    ids = snapshot.devices.ids
+    snapshot, devices = encoded.snapshot, encoded.snapshot.devices
+    by_node: dict[int, list[_Device]] = {}
     by_id: dict[tuple[int, str], _Device] = {}
-    for name, node, used, releasing in zip(
-        ids,
-        snapshot.devices.node.tolist(),
-        snapshot.devices.used.tolist(),
-        snapshot.devices.releasing.tolist(),
-        strict=True,
-    ):
+    columns = (it.tolist() for it in (devices.node, devices.used, devices.releasing))
+    for name, node, used, releasing in zip(devices.ids, *columns, strict=True):
         by_id[node, name] = device = _Device(used, releasing, is_releasing=releasing >= used)
         by_node.setdefault(node, []).append(device)
-    for row, slots in snapshot.devices.slots_of_pod.items():
+    for row, slots in devices.slots_of_pod.items():
         node, state = int(snapshot.pods.node[row]), snapshot.pods.state[row]
         if state not in (PodState.RELEASING, PodState.STUCK_RELEASING):
             amount = _share_of(snapshot, int(snapshot.pods.signature[row]), node)
@@ -209,7 +198,6 @@ def _shared_gpus(encoded: EncodedSnapshot, nominated: NominatedPods) -> dict[int
 def _nominated_shares(
     encoded: EncodedSnapshot, nominated: NominatedPods
 ) -> Iterator[tuple[int, str, GpuShare]]:
-    """Yield the node, the shared GPU and the share of nominated pods."""
     snapshot = encoded.snapshot
     row_of = {key: row for row, key in enumerate(encoded.pod_keys)} if nominated.gpu_groups else {}
     node_at = {name: row for row, name in enumerate(snapshot.nodes.names)}
@@ -244,7 +232,6 @@ def _reserved_amounts(snapshot: Snapshot) -> Ints:
 
 
 def _mig_columns(snapshot: Snapshot) -> list[tuple[int, str, int]]:
-    """Return column, name and weight of each MIG profile."""
     resources = snapshot.resources
     return [
         (r, name.removeprefix(MIG_PREFIX), resources.weights[r])

@@ -3,6 +3,7 @@
 CPUs and GPUs are whole units, memory is in bytes; numbers have at most three decimals.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -27,8 +28,6 @@ _UNPLACED: Final[Json] = {"node": "", "gpuGroups": []}
 
 
 class EvictionRow(NamedTuple):
-    """A pod that the plan evicts."""
-
     pod: Key
     reason: str
     action: str
@@ -37,7 +36,6 @@ class EvictionRow(NamedTuple):
 
 
 def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
-    """Return a row for each evicted pod."""
     return tuple(
         EvictionRow(
             pod,
@@ -132,7 +130,6 @@ def states_json(
 
 
 def pod_phase(pod: Pod) -> str:
-    """Return the phase of a pod in the document."""
     if pod.status.phase in TERMINAL_PHASES:
         return pod.status.phase
     if pod.metadata.deletion_timestamp:
@@ -154,7 +151,8 @@ def _podgroups_json(
     cluster: Cluster, encoded: EncodedSnapshot, cycle: Json, default_queue: str
 ) -> list[Json]:
     """Return the PodGroups, and those that the scheduler creates for pods without one."""
-    reasons = {(it["namespace"], it["podGroup"]): it["reason"] for it in cycle["unschedulable"]}
+    unschedulable = cycle["unschedulable"]
+    reasons = {Key(it["namespace"], it["podGroup"]): it["reason"] for it in unschedulable}
     names = encoded.snapshot.queues.names
     queues = {
         key: names[podgroup.queue]
@@ -162,18 +160,18 @@ def _podgroups_json(
         if podgroup.queue >= 0
     }
     single_pods = {own_podgroup_key(key, pod): pod for key, pod in cluster.pods.items()}
-    documents = {}
-    for key in {*cluster.pod_groups, *encoded.podgroup_keys}:
-        group = cluster.pod_groups.get(key)
-        documents[key] = {
+    documents = []
+    for key in sorted({*cluster.pod_groups, *encoded.podgroup_keys}):
+        group, single_pod = cluster.pod_groups.get(key), single_pods.get(key)
+        document = {
             "namespace": key.namespace,
             "name": key.name,
-            "queue": queues.get(key)
-            or _requested_queue(group, single_pods.get(key), default_queue),
+            "queue": queues.get(key) or _requested_queue(group, single_pod, default_queue),
             "lastStartTimestamp": group.metadata.annotations.get(LAST_START, "") if group else "",
-            "verdict": reasons.get((key.namespace, key.name), ""),
+            "verdict": reasons.get(key, ""),
         }
-    return [documents[key] for key in sorted(documents)]
+        documents.append(document)
+    return documents
 
 
 def own_podgroup_key(key: Key, pod: Pod) -> Key:
@@ -185,23 +183,19 @@ def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_que
     """Return the requested queue, whether it exists or not."""
     if group is not None:
         return group.spec.queue
-    return (
-        (single_pod.metadata.labels.get(QUEUE) or default_queue) if single_pod is not None else ""
-    )
+    if single_pod is not None:
+        return single_pod.metadata.labels.get(QUEUE) or default_queue
+    return ""
 
 
 def _reservations_json(encoded: EncodedSnapshot, cluster: Cluster) -> list[Json]:
     """Return the reservations, also those of earlier cycles."""
-    counts: dict[tuple[Key, str, str, ReservationCause], int] = {}
+    counts: Counter[tuple[Key, str, str, ReservationCause]] = Counter()
     for key in encoded.podgroup_keys:
         group = cluster.pod_groups.get(key)
-        reserved_places = (
-            read_reserved(group.metadata.annotations.get(RESERVED, "")) if group else {}
-        )
-        for places in reserved_places.values() if isinstance(reserved_places, Mapping) else ():
-            for reserved_place in places:
-                name = (key, reserved_place.podset, reserved_place.node, reserved_place.cause)
-                counts[name] = counts.get(name, 0) + 1
+        reserved = read_reserved(group.metadata.annotations.get(RESERVED, "")) if group else {}
+        for places in reserved.values() if isinstance(reserved, Mapping) else ():
+            counts.update((key, it.podset, it.node, it.cause) for it in places)
     return [
         {
             "namespace": key.namespace,

@@ -1,6 +1,6 @@
-"""The scheduler's configuration: from a SchedulingShard, a KAI snapshot and the options.
+"""The scheduler's configuration: from a KAI snapshot, a SchedulingShard and the options.
 
-An unknown action is an error.
+An unknown action is an error; an unknown plugin is a note.
 """
 
 import re
@@ -15,28 +15,17 @@ from scheduler.policies.registry import (
     build_policies,
     selection_errors,
 )
-from trainer_kai.api.names import (
-    SCHEDULER_NAME,
-)
-from trainer_kai.api.scheduler_names import (
-    ACTIONS,
-    OPTIONAL_PLUGINS,
-    PLUGINS,
-    Action,
-)
+from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.api.scheduler_names import ACTIONS, OPTIONAL_PLUGINS, PLUGINS, Action
 from trainer_kai.cli.input.cluster import InputCluster
 from trainer_kai.cli.input.kinds import Shard, ShardPlacement
 from trainer_kai.errors import ConfigError, FieldError
 
 _MAX_PREEMPTEES: Final = "max-consolidation-preemptees"
-
-
 _NUMBER: Final = re.compile("-?[0-9]{1,9}")
 
 
 class SchedulerConfig(NamedTuple):
-    """The policies of the scheduler, and its name."""
-
     policies: Policies
     scheduler_name: str
     notes: tuple[str, ...]
@@ -61,31 +50,30 @@ def scheduler_config(
     known = {name: it for name, it in selection.plugins.items() if name in PLUGINS}
     for document, shard in inputs.shards:
         if shard.spec.partition_label_value:
-            notes.append(
-                f"{document}: spec.partitionLabelValue has no effect: all nodes are considered"
-            )
+            begin = f"{document}: spec.partitionLabelValue has no effect"
+            notes.append(f"{begin}: all nodes are considered")
     names = [shard.spec.args.get("scheduler-name", "") for shard in layers]
     name = next(filter(None, (scheduler_name, *reversed(names))), SCHEDULER_NAME)
     limits = [shard.spec.args.get(_MAX_PREEMPTEES, "") for shard in layers]
-    max_relocated = next(
-        (int(it) for it in reversed(limits) if _NUMBER.fullmatch(it)),
-        selection.max_relocated,
+    numbers = (int(it) for it in reversed(limits) if _NUMBER.fullmatch(it))
+    selection = replace(
+        selection,
+        plugins=known,
+        max_relocated=next(numbers, selection.max_relocated),
+        victim_order=victims,
+        disruption_budgets=disruption_budgets,
     )
-    selection = replace(selection, plugins=known, max_relocated=max_relocated)
-    selection = replace(selection, victim_order=victims, disruption_budgets=disruption_budgets)
     return SchedulerConfig(build_policies(selection), name, tuple(notes))
 
 
 def _duplicate_faults(inputs: InputCluster) -> Iterator[FieldError]:
     for same_kind in (inputs.shards, inputs.configs):
         for document, _ in same_kind[1:]:
-            yield FieldError(
-                str(document), f"only one is allowed; another one is {same_kind[0][0]}"
-            )
+            message = f"only one is allowed; another one is {same_kind[0][0]}"
+            yield FieldError(str(document), message)
 
 
 def _unknown_actions(inputs: InputCluster, actions: Sequence[str]) -> Iterator[FieldError]:
-    """Yield a fault for each requested action that does not exist."""
     yield from action_faults(actions, "--actions")
     for document, shard in inputs.shards if not actions else ():
         enabled = (name for name, switch in shard.spec.actions.items() if switch.enabled)
@@ -93,7 +81,6 @@ def _unknown_actions(inputs: InputCluster, actions: Sequence[str]) -> Iterator[F
 
 
 def action_faults(names: Iterable[str], path: str) -> Iterator[FieldError]:
-    """Yield a fault for each name that is not an action."""
     for name in names:
         if name not in ACTIONS:
             yield FieldError(path, f"{name!r} is unknown; valid names are {', '.join(ACTIONS)}")
@@ -116,11 +103,10 @@ def _combine(layers: Sequence[Shard]) -> PolicySelection:
             arguments = {name: text for name, text in min_runtimes.items() if text}
             plugins["minruntime"] = PluginSelection(arguments=arguments)
         if spec.only:
-            plugins |= {name: PluginSelection(enabled=False) for name in OPTIONAL_PLUGINS}
+            plugins |= dict.fromkeys(OPTIONAL_PLUGINS, PluginSelection(enabled=False))
         for name, it in spec.plugins.items():
-            plugins[name] = _merge_plugin(
-                plugins.get(name), it.enabled, it.arguments, only=spec.only
-            )
+            known = plugins.get(name)
+            plugins[name] = _merge_plugin(known, it.enabled, it.arguments, only=spec.only)
         for name, it in spec.actions.items():
             actions[name] = True if it.enabled is None else it.enabled
     if "spread" in (placement.gpu, placement.cpu):

@@ -2,16 +2,13 @@
 
 Each cycle plans and applies all decisions. The clock does not advance, and the order of the objects
 does not matter.
-
-The scheduler's configuration: from a SchedulingShard, a KAI snapshot and the options.
-
-An unknown action is an error.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from scheduler.core.model.result import Plan, Policies
@@ -22,13 +19,7 @@ from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import (
-    DEFAULT_QUEUE,
-    LAST_START,
-    POD_GROUP,
-    RESERVED,
-    STALE_SINCE,
-)
+from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
 from trainer_kai.api.pod import Pod
 from trainer_kai.cli.commands.simulate.apply_plan import (
     Binding,
@@ -40,22 +31,22 @@ from trainer_kai.cli.commands.simulate.apply_plan import (
     shared_gpu_ids,
     with_terminating_as_running,
 )
-from trainer_kai.cli.commands.simulate.controllers import create_missing_objects
+from trainer_kai.cli.commands.simulate.create_pods import create_missing_objects
 from trainer_kai.cli.commands.simulate.end_state import EndState, NominatedPods, end_state
-from trainer_kai.cli.commands.simulate.hints import (
-    assumed_access,
-    hints,
-    ignored_requests,
-    missing_objects,
-    other_scheduler_notes,
-    suspended_podgroups,
-)
 from trainer_kai.cli.commands.simulate.json_output import (
     cycle_json,
     eviction_rows,
     own_podgroup_key,
     pod_phase,
     states_json,
+)
+from trainer_kai.cli.commands.simulate.notes import (
+    assumed_access,
+    hints,
+    ignored_requests,
+    missing_objects,
+    other_scheduler_notes,
+    suspended_podgroups,
 )
 from trainer_kai.cli.commands.simulate.scheduler_config import SchedulerConfig, scheduler_config
 from trainer_kai.cli.input.cluster import read_cluster
@@ -112,9 +103,8 @@ class SimulationResult(NamedTuple):
     end_state: EndState
     counts: Mapping[Key, tuple[int, int]]  # by PodGroup: pods that are placed, and that wait
     podgroup_of_pod: Mapping[Key, Key]
-    warnings: tuple[
-        str, ...
-    ]  # from the scheduler's snapshot: what it ignores or interprets differently
+    # From the scheduler's snapshot: what it ignores or interprets differently.
+    warnings: tuple[str, ...]
     hints: Mapping[Key, str]  # by PodGroup, of those without a reason
     suspended: frozenset[Key]  # PodGroups that are suspended
 
@@ -136,8 +126,8 @@ def simulate(
 def prepare(documents: Iterable[Document], options: SimulationOptions) -> SimulationInput:
     """Read the objects, and create the PodGroups and pods that are missing."""
     inputs = read_cluster(documents)
-    chosen = options.victims, options.disruption_budgets
-    config = scheduler_config(inputs, options.actions, options.scheduler_name, *chosen)
+    policies = options.victims, options.disruption_budgets
+    config = scheduler_config(inputs, options.actions, options.scheduler_name, *policies)
     rules = GroupingRules("bundled", config.scheduler_name, options.default_queue)
     create_missing_objects(inputs, rules)
     state_options = StateOptions(
@@ -153,16 +143,14 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         trusts_gpu_labels=True,
     )
     cluster = inputs.cluster
-    unknown = missing_objects(cluster, config.scheduler_name)
-    other_schedulers = other_scheduler_notes(cluster, config.scheduler_name)
     notes = [
         *_without_repeats(inputs.notes),
-        *unknown,
-        *other_schedulers,
+        *missing_objects(cluster, config.scheduler_name),
+        *other_scheduler_notes(cluster, config.scheduler_name),
         *ignored_requests(cluster),
         *config.notes,
+        *assumed_access(cluster, config.scheduler_name, options.default_queue),
     ]
-    notes += assumed_access(cluster, config.scheduler_name, options.default_queue)
     if "allocate" not in config.policies.actions:
         notes.append(_NO_BINDS)
     return SimulationInput(cluster, config, state_options, tuple(notes))
@@ -190,8 +178,6 @@ def run(
 
 
 class _Simulation:
-    """A simulation: runs one cycle after another on one cluster."""
-
     def __init__(
         self, simulation_input: SimulationInput, options: SimulationOptions, planner: Planner | None
     ) -> None:
@@ -242,7 +228,6 @@ class _Simulation:
         return final
 
     def result(self, final: tuple[EncodedSnapshot, EndState], load_s: float) -> SimulationResult:
-        """Return the result, after the last cycle."""
         cluster, default_queue = self._input.cluster, self._input.state_options.default_queue
         document = {
             "schema": SCHEMA,
@@ -260,10 +245,14 @@ class _Simulation:
             [Key(it["namespace"], it["pod"]) for it in last[what]]
             for what in ("nominations", "evictions")
         )
-        podgroup_hints = hints(cluster, groups, nominated, evicted)
-        suspended_keys = frozenset(suspended_podgroups(cluster))
         return SimulationResult(
-            document, final[1], self._counts, groups, self._warnings, podgroup_hints, suspended_keys
+            document=document,
+            end_state=final[1],
+            counts=self._counts,
+            podgroup_of_pod=groups,
+            warnings=self._warnings,
+            hints=hints(cluster, groups, nominated, evicted),
+            suspended=frozenset(suspended_podgroups(cluster)),
         )
 
     def _end_of_cycle(
@@ -300,19 +289,17 @@ class _Simulation:
         return plan(snapshot, policies, passed=passed)
 
     def _stats_of(self, core_plan: Plan, plan_s: float) -> dict[str, Any]:
-        action_spans = zip(self._action_times, self._action_times[1:], strict=False)
+        spans = pairwise(self._action_times)
+        stats = core_plan.stats
         return {
             "plan_s": round(plan_s, 6),
-            "actions": {
-                action: round(ended - began, 6) for (_, began), (action, ended) in action_spans
-            },
-            "simulations": core_plan.stats.searches + core_plan.stats.trials + core_plan.stats.sets,
-            "cut": core_plan.stats.truncated,
+            "actions": {action: round(ended - began, 6) for (_, began), (action, ended) in spans},
+            "simulations": stats.searches + stats.trials + stats.sets,
+            "cut": stats.truncated,
         }
 
 
 def _annotations(encoded: EncodedSnapshot, core_plan: Plan, now: str) -> dict[Key, dict[str, str]]:
-    """Return the annotations of PodGroups: their reservations, and when they started."""
     annotations: dict[Key, dict[str, str]] = {}
     for one in core_plan.allocations:
         if one.is_start:

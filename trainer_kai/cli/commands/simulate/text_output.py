@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from trainer_kai.api.meta import Key
+from trainer_kai.api.text import counted, listed_names
 from trainer_kai.cli.commands.simulate.simulation import SimulationResult
 from trainer_kai.cli.output.node_bars import node_bars
 from trainer_kai.cli.output.queue_tables import queue_tables
@@ -20,18 +21,14 @@ from trainer_kai.cli.output.table import (
     wrapped_lines,
 )
 
+_PODGROUP_HEADINGS: Final = ("PODGROUP", "QUEUE", "PLACED", "WAITING", "REASON")
 _QUEUE_WIDTH: Final = 32  # columns of the queue of a PodGroup
 _MAX_LINES: Final = 50  # PodGroups, and lines of a cycle
 _MAX_PODS: Final = 16  # pods that a line names
-_EVENTS: Final = (
-    ("bound", "binds"),
-    ("evicted", "evictions"),
-    ("nominated", "nominations"),
-)
+_EVENTS: Final = (("bound", "binds"), ("evicted", "evictions"), ("nominated", "nominations"))
 
 
 def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
-    """Return queues, PodGroups, nodes and cycles as text."""
     parts = [
         *queue_tables(result.end_state.queues),
         _podgroup_table(result, width),
@@ -43,12 +40,11 @@ def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
 
 
 def _stats_text(stats: Mapping[str, Any]) -> str:
-    """Return how long the cycles took, and how many evictions were tried."""
     lines = [f"STATS   {stats['load_s']:.3f} s to read the input"]
     for index, it in enumerate(stats["cycles"][:_MAX_LINES], 1):
         actions = ", ".join(f"{name} {took_s:.3f} s" for name, took_s in it["actions"].items())
         cut_short = f", {it['cut']} cut short" if it["cut"] else ""
-        trials = f"{it['simulations']} trial{'s' * (it['simulations'] != 1)}{cut_short}"
+        trials = f"{counted(it['simulations'], 'trial')}{cut_short}"
         lines.append(f"  cycle {index}: {it['plan_s']:.3f} s ({actions}), {trials}")
     left = len(stats["cycles"]) - _MAX_LINES
     return "\n".join([*lines, *[f"  {left} more cycles; -o json has all"] * (left > 0)])
@@ -62,17 +58,15 @@ def _podgroup_table(result: SimulationResult, width: int) -> str:
         return f"{len(groups)} PodGroups; none waits or changes" if groups else ""
     rows = []
     for group in shown:
-        key = Key(group["namespace"], group["name"])
+        key = _key(group)
         placed, waiting = result.counts.get(key, (0, 0))
         queue, verdict = truncated(group["queue"], _QUEUE_WIDTH), group["verdict"] or "-"
         rows.append((without_uids(str(key)), queue, str(placed), str(waiting), verdict))
-    head, *lines = fitted_table(
-        ("PODGROUP", "QUEUE", "PLACED", "WAITING", "REASON"), rows
-    ).splitlines()
+    head, *lines = fitted_table(_PODGROUP_HEADINGS, rows).splitlines()
     text = [head]
     for group, line in zip(shown, lines, strict=True):
         text.append(line)
-        key = Key(group["namespace"], group["name"])
+        key = _key(group)
         message = reasons.get(key) or result.hints.get(key, "")
         text += wrapped_lines(message, "  ", width)
     left = len(groups) - len(shown)
@@ -95,10 +89,14 @@ def _relevant_podgroups(result: SimulationResult) -> list[Mapping[str, Any]]:
         group
         for group in groups
         if group["verdict"]
-        or (key := Key(group["namespace"], group["name"])) in busy
+        or (key := _key(group)) in busy
         or result.counts.get(key, (0, 0))[1]
         or key in result.suspended
     ]
+
+
+def _key(group: Mapping[str, Any]) -> Key:
+    return Key(group["namespace"], group["name"])
 
 
 def _messages(document: Mapping[str, Any]) -> dict[Key, str]:
@@ -125,7 +123,7 @@ def _cycle_summary(cycle: Mapping[str, Any]) -> str:
     reserved_count = sum(it["count"] for it in cycle["reservations"])
     counts += [f"{reserved_count} reserved"] if reserved_count else []
     waiting = len(cycle["unschedulable"])
-    counts += [f"{waiting} PodGroup{'s' * (waiting > 1)} waiting"] if waiting else []
+    counts += [f"{counted(waiting, 'PodGroup')} waiting"] if waiting else []
     return ", ".join(counts) or "no changes"
 
 
@@ -133,8 +131,7 @@ def _event_lines(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
     for word, name in _EVENTS:
         for (target, reason), events in _by_target(cycle[name]).items():
             pods = [f"{it['namespace']}/{it['pod']}" for it in events]
-            more = f" and {len(pods) - _MAX_PODS} more" if len(pods) > _MAX_PODS else ""
-            text = f"{word} {target}: {', '.join(pods[:_MAX_PODS])}{more}"
+            text = f"{word} {target}: {listed_names(pods, _MAX_PODS)}"
             yield from wrapped_lines(text, "    ", width)
             described = reason + _loss_note(events)
             yield from (f"  {line}" for line in wrapped_lines(described, "  ", width - 2))

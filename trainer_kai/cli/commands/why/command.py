@@ -1,4 +1,4 @@
-"""`trainer-kai why`: the state of a TrainJob, Job or pod, and why it waits.
+"""The arguments of `trainer-kai why`: the state of a TrainJob, Job or pod, and why it waits.
 
 It reads from the API server with the rights of the user, and sends no request to our processes.
 """
@@ -7,15 +7,13 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Final
 
-from trainer_kai.api.meta import Key
-from trainer_kai.cli.commands.why.text_output import as_json, as_text
 from trainer_kai.cli.options import (
+    Subcommands,
     add_cluster_flags,
     add_default_queue_flag,
     add_output_flag,
     add_scheduler_flag,
 )
-from trainer_kai.cli.output.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -29,8 +27,7 @@ _KINDS: Final = {
 }
 
 
-def add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
+def add_why(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "why",
         help="the state of a TrainJob, Job or pod, and why it waits",
@@ -57,6 +54,9 @@ def add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
+    from trainer_kai.cli.commands.why.output import as_json, as_text  # noqa: PLC0415 - as above
+    from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
+
     report = asyncio.run(_fetch_report(args, *_parse_subject(args.subject)))
     if args.output == "json":
         print(json.dumps(as_json(report), indent=2))
@@ -66,7 +66,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _parse_subject(text: str) -> tuple[str, str]:
-    """Return kind and name of the object that the user asks about."""
     kind, slash, name = text.partition("/")
     if not slash:
         kind, name = "trainjob", text
@@ -78,6 +77,7 @@ def _parse_subject(text: str) -> tuple[str, str]:
 
 
 async def _fetch_report(args: argparse.Namespace, kind: str, name: str) -> "TrainJobReport":
+    from trainer_kai.api.meta import Key  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.why.fetch import fetch_report  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.why.snapshot import WhySubject  # noqa: PLC0415 - as above
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above

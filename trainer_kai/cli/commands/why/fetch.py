@@ -1,4 +1,4 @@
-"""Fetch a TrainJob, Job or pod and its objects with the rights of the user, as few as are needed.
+"""Fetches a TrainJob, Job or pod and its objects with the rights of the user, as few as are needed.
 
 Requests are sent one after the other over one connection. A kind that the user may not read is
 unknown, and no error.
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Object)
 
-
 _MAX_PODGROUPS: Final = 8  # PodGroups that pods name and that do not belong to the JobSet
 _FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
 
@@ -86,7 +85,6 @@ class _Reader:
     async def list(
         self, resource: Resource[T], namespace: str, labels: str = "", fields: str = ""
     ) -> tuple[T, ...]:
-        """Return the selected objects."""
         try:
             target = ListTarget(resource, namespace, Selection(labels=labels, fields=fields))
             return tuple(await self._client.list(target))
@@ -98,7 +96,6 @@ class _Reader:
 
 
 async def fetch_report(client: "Client", subject: WhySubject) -> TrainJobReport:
-    """Return the report on a TrainJob, Job or pod."""
     kind, key, scheduler_name, default_queue = subject
     snapshot = TrainJobSnapshot(kind, key, client.clock.now(), scheduler_name, default_queue)
     fetch = {TRAINJOBS.kind: _of_trainjob, JOBS.kind: _of_job, PODS.kind: _of_pod}[kind]
@@ -163,9 +160,9 @@ async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) ->
     trainjob = await reader.get(TRAINJOBS, key)
     kind = TRAINJOBS.kind if trainjob else JOBSETS.kind
     snapshot = snapshot._replace(kind=kind, key=key, trainjob=trainjob)
-    return (
-        trainjob_report(snapshot) if is_finished(snapshot) else await _fetch_below(reader, snapshot)
-    )
+    if is_finished(snapshot):
+        return trainjob_report(snapshot)
+    return await _fetch_below(reader, snapshot)
 
 
 async def _of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -180,7 +177,6 @@ async def _of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobRepor
 def _narrowed(
     report: TrainJobReport, what: str, is_own: Callable[[PodSnapshot], bool]
 ) -> TrainJobReport:
-    """Return the report with only the PodGroup of certain pods."""
     own_podgroups = [it for it in report.podgroups if any(map(is_own, it.podgroup.pods))]
     if not own_podgroups:
         note = f"{what} is not part of the current attempt of the JobSet"
@@ -198,12 +194,8 @@ def _not_found(snapshot: TrainJobSnapshot, error: NotFound) -> ConfigError:
 
 async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
     namespace, name = snapshot.key
-    jobset = await reader.get(JOBSETS, snapshot.key)
-    if (
-        jobset is not None
-        and snapshot.trainjob
-        and not _is_owned_by(jobset, snapshot.trainjob.metadata.uid)
-    ):
+    jobset, job = await reader.get(JOBSETS, snapshot.key), snapshot.trainjob
+    if jobset is not None and job and not _is_owned_by(jobset, job.metadata.uid):
         jobset = None  # a JobSet of that name with another owner
     jobset_selector = f"{JOBSET_NAME}={name}"
     podgroups = await reader.list(PODGROUPS, namespace, jobset_selector)
@@ -234,13 +226,12 @@ async def _fetch_details(
     reader: _Reader, snapshot: TrainJobSnapshot, report: TrainJobReport
 ) -> TrainJobSnapshot:
     """Return the snapshot with the objects that explain why PodGroups or pods wait."""
-    reasons = (report.reason, *(podgroup.reason for podgroup in report.podgroups))
+    reasons = (report.reason, *(it.reason for it in report.podgroups))
     titles = {it.title for it in reasons if it is not None}
     snapshot = await _fetch_events(reader, snapshot, report, titles)
-    suspended = (it for it in (snapshot.trainjob, snapshot.job) if it is not None)
-    if report.state == WorkloadState.SUSPENDED and any(
-        it.metadata.labels.get(KUEUE_QUEUE) for it in suspended
-    ):
+    jobs = (it for it in (snapshot.trainjob, snapshot.job) if it is not None)
+    names_kueue = any(it.metadata.labels.get(KUEUE_QUEUE) for it in jobs)
+    if report.state == WorkloadState.SUSPENDED and names_kueue:
         snapshot = snapshot._replace(has_kueue=await reader.serves_kueue())
     if any(podgroup.reason and podgroup.counts.unplaced for podgroup in report.podgroups):
         lease = await reader.get(LEASES, SCHEDULER_LEASE)

@@ -31,15 +31,12 @@ from trainer_kai.cli.commands.plan.preview import (
 )
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
-from trainer_kai.policy.podgroups.manifests import GroupingMode
 from trainer_kai.policy.start_order import Edge
 
 _ONLY_OWN_PODS: Final = {PODS.kind, JOBS.kind}  # other pods of their PodGroup are not read
 
 
 class PodCounts(NamedTuple):
-    """The number of pods in each state."""
-
     running: int = 0
     starting: int = 0  # on a node, and not running yet
     nominated: int = 0  # to a node on which other pods still terminate
@@ -51,7 +48,6 @@ class PodCounts(NamedTuple):
 
     @property
     def unplaced(self) -> int:
-        """Return the number of pods that wait for a node."""
         return self.nominated + self.gated + self.waiting
 
     @property
@@ -76,20 +72,14 @@ class PodGroupSnapshot(NamedTuple):
     api_object: PodGroup | None
 
 
-def binding_mode(snapshot: TrainJobSnapshot) -> GroupingMode:
-    """Return which scheduler binds: a PodGroup without SubGroups was written for KAI's."""
-    groups = snapshot.podgroups
-    is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
-    return "external" if is_flat else "bundled"
-
-
 def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
-    """Return the preview of the JobSet; None if there is no JobSet."""
     if snapshot.jobset is None:
         return None
-    context = PreviewContext(
-        binding_mode(snapshot), snapshot.scheduler_name, snapshot.default_queue
-    )
+    groups = snapshot.podgroups
+    # PodGroups without SubGroups were written for KAI's scheduler.
+    is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
+    settings = snapshot.scheduler_name, snapshot.default_queue
+    context = PreviewContext("external" if is_flat else "bundled", *settings)
     return preview_jobset(snapshot.jobset, context)
 
 
@@ -118,7 +108,6 @@ def standalone_snapshot(pods: Iterable[PodSnapshot]) -> PodGroupSnapshot:
 
 
 def count_pods(pods: Iterable[PodSnapshot]) -> PodCounts:
-    """Return the number of pods in each state."""
     numbers = dict.fromkeys(PodCounts._fields, 0)
     for pod in pods:
         numbers[pod_state(pod)] += 1
@@ -149,9 +138,8 @@ def _planned_podgroup(
         for member in members
         if not member.is_anticipated or member.name in present_jobs
     )
-    succeeded = {
-        one.name: one.succeeded for one in (jobset.status.replicated_jobs_status if jobset else ())
-    }
+    statuses = jobset.status.replicated_jobs_status if jobset else ()
+    succeeded = {it.name: it.succeeded for it in statuses}
     return PodGroupSnapshot(
         stage=preview.stage,
         name=preview.name,

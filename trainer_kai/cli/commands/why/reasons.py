@@ -1,6 +1,7 @@
 """Why a PodGroup or a pod waits, or a TrainJob is suspended: a reason, and a message with a remedy.
 
-What the objects show comes before what the scheduler has written, which may be outdated. Pure.
+The reasons are tried in an order: what the objects show comes before what the scheduler has
+written, which may be outdated. Pure.
 """
 
 from collections import Counter
@@ -25,8 +26,10 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
     STALE_SINCE,
 )
+from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.reasons import SCHEDULER_REASONS, UnschedulableReason
 from trainer_kai.api.resources import JOBS, PODGROUPS, PODS
+from trainer_kai.api.text import counted, listed_names, verb_form
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.commands.why.podgroups import (
     PodCounts,
@@ -62,8 +65,6 @@ _FORGED: Final = (
 
 
 class WaitingReason(NamedTuple):
-    """Why a TrainJob or a PodGroup waits."""
-
     title: str
     message: str
     since: str = ""  # RFC 3339; "" if it is not known
@@ -72,7 +73,7 @@ class WaitingReason(NamedTuple):
 def waiting_reason(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason:
-    """Return the first reason why a PodGroup waits."""
+    queue = podgroup.api_object.spec.queue if podgroup.api_object else ""
     candidates = (
         _no_pods_reason(podgroup, counts, snapshot),
         _starting(podgroup, counts),
@@ -82,7 +83,7 @@ def waiting_reason(
         _no_podgroup(podgroup, snapshot),
         _pods_missing(podgroup, counts, snapshot) if counts.existing < podgroup.min_pods else None,
         _gated_or_nominated(podgroup, counts),
-        _queue_missing(_queue_of(podgroup), snapshot),
+        _queue_missing(queue, snapshot),
         _incomplete(podgroup, counts),
         _pod_condition_reason(podgroup),
     )
@@ -105,10 +106,6 @@ def standalone_reason(
     return next(filter(None, candidates), _no_status(podgroup, counts))
 
 
-def _queue_of(podgroup: PodGroupSnapshot) -> str:
-    return podgroup.api_object.spec.queue if podgroup.api_object else ""
-
-
 def _no_pods_reason(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
@@ -125,7 +122,6 @@ def _no_pods_reason(
 
 
 def _unmet_dependencies(edges: Iterable[Edge], snapshot: TrainJobSnapshot) -> Iterator[str]:
-    """Yield the stage dependencies that are not met."""
     for edge in edges:
         done, needed, what = _progress(edge, snapshot)
         if done < needed:
@@ -155,12 +151,12 @@ def _is_ready(pod: PodSnapshot) -> bool:
 def _pods_missing(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason:
-    exist = f"{counts.existing} of {_pods_text(podgroup.min_pods)} exist"
+    exist = f"{counts.existing} of {counted(podgroup.min_pods, 'pod')} exist"
     failure = _last_failure(podgroup, snapshot)
     if failure:
         return WaitingReason(UnschedulableReason.PODS_MISSING, f"{exist}. {failure}{_RETRIED}")
     going = counts.terminating
-    after = f" when {_pods_text(going)} {_have(going)} terminated" if going else ""
+    after = f" when {_pods(going, 'have')} terminated" if going else ""
     remedy = f"The Job controller creates the missing pods{after}"
     return WaitingReason(UnschedulableReason.PODS_MISSING, f"{exist}. {remedy}")
 
@@ -173,7 +169,6 @@ def job_without_pods(job: Job, snapshot: TrainJobSnapshot) -> WaitingReason:
 
 
 def _last_failure(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> str:
-    """Return the last failure to create pods, if it still applies."""
     pods = [_created_pod(pod) for pod in snapshot.pods]
     events = filter(None, map(read_creation_failure, snapshot.events))
     failures = [
@@ -217,13 +212,11 @@ def _starting(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | 
         return None
     pods = [it for it in podgroup.pods if it.spec.node_name and it.status.phase == "Pending"]
     why = Counter(filter(None, map(_container_waiting, pods)))
-    cause = (
-        "; ".join(text for text, _ in why.most_common(_MAX_NAMED))
-        or "the kubelet has not reported a reason"
-    )
-    nodes = _first_names(sorted({pod.spec.node_name for pod in pods}))
-    begin = f"{_pods_text(counts.starting)} on {nodes} {_are(counts.starting)} not running yet"
-    return WaitingReason(UnschedulableReason.STARTING, f"{begin}: {cause}")
+    cause = "; ".join(text for text, _ in why.most_common(_MAX_NAMED))
+    cause = cause or "the kubelet has not reported a reason"
+    nodes = listed_names(sorted({pod.spec.node_name for pod in pods}), _MAX_NAMED)
+    begin = f"{counted(counts.starting, 'pod')} on {nodes} {verb_form(counts.starting, 'are')}"
+    return WaitingReason(UnschedulableReason.STARTING, f"{begin} not running yet: {cause}")
 
 
 def _container_waiting(pod: PodSnapshot) -> str:
@@ -237,16 +230,15 @@ def _container_waiting(pod: PodSnapshot) -> str:
 def _other_scheduler(
     podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    """Return that pods wait for another scheduler; None if none does."""
-    others = [
-        pod for pod in _unplaced(podgroup) if pod.spec.scheduler_name != snapshot.scheduler_name
-    ]
+    ours = snapshot.scheduler_name
+    others = [pod for pod in _unplaced(podgroup) if pod.spec.scheduler_name != ours]
     if not others:
         return None
-    names = _first_names(sorted({pod.spec.scheduler_name or "(none)" for pod in others}))
+    names = {pod.spec.scheduler_name or "(none)" for pod in others}
     status = next(filter(None, map(_scheduling_message, others)), "no status yet")
-    begin = f"{_pods_text(len(others))} {_verb_form(len(others), 'wait')} for scheduler {names}"
-    limits = f"trainer-kai schedules pods with schedulerName {snapshot.scheduler_name} only"
+    listed = listed_names(sorted(names), _MAX_NAMED)
+    begin = f"{_pods(len(others), 'wait')} for scheduler {listed}"
+    limits = f"trainer-kai schedules pods with schedulerName {ours} only"
     return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, f"{begin}: {status}. {limits}")
 
 
@@ -270,10 +262,8 @@ def _lease_problem(leases: Iterable[Lease], now: datetime) -> str:
     """Return that no scheduler leads, by its Lease; "" if one may lead."""
     lease = next(iter(leases), None)
     if lease is None:
-        namespace = SCHEDULER_LEASE.namespace
-        return (
-            f"No scheduler has run in namespace {namespace}: Lease {SCHEDULER_LEASE} does not exist"
-        )
+        missing = f"Lease {SCHEDULER_LEASE} does not exist"
+        return f"No scheduler has run in namespace {SCHEDULER_LEASE.namespace}: {missing}"
     name, spec = str(lease.metadata.key), lease.spec
     if not spec.holder_identity:
         return f"No scheduler is active: Lease {name} has no holder since {spec.renew_time}"
@@ -288,10 +278,7 @@ def _scheduler_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
     """Return the reason that a scheduler has written on the PodGroup; KAI's as it is."""
     conditions = podgroup.api_object.status.scheduling_conditions if podgroup.api_object else ()
     for it in reversed(conditions):
-        ours = next(
-            (reason for reason in reversed(it.reasons) if reason.reason in _OUR_REASONS),
-            None,
-        )
+        ours = next((one for one in reversed(it.reasons) if one.reason in _OUR_REASONS), None)
         if ours is not None:
             return WaitingReason(ours.reason, ours.message or it.message, it.last_transition_time)
     return _condition_reason(conditions[-1]) if conditions else None
@@ -310,11 +297,10 @@ def _scheduler_explanation(
 
 
 def _condition_reason(condition: SchedulingCondition) -> WaitingReason:
-    reasons = [
-        f"{it.reason}: {it.message}" if it.message else it.reason for it in condition.reasons
-    ]
-    message = condition.message or "; ".join(reasons) or "no message"
-    title = condition.reasons[-1].reason if condition.reasons else condition.reason
+    reasons = condition.reasons
+    causes = (f"{it.reason}: {it.message}" if it.message else it.reason for it in reasons)
+    message = condition.message or "; ".join(causes) or "no message"
+    title = reasons[-1].reason if reasons else condition.reason
     return WaitingReason(title or condition.type, message, condition.last_transition_time)
 
 
@@ -322,11 +308,10 @@ def _no_podgroup(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> Wait
     is_admitted = snapshot.jobset is None or is_admitted_here(snapshot.jobset)
     if podgroup.api_object or PODGROUPS.plural in snapshot.unknown or not is_admitted:
         return None
-    named = sorted(
-        {it.metadata.annotations.get(POD_GROUP, "") for it in _unplaced(podgroup)} - {""}
-    )
+    named = {it.metadata.annotations.get(POD_GROUP, "") for it in _unplaced(podgroup)} - {""}
     if named:
-        begin = f"PodGroup {_first_names(named)}, which the pods name, does not exist"
+        names = listed_names(sorted(named), _MAX_NAMED)
+        begin = f"PodGroup {names}, which the pods name, does not exist"
     elif podgroup.name:
         begin = f"PodGroup {podgroup.name} does not exist, and the pods name no PodGroup"
     else:
@@ -338,16 +323,15 @@ def _no_podgroup(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> Wait
 def _gated_or_nominated(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
     if counts.gated and counts.gated == counts.unplaced:
         gates = sorted({it.name for pod in _unplaced(podgroup) for it in pod.spec.scheduling_gates})
-        begin = f"{_pods_text(counts.gated)} {_have(counts.gated)} scheduling gates"
+        begin = f"{_pods(counts.gated, 'have')} scheduling gates"
         remedy = "Wait until their controllers remove the gates"
-        return WaitingReason(UnschedulableReason.GATED, f"{begin}: {_first_names(gates)}. {remedy}")
+        message = f"{begin}: {listed_names(gates, _MAX_NAMED)}. {remedy}"
+        return WaitingReason(UnschedulableReason.GATED, message)
     if counts.nominated:
         nodes = sorted({it.status.nominated_node_name for it in _unplaced(podgroup)} - {""})
-        begin = f"{_pods_text(counts.nominated)} {_are(counts.nominated)} nominated to"
-        remedy = "Wait until the pods that terminate there are gone"
-        return WaitingReason(
-            UnschedulableReason.WAITING_FOR_VICTIMS, f"{begin} {_first_names(nodes)}. {remedy}"
-        )
+        begin = f"{_pods(counts.nominated, 'are')} nominated to {listed_names(nodes, _MAX_NAMED)}"
+        message = f"{begin}. Wait until the pods that terminate there are gone"
+        return WaitingReason(UnschedulableReason.WAITING_FOR_VICTIMS, message)
     return None
 
 
@@ -374,7 +358,7 @@ def _pod_condition_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
 
 
 def _no_status(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason:
-    begin = f"{_pods_text(counts.unplaced)} {_verb_form(counts.unplaced, 'wait')}"
+    begin = _pods(counts.unplaced, "wait")
     sharing = next((it for it in _unplaced(podgroup) if _requests_share(it)), None)
     if sharing is not None:
         name, namespace = sharing.metadata.name, sharing.metadata.namespace
@@ -398,9 +382,9 @@ def _incomplete(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason 
     if not started or not counts.unplaced:
         return None
     annotations = podgroup.api_object.metadata.annotations if podgroup.api_object else {}
-    more = f"{counts.unplaced} more {_verb_form(counts.unplaced, 'wait')} for a node"
+    more = f"{counts.unplaced} more {verb_form(counts.unplaced, 'wait')} for a node"
     message = (
-        f"{_pods_text(started)} {_verb_form(started, 'run')}, and {more}. If no node has free"
+        f"{_pods(started, 'run')}, and {more}. If no node has free"
         " resources in time, the whole PodGroup is evicted and waits again"
     )
     return WaitingReason(UnschedulableReason.INCOMPLETE, message, annotations.get(STALE_SINCE, ""))
@@ -418,14 +402,8 @@ def _scheduling_message(pod: PodSnapshot) -> str:
 
 
 def _unplaced(podgroup: PodGroupSnapshot) -> list[PodSnapshot]:
-    finished = ("Succeeded", "Failed")
-    return [
-        pod
-        for pod in podgroup.pods
-        if not (
-            pod.spec.node_name or pod.metadata.deletion_timestamp or pod.status.phase in finished
-        )
-    ]
+    pods = (it for it in podgroup.pods if it.status.phase not in TERMINAL_PHASES)
+    return [it for it in pods if not (it.spec.node_name or it.metadata.deletion_timestamp)]
 
 
 def event_time(event: Event) -> str:
@@ -436,10 +414,9 @@ def event_time(event: Event) -> str:
 
 def evicted_at(group: PodGroup) -> str:
     """Return when a PodGroup was evicted last; "" if it was not, or has started since."""
-    evicted, started = (
-        group.metadata.annotations.get(it, "") for it in (LAST_EVICTION, LAST_START)
-    )
-    evicted_time, started_time = parse_time(evicted), parse_time(started)
+    evicted = group.metadata.annotations.get(LAST_EVICTION, "")
+    evicted_time = parse_time(evicted)
+    started_time = parse_time(group.metadata.annotations.get(LAST_START, ""))
     is_restarted = started_time and evicted_time and started_time > evicted_time
     return evicted if evicted_time and not is_restarted else ""
 
@@ -453,25 +430,9 @@ def parse_time(text: str) -> datetime | None:
     return time if time.tzinfo else None
 
 
-def _first_names(names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
-
-
-def _pods_text(number: int) -> str:
-    return f"{number} pod{'s' * (number != 1)}"
-
-
-def _verb_form(number: int, verb: str) -> str:
-    return f"{verb}s" if number == 1 else verb
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
-
-
-def _have(number: int) -> str:
-    return "has" if number == 1 else "have"
+def _pods(number: int, verb: str) -> str:
+    """Return "1 pod waits" or "3 pods wait"."""
+    return f"{counted(number, 'pod')} {verb_form(number, verb)}"
 
 
 def why_suspended(

@@ -1,13 +1,11 @@
-"""The report on a TrainJob: its state, which of its PodGroups wait, and why. Pure.
+"""The report on a TrainJob, or on pods without a PodGroup: the state, what waits, and why. Pure.
 
-It calls the functions that decide in admission and in the podgrouper, once, and reads what the
-scheduler has written; what no process writes is derived from the objects. Some reasons need objects
-that are read only then, such as Events: `with_details` adds these to a report.
+The report on a TrainJob calls the functions that decide in admission and in the podgrouper, once,
+and reads what the scheduler has written; what no process writes is derived from the objects. Some
+reasons need objects that are read only then, such as Events: `with_details` adds these.
 
-The report on pods that belong to no PodGroup: one pod, or the pods of a batch Job. Pure.
-
-The scheduler places such a pod alone, and writes the reason why it waits into the pod's condition
-PodScheduled.
+Pods without a PodGroup are one pod, or the pods of a batch Job. The scheduler places each alone,
+and writes the reason why it waits into the pod's condition PodScheduled.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,16 +53,23 @@ from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.eviction_record import LastEviction, last_eviction_of
 
 _WEBHOOK: Final = ".trainer-kai.dev"
+_WITHOUT_NOMINATION: Final = SCHEDULER_REASONS - {UnschedulableReason.WAITING_FOR_VICTIMS}
 
 
 class WorkloadState(StrEnum):
-    """The state of a TrainJob or a PodGroup."""
-
     COMPLETE = "complete"
     FAILED = "failed"
     RUNS = "runs"
     SUSPENDED = "suspended"
     WAITS = "waits"
+
+
+_STATE_OF_PODS: Final = {  # in other states pods wait
+    "running": WorkloadState.RUNS,
+    "terminating": WorkloadState.RUNS,
+    "succeeded": WorkloadState.COMPLETE,
+    "failed": WorkloadState.FAILED,
+}
 
 
 class QueueSourceKind(StrEnum):
@@ -76,8 +81,6 @@ class QueueSourceKind(StrEnum):
 
 
 class PodGroupExplanation(NamedTuple):
-    """One PodGroup, with its state and why it waits."""
-
     podgroup: PodGroupSnapshot
     state: WorkloadState
     counts: PodCounts
@@ -86,8 +89,6 @@ class PodGroupExplanation(NamedTuple):
 
 
 class TrainJobReport(NamedTuple):
-    """The report on a TrainJob or a pod."""
-
     kind: str
     key: Key
     runtime: str
@@ -112,7 +113,7 @@ def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
     """Return the report on a snapshot; it plans the JobSet, which takes most of the time."""
     plan = preview_of(snapshot)
     podgroups = podgroup_snapshots(snapshot, plan)
-    finished = finished_state(_conditions(snapshot))
+    finished = _finished_state(_conditions(snapshot))
     suspended = None if finished else _suspended_reason(snapshot)
     explanations = tuple(
         _podgroup_explanation(podgroup, snapshot, is_suspended=suspended is not None)
@@ -120,10 +121,11 @@ def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
     )
     reason = finished[1] if finished else suspended or _common_reason(snapshot, plan, podgroups)
     queue, queue_source = _queue(snapshot)
+    reference = snapshot.trainjob.spec.runtime_ref if snapshot.trainjob else None
     return TrainJobReport(
         kind=snapshot.kind,
         key=snapshot.key,
-        runtime=_runtime_text(snapshot),
+        runtime=f"{reference.kind} {reference.name}" if reference else "",
         queue=queue,
         queue_source=queue_source,
         state=finished[0] if finished else _overall_state(explanations, suspended, reason),
@@ -162,15 +164,14 @@ def with_details(report: TrainJobReport, snapshot: TrainJobSnapshot) -> TrainJob
 
 
 def is_finished(snapshot: TrainJobSnapshot) -> bool:
-    """Say whether the TrainJob is Complete or Failed."""
-    return finished_state(_conditions(snapshot)) is not None
+    return _finished_state(_conditions(snapshot)) is not None
 
 
 def _conditions(snapshot: TrainJobSnapshot) -> tuple[Condition, ...]:
     return snapshot.trainjob.status.conditions if snapshot.trainjob else ()
 
 
-def finished_state(
+def _finished_state(
     conditions: Iterable[Condition],
 ) -> tuple[WorkloadState, WaitingReason | None] | None:
     """Return the state of a TrainJob or Job that is over, and why it failed."""
@@ -188,16 +189,17 @@ def _condition(conditions: Iterable[Condition], name: str) -> Condition | None:
 def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
     """Return why the TrainJob or its JobSet is suspended; None if neither is."""
     job, jobset = snapshot.trainjob, snapshot.jobset
-    if job is None or not job.spec.suspend:
-        if job is not None and jobset is not None and jobset.spec.suspend:
-            name = jobset.metadata.name
-            message = (
-                f"The JobSet is suspended, although spec.suspend of TrainJob {name} is false. It"
-                " starts when Trainer resumes the JobSet; if that fails, see the Events of the"
-                " TrainJob"
-            )
-            return WaitingReason(UnschedulableReason.SUSPENDED, message)
+    if job is None:
         return None
+    if not job.spec.suspend:
+        if jobset is None or not jobset.spec.suspend:
+            return None
+        name = jobset.metadata.name
+        message = (
+            f"The JobSet is suspended, although spec.suspend of TrainJob {name} is false. It starts"
+            " when Trainer resumes the JobSet; if that fails, see the Events of the TrainJob"
+        )
+        return WaitingReason(UnschedulableReason.SUSPENDED, message)
     suspended = _condition(job.status.conditions, "Suspended")
     since = suspended.last_transition_time or "" if suspended else ""
     message = why_suspended(job, snapshot.podgroups, has_kueue=snapshot.has_kueue)
@@ -232,16 +234,13 @@ def _without_jobset(snapshot: TrainJobSnapshot) -> WaitingReason:
             message, remedy = "Trainer has not created the JobSet", "You may not read Events"
         return WaitingReason(UnschedulableReason.JOBSET_MISSING, f"{message}. {remedy}")
     last = max(snapshot.events, key=event_time)
-    retries = "Trainer retries with growing delays; any change of the TrainJob, such as an"
-    retries += " annotation, makes it retry at once"
-    webhook_hint = ""
-    if _WEBHOOK in last.message:
-        webhook_hint = "Check the webhook of trainer-kai (`trainer-kai doctor`). "
-    return WaitingReason(
-        UnschedulableReason.JOBSET_MISSING,
-        f"{last.message}. {webhook_hint}{retries}",
-        event_time(last),
+    is_ours = _WEBHOOK in last.message
+    hint = "Check the webhook of trainer-kai (`trainer-kai doctor`). " if is_ours else ""
+    message = (
+        f"{last.message}. {hint}Trainer retries with growing delays; any change of the TrainJob,"
+        " such as an annotation, makes it retry at once"
     )
+    return WaitingReason(UnschedulableReason.JOBSET_MISSING, message, event_time(last))
 
 
 def _podgroup_explanation(
@@ -256,25 +255,19 @@ def _podgroup_explanation(
         return PodGroupExplanation(podgroup, WorkloadState.SUSPENDED, counts)
     if not is_whole or not counts.existing:
         reason = waiting_reason(podgroup, counts, snapshot)
-        if reason is not None and reason.title in SCHEDULER_REASONS - {
-            UnschedulableReason.WAITING_FOR_VICTIMS
-        }:
+        if reason.title in _WITHOUT_NOMINATION:
             # A withdrawn nomination stays on the pod until the pod is nominated again.
             counts = counts._replace(waiting=counts.waiting + counts.nominated, nominated=0)
         return PodGroupExplanation(podgroup, WorkloadState.WAITS, counts, reason)
-    return PodGroupExplanation(
-        podgroup, WorkloadState.RUNS, counts, note=_running_note(podgroup, more)
-    )
+    note = _running_note(podgroup, more)
+    return PodGroupExplanation(podgroup, WorkloadState.RUNS, counts, note=note)
 
 
 def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
-    """Return which more pods a running PodGroup may have."""
     notes = []
     if podgroup.expected_jobs:
-        is_reserved = (
-            podgroup.api_object is not None
-            and podgroup.api_object.metadata.annotations.get(RESERVED)
-        )
+        group = podgroup.api_object
+        is_reserved = group is not None and group.metadata.annotations.get(RESERVED)
         reserved = ", and resources are reserved for them" if is_reserved else ""
         names = ", ".join(podgroup.expected_jobs)
         notes.append(f"the pods of {names} are created when the others are Ready{reserved}")
@@ -284,13 +277,12 @@ def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
 
 
 def _overall_state(
-    explanations: Iterable[PodGroupExplanation],
+    explanations: tuple[PodGroupExplanation, ...],
     suspended: WaitingReason | None,
     reason: WaitingReason | None,
 ) -> WorkloadState:
     if suspended:
         return WorkloadState.SUSPENDED
-    explanations = tuple(explanations)
     if reason or not explanations:
         return WorkloadState.WAITS
     waiting = [it.reason for it in explanations if it.state == WorkloadState.WAITS]
@@ -301,17 +293,9 @@ def _overall_state(
     return WorkloadState.WAITS if waiting and not on_its_way else WorkloadState.RUNS
 
 
-def _runtime_text(snapshot: TrainJobSnapshot) -> str:
-    if snapshot.trainjob is None:
-        return ""
-    reference = snapshot.trainjob.spec.runtime_ref
-    return f"{reference.kind} {reference.name}"
-
-
 def _queue(snapshot: TrainJobSnapshot) -> tuple[str, QueueSourceKind | None]:
     """Return the queue, and the object that names it; "-" if no object does."""
-    named = (group.spec.queue for group in snapshot.podgroups)
-    queue = next(filter(None, named), "")
+    queue = next(filter(None, (group.spec.queue for group in snapshot.podgroups)), "")
     if queue:
         return queue, QueueSourceKind.PODGROUP
     labelled = (it.metadata.labels for it in (snapshot.jobset, snapshot.trainjob) if it)
@@ -342,10 +326,9 @@ def last_evicted(explanations: Iterable[PodGroupExplanation]) -> PodGroup | None
 
 
 def _eviction_notes(
-    snapshot: TrainJobSnapshot, explanations: Iterable[PodGroupExplanation]
+    snapshot: TrainJobSnapshot, explanations: tuple[PodGroupExplanation, ...]
 ) -> Iterator[str]:
     """Yield when a PodGroup was evicted last, and why if a record or the Event still exists."""
-    explanations = tuple(explanations)
     groups = (it.podgroup.api_object for it in explanations)
     recorded = [(it, last_eviction_of(it)) for it in groups if it is not None]
     known = [(last.at, it, last) for it, last in recorded if last is not None]
@@ -360,7 +343,6 @@ def _eviction_notes(
 
 
 def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
-    """Return when, by which rule and why a PodGroup was evicted, and what that cost."""
     at, message = (truncated_message(" ".join(it.split())) for it in (last.at, last.message))
     rule = f" (action {last.action}, rule {last.rule})" if last.rule else ""
     queue = f" of queue {last.queue}" if last.queue else ""
@@ -375,15 +357,13 @@ def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
 
 def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
     """Yield a note if the label of a TrainJob names another queue than that of its PodGroups."""
-    job, jobset = snapshot.trainjob, snapshot.jobset
+    job, jobset, job_name = snapshot.trainjob, snapshot.jobset, snapshot.key.name
     label = job.metadata.labels.get(QUEUE, "") if job else ""
-    own_groups = [
-        it for it in snapshot.podgroups if it.metadata.labels.get(JOBSET_NAME) == snapshot.key.name
-    ]
     is_ours = jobset is None or jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
     if job is None or not label or not is_ours or is_finished(snapshot):
         return
-    if any(group.spec.queue != label for group in own_groups):
+    own = (it for it in snapshot.podgroups if it.metadata.labels.get(JOBSET_NAME) == job_name)
+    if any(group.spec.queue != label for group in own):
         when = "resumed" if job.spec.suspend else "suspended and resumed"
         yield f"the label names queue {label}; it takes effect when the TrainJob is {when}"
 
@@ -393,16 +373,7 @@ def _unreadable_kinds(snapshot: TrainJobSnapshot) -> AbstractSet[str]:
     return snapshot.unknown - {JOBSETS.plural} if snapshot.podgroups else snapshot.unknown
 
 
-_STATES: Final = {
-    "running": WorkloadState.RUNS,
-    "terminating": WorkloadState.RUNS,
-    "succeeded": WorkloadState.COMPLETE,
-    "failed": WorkloadState.FAILED,
-}
-
-
 def has_podgroup(snapshot: TrainJobSnapshot) -> bool:
-    """Say whether any pod names a PodGroup."""
     return any(pod.metadata.annotations.get(POD_GROUP) for pod in snapshot.pods)
 
 
@@ -411,8 +382,8 @@ def standalone_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
     queue, source = _standalone_queue(snapshot)
     # The default queue of the cluster may have another name than the user has given.
     named = queue if source == QueueSourceKind.LABEL else ""
-    explanations = tuple(_explanation(pods, named, snapshot) for pods in _alike(snapshot.pods))
-    state, reason = _overall(snapshot, explanations)
+    explanations = tuple(_explained(pods, named, snapshot) for pods in _alike(snapshot.pods))
+    state, reason = _job_state(snapshot, explanations)
     nodes = {pod.spec.node_name for pod in snapshot.pods} if snapshot.kind == PODS.kind else {""}
     return TrainJobReport(
         kind=snapshot.kind,
@@ -453,27 +424,27 @@ def _alike(pods: Iterable[PodSnapshot]) -> list[list[PodSnapshot]]:
     return sorted(groups.values(), key=lambda them: (-len(them), them[0].metadata.name))
 
 
-def _explanation(
+def _explained(
     pods: list[PodSnapshot], queue: str, snapshot: TrainJobSnapshot
 ) -> PodGroupExplanation:
     podgroup, counts = standalone_snapshot(pods), count_pods(pods)
-    state = _STATES.get(pod_state(pods[0]), WorkloadState.WAITS)
+    state = _STATE_OF_PODS.get(pod_state(pods[0]), WorkloadState.WAITS)
     reason = None
     if state == WorkloadState.WAITS:
         reason = standalone_reason(podgroup, counts, queue, snapshot)
     elif state == WorkloadState.FAILED:
-        status = pods[0].status
-        reason = WaitingReason(status.reason or "Failed", status.message or "no message")
+        it = pods[0].status
+        reason = WaitingReason(it.reason or "Failed", it.message or "no message")
     return PodGroupExplanation(podgroup, state, counts, reason)
 
 
-def _overall(
+def _job_state(
     snapshot: TrainJobSnapshot, explanations: tuple[PodGroupExplanation, ...]
 ) -> tuple[WorkloadState, WaitingReason | None]:
     if snapshot.job is None:
         return explanations[0].state, None
     job = snapshot.job
-    finished = finished_state(job.status.conditions)
+    finished = _finished_state(job.status.conditions)
     if finished:
         return finished
     if job.spec.suspend:

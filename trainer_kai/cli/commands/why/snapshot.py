@@ -1,12 +1,10 @@
-"""The objects of one TrainJob, Job or pod as read from the cluster; of pods only some fields.
+"""The objects of one TrainJob, Job or pod as read from the cluster; of pods only some fields. Pure.
 
 An object that the user may not read is absent, and its kind is in `unknown`: nothing is concluded
 from its absence.
 
-The shares of GPUs that pods on nodes have: of which node, group and device. Pure.
-
-The scheduler, or the binder of KAI, writes the groups on a pod as labels; the devices are known
-only of pods that our scheduler has bound.
+At the end, the shares of GPUs that pods on nodes have. The scheduler, or the binder of KAI, writes
+the groups on a pod as labels; the devices are known only of pods that our scheduler has bound.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from scheduler.state.pods.gpu_share_metadata import named_gpus
 from trainer_kai.api.cluster_kinds import Event, Lease
 from trainer_kai.api.gpu_requests import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
 from trainer_kai.api.jobset import Job, JobSet
@@ -24,47 +23,36 @@ from trainer_kai.api.names import (
     GPU_DEVICES,
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
-    GPU_GROUP,
-    GPU_GROUP_PREFIX,
     GPU_MEMORY,
 )
 from trainer_kai.api.pod import TERMINAL_PHASES, SchedulingGate
-from trainer_kai.api.resources import PODS, Resource
+from trainer_kai.api.resources import PODS
+from trainer_kai.api.text import noun_form
 from trainer_kai.api.trainjob import TrainJob
 
 SCHEDULER_LEASE: Final = Key("trainer-kai", "trainer-kai-scheduler")  # as our manifests have it
 
 
 class ContainerWaiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why a container is not running yet."""
-
     reason: str = ""
     message: str = ""
 
 
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The state of a container; only `waiting` is read."""
-
     waiting: ContainerWaiting | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The status of a container."""
-
     state: ContainerState = ContainerState()
 
 
 class PodSnapshotSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The scheduler, the gates and the node of a pod."""
-
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class PodSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The status of a pod."""
-
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -75,16 +63,12 @@ class PodSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
 
 
 class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod with the fields that the report needs."""
-
     metadata: Meta
     spec: PodSnapshotSpec = PodSnapshotSpec()
     status: PodSnapshotStatus = PodSnapshotStatus()
 
 
-POD_SNAPSHOTS: Final = Resource(
-    PODS.group, PODS.version, PODS.plural, PODS.kind, namespaced=True, struct=PodSnapshot
-)
+POD_SNAPSHOTS: Final = PODS.with_struct(PodSnapshot)
 
 
 class WhySubject(NamedTuple):
@@ -129,18 +113,14 @@ class PlacedGpuShare(NamedTuple):
     devices: tuple[str, ...]  # their UUIDs, as far as they are known
 
     def __str__(self) -> str:
-        amount = (
-            f"{self.memory_mib} MiB"
-            if self.memory_mib
-            else f"{self.thousandths / WHOLE_GPU:.3f}".rstrip("0").removesuffix(".")
-        )
+        amount = f"{self.thousandths / WHOLE_GPU:.3f}".rstrip("0").removesuffix(".")
+        if self.memory_mib:
+            amount = f"{self.memory_mib} MiB"
         of_gpus = "of a GPU" if self.gpus == 1 else f"of each of {self.gpus} GPUs"
-        parts = [f"{amount} {of_gpus}", _named("device", self.devices)]
-        parts.append(_named("group", self.groups))
-        return f"{self.pod} on {self.node}: {', '.join(parts)}"
+        names = f"{_named('device', self.devices)}, {_named('group', self.groups)}"
+        return f"{self.pod} on {self.node}: {amount} {of_gpus}, {names}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the share as an object of the JSON document."""
         return {
             "pod": self.pod,
             "node": self.node,
@@ -166,12 +146,9 @@ def _share(pod: PodSnapshot) -> PlacedGpuShare | None:
     fraction = read_fraction(meta.annotations.get(GPU_FRACTION, ""))
     memory_mib = read_memory_mib(meta.annotations.get(GPU_MEMORY, ""))
     gpus = read_devices(meta.annotations.get(GPU_FRACTION_DEVICES, "1"))
-    groups = _groups(meta.labels)
-    if (
-        isinstance(gpus, str)
-        or not groups
-        or (isinstance(fraction, str) is isinstance(memory_mib, str))
-    ):
+    groups = named_gpus(meta.labels)
+    is_one_kind = isinstance(fraction, str) is not isinstance(memory_mib, str)
+    if isinstance(gpus, str) or not groups or not is_one_kind:
         return None
     return PlacedGpuShare(
         meta.name,
@@ -179,17 +156,12 @@ def _share(pod: PodSnapshot) -> PlacedGpuShare | None:
         gpus,
         0 if isinstance(fraction, str) else fraction,
         0 if isinstance(memory_mib, str) else memory_mib,
-        groups,
+        tuple(groups),
         tuple(filter(None, meta.annotations.get(GPU_DEVICES, "").split(","))),
     )
-
-
-def _groups(labels: Mapping[str, str]) -> tuple[str, ...]:
-    named = (name for name in labels if name == GPU_GROUP or name.startswith(GPU_GROUP_PREFIX))
-    return tuple(sorted({labels[name] for name in named} - {""}))
 
 
 def _named(what: str, names: tuple[str, ...]) -> str:
     if not names:
         return f"{what} not known"
-    return f"{what}{'s' * (len(names) > 1)} {' and '.join(names)}"
+    return f"{noun_form(len(names), what)} {' and '.join(names)}"

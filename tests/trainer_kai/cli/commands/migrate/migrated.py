@@ -8,7 +8,7 @@ import yaml
 from tests.support.repository import ROOT
 from tests.support.schemas import crd_schema
 from trainer_kai.cli.commands.migrate.migration import Migration, MigrationNote
-from trainer_kai.cli.commands.migrate.systems import plan_migration
+from trainer_kai.cli.commands.migrate.plan_migration import plan_migration
 from trainer_kai.cli.input.documents import Document
 
 Obj = dict[str, Any]

@@ -13,7 +13,7 @@ from trainer_kai.api.resources import (
     ROLE_BINDINGS,
     ROLES,
 )
-from trainer_kai.cli.commands.queue.access import plan_allow
+from trainer_kai.cli.commands.queue.allow_open_close import plan_allow
 from trainer_kai.cli.commands.queue.write_plan import make_grant
 from trainer_kai.errors import ConfigError
 

@@ -16,9 +16,9 @@ from trainer_kai.api.resources import (
     ROLE_BINDINGS,
     TRAINJOBS,
 )
-from trainer_kai.cli.commands.queue.access import plan_close, plan_open
+from trainer_kai.cli.commands.queue.allow_open_close import plan_close, plan_open
 from trainer_kai.cli.commands.queue.create import BesideGpus, NewQueue, plan_create
-from trainer_kai.cli.commands.queue.usage import SiteSettings
+from trainer_kai.cli.commands.queue.namespace_queues import SiteSettings
 from trainer_kai.errors import ConfigError
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.why.trainjob_cluster import TrainJobCluster
 from trainer_kai.api.resources import PODS
-from trainer_kai.cli.commands.why.text_output import as_json, as_text
+from trainer_kai.cli.commands.why.output import as_json, as_text
 
 Fields: TypeAlias = dict[str, Any]
 

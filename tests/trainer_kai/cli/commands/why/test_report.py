@@ -16,8 +16,8 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES, TRAINJOBS
 from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_jobset
 from trainer_kai.cli.commands.why import podgroups
+from trainer_kai.cli.commands.why.output import as_json, as_text
 from trainer_kai.cli.commands.why.report import WorkloadState
-from trainer_kai.cli.commands.why.text_output import as_json, as_text
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.response import Forbidden
 

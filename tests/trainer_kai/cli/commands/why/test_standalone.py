@@ -9,8 +9,8 @@ from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.why.trainjob_cluster import TrainJobCluster
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBS, LEASES, PODGROUPS, PODS
+from trainer_kai.cli.commands.why.output import as_json, as_text
 from trainer_kai.cli.commands.why.report import TrainJobReport
-from trainer_kai.cli.commands.why.text_output import as_json, as_text
 from trainer_kai.errors import ConfigError
 
 Change: TypeAlias = Callable[[TrainJobCluster], None]

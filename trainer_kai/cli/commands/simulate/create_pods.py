@@ -1,4 +1,4 @@
-"""The PodGroups and pods that Trainer, JobSet, Job and podgrouper would create for the workloads.
+"""Creates the PodGroups and pods that Trainer, JobSet, Job and podgrouper would create.
 
 A JobSet with pods that have no PodGroup gets its PodGroups by the podgrouper's code. For a
 TrainJob without a JobSet, and for a JobSet that has not started, the pods of the first stage are
@@ -6,7 +6,7 @@ created; those of later stages are anticipated by their PodGroup.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,9 +32,9 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.owners import same_name_trainjob_owner
 from trainer_kai.api.pod import Pod, PodStatus
-from trainer_kai.api.resources import JOBS, RUNTIMES, TRAINJOBS
+from trainer_kai.api.resources import JOBS, TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.cli.commands.plan.preview import PreviewContext, admitted_jobset
+from trainer_kai.cli.commands.plan.preview import PreviewContext, admitted_jobset, runtime_key
 from trainer_kai.cli.input.cluster import InputCluster
 from trainer_kai.cli.input.kinds import UID
 from trainer_kai.errors import ConfigError, FieldError
@@ -42,7 +42,7 @@ from trainer_kai.podgrouper.plan import ObservedState, PodAssignment, is_admitte
 from trainer_kai.podgrouper.store import PodRecord
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
 from trainer_kai.policy.podgroups.pod_counts import observe_pod
-from trainer_kai.policy.podgroups.podgroup_plan import plan_podgroups
+from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, plan_podgroups
 from trainer_kai.policy.start_order import pods_at_once, start_order
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})
@@ -81,24 +81,19 @@ def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
 
 def _no_pods_reason(job: TrainJob) -> str:
     """Return why a TrainJob creates no pods: suspended, deleted or finished; "" if it does."""
-    finished = (
-        it.type for it in job.status.conditions if it.type in _FINISHED and it.status == "True"
-    )
     if job.spec.suspend:
         return "spec.suspend is true"
     if job.metadata.deletion_timestamp:
         return "it is being deleted"
-    return next((f"it is {name}" for name in finished), "")
+    true_conditions = (it.type for it in job.status.conditions if it.status == "True")
+    return next((f"it is {name}" for name in true_conditions if name in _FINISHED), "")
 
 
 def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> Iterator[_Workload]:
-    """Yield the JobSet that Trainer would build, after admission."""
-    key, reference = job.metadata.key, job.spec.runtime_ref
-    runtime_namespace = key.namespace if reference.kind == RUNTIMES.kind else ""
-    runtime = inputs.runtimes.get((reference.kind, Key(runtime_namespace, reference.name)))
+    key, (kind, runtime_name) = job.metadata.key, runtime_key(job)
+    runtime = inputs.runtimes.get((kind, runtime_name))
     if runtime is None:
-        what = f"{reference.kind} {Key(runtime_namespace, reference.name)}"
-        inputs.notes.append(f"TrainJob {key}: ignored: its {what} is in no file")
+        inputs.notes.append(f"TrainJob {key}: ignored: its {kind} {runtime_name} is in no file")
         return
     namespace = inputs.cluster.namespaces.get(key.namespace)
     context = PreviewContext(
@@ -127,11 +122,9 @@ def _with_admission_marks(jobset: JobSet, rules: GroupingRules) -> JobSet:
     names = {job.template.spec.template.spec.scheduler_name for job in jobs}
     if ADMITTED in jobset.metadata.annotations or rules.scheduler_name not in names:
         return jobset
-    planned_podgroups = plan_podgroups(jobset, rules.scheduler_name)
+    podgroup_of = plan_podgroups(jobset, rules.scheduler_name).podgroup_of
     annotations = {**jobset.metadata.annotations, ADMITTED: ADMITTED_MARK}
-    marked = tuple(
-        _with_gang_label(job, rules, planned_podgroups.podgroup_of(job.name)) for job in jobs
-    )
+    marked = tuple(_with_gang_label(job, rules, podgroup_of(job.name)) for job in jobs)
     return replace(
         jobset,
         metadata=replace(jobset.metadata, annotations=annotations),
@@ -139,7 +132,9 @@ def _with_admission_marks(jobset: JobSet, rules: GroupingRules) -> JobSet:
     )
 
 
-def _with_gang_label(job: ReplicatedJob, rules: GroupingRules, planned: Any) -> ReplicatedJob:
+def _with_gang_label(
+    job: ReplicatedJob, rules: GroupingRules, planned: PlannedPodGroup | None
+) -> ReplicatedJob:
     template = job.template.spec.template
     if planned is None or template.spec.scheduler_name != rules.scheduler_name:
         return job
@@ -152,7 +147,6 @@ def _with_gang_label(job: ReplicatedJob, rules: GroupingRules, planned: Any) -> 
 def _create_podgroups(
     inputs: InputCluster, it: _Workload, pods: list[Pod], rules: GroupingRules
 ) -> None:
-    """Create the PodGroups of a JobSet and its first pods, and assign its pods to PodGroups."""
     cluster, jobset = inputs.cluster, it.jobset
     owner_fault = _owner_fault(inputs, jobset)
     if owner_fault:
@@ -247,11 +241,8 @@ def _first_pods(name: str, jobset: JobSet) -> Iterator[Pod]:
     """Yield the pods of the first stage: of replicatedJobs that depend on no other."""
     stages = start_order(jobset.spec)
     dependent_jobs = {edge.after for edge in stages.edges}
-    first = [
-        job
-        for job in jobset.spec.replicated_jobs
-        if job.name in stages.names and job.name not in dependent_jobs
-    ]
+    names = {*stages.names} - dependent_jobs
+    first = [job for job in jobset.spec.replicated_jobs if job.name in names]
     count = sum(job.replicas * pods_at_once(job) for job in first)
     if count > _MAX_PODS:
         message = f"it would create {count} pods at once, but at most {_MAX_PODS} are supported"
@@ -262,7 +253,6 @@ def _first_pods(name: str, jobset: JobSet) -> Iterator[Pod]:
 
 
 def _job_pods(jobset: JobSet, job: ReplicatedJob, replica: int) -> Iterable[Pod]:
-    """Yield the pods of one Job."""
     meta, template = jobset.metadata, job.template.spec.template
     name = f"{meta.name}-{job.name}-{replica}"
     uid = f"{meta.namespace}.{name}"

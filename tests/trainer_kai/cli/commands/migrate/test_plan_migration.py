@@ -11,7 +11,7 @@ import pytest
 from tests.support.size import seeds
 from tests.trainer_kai.cli.commands.migrate.migrated import Obj, example
 from trainer_kai.cli.commands.migrate import output
-from trainer_kai.cli.commands.migrate.systems import plan_migration
+from trainer_kai.cli.commands.migrate.plan_migration import plan_migration
 from trainer_kai.cli.commands.migrate.workloads import CLUSTER
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.errors import ConfigError

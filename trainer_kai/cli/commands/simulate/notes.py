@@ -1,7 +1,8 @@
-"""Notes on PodGroups without a reason in the plan, and on objects that the files lack.
+"""Notes on the input, for standard error, and hints on PodGroups without a reason in the plan.
 
-A PodGroup without pods has no reason, nor has one with nominated pods. Some requests of
-PodGroups are not implemented yet, and some objects are in no file.
+The notes name objects that are in no file, what is assumed of them, and requests of PodGroups that
+are not implemented yet. A PodGroup without pods has no reason in the plan, nor has one with
+nominated pods: hints say what happens to it.
 """
 
 from collections import Counter
@@ -23,6 +24,7 @@ from trainer_kai.api.names import (
     QUEUE,
 )
 from trainer_kai.api.pod import TERMINAL_PHASES
+from trainer_kai.api.text import counted, listed_names, verb_form
 from trainer_kai.cli.commands.why.reasons import why_suspended
 from trainer_kai.policy.podgroups.anticipated import StageDependency, read_anticipated
 from trainer_kai.policy.queueing.priority_classes import default_priority
@@ -32,7 +34,6 @@ _DEFAULT_CLASS = ("train", 50)  # the default class of a PodGroup, and its value
 
 
 def ignored_requests(cluster: Cluster) -> Iterator[str]:
-    """Yield requests of PodGroups without an effect."""
     groups = sorted(cluster.pod_groups.items())
     preferring = [key for key, group in groups if _prefers_topology(group)]
     if preferring:
@@ -40,10 +41,8 @@ def ignored_requests(cluster: Cluster) -> Iterator[str]:
         yield f"{begin}: the pods of {_first_and_count(preferring)} may be far apart"
     pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
     if pooled:
-        yield (
-            f"the label {NODE_POOL} has no effect: all nodes are considered for "
-            f"{_first_and_count(pooled)}"
-        )
+        begin = f"the label {NODE_POOL} has no effect"
+        yield f"{begin}: all nodes are considered for {_first_and_count(pooled)}"
 
 
 def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
@@ -54,9 +53,10 @@ def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
         if name and name not in cluster.nodes and pod.status.phase not in TERMINAL_PHASES:
             missing_nodes[key] = name
     if missing_nodes:
-        first, more = min(missing_nodes.values()), len(set(missing_nodes.values())) - 1
-        nodes = f"Node {first} and {more} more are" if more else f"Node {first} is"
-        yield f"{nodes} in no file, but pods run there: {_first_and_count(missing_nodes)}"
+        nodes = sorted(set(missing_nodes.values()))
+        are = verb_form(len(nodes), "are")
+        pods = _first_and_count(missing_nodes)
+        yield f"Node {listed_names(nodes, 1)} {are} in no file, but pods run there: {pods}"
     yield from _missing_priority_classes(cluster, scheduler_name)
 
 
@@ -133,7 +133,6 @@ def hints(
 
 
 def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
-    """Return the suspended PodGroups, each with the reason of the suspension."""
     suspended = {}
     for key, group in cluster.pod_groups.items():
         name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
@@ -153,9 +152,7 @@ def _prefers_topology(group: PodGroup) -> bool:
 
 
 def _first_and_count(keys: Collection[Key]) -> str:
-    first = min(keys)
-    more = len(keys) - 1
-    return f"{first} and {more} more" if more else str(first)
+    return listed_names([*map(str, sorted(keys))], 1)
 
 
 def _nominated_text(count: int) -> str:
@@ -165,8 +162,8 @@ def _nominated_text(count: int) -> str:
 
 
 def _evicted_text(count: int) -> str:
-    pods_text = "1 pod is" if count == 1 else f"{count} pods are"
-    return f"{pods_text} evicted. Evicted pods count neither as placed nor as waiting"
+    evicted = f"{counted(count, 'pod')} {verb_form(count, 'are')} evicted"
+    return f"{evicted}. Evicted pods count neither as placed nor as waiting"
 
 
 def _no_pods_text(group: PodGroup) -> str:
@@ -185,6 +182,6 @@ def _stages_text(after: Iterable[StageDependency]) -> str:
     for it in after:
         by_status.setdefault(it.status, []).append(it.replicated_job)
     return ", and ".join(
-        f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} {status}"
+        f"{' and '.join(names)} {verb_form(len(names), 'are')} {status}"
         for status, names in sorted(by_status.items())
     )

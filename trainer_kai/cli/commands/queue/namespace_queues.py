@@ -13,7 +13,6 @@ import msgspec
 from trainer_kai.api import resources
 from trainer_kai.api.meta import Key, Meta, PartialObject
 from trainer_kai.api.names import POD_GROUP, QUEUE
-from trainer_kai.api.resources import Resource
 from trainer_kai.policy.queueing.queue_access import RequestedQueues, resolve_queue
 
 
@@ -29,24 +28,14 @@ class _PartialPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartialPodGroup(msgspec.Struct, frozen=True, gc=False):
-    """A PodGroup with only its metadata and its queue."""
-
     metadata: Meta
     spec: _PartialPodGroupSpec = _PartialPodGroupSpec()
 
 
-_PODGROUP_RESOURCE: Final = resources.PODGROUPS
-PODGROUPS: Final = Resource(
-    _PODGROUP_RESOURCE.group,
-    _PODGROUP_RESOURCE.version,
-    _PODGROUP_RESOURCE.plural,
-    _PODGROUP_RESOURCE.kind,
-    _PODGROUP_RESOURCE.namespaced,
-    PartialPodGroup,
-)
+PODGROUPS: Final = resources.PODGROUPS.with_struct(PartialPodGroup)
 # Only their metadata are needed.
 NAMESPACES, TRAINJOBS, JOBSETS, PODS = (
-    Resource(it.group, it.version, it.plural, it.kind, it.namespaced, PartialObject)
+    it.with_struct(PartialObject)
     for it in (resources.NAMESPACES, resources.TRAINJOBS, resources.JOBSETS, resources.PODS)
 )
 
@@ -62,8 +51,6 @@ class QueueWorkloads(NamedTuple):
 
 
 class NamespaceQueue(NamedTuple):
-    """A namespace and a queue that it uses."""
-
     namespace: str
     queue: str
 

@@ -8,7 +8,7 @@ from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.names import ACCESS
 from trainer_kai.api.resources import Resource
-from trainer_kai.cli.commands.queue.usage import (
+from trainer_kai.cli.commands.queue.namespace_queues import (
     JOBSETS,
     NAMESPACES,
     PODGROUPS,
@@ -35,9 +35,13 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command, grant_command
 
+_MANIFEST_NOTE: Final = (
+    "if a manifest of queue {} sets the annotation, set it to closed there as well: otherwise the "
+    "next apply conflicts with this change, and with --force-conflicts opens the queue again"
+)
+
 
 async def plan_allow(reader: QueueReader, grant: QueueGrant) -> WritePlan:
-    """Return the writes of a grant, and a note if it has no effect."""
     if not grant.subjects:
         message = "nothing to allow: set -n NAMESPACE, --user USER or --group GROUP"
         raise ConfigError([FieldError(f"queue {grant.queue}", message)])
@@ -51,25 +55,16 @@ async def plan_allow(reader: QueueReader, grant: QueueGrant) -> WritePlan:
 def _no_effect_note(queues: Mapping[str, Queue], name: str) -> str:
     """Return why a grant has no effect, or may have none; "" where it has one."""
     if any(it.spec.parent_queue == name for it in queues.values()):
-        return (
-            f"queue {name} takes no pods, because it has child queues: grant a child queue instead"
-        )
+        why = "takes no pods, because it has child queues"
+        return f"queue {name} {why}: grant a child queue instead"
     access, close = effective_access(queues, name), close_command(name)
     if access.mode is QueueAccessMode.OPEN:
         why = f"is open (annotation of queue {access.decided_by}), so every namespace may use it"
         return f"queue {name} {why}; `{close}` closes it"
     if access.mode is None:
-        why = "has no access annotation: every namespace may use it, unless"
-        why += " queue_access.unannotated is closed"
-        return f"queue {name} {why}; `{close}` closes it"
+        why = "every namespace may use it, unless queue_access.unannotated is closed"
+        return f"queue {name} has no access annotation: {why}; `{close}` closes it"
     return ""
-
-
-_MANIFEST_NOTE: Final = (
-    "if a manifest of queue {} sets the annotation, set it to closed there as well: otherwise the "
-    "next apply conflicts with this change, and with --force-conflicts opens the queue again"
-)
-_SCHEDULER: Final = "schedulerName"  # of pods; the API server supports it as a field selector
 
 
 async def plan_close(reader: QueueReader, name: str, settings: SiteSettings | None) -> WritePlan:
@@ -83,32 +78,27 @@ async def plan_close(reader: QueueReader, name: str, settings: SiteSettings | No
     pairs = zip(grants, existing, strict=True)
     writes = [*chain.from_iterable(grant_writes(grant, it) for grant, it in pairs)]
     writes.append(access_write(queue, QueueAccessMode.CLOSED))
-    notes = (
-        [_MANIFEST_NOTE.format(name)]
-        if queue.metadata.annotations.get(ACCESS) == QueueAccessMode.OPEN
-        else []
-    )
-    note = (
-        f"namespaces that use queue {name} now without a grant can start nothing more in it; "
-        f"`{close_command(name)}` grants them"
-    )
+    notes = []
+    if settings is None:
+        cut_off = f"namespaces that use queue {name} now without a grant can start nothing more"
+        notes.append(f"{cut_off} in it; `{close_command(name)}` grants them")
+    if queue.metadata.annotations.get(ACCESS) == QueueAccessMode.OPEN:
+        notes.append(_MANIFEST_NOTE.format(name))
     allow = grant_command(name, "NAMESPACE", user="USER")
     outcome = (
         f"queue {name} is closed. Users that name it in a TrainJob, and other namespaces, need "
         f"a grant: `{allow}`"
     )
-    return WritePlan(tuple(writes), (outcome,), tuple(notes if settings else [note, *notes]))
+    return WritePlan(tuple(writes), (outcome,), tuple(notes))
 
 
 async def _current_uses(reader: QueueReader, settings: SiteSettings) -> list[NamespaceQueue]:
-    """Return which namespaces use which queues."""
-
     async def metadata(
         resource: Resource[PartialObject], selection: Selection = ALL
     ) -> list[PartialObject]:
         return await reader.list_all(ListTarget(resource, "", selection, only_metadata=True))
 
-    our_pods = Selection(fields=f"spec.{_SCHEDULER}={settings.scheduler_name}")
+    our_pods = Selection(fields=f"spec.schedulerName={settings.scheduler_name}")
     workloads = await read_all(
         *map(metadata, (NAMESPACES, TRAINJOBS, JOBSETS)),
         metadata(PODS, our_pods),
@@ -119,5 +109,6 @@ async def _current_uses(reader: QueueReader, settings: SiteSettings) -> list[Nam
 
 async def plan_open(reader: QueueReader, name: str) -> WritePlan:
     """Return the write that opens a queue; grants are kept, and count when it is closed again."""
-    write = access_write(existing_queue(await reader.queues(), name), QueueAccessMode.OPEN)
-    return WritePlan((write,), (f"every namespace may use queue {name}",))
+    queue = existing_queue(await reader.queues(), name)
+    writes = (access_write(queue, QueueAccessMode.OPEN),)
+    return WritePlan(writes, (f"every namespace may use queue {name}",))

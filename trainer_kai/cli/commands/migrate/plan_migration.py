@@ -1,4 +1,4 @@
-"""The entrance: the rules of one system for the objects of the input. Pure."""
+"""The entrance: applies the rules of one system to the objects of the input. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final

@@ -1,4 +1,7 @@
-"""The report of `why` as text and as JSON."""
+"""The report of `why` as text and as JSON.
+
+The JSON keeps the names that it had first, because scripts read them.
+"""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -6,6 +9,7 @@ from typing import Any, Final
 
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
+from trainer_kai.api.text import counted, listed_names
 from trainer_kai.cli.commands.why.podgroups import PodCounts
 from trainer_kai.cli.commands.why.reasons import WaitingReason, parse_time
 from trainer_kai.cli.commands.why.report import (
@@ -26,10 +30,10 @@ _QUEUE_SOURCES: Final = {
     QueueSourceKind.LABEL: f" (label {QUEUE})",
     QueueSourceKind.DEFAULT: f" (the default, without a label {QUEUE})",
 }
+_JSON_COUNTS: Final = {"nominated": "promised", "terminating": "going", "succeeded": "done"}
 
 
 def as_text(report: TrainJobReport, width: int) -> str:
-    """Return the state, the numbers of objects, and the PodGroups or pods with their reasons."""
     lines = [_headline(report)]
     is_one_pod = _is_of_pods(report) and report.kind == PODS.kind
     reason = report.podgroups[0].reason if is_one_pod else report.reason
@@ -66,14 +70,11 @@ def _headline(report: TrainJobReport) -> str:
 def _summary_line(report: TrainJobReport) -> str:
     """Return the objects from the TrainJob down to its pods, with their numbers."""
     steps = [report.kind] if report.kind != TRAINJOBS.kind else [TRAINJOBS.kind, JOBSETS.kind]
-    number = len(report.podgroups)
     if not _is_of_pods(report):
-        steps.append(f"{number} PodGroup{'s' * (number != 1)}")
-    counts = PodCounts(
-        *map(sum, zip(*(explanation.counts for explanation in report.podgroups), strict=True))
-    )
+        steps.append(counted(len(report.podgroups), "PodGroup"))
+    counts = PodCounts(*map(sum, zip(*(it.counts for it in report.podgroups), strict=True)))
     pods = sum(counts)
-    steps.append(f"{pods} pod{'s' * (pods != 1)}" + (f": {_counts_text(counts)}" if pods else ""))
+    steps.append(counted(pods, "pod") + (f": {_counts_text(counts)}" if pods else ""))
     return " → ".join(steps)
 
 
@@ -84,14 +85,12 @@ def _table_lines(report: TrainJobReport, width: int) -> Iterator[str]:
     yield head
     for explanation, line in zip(report.podgroups, lines, strict=True):
         yield line
-        text = (
-            _reason_text(explanation.reason, report.now) if explanation.reason else explanation.note
-        )
+        reason = explanation.reason
+        text = _reason_text(reason, report.now) if reason else explanation.note
         yield from wrapped_lines(text, "  ", width)
 
 
 def _share_lines(report: TrainJobReport, width: int) -> Iterator[str]:
-    """Yield which pods have which shares of GPUs."""
     shares = [*placed_gpu_shares(pod for it in report.podgroups for pod in it.podgroup.pods)]
     if shares:
         yield from ("", "shares of GPUs:")
@@ -124,9 +123,7 @@ def _pod_row(explanation: PodGroupExplanation) -> tuple[str, ...]:
 
 
 def _first_names(names: Iterable[str]) -> str:
-    known = sorted(set(names))
-    more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
-    return ", ".join(known[:_MAX_NAMED]) + more
+    return listed_names(sorted(set(names)), _MAX_NAMED)
 
 
 def _counts_text(counts: PodCounts) -> str:
@@ -147,7 +144,6 @@ def _age_text(now: datetime, since: datetime) -> str:
 
 
 def as_json(report: TrainJobReport) -> dict[str, Any]:
-    """Return the JSON document of a report."""
     return {
         "schema": _SCHEMA,
         "kind": report.kind,
@@ -177,7 +173,7 @@ def _podgroup_json(explanation: PodGroupExplanation) -> dict[str, Any]:
         "reason": _reason_json(explanation.reason),
         "note": explanation.note or None,
         "needs": podgroup.min_pods,
-        "pods": explanation.counts._asdict(),
+        "pods": {_JSON_COUNTS.get(it, it): n for it, n in explanation.counts._asdict().items()},
         "gpuShares": [it.as_json() for it in placed_gpu_shares(podgroup.pods)],
     }
 

@@ -11,7 +11,7 @@ from tests.support.workloads.jobsets import RUNTIMES, UID, recorded
 from tests.support.workloads.simulate_objects import pod, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import JOB_INDEX, JOBSET_NAME, POD_GROUP, REPLICATED_JOB, SUBGROUP
-from trainer_kai.cli.commands.simulate.controllers import create_missing_objects
+from trainer_kai.cli.commands.simulate.create_pods import create_missing_objects
 from trainer_kai.cli.input.cluster import InputCluster, read_cluster
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.policy.podgroups.manifests import GroupingRules

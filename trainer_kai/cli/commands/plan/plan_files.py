@@ -1,0 +1,277 @@
+"""Previews of the TrainJobs and JobSets in files, as a table or as JSON.
+
+Runtimes and namespaces that no file has, and the objects that findings are checked against, are
+read from the cluster with the permissions of the user: only if a runtime is missing, or if the user
+names a cluster.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from trainer_kai.api.cluster_kinds import Namespace
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import Queue
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import (
+    CLUSTER_RUNTIMES,
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RUNTIMES,
+    TOPOLOGIES,
+    TRAINJOBS,
+    Resource,
+)
+from trainer_kai.api.trainjob import Runtime, TrainJob
+from trainer_kai.cli.commands.plan.preview import (
+    PodGroupPreview,
+    Preview,
+    PreviewContext,
+    preview_jobset,
+    preview_trainjob,
+    runtime_key,
+)
+from trainer_kai.cli.input.documents import Document, read_files, read_object
+from trainer_kai.cli.input.kinds import KINDS, faults_of, queue_warnings, with_identity
+from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
+from trainer_kai.cli.output.table import table
+from trainer_kai.errors import ConfigError, FieldError, FieldWarning
+from trainer_kai.kube.rest.request import ListTarget
+from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
+from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
+
+if TYPE_CHECKING:
+    from trainer_kai.kube.client import Client
+
+_SCHEMA: Final = "trainer-kai/plan/v1"
+_BLOCKED: Final = 1  # the exit code
+_HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
+_PLANNED_KINDS: Final = (TRAINJOBS, JOBSETS, CLUSTER_RUNTIMES, RUNTIMES, NAMESPACES)
+_LINT_KINDS: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
+_KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS))
+
+
+class _PlanInput(NamedTuple):
+    jobs: list[TrainJob]
+    jobsets: list[JobSet]
+    runtimes: dict[tuple[str, Key], Runtime]
+    namespaces: dict[str, Namespace]
+    lint_objects: dict[str, dict[str, Any]]  # by kind and name
+    fetched_kinds: set[str]  # of *lint_objects*: read from the cluster, not from files
+
+    def known_cluster(self) -> KnownCluster:
+        """Return the objects to check against: all objects of a kind, or none."""
+        nodes, queues, classes, topologies = (self.lint_objects.get(it.kind) for it in _LINT_KINDS)
+        return KnownCluster(
+            nodes=NodeIndex(nodes.values()) if nodes else None,
+            queues={name: it.spec for name, it in queues.items()} if queues else None,
+            priorities=classes,
+            topologies={name: it.spec for name, it in topologies.items()} if topologies else None,
+            # The nodes of a live cluster can change, so they are no reason for exit code 1.
+            autoscales=NODES.kind in self.fetched_kinds,
+        )
+
+
+def plan_files(args: argparse.Namespace) -> int:
+    """Print the previews; return the exit code of the command."""
+    plan_input = _read(args.files, args.namespace)
+    if not plan_input.jobs and not plan_input.jobsets:
+        names = ", ".join(args.files)
+        raise ConfigError([FieldError("-f", f"{names}: no TrainJob or JobSet found")])
+    missing = [job for job in plan_input.jobs if runtime_key(job) not in plan_input.runtimes]
+    if missing or args.kubeconfig or args.context:
+        import asyncio  # noqa: PLC0415 - few plans need a cluster, and it is slow to import
+
+        asyncio.run(_fetch_missing(args, plan_input, missing))
+    previews = [*_previews(args, plan_input)]
+    if args.output == "json":
+        print(json.dumps({"schema": _SCHEMA, "plans": [*map(_as_json, previews)]}, indent=2))
+    else:
+        print("\n\n".join(map(_as_text, previews)))
+    return _BLOCKED if any(it.is_blocked for it in previews) else 0
+
+
+def _read(files: Iterable[str], namespace: str) -> _PlanInput:
+    plan_input = _PlanInput([], [], {}, {}, {}, set())
+    faults: list[FieldError] = []
+    warnings = InputWarnings()
+    documents = read_files(files, faults=faults)
+    faults += unread_files(documents, _KINDS)
+    ignored: dict[tuple[str, str, str], list[Document]] = {}
+    for document in documents:
+        kind = (document.group, document.kind)
+        if kind not in _KINDS:
+            ignored.setdefault((document.file, *kind), []).append(document)
+            continue
+        try:
+            identified = with_identity(document, namespace)
+            warnings.add(identified, KINDS[kind].resource.struct)
+            it = read_object(KINDS[kind].resource.struct, identified)
+        except ConfigError as error:
+            faults += error.faults
+            continue
+        faults += warnings.without_warnings(identified, _faults(kind, it))
+        _add(plan_input, document.kind, it)
+    for first, *others in ignored.values():
+        more = f" and {len(others)} more" if others else ""
+        print(f"trainer-kai: ignored: {first}{more}", file=sys.stderr)
+    for line in warnings.lines():
+        print(f"trainer-kai: {line}", file=sys.stderr)
+    if faults:
+        raise ConfigError(faults)
+    return plan_input
+
+
+def _faults(kind: tuple[str, str], obj: Any) -> Iterator[FieldError]:
+    """Yield the faults of an object; the warnings of a workload are findings of its plan."""
+    is_planned = isinstance(obj, TrainJob | JobSet)
+    faults = faults_of(kind, obj)
+    yield from (it for it in faults if not (is_planned and isinstance(it, FieldWarning)))
+    if isinstance(obj, Queue):
+        yield from queue_warnings(obj)
+
+
+def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
+    if kind == TRAINJOBS.kind:
+        plan_input.jobs.append(it)
+    elif kind == JOBSETS.kind:
+        plan_input.jobsets.append(it)
+    elif kind == NAMESPACES.kind:
+        plan_input.namespaces[it.metadata.name] = it
+    elif kind in {other.kind for other in _LINT_KINDS}:
+        plan_input.lint_objects.setdefault(kind, {})[it.metadata.name] = it
+    else:
+        plan_input.runtimes[kind, it.metadata.key] = it
+
+
+async def _fetch_missing(
+    args: argparse.Namespace, plan_input: _PlanInput, missing: list[TrainJob]
+) -> None:
+    """Read what no file has from the cluster; raise for all runtimes that are missing."""
+    async with AsyncExitStack() as stack:
+        try:
+            from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as for asyncio
+
+            connection = command_client(kubeconfig=args.kubeconfig, context=args.context)
+            client = await stack.enter_async_context(connection)
+            faults = await _fetch_runtimes(client, plan_input, missing)
+        except (ApiError, ConfigError, ModuleNotFoundError) as error:
+            if not missing:
+                raise
+            names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(runtime_key, missing)}))
+            remedy = f"add the file of {names} with another -f, or give access to a cluster"
+            raise ConfigError([FieldError("-f", f"{remedy}: {error}")]) from error
+        if faults:
+            raise ConfigError(faults)
+        await _fetch_lint_objects(client, plan_input)
+
+
+async def _fetch_runtimes(
+    client: "Client", plan_input: _PlanInput, missing: Iterable[TrainJob]
+) -> list[FieldError]:
+    """Read runtimes from the cluster; return the missing ones as faults."""
+    faults = []
+    for kind, key in dict.fromkeys(map(runtime_key, missing)):
+        resource = RUNTIMES if kind == RUNTIMES.kind else CLUSTER_RUNTIMES
+        try:
+            plan_input.runtimes[kind, key] = await client.get(resource, key)
+        except NotFound:
+            message = "is neither in the files nor in the cluster"
+            faults.append(FieldError(f"{kind} {key}", message))
+    return faults
+
+
+async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
+    """Read namespaces, and the objects that findings are checked against, as far as allowed."""
+    for name in {job.metadata.namespace for job in plan_input.jobs} - set(plan_input.namespaces):
+        try:
+            plan_input.namespaces[name] = await client.get(NAMESPACES, Key("", name))
+        except ApiError:
+            continue  # it may not exist yet, or the user may not read it
+    for resource in _LINT_KINDS:
+        if resource.kind in plan_input.lint_objects:
+            continue
+        try:
+            objects: list[Any] = await client.list(ListTarget(resource))
+        except NotFound:
+            continue  # the cluster does not have the kind
+        except ApiError as error:
+            is_forbidden = isinstance(error, Forbidden)
+            why = ", because you may not list them" if is_forbidden else f": {error}"
+            print(f"trainer-kai: {resource}: not compared with the cluster{why}", file=sys.stderr)
+            continue
+        plan_input.lint_objects[resource.kind] = {it.metadata.name: it for it in objects}
+        plan_input.fetched_kinds.add(resource.kind)
+
+
+def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Preview]:
+    for job in plan_input.jobs:
+        context = _preview_context(args, plan_input, job.metadata.namespace)
+        preview = preview_trainjob(job, plan_input.runtimes[runtime_key(job)], context)
+        yield _with_key_warnings(preview, TRAINJOBS, job)
+    for jobset in plan_input.jobsets:
+        context = _preview_context(args, plan_input, jobset.metadata.namespace)
+        yield _with_key_warnings(preview_jobset(jobset, context), JOBSETS, jobset)
+
+
+def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
+    """Return a preview with the warnings about misspelled keys and invalid values."""
+    reported = {(finding.path, finding.message) for finding in preview.findings}
+    faults = faults_of((kind.group, kind.kind), it)
+    warnings = (Finding(*fault) for fault in faults if fault not in reported)
+    return preview._replace(findings=(*warnings, *preview.findings))
+
+
+def _preview_context(
+    args: argparse.Namespace, plan_input: _PlanInput, namespace: str
+) -> PreviewContext:
+    known = plan_input.namespaces.get(namespace)
+    return PreviewContext(
+        mode=args.mode,
+        scheduler_name=args.scheduler_name,
+        default_queue=args.default_queue,
+        namespace_labels=known.metadata.labels if known else None,
+        known_cluster=plan_input.known_cluster(),
+    )
+
+
+def _as_text(it: Preview) -> str:
+    head = [f"{it.kind} {it.key}"]
+    if it.runtime:
+        head.append(f"runtime {it.runtime}")
+    head.append(f"queue {it.queue.queue} ({it.queue.source.value})" if it.podgroups else "queue -")
+    head.append(f"mode {it.mode}")
+    lines = ["   ".join(head), ""]
+    if it.podgroups:
+        lines.append(table(_HEADINGS, map(_row, it.podgroups)))
+    else:
+        why = "it can never run as it is" if it.is_blocked else "it is not for this scheduler"
+        lines.append(f"No PodGroup: {why}")
+    lines += (f"{'never runs' if it.blocks else 'note'}: {it}" for it in it.findings)
+    return "\n".join(lines)
+
+
+def _row(it: PodGroupPreview) -> tuple[str, ...]:
+    requests = ", ".join(f"{name} {amount}" for name, amount in it.requests.items()) or "-"
+    return it.stage, it.name, it.after or "-", it.members, it.min_pods_text, requests
+
+
+def _as_json(it: Preview) -> dict[str, Any]:
+    return {
+        "kind": it.kind,
+        "namespace": it.key.namespace,
+        "name": it.key.name,
+        "runtime": it.runtime or None,
+        "mode": it.mode,
+        "queue": {"name": it.queue.queue, "source": it.queue.source.name.lower()},
+        "podGroups": [row.as_json() for row in it.podgroups],
+        "manifests": list(it.manifests),
+        "findings": [finding._asdict() for finding in it.findings],
+    }
