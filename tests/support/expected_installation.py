@@ -3,9 +3,11 @@
 `make tables` writes it, and what docs/cli.md shows of the doctor; tests see that both are current.
 """
 
+import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -27,6 +29,7 @@ from trainer_kai.cli.commands.doctor.expected import (
     ExpectedWebhook,
     Permission,
     field_paths,
+    rule_messages,
 )
 from trainer_kai.cli.commands.doctor.text_output import as_text
 from trainer_kai.cli.output.table import MAX_WIDTH
@@ -41,6 +44,7 @@ _PROPERTIES: Final = "/schema/openAPIV3Schema/properties/"
 _ALWAYS: Final = frozenset({"apiVersion", "kind", "metadata"})
 _HOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _POLICY: Final = "ValidatingAdmissionPolicy"
+_WIDTH: Final = 120
 # What an overlay may say otherwise, and what is written elsewhere.
 _OVERLAY_FIELDS: Final = (
     "name",
@@ -72,8 +76,23 @@ def expected_installation() -> ExpectedManifests:
 
 
 def as_json(found: ExpectedManifests) -> str:
-    """Return the file."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+    """Return the file: what fits is on one line, so that a diff shows what changed."""
+    return _json_lines(msgspec.json.decode(msgspec.json.encode(found))) + "\n"
+
+
+def _json_lines(value: Any, indent: str = "") -> str:
+    whole, inner = json.dumps(value, ensure_ascii=False), f"{indent} "
+    if len(indent) + len(whole) <= _WIDTH or not value or not isinstance(value, dict | list):
+        return whole
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(name)}: {_json_lines(it, inner)}" for name, it in value.items()]
+    else:
+        parts = [_json_lines(it, inner) for it in value]
+    text = f",\n{inner}".join(parts)
+    if not any(" " in it for it in parts):  # names: as many in a line as fit
+        text = textwrap.fill(", ".join(parts), _WIDTH, subsequent_indent=inner)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{inner}{text}\n{indent}{closing}"
 
 
 def _objects(folder: Path) -> Iterator[Obj]:
@@ -93,16 +112,8 @@ def _definition(crd: Obj) -> ExpectedDefinition:
         name=crd["metadata"]["name"],
         version=version["name"],
         fields=tuple(sorted(set(field_paths(schema)) - _ALWAYS)),
-        rules=tuple(dict.fromkeys(_rules(schema))),
+        rules=tuple(dict.fromkeys(rule_messages(schema))),
     )
-
-
-def _rules(schema: Any) -> Iterator[str]:
-    if isinstance(schema, Mapping):
-        for rule in schema.get("x-kubernetes-validations", ()):
-            yield rule.get("message") or rule["messageExpression"]
-        for inner in schema.values():
-            yield from _rules(inner)
 
 
 def _configuration(found: Obj) -> ExpectedConfiguration:

@@ -7,7 +7,7 @@ order of the objects: the namespace `default`, and the name as uid.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -36,6 +36,9 @@ from trainer_kai.cli.input.unknown_fields import (
     unread_files,
 )
 from trainer_kai.errors import ConfigError, FieldError
+
+# By group, kind and name; None stands for objects of unused kinds.
+_Objects: TypeAlias = dict[tuple[str, str, Key], tuple[Document, Any]]
 
 _CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind
     "Node": "nodes",
@@ -69,13 +72,12 @@ class InputCluster:
 
 def read_cluster(documents: Iterable[Document]) -> InputCluster:
     """Return the cluster of the objects; raise `ConfigError` with all their faults."""
-    objects: dict[tuple[str, str, Key], tuple[Document, Any]] = {}
-    faults: list[FieldError] = []
+    documents = [*documents]
+    objects: _Objects = {}
+    faults = [*unread_files(documents, KINDS)]
     ignored: Counter[str] = Counter()
     warnings = InputWarnings()
     latest_time = 0
-    documents = [*documents]
-    faults += unread_files(documents, KINDS)
     for document in documents:
         kind = (document.group, document.kind)
         if kind not in KINDS and kind not in UNUSED_KINDS:
@@ -99,10 +101,7 @@ def read_cluster(documents: Iterable[Document]) -> InputCluster:
 
 
 def _add(
-    objects: dict[tuple[str, str, Key], tuple[Document, Any]],
-    document: Document,
-    kind: tuple[str, str],
-    warnings: InputWarnings,
+    objects: _Objects, document: Document, kind: tuple[str, str], warnings: InputWarnings
 ) -> Iterator[FieldError]:
     """Add an object to *objects*; yield its faults."""
     try:
@@ -139,23 +138,23 @@ def _latest_time(fields: Mapping[str, Any]) -> int:
     if isinstance(annotations, Mapping):
         texts += annotations.values()
     texts += _texts(fields.get("status"))
-    times = (
-        unix_seconds(text) for text in texts if isinstance(text, str) and _looks_like_time(text)
-    )
+    times = (_time(text) for text in texts)
     latest = max((time for time in times if time is not None), default=0)
     return max(latest, _deletion_requested_at(metadata))
 
 
 def _deletion_requested_at(metadata: Mapping[str, Any]) -> int:
     """Return when a deletion was requested; deletionTimestamp is its deadline."""
-    text, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
-    is_time = isinstance(text, str) and _looks_like_time(text)
-    deadline = unix_seconds(str(text)) if is_time else None
+    grace = metadata.get("deletionGracePeriodSeconds")
+    deadline = _time(metadata.get("deletionTimestamp"))
     return 0 if deadline is None else deadline - (grace if isinstance(grace, int) else 0)
 
 
-def _looks_like_time(text: str) -> bool:
-    return len(text) >= 20 and text[10] == "T" and text[4] == "-"
+def _time(text: object) -> int | None:
+    """Return a time as seconds since 1970; None for other values, most of them at one look."""
+    if isinstance(text, str) and len(text) >= 20 and text[10] == "T" and text[4] == "-":
+        return unix_seconds(text)
+    return None
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -170,7 +169,7 @@ def _texts(value: object) -> Iterator[str]:
             remaining += it
 
 
-def _build_cluster(objects: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -> InputCluster:
+def _build_cluster(objects: _Objects) -> InputCluster:
     """Store each object by its kind, sorted, so that the order of the files does not matter."""
     inputs = InputCluster(Cluster())
     requests: list[BindRequest] = []

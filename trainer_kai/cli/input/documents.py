@@ -30,9 +30,8 @@ T = TypeVar("T", bound=Object)
 
 _STDIN: Final = "-"
 _MAX_BYTES: Final = 256 * 1024 * 1024
-_MAX_HANDWRITTEN_BYTES: Final = (
-    1024 * 1024
-)  # longer JSON is written by programs, without duplicate keys
+# Longer JSON is written by programs, without duplicate keys.
+_MAX_HANDWRITTEN_BYTES: Final = 1024 * 1024
 _LIST: Final = "List"
 _ZIP: Final = b"PK\x03\x04"
 
@@ -40,19 +39,15 @@ Unpack = Callable[[str, bytes], "Iterable[Document]"]
 
 
 class Document(NamedTuple):
-    """One object, and its file."""
-
     file: str
     fields: dict[str, Any]
 
     @property
     def kind(self) -> str:
-        """Return its kind; "" if it has none."""
         return str(self.fields.get("kind", ""))
 
     @property
     def group(self) -> str:
-        """Return its API group; the core group is empty."""
         return str(self.fields.get("apiVersion", "")).rpartition("/")[0]
 
     def __str__(self) -> str:
@@ -69,37 +64,33 @@ def read_files(
 
     Files that cannot be read are added to *faults*, to be reported with other faults.
     """
-    raises = faults is None
-    faults = [] if faults is None else faults
+    found: list[FieldError] = []
     documents: list[Document] = []
     for file in files:
+        name = display_name(file)
         try:
             documents += _objects(file, unpack)
         except OSError as error:
-            faults.append(
-                FieldError(display_name(file), f"cannot be read: {error.strerror or error}")
-            )
+            found.append(FieldError(name, f"cannot be read: {error.strerror or error}"))
         except UnicodeDecodeError as error:
-            message = (
-                f"is not UTF-8 text: byte {error.start + 1} is {error.object[error.start]:#04x}"
-            )
-            faults.append(FieldError(display_name(file), message))
+            byte = error.object[error.start]
+            message = f"is not UTF-8 text: byte {error.start + 1} is {byte:#04x}"
+            found.append(FieldError(name, message))
         except yaml.YAMLError as error:
             what = "JSON" if file.lower().endswith(".json") else "YAML"
-            faults.append(
-                FieldError(display_name(file), f"is not valid {what}: {yaml_error_text(error)}")
-            )
+            found.append(FieldError(name, f"is not valid {what}: {yaml_error_text(error)}"))
         except DuplicateKeys as error:
-            faults += (FieldError(display_name(file), fault) for fault in error.faults)
+            found += (FieldError(name, fault) for fault in error.faults)
         except ConfigError as error:
-            faults += error.faults
-    if faults and raises:
-        raise ConfigError(faults)
+            found += error.faults
+    if faults is not None:
+        faults += found
+    elif found:
+        raise ConfigError(found)
     return documents
 
 
 def display_name(file: str) -> str:
-    """Return the name of a file for messages."""
     return "standard input" if file == _STDIN else file
 
 
@@ -148,11 +139,8 @@ def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
 def _path_with_key(fields: dict[str, Any], path: str) -> str:
     """Return a path with the key of the label or annotation with a value that is not a string."""
     parent, is_open, _ = path.partition("[...]")
-    texts = (
-        _value_at(fields, parent)
-        if is_open and parent.endswith((".labels", ".annotations"))
-        else None
-    )
+    is_of_texts = is_open and parent.endswith((".labels", ".annotations"))
+    texts = _value_at(fields, parent) if is_of_texts else None
     odd = [key for key, value in (texts or {}).items() if not isinstance(value, str)]
     return f"{parent}[{odd[0]}]" if odd else path
 
@@ -199,11 +187,9 @@ def flattened(document: Document) -> Iterator[Document]:
     if not isinstance(items, list):
         what = type(items).__name__
         raise ConfigError([FieldError(str(document), f"items: must be a list, not {what}")])
-    wrong = [i for i, item in enumerate(items) if not isinstance(item, dict)]
+    wrong = [f"items[{i}]" for i, item in enumerate(items) if not isinstance(item, dict)]
     if wrong:
-        raise ConfigError(
-            [FieldError(str(document), f"items[{i}]: must be an object") for i in wrong]
-        )
+        raise ConfigError([FieldError(str(document), f"{it}: must be an object") for it in wrong])
     kind = document.kind.removesuffix(_LIST)  # the API server omits it in items
     for item in items:
         named = {"apiVersion": document.fields.get("apiVersion", ""), "kind": kind} if kind else {}

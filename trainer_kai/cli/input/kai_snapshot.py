@@ -118,13 +118,8 @@ def _config(config: Any, params: Any) -> dict[str, Any]:
     plugins = [*_plugins(config.get("tiers"))]
     if plugins:
         spec |= {"plugins": dict(plugins), "only": True}
-    metadata = {"name": _MEMBER}
-    return {
-        "apiVersion": CONFIGS.api_version,
-        "kind": CONFIGS.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    kind = {"apiVersion": CONFIGS.api_version, "kind": CONFIGS.kind}
+    return {**kind, "metadata": {"name": _MEMBER}, "spec": spec}
 
 
 def _plugins(tiers: Any) -> Iterable[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@ here: the scheduler reports them as the reason of a PodGroup.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -63,7 +63,7 @@ from trainer_kai.policy.misspelled_keys import (
     misspelled_keys,
 )
 
-Faults = Iterator[FieldError]
+Faults = Iterable[FieldError]
 _MAX_INT32: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 _REVIEW: Final = (ACCESS_REVIEWS.group, ACCESS_REVIEWS.kind)
 UID: Final = "UID"  # of a JobSet that does not exist yet
@@ -75,8 +75,6 @@ _NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class BindRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A pod and the node that it is bound to."""
-
     pod_name: str = ""
     selected_node: str = ""
     selected_gpu_groups: tuple[str, ...] = msgspec.field(default=(), name="selectedGPUGroups")
@@ -84,8 +82,6 @@ class BindRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class BindRequestStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The progress of KAI's binder."""
-
     phase: str = ""
     failed_attempts: int = 0
 
@@ -113,8 +109,6 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ShardPlacement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whether pods are packed or spread."""
-
     gpu: str = "binpack"
     cpu: str = "binpack"
 
@@ -221,8 +215,7 @@ def _hash_of(document: Document) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def faults_of(kind: "tuple[str, str]", it: Object) -> Faults:
-    """Yield the faults of an object of one of the `KINDS`."""
+def faults_of(kind: tuple[str, str], it: Object) -> Faults:
     yield from _time_faults(it.metadata)
     yield from KINDS[kind].faults(it)
 
@@ -341,29 +334,25 @@ def _queue_faults(queue: Queue) -> Faults:
 def _shard_faults(shard: Shard) -> Faults:
     yield from _metadata_faults(shard)
     placement = shard.spec.placement_strategy or ShardPlacement()
-    placements: list[tuple[str, Mapping[str, str]]]
-    placements = [("placementStrategy", {"gpu": placement.gpu, "cpu": placement.cpu})]
-    plugin = shard.spec.plugins.get("nodeplacement")
-    placements += [("plugins.nodeplacement.arguments", plugin.arguments)] if plugin else []
-    for path, values in placements:
+    arguments = shard.spec.plugins.get("nodeplacement", Switch()).arguments
+    for path, values in (
+        ("placementStrategy", {"gpu": placement.gpu, "cpu": placement.cpu}),
+        ("plugins.nodeplacement.arguments", arguments),
+    ):
         for name in ("gpu", "cpu"):
             if values.get(name, _PLACEMENTS[0]) not in _PLACEMENTS:
                 message = f"{values[name]!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
                 yield FieldError(f"spec.{path}.{name}", message)
 
 
-def _yielding(rule: Callable[[Any], tuple[FieldError, ...]]) -> Callable[[Any], Faults]:
-    return lambda it: iter(rule(it))
-
-
 KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
     (resource.group, resource.kind): _Kind(resource, faults)
     for resource, faults in (
         (NODES, _node_faults),
-        (PODS, _yielding(pod_faults)),
+        (PODS, pod_faults),
         (PODGROUPS, _podgroup_faults),
         (QUEUES, _queue_faults),
-        (TOPOLOGIES, _yielding(topology_faults)),
+        (TOPOLOGIES, topology_faults),
         (PRIORITY_CLASSES, _metadata_faults),
         (QUOTAS, _metadata_faults),
         (NAMESPACES, _metadata_faults),
@@ -373,8 +362,8 @@ KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
         (PDBS, _metadata_faults),
         (JOBSETS, _jobset_faults),
         (TRAINJOBS, _trainjob_faults),
-        (RUNTIMES, _yielding(runtime_faults)),
-        (CLUSTER_RUNTIMES, _yielding(runtime_faults)),
+        (RUNTIMES, runtime_faults),
+        (CLUSTER_RUNTIMES, runtime_faults),
         (ACCESS_REVIEWS, _metadata_faults),
         (BIND_REQUESTS, _metadata_faults),
         (SHARDS, _shard_faults),

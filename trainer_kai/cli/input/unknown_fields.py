@@ -2,6 +2,8 @@
 
 Our structs have the fields that we read. For the structs named here the other fields of the API are
 listed, so that any other name is reported. Elsewhere only names that resemble ours are reported.
+What the names of the fields of an object mean is decided once for each distinct set of names:
+thousands of pods have a few of them.
 
 Kinds that are not needed are ignored, as in a dump of a cluster. A mistyped kind is an error, and
 so is an input without any known kind.
@@ -16,26 +18,24 @@ from typing import Any, Final, NamedTuple
 from msgspec import inspect
 
 from trainer_kai.cli.input.documents import Document
-from trainer_kai.cli.input.kinds import (
-    KINDS,
-    UNUSED_KINDS,
-)
+from trainer_kai.cli.input.kinds import KINDS, UNUSED_KINDS
 from trainer_kai.errors import FieldError, FieldWarning
 
+# Structs that have all fields of the API.
+_READ_WHOLE: Final = (
+    "Affinity ContainerPort DependsOn JobSetTemplate JobTemplate LabelSelector MLPolicy "
+    "NodeAffinity NodeSelector NodeSelectorTerm PodAffinity PodAffinityTerm PodGroupPolicy "
+    "PodResourceClaim PodTemplate PreferredNodes PreferredPods QueueResource QueueResources "
+    "ReplicatedJob Requirement ResourceClaimUse Resources ResourcesStatus RuntimeSpec "
+    "SchedulingCondition SchedulingGate StartupPolicy SubGroup Toleration TopologyConstraint "
+    "TopologyLevel TopologySpec TopologySpread TrainingRuntimeSpecPatch VolumeClaim"
+)
+_WITH_KIND: Final = "JobSet PodGroup Queue Runtime Topology TrainJob"
 # The fields of the API that we do not read, by struct. Tests compare them with the schemas of our
 # manifests and of a cluster.
 UNREAD_FIELDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("JobSet", "PodGroup", "Queue", "Runtime", "Topology"), "apiVersion kind"),
-    **dict.fromkeys(("Affinity", "NodeAffinity", "PodAffinity", "PodAffinityTerm"), ""),
-    **dict.fromkeys(("PreferredNodes", "PreferredPods", "Toleration", "TopologySpread"), ""),
-    **dict.fromkeys(("LabelSelector", "NodeSelector", "NodeSelectorTerm", "Requirement"), ""),
-    **dict.fromkeys(("ContainerPort", "ResourceClaimUse", "Resources", "SchedulingGate"), ""),
-    **dict.fromkeys(("PodResourceClaim", "PodTemplate", "VolumeClaim", "JobTemplate"), ""),
-    **dict.fromkeys(("DependsOn", "ReplicatedJob", "StartupPolicy", "JobSetTemplate"), ""),
-    **dict.fromkeys(("MLPolicy", "PodGroupPolicy", "RuntimeSpec"), ""),
-    **dict.fromkeys(("SubGroup", "TopologyConstraint", "ResourcesStatus"), ""),
-    **dict.fromkeys(("QueueResource", "QueueResources"), ""),
-    **dict.fromkeys(("SchedulingCondition", "TopologyLevel", "TopologySpec"), ""),
+    **dict.fromkeys(_READ_WHOLE.split(), ""),
+    **dict.fromkeys(_WITH_KIND.split(), "apiVersion kind"),
     "Condition": "observedGeneration",
     "Container": "args command env envFrom image imagePullPolicy lifecycle livenessProbe "
     "readinessProbe resizePolicy restartPolicyRules securityContext startupProbe stdin stdinOnce "
@@ -63,9 +63,7 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "RuntimeRef": "apiGroup",
     "SchedulingReason": "details",
     "Trainer": "args command env image",
-    "TrainingRuntimeSpecPatch": "",
     "TemplateMeta": "finalizers namespace",
-    "TrainJob": "apiVersion kind",
     "TrainJobSpec": "activeDeadlineSeconds initializer",
     "TrainJobStatus": "jobsStatus trainerStatus",
     "Volume": "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI "
@@ -73,10 +71,11 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "photonPersistentDisk portworxVolume projected quobyte rbd scaleIO secret storageos "
     "vsphereVolume",
 }
-# Further fields that only resemble one of ours.
-_ALSO_KNOWN: Final[Mapping[str, str]] = {"VolumeClaimSpec": "volumeMode"}
-# Fields that only the conditions of nodes and pods have.
-_CONDITION_FIELDS: Final[Mapping[str, str]] = {"Condition": "lastHeartbeatTime lastProbeTime"}
+# Fields that only resemble one of ours, or that only conditions of nodes and pods have.
+_ALSO_KNOWN: Final[Mapping[str, str]] = {
+    "VolumeClaimSpec": "volumeMode",
+    "Condition": "lastHeartbeatTime lastProbeTime",
+}
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICIES: Final = ("Honor", "Ignore")
 _ENUM_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -94,8 +93,12 @@ _ENUM_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 _SIMILARITY: Final = 0.8
 
 
+_KIND_SIMILARITY: Final = 0.85
+_MAX_NAMED: Final = 3
+
+
 class InputWarning(NamedTuple):
-    """A warning about one field of an object."""
+    """A warning about one field of an object; all items of a list have one path."""
 
     path: str
     message: str
@@ -109,10 +112,10 @@ class InputWarnings:
 
     def add(self, document: Document, struct: type) -> None:
         """Collect the warnings about the fields of an object."""
-        for it in dict.fromkeys(unknown_field_warnings(struct, document.fields)):
-            self._object_names.setdefault((document.file, document.kind, it), []).append(
-                str(document)
-            )
+        found: list[InputWarning] = []
+        _check_struct(struct, document.fields, "", found)
+        for it in dict.fromkeys(found):
+            self._add(document, it)
 
     def without_warnings(
         self, document: Document, faults: Iterable[FieldError]
@@ -120,10 +123,7 @@ class InputWarnings:
         """Yield the faults of an object that are not warnings; collect the warnings."""
         for fault in faults:
             if isinstance(fault, FieldWarning):
-                it = InputWarning(fault.path, fault.message)
-                self._object_names.setdefault((document.file, document.kind, it), []).append(
-                    str(document)
-                )
+                self._add(document, InputWarning(fault.path, fault.message))
             else:
                 yield FieldError(str(document), str(fault))
 
@@ -133,6 +133,10 @@ class InputWarnings:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield f"{min(names)}{more}: {it.path}: {it.message}"
 
+    def _add(self, document: Document, it: InputWarning) -> None:
+        objects = self._object_names.setdefault((document.file, document.kind, it), [])
+        objects.append(str(document))
+
 
 class _StructFields(NamedTuple):
     """The field names of a struct: those that we read, and all fields of the API."""
@@ -140,51 +144,60 @@ class _StructFields(NamedTuple):
     read: frozenset[str]
     known: frozenset[str]
     is_complete: bool  # *known* is complete
-    nested: tuple[tuple[str, Any], ...]  # fields that contain structs
+    nested: Mapping[str, Any]  # fields that contain structs, with their types
+    enums: Mapping[str, tuple[str, ...]]
+
+
+class _NamesCheck(NamedTuple):
+    """What the names of the fields of an object say, and which values are to be checked."""
+
+    unknown: tuple[tuple[str, str], ...]  # with the message, unless the value is null
+    nested: tuple[tuple[str, Any], ...]
     enums: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def unknown_field_warnings(struct: type, fields: Mapping[str, Any]) -> list[InputWarning]:
-    """Return the warnings about an object; all items of a list have one path."""
-    warnings: list[InputWarning] = []
-    _check_struct(_struct_fields(struct), fields, "", warnings)
-    return warnings
-
-
 def _check_struct(
-    struct: _StructFields, fields: Mapping[str, Any], path: str, warnings: list[InputWarning]
+    struct: type, fields: Mapping[str, Any], path: str, warnings: list[InputWarning]
 ) -> None:
-    if not struct.known.issuperset(fields):
-        for name in fields.keys() - struct.known:
-            similar = _similar_field(name, struct.read)
-            if fields[name] is not None and (struct.is_complete or similar):
-                suggestion = f"; did you mean {similar}?" if similar else ""
-                warnings.append(
-                    InputWarning(
-                        f"{path}{name}", f"is not a known field and is ignored{suggestion}"
-                    )
-                )
-    for name, values in struct.enums:
-        if fields.get(name) and fields[name] not in values:
+    check = _names_check(struct, tuple(fields))
+    for name, message in check.unknown:
+        if fields[name] is not None:
+            warnings.append(InputWarning(f"{path}{name}", message))
+    for name, values in check.enums:
+        if fields[name] and fields[name] not in values:
             message = f"{fields[name]!r} is not valid; valid values are {', '.join(values)}"
             warnings.append(InputWarning(f"{path}{name}", message))
-    for name, kind in struct.nested:
-        value = fields.get(name)
-        if value:
-            _check_value(kind, value, f"{path}{name}", warnings)
+    for name, field_type in check.nested:
+        if fields[name]:
+            _check_value(field_type, fields[name], f"{path}{name}", warnings)
 
 
 def _check_value(field_type: Any, value: object, path: str, warnings: list[InputWarning]) -> None:
     """Check a value; `read_object` reports values of the wrong type."""
     if isinstance(value, dict):
         if isinstance(field_type, inspect.StructType):
-            _check_struct(_struct_fields(field_type.cls), value, f"{path}.", warnings)
+            _check_struct(field_type.cls, value, f"{path}.", warnings)
         elif isinstance(field_type, inspect.DictType):
             for name, it in value.items():
                 _check_value(field_type.value_type, it, f"{path}.{name}", warnings)
     elif isinstance(value, list) and isinstance(field_type, inspect.VarTupleType):
         for it in value:
             _check_value(field_type.item_type, it, f"{path}[]", warnings)
+
+
+@cache
+def _names_check(struct: type, names: tuple[str, ...]) -> _NamesCheck:
+    known = _struct_fields(struct)
+    similar = {it: _similar_field(it, known.read) for it in names if it not in known.known}
+    return _NamesCheck(
+        tuple(
+            (name, f"is not a known field and is ignored{it and f'; did you mean {it}?'}")
+            for name, it in similar.items()
+            if it or known.is_complete
+        ),
+        tuple((name, known.nested[name]) for name in names if name in known.nested),
+        tuple((name, known.enums[name]) for name in names if name in known.enums),
+    )
 
 
 def _similar_field(name: str, read: frozenset[str]) -> str:
@@ -199,20 +212,14 @@ def _struct_fields(struct: type) -> _StructFields:
     assert isinstance(struct_type, inspect.StructType)
     name = struct.__name__
     read = frozenset(field.encode_name for field in struct_type.fields)
-    unread = " ".join(
-        it.get(name, "") for it in (UNREAD_FIELDS, _ALSO_KNOWN, _CONDITION_FIELDS)
-    ).split()
-    nested = ((field.encode_name, _non_null(field.type)) for field in struct_type.fields)
+    unread = f"{UNREAD_FIELDS.get(name, '')} {_ALSO_KNOWN.get(name, '')}".split()
+    types = {field.encode_name: _non_null(field.type) for field in struct_type.fields}
     return _StructFields(
         read=read,
         known=read | frozenset(unread),
         is_complete=name in UNREAD_FIELDS,
-        nested=tuple((name, kind) for name, kind in nested if _holds_structs(kind)),
-        enums=tuple(
-            (field, values)
-            for (struct_name, field), values in _ENUM_VALUES.items()
-            if struct_name == name
-        ),
+        nested={field: it for field, it in types.items() if _holds_structs(it)},
+        enums={field: it for (owner, field), it in _ENUM_VALUES.items() if owner == name},
     )
 
 
@@ -229,12 +236,6 @@ def _holds_structs(field_type: Any) -> bool:
     if isinstance(field_type, inspect.DictType):
         return _holds_structs(field_type.value_type)
     return isinstance(field_type, inspect.StructType)
-
-
-_KIND_SIMILARITY: Final = 0.85
-
-
-_MAX_NAMED: Final = 3
 
 
 def unread_files(
@@ -271,12 +272,16 @@ def kind_text(document: Document) -> str:
 
 def similar_kind(document: Document) -> str:
     """Return a hint with the known kind that a mistyped kind or version resembles; "" for none."""
-    version = str(document.fields.get("apiVersion", ""))
+    return _similar_kind(str(document.fields.get("apiVersion", "")), document.kind)
+
+
+@cache
+def _similar_kind(version: str, kind: str) -> str:
     expected = [(it.resource.api_version, it.resource.kind) for it in KINDS.values()]
-    kinds = {kind.lower(): kind for api_version, kind in expected if api_version == version}
-    versions = [api_version for api_version, kind in expected if kind == document.kind]
-    for kind in get_close_matches(document.kind.lower(), kinds, 1, _KIND_SIMILARITY):
-        return f"; did you mean {version} {kinds[kind]}?"
-    for api_version in get_close_matches(version, versions, 1, _KIND_SIMILARITY):
-        return f"; did you mean {api_version} {document.kind}?"
+    kinds = {known.lower(): known for api_version, known in expected if api_version == version}
+    versions = [api_version for api_version, known in expected if known == kind]
+    for it in get_close_matches(kind.lower(), kinds, 1, _KIND_SIMILARITY):
+        return f"; did you mean {version} {kinds[it]}?"
+    for it in get_close_matches(version, versions, 1, _KIND_SIMILARITY):
+        return f"; did you mean {it} {kind}?"
     return ""

@@ -19,7 +19,7 @@ _MAX_REPEATED: Final = 1_000_000
 
 
 class DuplicateKeys(Exception):
-    """Duplicate keys: only one of their values could be used."""
+    """Only one of the values of duplicate keys could be used."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults
@@ -55,10 +55,8 @@ def size_fault(text: str) -> str | None:
         if isinstance(event, yaml.AliasEvent):
             size = sizes.get(event.anchor)
             if size == 0:
-                return (
-                    f"{_position(event.start_mark)}*{event.anchor} is inside "
-                    "the value that it refers to"
-                )
+                place = f"{_position(event.start_mark)}*{event.anchor}"
+                return f"{place} is inside the value that it refers to"
             count, repeated = count + (size or 0), repeated + (size or 0)
             if repeated > _MAX_REPEATED:
                 return f"its aliases, such as *{event.anchor}, expand to too many values"
@@ -94,10 +92,8 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 first = lines.get((key.tag, key.value))
                 if first and key.value != _MERGE:
-                    yield (
-                        f"{_position(key.start_mark)}{key.value} exists twice, "
-                        f"first in line {first}"
-                    )
+                    place = f"{_position(key.start_mark)}{key.value}"
+                    yield f"{place} exists twice, first in line {first}"
                 lines.setdefault((key.tag, key.value), key.start_mark.line + 1)
 
 

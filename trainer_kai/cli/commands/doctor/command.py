@@ -19,7 +19,6 @@ _TIMEOUT_S: Final = 15.0  # three webhooks of other products may take 5 s each
 
 
 def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the command line."""
     parser = commands.add_parser(
         "doctor",
         help="check the installation, and show how to fix problems",
@@ -67,7 +66,8 @@ def _run(args: argparse.Namespace) -> int:
 async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
     import os  # noqa: PLC0415 - as above
 
-    from trainer_kai.cli.commands.doctor.fetch import DoctorOptions, fetch_facts  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.doctor.facts import Installation  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.doctor.fetch import fetch_facts  # noqa: PLC0415 - as above
     from trainer_kai.kube.auth.kubeconfig import find_rest_config  # noqa: PLC0415 - as above
     from trainer_kai.kube.client import RetryPolicy, process_client  # noqa: PLC0415 - as above
     from trainer_kai.service.clock import SystemClock  # noqa: PLC0415 - as above
@@ -78,6 +78,5 @@ async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
     )
     async with process_client(access, clock) as client:
         patient_client = client.with_retry_policy(RetryPolicy(timeout_s=_TIMEOUT_S, total_s=5.0))
-        return await fetch_facts(
-            patient_client, DoctorOptions(args.namespace, args.scheduler_name, args.try_in)
-        )
+        installation = Installation(args.namespace, args.scheduler_name, try_in=args.try_in)
+        return await fetch_facts(patient_client, installation)

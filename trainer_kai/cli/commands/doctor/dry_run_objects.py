@@ -14,11 +14,17 @@ from trainer_kai.api.names import (
     QUEUE,
     REPLICATED_JOB,
 )
-from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS, Resource
 from trainer_kai.cli.commands.doctor.checks.dry_runs import namespace_selectors
 from trainer_kai.cli.commands.doctor.checks.webhooks import selects_namespace
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj, listed, nested_field
 from trainer_kai.cli.commands.doctor.finding import Unread
+
+NAME: Final = "trainer-kai-doctor"
+_UID: Final = "00000000-0000-0000-0000-000000000000"
+_IMAGE: Final = "trainer-kai.invalid/doctor"  # never pulled
+_INVALID_QUEUE: Final = "No_Queue"  # a valid label value, but an invalid name of a Queue
+_SUFFIX: Final = "doctor"
 
 
 def dry_run_namespace(facts: InstallationFacts, context: str) -> str:
@@ -26,14 +32,13 @@ def dry_run_namespace(facts: InstallationFacts, context: str) -> str:
     if isinstance(facts.namespaces, Unread) or isinstance(facts.configurations, Unread):
         return context
     selectors = namespace_selectors(facts)
-    by_name = {it.name: it.labels for it in facts.namespaces if not it.deletion_timestamp}
-    names = [context, *sorted(it for it in by_name if not it.startswith("kube-"))]
-    candidates = (
-        it
-        for it in names
-        if it in by_name and all(selects_namespace(one, by_name[it]) for one in selectors)
-    )
-    return next(candidates, "")
+    takes_part = {
+        it.name
+        for it in facts.namespaces
+        if not it.deletion_timestamp and all(selects_namespace(one, it.labels) for one in selectors)
+    }
+    others = sorted(it for it in takes_part if not it.startswith("kube-"))
+    return next((it for it in (context, *others) if it in takes_part), "")
 
 
 def namespace_fault(facts: InstallationFacts, name: str) -> str:
@@ -43,52 +48,69 @@ def namespace_fault(facts: InstallationFacts, name: str) -> str:
         refusal = None if isinstance(dry_run, Unread) else dry_run.refusal
         is_gone = refusal is not None and f'namespaces "{name}" not found' in refusal.message
         return f"namespace {name} does not exist" if is_gone else ""
-    by_namespace = {it.name: it for it in facts.namespaces}
-    if name not in by_namespace:
-        return f"namespace {name} does not exist; existing are {listed(sorted(by_namespace), 10)}"
-    if by_namespace[name].deletion_timestamp:
+    deletion_times = {it.name: it.deletion_timestamp for it in facts.namespaces}
+    if name not in deletion_times:
+        return f"namespace {name} does not exist; existing are {listed(sorted(deletion_times), 10)}"
+    if deletion_times[name]:
         return f"namespace {name} is being deleted, and accepts no new objects"
     return ""
 
 
-NAME: Final = "trainer-kai-doctor"
-_UID: Final = "00000000-0000-0000-0000-000000000000"
-_IMAGE: Final = "trainer-kai.invalid/doctor"  # never pulled
-_INVALID_QUEUE: Final = "No_Queue"  # a valid label value, but an invalid name of a Queue
-_SUFFIX: Final = "doctor"
-
-
 def jobset(namespace: str) -> dict[str, Any]:
     """Return a JobSet of a TrainJob that does not exist."""
-    owner = {
-        "apiVersion": TRAINJOBS.api_version,
-        "kind": TRAINJOBS.kind,
-        "name": NAME,
-        "uid": _UID,
-        "controller": True,
-    }
-    job = {"parallelism": 1, "completions": 1, "template": {"spec": _pod_spec("Never")}}
-    return {
-        "apiVersion": JOBSETS.api_version,
-        "kind": JOBSETS.kind,
-        "metadata": {"namespace": namespace, "name": NAME, "ownerReferences": [owner]},
-        "spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}]},
-    }
+    job = {"parallelism": 1, "completions": 1, "template": {"spec": _pod_spec()}}
+    metadata = {"namespace": namespace, "name": NAME, "ownerReferences": [_owner(TRAINJOBS, NAME)]}
+    replicated_job = {"name": "node", "replicas": 1, "template": {"spec": job}}
+    return {**_kind(JOBSETS), "metadata": metadata, "spec": {"replicatedJobs": [replicated_job]}}
 
 
 def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
     """Return a TrainJob with an invalid queue."""
-    runtime_ref = {
-        "apiGroup": CLUSTER_RUNTIMES.group,
-        "kind": CLUSTER_RUNTIMES.kind,
-        "name": runtime,
+    metadata = {"namespace": namespace, "name": NAME, "labels": {QUEUE: _INVALID_QUEUE}}
+    group, kind = CLUSTER_RUNTIMES.group, CLUSTER_RUNTIMES.kind
+    reference = {"apiGroup": group, "kind": kind, "name": runtime}
+    return {**_kind(TRAINJOBS), "metadata": metadata, "spec": {"runtimeRef": reference}}
+
+
+def gang_pod(namespace: str) -> dict[str, Any]:
+    """Return a pod as JobSet creates it from a template that our webhook has marked."""
+    pod = foreign_pod(namespace)
+    labels = {
+        GANG: _SUFFIX,
+        JOBSET_NAME: NAME,
+        JOBSET_UID: _UID,
+        REPLICATED_JOB: "node",
+        JOB_INDEX: "0",
     }
-    return {
-        "apiVersion": TRAINJOBS.api_version,
-        "kind": TRAINJOBS.kind,
-        "metadata": {"namespace": namespace, "name": NAME, "labels": {QUEUE: _INVALID_QUEUE}},
-        "spec": {"runtimeRef": runtime_ref},
+    pod["metadata"] |= {"labels": labels, "ownerReferences": [_owner(JOBS, f"{NAME}-node-0")]}
+    return pod
+
+
+def foreign_pod(namespace: str) -> dict[str, Any]:
+    """Return a pod that is not ours; the strictest pod security policies admit it."""
+    metadata = {"namespace": namespace, "name": NAME}
+    return {**_kind(PODS), "metadata": metadata, "spec": _pod_spec()}
+
+
+def _kind(resource: Resource[Any]) -> dict[str, Any]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def _owner(resource: Resource[Any], name: str) -> dict[str, Any]:
+    return {**_kind(resource), "name": name, "uid": _UID, "controller": True}
+
+
+def _pod_spec() -> dict[str, Any]:
+    amounts = {"cpu": "1m", "memory": "1Mi"}
+    container = {
+        "name": "node",
+        "image": _IMAGE,
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
+    profile = {"type": "RuntimeDefault"}
+    context = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": profile}
+    return {"restartPolicy": "Never", "securityContext": context, "containers": [container]}
 
 
 def is_for_scheduler(runtime: Obj, name: str) -> bool:
@@ -98,56 +120,3 @@ def is_for_scheduler(runtime: Obj, name: str) -> bool:
     asked = {nested_field(job, *path) or name for job in jobs}
     groups = nested_field(runtime, "spec", "podGroupPolicy") or {}
     return asked <= {name} and groups.keys() <= {"kaiScheduler"}
-
-
-def gang_pod(namespace: str) -> dict[str, Any]:
-    """Return a pod as JobSet creates it from a template that our webhook has marked."""
-    pod = foreign_pod(namespace)
-    job = f"{NAME}-node-0"
-    owner = {
-        "apiVersion": JOBS.api_version,
-        "kind": JOBS.kind,
-        "name": job,
-        "uid": _UID,
-        "controller": True,
-    }
-    labels = {
-        GANG: _SUFFIX,
-        JOBSET_NAME: NAME,
-        JOBSET_UID: _UID,
-        REPLICATED_JOB: "node",
-        JOB_INDEX: "0",
-    }
-    pod["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
-    return pod
-
-
-def foreign_pod(namespace: str) -> dict[str, Any]:
-    """Return a pod that is not ours; the strictest pod security policies admit it."""
-    return {
-        "apiVersion": PODS.api_version,
-        "kind": PODS.kind,
-        "metadata": {"namespace": namespace, "name": NAME},
-        "spec": _pod_spec("Never"),
-    }
-
-
-def _pod_spec(restart: str) -> dict[str, Any]:
-    closed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    amounts = {"cpu": "1m", "memory": "1Mi"}
-    return {
-        "restartPolicy": restart,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [
-            {
-                "name": "node",
-                "image": _IMAGE,
-                "resources": {"requests": amounts, "limits": amounts},
-                "securityContext": closed,
-            }
-        ],
-    }

@@ -1,10 +1,8 @@
 """The facts that were read from a cluster, as values; each can be unread on its own.
 
-Objects without a struct of ours are as the API server wrote them: `nested_field` reads those.
-
-Leases: whether their holders still renew them.
-
-The settings that a Deployment gives to its process, as far as its fields show them.
+Objects without a struct of ours are as the API server wrote them: `nested_field` reads those. The
+facts come first, then what several checks derive from them: which Leases are alive, and which
+settings the Deployments give to their processes, as far as their fields show them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +16,7 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.api.text import listed_names
 from trainer_kai.cli.commands.doctor.expected import ExpectedManifests, Permission
-from trainer_kai.cli.commands.doctor.finding import Fact, Unread
+from trainer_kai.cli.commands.doctor.finding import Fact, Unread, if_read
 from trainer_kai.kube.rest.response import ErrorDetails
 from trainer_kai.policy.duplicate_scheduler import (
     DEFAULT_LEASE_S,
@@ -30,14 +28,20 @@ from trainer_kai.policy.duplicate_scheduler import (
 Obj: TypeAlias = Mapping[str, Any]
 
 NOT_ASKED: Final = Unread("it was not read")
+CLOCK_S: Final = 5.0  # clocks that differ by more are reported
+UNKNOWN_VALUE: Final = "?"  # a setting with its value in another object
+# The name of the account, the Deployment and the Lease.
+SCHEDULER: Final = "trainer-kai-scheduler"
+_PREFIX: Final = "TRAINER_KAI_"
 
 
 class Installation(NamedTuple):
-    """The options that describe the installation."""
+    """What the user and the kubeconfig say of the installation."""
 
     namespace: str
     scheduler_name: str
     server: str = ""
+    try_in: str = ""  # of the dry runs; else the namespace of the context, if it takes part
 
 
 class DryRun(NamedTuple):
@@ -46,10 +50,10 @@ class DryRun(NamedTuple):
     sent: Obj
     got: Obj | None
     refusal: ErrorDetails | None = None
+    skew_s: float = 0.0  # how far the API server's clock is ahead, by the date of *got*
 
     @property
     def namespace(self) -> str:
-        """Return the namespace of the object."""
         return str(nested_field(self.sent, "metadata", "namespace") or "")
 
 
@@ -71,8 +75,6 @@ class NodeFacts(NamedTuple):
 
 
 class InstallationFacts(NamedTuple):
-    """All facts of an installation."""
-
     installation: Installation
     manifests: ExpectedManifests
     now: datetime  # by the clock of this machine
@@ -108,8 +110,13 @@ class InstallationFacts(NamedTuple):
     @property
     def server_now(self) -> datetime:
         """Return the time by the API server's clock, or by ours if that is not known."""
-        skew_s = 0.0 if isinstance(self.skew_s, Unread) else self.skew_s
-        return self.now + timedelta(seconds=skew_s)
+        return self.now + timedelta(seconds=if_read(self.skew_s, 0.0))
+
+    @property
+    def our_deployments(self) -> dict[str, Obj]:
+        """Return the Deployments of the manifests that exist, by name; none if they are unread."""
+        found = {name_of(it): it for it in if_read(self.deployments, ())}
+        return {name: found[name] for name in self.manifests.deployments if name in found}
 
 
 def nested_field(obj: Any, *steps: str) -> Any:
@@ -122,22 +129,27 @@ def nested_field(obj: Any, *steps: str) -> Any:
 
 
 def name_of(obj: Obj) -> str:
-    """Return the name of an object."""
     return str(nested_field(obj, "metadata", "name") or "")
 
 
-def labels_of(obj: Obj, kind: str = "labels") -> Mapping[str, str]:
-    """Return labels or annotations."""
-    labels = nested_field(obj, "metadata", kind)
-    return labels if isinstance(labels, Mapping) else {}
+def labels_of(obj: Obj) -> Mapping[str, str]:
+    return _texts(obj, "labels")
+
+
+def annotations_of(obj: Obj) -> Mapping[str, str]:
+    return _texts(obj, "annotations")
+
+
+def _texts(obj: Obj, kind: str) -> Mapping[str, str]:
+    texts = nested_field(obj, "metadata", kind)
+    return texts if isinstance(texts, Mapping) else {}
 
 
 def listed(names: Iterable[str], limit: int = 4) -> str:
-    """Return some names, and the number of the others."""
     return listed_names([*names], limit)
 
 
-CLOCK_S: Final = 5.0  # clocks that differ by more are reported
+# Leases
 
 
 def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = False) -> bool:
@@ -148,13 +160,9 @@ def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = Fa
     renewed = parse_time(lease.spec.renew_time)
     if not lease.spec.holder_identity or renewed is None:
         return False
-    age_s = (now - renewed).total_seconds()
     claimed_s = lease.spec.lease_duration_seconds
-    return (
-        not -CLOCK_S
-        <= age_s
-        <= (lease_duration_s(claimed_s) if is_other_scheduler else claimed_s or DEFAULT_LEASE_S)
-    )
+    limit_s = lease_duration_s(claimed_s) if is_other_scheduler else claimed_s or DEFAULT_LEASE_S
+    return not -CLOCK_S <= (now - renewed).total_seconds() <= limit_s
 
 
 def is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool = False) -> bool:
@@ -163,8 +171,7 @@ def is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool
         return False
     if lease.metadata.uid in facts.renewed:
         return True
-    is_dated = bool(lease.spec.renew_time)
-    return is_dated and not may_be_expired(
+    return bool(lease.spec.renew_time) and not may_be_expired(
         lease, facts.server_now, is_other_scheduler=is_other_scheduler
     )
 
@@ -178,14 +185,10 @@ def parse_time(text: str) -> datetime | None:
     return time if time.tzinfo else None
 
 
-UNKNOWN_VALUE: Final = "?"  # the value is in another object
-_PREFIX: Final = "TRAINER_KAI_"
-_WEBHOOK: Final = "trainer-kai-webhook"
-_SCHEDULER: Final = "trainer-kai-scheduler"
+# Settings
 
 
 def containers_of(deployment: Obj) -> list[Obj]:
-    """Return the containers of its pods."""
     return list(nested_field(deployment, "spec", "template", "spec", "containers") or ())
 
 
@@ -207,14 +210,20 @@ def settings_of(deployment: Obj) -> Mapping[str, str]:
     return settings
 
 
+def has_hidden_settings(deployment: Obj) -> bool:
+    """Say whether settings are in other objects or in a file."""
+    has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
+    return has_more or "CONFIG" in settings_of(deployment)
+
+
 def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str:
     """Return a setting of the webhook; `UNKNOWN_VALUE` if no Deployment shows it."""
-    return _setting(facts, _WEBHOOK, setting, default)
+    return _setting(facts, "webhook", setting, default)
 
 
 def scheduler_setting(facts: InstallationFacts, setting: str, default: str) -> str:
     """Return a setting of the scheduler; `UNKNOWN_VALUE` if no Deployment shows it."""
-    return _setting(facts, _SCHEDULER, setting, default)
+    return _setting(facts, "scheduler", setting, default)
 
 
 def _setting(facts: InstallationFacts, process: str, setting: str, default: str) -> str:
@@ -222,51 +231,41 @@ def _setting(facts: InstallationFacts, process: str, setting: str, default: str)
 
     In a Deployment of all processes its own settings have a prefix: WEBHOOK_ or SCHEDULER_.
     """
-    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    prefix = process.removeprefix("trainer-kai-").upper()
-    for deployment in deployments:
-        settings, own_name = settings_of(deployment), f"{prefix}_{setting}"
+    own_name = f"{process.upper()}_{setting}"
+    for deployment in if_read(facts.deployments, ()):
+        settings = settings_of(deployment)
         is_ours = name_of(deployment) in facts.manifests.deployments
         for name in (own_name, setting) if is_ours else (own_name,):
             if name in settings:
                 return settings[name]
-    is_visible = any(name_of(it) == process and not has_hidden_settings(it) for it in deployments)
+    is_visible = any(
+        name_of(it) == f"trainer-kai-{process}" and not has_hidden_settings(it)
+        for it in if_read(facts.deployments, ())
+    )
     return default if is_visible else UNKNOWN_VALUE
 
 
 def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjects:
     """Return the Leases and Deployments that show other schedulers with our scheduler name."""
     installation = facts.installation
-    own_name = Key(installation.namespace, _SCHEDULER)
-    namespaces, shards = _kai_settings(facts)
-    return duplicate_scheduler_objects(installation.scheduler_name, namespaces, shards, own_name)
+    own_name = Key(installation.namespace, SCHEDULER)
+    shards = _kai_setting(facts, "KAI_SHARDS", "default")
+    return duplicate_scheduler_objects(
+        installation.scheduler_name, kai_namespaces(facts), shards, own_name
+    )
 
 
 def kai_namespaces(facts: InstallationFacts) -> list[str]:
     """Return the namespaces in which another KAI scheduler can run, as our scheduler has them."""
-    return _kai_settings(facts)[0]
+    return _kai_setting(facts, "KAI_NAMESPACES", SCHEDULER_NAME)
 
 
-def _kai_settings(facts: InstallationFacts) -> tuple[list[str], list[str]]:
-    """Return the namespaces of another KAI scheduler, and the names of its shards."""
-    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    values = {
-        "KAI_NAMESPACES": SCHEDULER_NAME,
-        "KAI_SHARDS": "default",
-    }  # the defaults of the settings
-    for deployment in deployments:
-        is_ours = name_of(deployment) == _SCHEDULER
+def _kai_setting(facts: InstallationFacts, setting: str, default: str) -> list[str]:
+    """Return a list in the settings of the scheduler; the last Deployment that shows it counts."""
+    for deployment in if_read(facts.deployments, ()):
+        is_ours = name_of(deployment) == SCHEDULER
         for name, value in settings_of(deployment).items():
-            setting = name if is_ours else name.removeprefix("SCHEDULER_")
-            if setting in values and value != UNKNOWN_VALUE:
-                values[setting] = value
-    namespaces, shards = (
-        [name.strip() for name in value.split(",") if name.strip()] for value in values.values()
-    )
-    return namespaces, shards
-
-
-def has_hidden_settings(deployment: Obj) -> bool:
-    """Say whether settings are in other objects or in a file."""
-    has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
-    return has_more or "CONFIG" in settings_of(deployment)
+            own_name = name if is_ours else name.removeprefix("SCHEDULER_")
+            if own_name == setting and value != UNKNOWN_VALUE:
+                default = value
+    return [name.strip() for name in default.split(",") if name.strip()]

@@ -1,11 +1,54 @@
-"""The result of a check, and facts that could not be read."""
+"""Facts that may be unread, and what a check says of those that were read."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from trainer_kai.errors import TrainerKaiError
 
-T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+K = TypeVar("K")
+
+
+class Unread(NamedTuple):
+    """A fact that could not be read, and why."""
+
+    reason: str
+
+
+Fact: TypeAlias = A | Unread
+
+
+class CannotTell(TrainerKaiError):
+    """A check needs a fact that could not be read."""
+
+
+def require(fact: Fact[A]) -> A:
+    """Return a fact; raise `CannotTell` if it could not be read."""
+    if isinstance(fact, Unread):
+        raise CannotTell(fact.reason)
+    return fact
+
+
+def if_read(fact: Fact[A], otherwise: A) -> A:
+    """Return a fact, or a value in place of one that could not be read."""
+    return otherwise if isinstance(fact, Unread) else fact
+
+
+def both(first: Fact[A], second: Fact[B]) -> Fact[tuple[A, B]]:
+    """Return two facts as one, which is unread if one of them is."""
+    if isinstance(first, Unread):
+        return first
+    return second if isinstance(second, Unread) else (first, second)
+
+
+def all_of(facts: Mapping[K, Fact[A]]) -> Fact[dict[K, A]]:
+    """Return facts by name as one, which is unread if one of them is."""
+    try:
+        return {name: require(it) for name, it in facts.items()}
+    except CannotTell as error:
+        return Unread(str(error))
 
 
 class CheckState(Enum):
@@ -20,47 +63,24 @@ class CheckState(Enum):
 class CheckFinding(NamedTuple):
     """What a check observed, and the remedy if something is wrong."""
 
-    check: str
     state: CheckState
     observed: str
     remedy: str = ""
+    check: str = ""  # the title of the check, from the table of checks
 
 
-class Unread(NamedTuple):
-    """A fact that could not be read, and why."""
-
-    reason: str
+def ok(observed: str) -> CheckFinding:
+    return CheckFinding(CheckState.OK, observed)
 
 
-Fact: TypeAlias = T | Unread
-
-
-class CannotTell(TrainerKaiError):
-    """A check needs a fact that could not be read."""
-
-
-def require(fact: Fact[T]) -> T:
-    """Return a fact; raise `CannotTell` if it could not be read."""
-    if isinstance(fact, Unread):
-        raise CannotTell(fact.reason)
-    return fact
-
-
-def ok(check: str, observed: str) -> CheckFinding:
-    """Return a finding: something is as it should be."""
-    return CheckFinding(check, CheckState.OK, observed)
-
-
-def warning(check: str, observed: str, remedy: str) -> CheckFinding:
+def warning(observed: str, remedy: str) -> CheckFinding:
     """Return a finding: something works, but may not be intended."""
-    return CheckFinding(check, CheckState.WARNING, observed, remedy)
+    return CheckFinding(CheckState.WARNING, observed, remedy)
 
 
-def fault(check: str, observed: str, remedy: str) -> CheckFinding:
-    """Return a finding: something does not work."""
-    return CheckFinding(check, CheckState.FAULT, observed, remedy)
+def fault(observed: str, remedy: str) -> CheckFinding:
+    return CheckFinding(CheckState.FAULT, observed, remedy)
 
 
-def unknown(check: str, error: CannotTell) -> CheckFinding:
-    """Return a finding: the check has no result, and why."""
-    return CheckFinding(check, CheckState.UNKNOWN, str(error))
+def unknown(observed: str) -> CheckFinding:
+    return CheckFinding(CheckState.UNKNOWN, observed)

@@ -4,12 +4,14 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trainer_kai.api.text import counted
 from trainer_kai.cli.commands.doctor.checks.dry_runs import TRAINJOB_CHECK
 from trainer_kai.cli.commands.doctor.finding import CheckFinding, CheckState
 
 _SCHEMA: Final = "trainer-kai/doctor/v1"
 _GAP: Final = "   "
 _REMEDY: Final = "fix: "
+_NOUNS: Final = {CheckState.FAULT, CheckState.WARNING}
 
 
 def as_text(findings: Sequence[CheckFinding], width: int) -> str:
@@ -44,13 +46,10 @@ def as_json(findings: Sequence[CheckFinding]) -> dict[str, Any]:
 
 def exit_code(findings: Sequence[CheckFinding]) -> int:
     """Return 1 for a fault, 2 if it is unknown whether TrainJobs are admitted, else 0."""
-    if any(it.state is CheckState.FAULT for it in findings):
+    if _count(findings, CheckState.FAULT):
         return 1
-    return (
-        2
-        if any((it.check, it.state) == (TRAINJOB_CHECK, CheckState.UNKNOWN) for it in findings)
-        else 0
-    )
+    unknown = {it.check for it in findings if it.state is CheckState.UNKNOWN}
+    return 2 if TRAINJOB_CHECK in unknown else 0
 
 
 def _indented(head: str, text: str, width: int) -> list[str]:
@@ -65,13 +64,13 @@ def _indented(head: str, text: str, width: int) -> list[str]:
 
 
 def _summary(findings: Sequence[CheckFinding]) -> str:
-    counts = [(_count(findings, state), state.value) for state in reversed(CheckState)]
-    counted = [f"{number} {_plural(word, number)}" for number, word in counts if number]
-    return f"{len(findings)} checks: {', '.join(counted)}"
-
-
-def _plural(word: str, number: int) -> str:
-    return f"{word}s" if number > 1 and word in {"fault", "warning"} else word
+    counts = ((_count(findings, state), state) for state in reversed(CheckState))
+    parts = (
+        counted(number, state.value, "" if state in _NOUNS else state.value)
+        for number, state in counts
+        if number
+    )
+    return f"{len(findings)} checks: {', '.join(parts)}"
 
 
 def _count(findings: Sequence[CheckFinding], state: CheckState) -> int:

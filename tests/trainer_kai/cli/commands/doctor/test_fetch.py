@@ -20,8 +20,8 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import RESERVATION_APP
 from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks
-from trainer_kai.cli.commands.doctor.facts import InstallationFacts
-from trainer_kai.cli.commands.doctor.fetch import DoctorOptions, fetch_facts
+from trainer_kai.cli.commands.doctor.facts import Installation, InstallationFacts
+from trainer_kai.cli.commands.doctor.fetch import fetch_facts
 from trainer_kai.cli.commands.doctor.finding import CheckState, Unread, require
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver, RetryPolicy
@@ -29,7 +29,7 @@ from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse, Unavailable
 from trainer_kai.kube.rest.transport import unavailable
 
-OPTIONS = DoctorOptions("trainer-kai", "kai-scheduler")
+OPTIONS = Installation("trainer-kai", "kai-scheduler")
 OURS = "/api/v1/namespaces/trainer-kai"
 RESERVATIONS = f"/api/v1/namespaces/{RESERVATION_APP}"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -163,7 +163,7 @@ def wire() -> Wire:
 
 
 async def fetched(
-    wire: Wire, options: DoctorOptions = OPTIONS, passes_s: float = 60.0
+    wire: Wire, options: Installation = OPTIONS, passes_s: float = 60.0
 ) -> InstallationFacts:
     """Look, and let time pass meanwhile."""
     access = RestConfig("https://127.0.0.1:6443", StaticToken(""))
@@ -284,7 +284,7 @@ async def test_it_is_tried_where_we_are_asked(wire: Wire) -> None:
 
         return opted
 
-    async def tried(options: DoctorOptions = OPTIONS) -> set[str]:
+    async def tried(options: Installation = OPTIONS) -> set[str]:
         await fetched(wire, options)
         paths = {it.partition("?")[0] for it in wire.asked if "dryRun" in it and "jobsets" in it}
         wire.asked.clear()

@@ -2,15 +2,17 @@
 
 from tests.architecture.readme_tables import with_tables
 from tests.support.expected_installation import README, example
-from trainer_kai.cli.commands.doctor.finding import CannotTell, fault, ok, unknown, warning
+from trainer_kai.cli.commands.doctor.finding import fault, ok, unknown, warning
 from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code
 
 FINDINGS = [
-    ok("nodes", "2 of 3 have GPUs"),
-    warning("a longer name", "something is otherwise than it was meant to be", "another thing"),
-    unknown("mode", CannotTell("nobody says")),
+    ok("2 of 3 have GPUs")._replace(check="nodes"),
+    warning("something is otherwise than it was meant to be", "another thing")._replace(
+        check="a longer name"
+    ),
+    unknown("nobody says")._replace(check="mode"),
 ]
-FAULT = fault("queues", "there is none", "one")
+FAULT = fault("there is none", "one")._replace(check="queues")
 SHOWN = """\
 ok        nodes           2 of 3 have GPUs
 warning   a longer name   something is otherwise than it
@@ -42,7 +44,7 @@ def test_programs_get_all_of_it() -> None:
 
 def test_only_a_fault_fails() -> None:
     """A warning changes nothing; it is 2 while no TrainJob could be tried."""
-    untried = unknown("TrainJob dry run", CannotTell("nobody says"))
+    untried = unknown("nobody says")._replace(check="TrainJob dry run")
 
     assert exit_code(FINDINGS) == 0
     assert exit_code([*FINDINGS, FAULT]) == 1

@@ -16,11 +16,10 @@ from trainer_kai.cli.commands.doctor.facts import (
     name_of,
     nested_field,
 )
-from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, require, warning
+from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, warning
 
 _POLICY: Final = "ValidatingAdmissionPolicy"
 _BINDING: Final = f"{_POLICY}Binding"
-_CHECK: Final = "policies"
 _UNPROTECTED: Final = "other accounts can write the fields that the processes rely on"
 _NAME_ACCOUNTS: Final = (
     "name the accounts of the processes in the policies (see manifests/README.md); set the"
@@ -33,9 +32,8 @@ _NARROWING_FIELDS: Final = frozenset(
 )
 
 
-def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether each policy exists, is bound, and is as in the manifests."""
-    found, is_beside_kai = require(facts.validating_policies), kai_binds(facts)
+def check_policies(facts: InstallationFacts, found: Sequence[Obj]) -> Iterator[CheckFinding]:
+    is_beside_kai = kai_binds(facts)
     wanted = [it for it in facts.manifests.policies if it.beside_kai or not is_beside_kai]
     namespaces = kai_namespaces(facts)
     pairs = [
@@ -43,7 +41,7 @@ def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
         for it in wanted
     ]
     if has_policy_only(facts) and not any(policy for _, policy, _ in pairs):
-        yield ok(_CHECK, "none, and none is needed: no process of trainer-kai runs here")
+        yield ok("none, and none is needed: no process of trainer-kai runs here")
         return
     missing = [
         *(f"{_POLICY} {it.name}" for it, policy, _ in pairs if policy is None),
@@ -55,21 +53,19 @@ def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
     foreign_accounts = [
         f"{it.name} {why}" for it, policy, _ in pairs for why in _account_differences(it, policy)
     ]
-    changed = [f"{it.name}: {why}" for it, *both in pairs for why in _policy_differences(it, *both)]
+    changed = [f"{it.name}: {why}" for it, *both in pairs for why in _differences(it, *both)]
     if missing:
-        yield fault(_CHECK, f"{listed(missing)} does not exist: {_UNPROTECTED}", APPLY)
+        yield fault(f"{listed(missing)} does not exist: {_UNPROTECTED}", APPLY)
     elif not_denying:
-        yield fault(
-            _CHECK, f"{listed(not_denying)} is bound without the action Deny: {_UNPROTECTED}", APPLY
-        )
+        observed = f"{listed(not_denying)} is bound without the action Deny: {_UNPROTECTED}"
+        yield fault(observed, APPLY)
     elif foreign_accounts:
-        yield fault(
-            _CHECK, f"{listed(foreign_accounts, 2)}: the processes are refused", _NAME_ACCOUNTS
-        )
+        observed = f"{listed(foreign_accounts, 2)}: the processes are refused"
+        yield fault(observed, _NAME_ACCOUNTS)
     elif changed:
-        yield warning(_CHECK, listed(changed, 2), f"{APPLY}, unless this is intended")
+        yield warning(listed(changed, 2), f"{APPLY}, unless this is intended")
     else:
-        yield ok(_CHECK, f"{listed(it.name for it in wanted)} are bound, as in the manifests")
+        yield ok(f"{listed(it.name for it in wanted)} are bound, as in the manifests")
 
 
 def _as_by_default(policy: Obj | None, namespaces: Sequence[str]) -> Obj | None:
@@ -93,14 +89,11 @@ def _as_by_default(policy: Obj | None, namespaces: Sequence[str]) -> Obj | None:
 def _exemption(namespaces: Sequence[str]) -> str:
     """Return the condition that no account in these namespaces made the request."""
     accounts = (f"system:serviceaccount:{it}:" for it in namespaces)
-    return " && ".join(f"!request.userInfo.username.startsWith('{it}')" for it in accounts) or (
-        "true"
-    )
+    conditions = (f"!request.userInfo.username.startsWith('{it}')" for it in accounts)
+    return " && ".join(conditions) or "true"
 
 
-def _policy_differences(
-    wanted: ExpectedPolicy, policy: Obj | None, binding: Obj | None
-) -> Iterator[str]:
+def _differences(wanted: ExpectedPolicy, policy: Obj | None, binding: Obj | None) -> Iterator[str]:
     for prefix, found, fields in (
         ("", policy, wanted.spec),
         ("its binding's ", binding, wanted.binding),
@@ -108,23 +101,17 @@ def _policy_differences(
         spec = nested_field(found, "spec") or {}
         narrowed = {*spec, *(nested_field(spec, "matchConstraints") or ())} & _NARROWING_FIELDS
         yield from (f"{prefix}{it} is not in the manifests" for it in sorted(narrowed))
-        yield from (
-            f"{prefix}{it} differs" for it in fields if not contains(spec.get(it), fields[it])
-        )
+        differing = (it for it in fields if not contains(spec.get(it), fields[it]))
+        yield from (f"{prefix}{it} differs" for it in differing)
 
 
 def _account_differences(wanted: ExpectedPolicy, policy: Obj | None) -> Iterator[str]:
     """Yield the accounts that a policy names, if they are not those of our processes."""
-    named, expected_accounts = (
-        frozenset(_ACCOUNT_PATTERN.findall(str(it)))
-        for it in (nested_field(policy, "spec"), wanted.spec)
-    )
-    if named != expected_accounts:
-        differing = [
-            listed(sorted(it)) or "none"
-            for it in (named - expected_accounts, expected_accounts - named)
-        ]
-        yield f"names {differing[0]} instead of {differing[1]}"
+    named = set(_ACCOUNT_PATTERN.findall(str(nested_field(policy, "spec"))))
+    ours = set(_ACCOUNT_PATTERN.findall(str(wanted.spec)))
+    if named != ours:
+        others, missing = (listed(sorted(it)) or "none" for it in (named - ours, ours - named))
+        yield f"names {others} instead of {missing}"
 
 
 def _validation_actions(binding: Obj | None) -> Sequence[str]:

@@ -9,7 +9,7 @@ import base64
 import binascii
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -17,7 +17,6 @@ from cryptography.exceptions import InvalidSignature
 
 from trainer_kai.api.names import CERT_MANAGER_PREFIX
 from trainer_kai.cli.commands.doctor.checks.dry_runs import (
-    has_policy_only,
     refused_by,
     webhook_answered,
 )
@@ -26,7 +25,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
     InstallationFacts,
     Obj,
-    labels_of,
+    annotations_of,
     listed,
     nested_field,
     webhook_setting,
@@ -34,12 +33,15 @@ from trainer_kai.cli.commands.doctor.facts import (
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
+    Fact,
     Unread,
     fault,
     ok,
     require,
     warning,
 )
+
+Chain: TypeAlias = tuple[x509.Certificate, ...]  # the first one, and its issuers
 
 _CA_KEY: Final = "ca.key"  # exists only if the webhook creates certificates itself
 _SELF_MANAGED: Final = "self-managed"
@@ -50,109 +52,85 @@ _RENEW: Final = "renew the certificate where your certificates are issued"
 _SET_CA_BUNDLE: Final = "set every caBundle to the CA of the certificate that the webhook uses"
 
 
-class _ServedCertificate(NamedTuple):
-    """The certificate chain in the Secret."""
-
-    chain: tuple[x509.Certificate, ...]
-    is_self_managed: bool
-
-    @property
-    def leaf(self) -> x509.Certificate:
-        return self.chain[0]
-
-
-def check_trust(facts: InstallationFacts) -> Iterator[CheckFinding]:
+def check_trust(facts: InstallationFacts, _: object) -> Iterator[CheckFinding]:
     """Say whether the CAs in the configurations are those of the certificate."""
-    check, hooks = "CA bundle", [hook for _, hook in installed_webhooks(facts)]
-    if has_policy_only(facts):
-        yield ok(check, "not needed: no webhook of trainer-kai is called")
-        return
+    hooks = [hook for _, hook in installed_webhooks(facts)]
     trust_error, is_answered = _trust_error(facts), webhook_answered(facts)
     empty = [it["name"] for it in hooks if not nested_field(it, "clientConfig", "caBundle")]
     if not hooks:
         raise CannotTell("the webhooks of trainer-kai are not installed")
     if trust_error:
-        yield fault(
-            check, f"the API server does not trust the webhook: {trust_error}", _SET_CA_BUNDLE
-        )
+        observed = f"the API server does not trust the webhook: {trust_error}"
+        yield fault(observed, _SET_CA_BUNDLE)
     elif empty and not is_answered:
         remedy = "start the webhook, which writes its CA there, or set the caBundle of your own CA"
-        yield fault(check, f"{listed(empty)}: no caBundle", remedy)
+        yield fault(f"{listed(empty)}: no caBundle", remedy)
     else:
         yield _authority_finding(facts, hooks)
 
 
 def _authority_finding(facts: InstallationFacts, hooks: Sequence[Obj]) -> CheckFinding:
-    """Compare the CAs with the certificate in the Secret."""
-    check, served, name = "CA bundle", _served_certificate(facts), _secret_key(facts)
-    if served is None and not webhook_answered(facts):
+    chain, name = require(served_certificate(facts)), _secret_key(facts)
+    if chain is None and not webhook_answered(facts):
         raise CannotTell(f"{_missing_text(facts)}, and no dry run was answered")
-    if served is None:
-        return ok(check, "the webhook responds; its certificate is stored elsewhere")
-    untrusting = _untrusting_webhooks(hooks, served)
+    if chain is None:
+        return ok("the webhook responds; its certificate is stored elsewhere")
+    untrusting = _untrusting_webhooks(hooks, chain)
     if not untrusting:
-        return ok(check, f"every caBundle matches the certificate in {name}")
+        return ok(f"every caBundle matches the certificate in {name}")
     if webhook_answered(facts) and len(untrusting) == len(hooks):
         observed = f"the webhook uses another certificate than the one in {name}"
-        return warning(
-            check,
-            observed,
-            "let all replicas use one Secret; otherwise a restarted replica is not trusted",
-        )
-    return fault(
-        check,
-        f"the caBundle of {listed(untrusting)} does not match the certificate in {name}",
-        _SET_CA_BUNDLE,
-    )
+        remedy = "let all replicas use one Secret; otherwise a restarted replica is not trusted"
+        return warning(observed, remedy)
+    observed = f"the caBundle of {listed(untrusting)} does not match the certificate in {name}"
+    return fault(observed, _SET_CA_BUNDLE)
 
 
-def check_certificate(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say until when the certificate is valid, and for which names."""
-    check = "certificate"
-    if has_policy_only(facts):
-        yield ok(check, "not needed: no webhook of trainer-kai is called")
-        return
-    served = _served_certificate(facts)
-    if webhook_answered(facts) and (served is None or _is_left_over(facts, served)):
-        yield ok(check, "stored elsewhere; the webhook responds")
-    elif served is not None:
-        yield _validity_finding(facts, served)
+def check_certificate(facts: InstallationFacts, chain: Chain | None) -> Iterator[CheckFinding]:
+    if webhook_answered(facts) and (chain is None or _is_left_over(facts, chain)):
+        yield ok("stored elsewhere; the webhook responds")
+    elif chain is not None:
+        yield _validity_finding(facts, chain)
     elif webhook_answered(facts) is None or certificate_in_files(facts):
         raise CannotTell(_missing_text(facts))
     else:
         observed = f"{_secret_key(facts)} has no certificate, and the webhook does not respond"
-        yield fault(
-            check, observed, "start the webhook, which creates a certificate, or provide one"
-        )
+        yield fault(observed, "start the webhook, which creates a certificate, or provide one")
 
 
-def _validity_finding(facts: InstallationFacts, served: _ServedCertificate) -> CheckFinding:
-    check, remedy = "certificate", _RESTART if served.is_self_managed else _RENEW
-    now, certificates = facts.server_now, _certificates_to_check(facts, served)
+def _validity_finding(facts: InstallationFacts, chain: Chain) -> CheckFinding:
+    is_self_managed = not is_external_certificate(facts)
+    remedy = _RESTART if is_self_managed else _RENEW
+    now, certificates = facts.server_now, _certificates_to_check(facts, chain)
     expired = [it for it in certificates if not _is_valid(it, now)]
-    unnamed = (
-        []
-        if webhook_answered(facts)
-        else sorted(_called_hosts(facts) - _certificate_names(served.leaf))
-    )
+    is_answered = webhook_answered(facts)
+    unnamed = [] if is_answered else sorted(_called_hosts(facts) - _certificate_names(chain[0]))
     ends = min(it.not_valid_after_utc for it in certificates)
     if expired:
         observed = f"it is valid {_validity_text(expired[0])} only, and today is {now:%F}"
-        return fault(check, observed, remedy)
+        return fault(observed, remedy)
     if unnamed:
         observed = f"it does not contain {listed(unnamed)}, the name by which the webhook is called"
-        return fault(check, observed, remedy)
+        return fault(observed, remedy)
     if any(_needs_renewal(it, now) for it in certificates):
-        observed = f"it expires on {ends:%F}, and should have been renewed"
-        return warning(check, observed, remedy)
+        return warning(f"it expires on {ends:%F}, and should have been renewed", remedy)
     if _certificate_source(facts) == _SELF_MANAGED and not _may_be_self_managed(facts):
         observed = (
             f"{_secret_key(facts)} was created by another tool, so the webhook with tls.source="
             f"{_SELF_MANAGED} does not change it"
         )
-        return warning(check, observed, "delete that Secret, or set tls.source back")
-    kind = "created by the webhook" if served.is_self_managed else "created by another tool"
-    return ok(check, f"valid until {ends:%F}, {kind}")
+        return warning(observed, "delete that Secret, or set tls.source back")
+    creator = "the webhook" if is_self_managed else "another tool"
+    return ok(f"valid until {ends:%F}, created by {creator}")
+
+
+def served_certificate(facts: InstallationFacts) -> Fact[Chain | None]:
+    """Return the certificate in the Secret, and those that follow it; None if it has none."""
+    if certificate_in_files(facts):
+        return None
+    if isinstance(facts.secret, Unread):
+        return facts.secret
+    return _chain(nested_field(facts.secret, "data", "tls.crt")) or None
 
 
 def is_external_certificate(facts: InstallationFacts) -> bool:
@@ -173,7 +151,6 @@ def certificate_in_files(facts: InstallationFacts) -> bool:
 
 
 def secret_name(facts: InstallationFacts) -> str:
-    """Return the name of the Secret that the webhook reads."""
     default = "trainer-kai-webhook-tls"
     return _webhook_value(facts, "TLS_SECRET_NAME", default) or default
 
@@ -207,60 +184,52 @@ def _missing_text(facts: InstallationFacts) -> str:
     return f"{_secret_key(facts)} has no certificate"
 
 
-def _served_certificate(facts: InstallationFacts) -> _ServedCertificate | None:
-    if certificate_in_files(facts):
-        return None
-    found = require(facts.secret)
-    if found is None:
-        return None
-    try:
-        pem = base64.b64decode(nested_field(found, "data", "tls.crt") or "", validate=True)
-        chain = tuple(x509.load_pem_x509_certificates(pem))
-    except (ValueError, binascii.Error):
-        return None
-    return _ServedCertificate(chain, not is_external_certificate(facts))
-
-
 def _may_be_self_managed(facts: InstallationFacts) -> bool:
     """Say whether the webhook considers the Secret its own."""
     found = require(facts.secret) or {}
-    notes = labels_of(found, "annotations")
-    is_issued = any(it.startswith(CERT_MANAGER_PREFIX) for it in notes)
+    is_issued = any(it.startswith(CERT_MANAGER_PREFIX) for it in annotations_of(found))
     return _CA_KEY in (nested_field(found, "data") or {}) and not is_issued
 
 
-def _untrusting_webhooks(hooks: Sequence[Obj], served: _ServedCertificate) -> list[str]:
+def _untrusting_webhooks(hooks: Sequence[Obj], chain: Chain) -> list[str]:
     """Return the webhooks with CAs that did not sign the certificate in the Secret."""
     configured = [it for it in hooks if nested_field(it, "clientConfig", "caBundle")]
-    return [it["name"] for it in configured if not _trusts(it, served)]
+    return [it["name"] for it in configured if not _trusts(it, chain)]
 
 
-def _is_left_over(facts: InstallationFacts, served: _ServedCertificate) -> bool:
+def _is_left_over(facts: InstallationFacts, chain: Chain) -> bool:
     """Say whether no webhook trusts the Secret: its certificate is then not in use."""
-    if isinstance(facts.configurations, Unread):
-        return False
-    hooks = [hook for _, hook in installed_webhooks(facts)]
-    return bool(hooks) and len(_untrusting_webhooks(hooks, served)) == len(hooks)
+    hooks = _hooks_if_read(facts)
+    return bool(hooks) and len(_untrusting_webhooks(hooks, chain)) == len(hooks)
 
 
-def _ca_bundle(hook: Obj) -> tuple[x509.Certificate, ...]:
+def _hooks_if_read(facts: InstallationFacts) -> list[Obj]:
+    """Return our webhooks as they are installed; none if the configurations are unread."""
+    is_unread = isinstance(facts.configurations, Unread)
+    return [] if is_unread else [hook for _, hook in installed_webhooks(facts)]
+
+
+def _ca_bundle(hook: Obj) -> Chain:
+    return _chain(nested_field(hook, "clientConfig", "caBundle"))
+
+
+def _chain(text: str | None) -> Chain:
+    """Return the certificates in PEM in base64; none if it cannot be read."""
     try:
-        pem = base64.b64decode(nested_field(hook, "clientConfig", "caBundle") or "", validate=True)
+        pem = base64.b64decode(text or "", validate=True)
         return tuple(x509.load_pem_x509_certificates(pem))
     except (ValueError, binascii.Error):
         return ()
 
 
-def _trusts(hook: Obj, served: _ServedCertificate) -> bool:
+def _trusts(hook: Obj, chain: Chain) -> bool:
     """Say whether a chain leads from the certificate to one of a webhook's CAs."""
-    trusted, certificate = _ca_bundle(hook), served.leaf
-    for _ in range(len(served.chain) + 1):
+    trusted, certificate = _ca_bundle(hook), chain[0]
+    for _ in range(len(chain) + 1):
         if certificate in trusted or any(_is_signed_by(certificate, it) for it in trusted):
             return True
-        issuer = next(
-            (it for it in served.chain if it != certificate and _is_signed_by(certificate, it)),
-            None,
-        )
+        issuers = (it for it in chain if it != certificate and _is_signed_by(certificate, it))
+        issuer = next(issuers, None)
         if issuer is None:
             return False
         certificate = issuer
@@ -275,17 +244,14 @@ def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) ->
     return True
 
 
-def _certificates_to_check(
-    facts: InstallationFacts, served: _ServedCertificate
-) -> Sequence[x509.Certificate]:
+def _certificates_to_check(facts: InstallationFacts, chain: Chain) -> Chain:
     """Return the certificate, and the newest CA that signed it."""
-    bundles = [] if isinstance(facts.configurations, Unread) else installed_webhooks(facts)
-    authorities = {
-        it for _, hook in bundles for it in _ca_bundle(hook) if _is_signed_by(served.leaf, it)
-    }
+    leaf = chain[0]
+    hooks = _hooks_if_read(facts)
+    authorities = {it for hook in hooks for it in _ca_bundle(hook) if _is_signed_by(leaf, it)}
     # of two CAs with one key the newer one counts: the older one is being replaced
     newest = sorted(authorities, key=lambda it: it.not_valid_after_utc)[-1:]
-    return served.leaf, *newest
+    return leaf, *newest
 
 
 def _is_valid(certificate: x509.Certificate, now: datetime) -> bool:
@@ -303,9 +269,7 @@ def _validity_text(certificate: x509.Certificate) -> str:
 
 def _called_hosts(facts: InstallationFacts) -> set[str]:
     """Return the names by which the API server calls the webhook."""
-    if isinstance(facts.configurations, Unread):
-        return set()
-    return {_called_host(hook) for _, hook in installed_webhooks(facts)} - {""}
+    return {_called_host(hook) for hook in _hooks_if_read(facts)} - {""}
 
 
 def _called_host(hook: Obj) -> str:

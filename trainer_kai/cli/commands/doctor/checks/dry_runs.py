@@ -1,10 +1,11 @@
 """Dry runs: a TrainJob's JobSet is admitted, its pods get a PodGroup, other pods are unchanged."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
@@ -24,6 +25,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
     InstallationFacts,
     Obj,
+    annotations_of,
     labels_of,
     listed,
     name_of,
@@ -32,11 +34,11 @@ from trainer_kai.cli.commands.doctor.facts import (
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
-    CheckState,
     Unread,
     fault,
+    if_read,
     ok,
-    require,
+    unknown,
     warning,
 )
 from trainer_kai.kube.rest.response import ErrorDetails
@@ -56,8 +58,6 @@ _UNTRUSTED: Final = re.compile(r"(?:tls|x509): .*", re.DOTALL)
 
 
 class RefusedBy(Enum):
-    """What refused a dry run."""
-
     OURS = "the webhook"
     OUR_POLICY = "the policy"
     OUR_OUTAGE = "the webhook does not respond"
@@ -86,22 +86,16 @@ def parse_refusal(
 ) -> DryRunRefusal:
     """Return what refused a dry run; our webhooks and policies are known by their names."""
     text = " ".join(refusal.message.split())
-    denied, failed = _DENIED.search(text), _FAILED.search(text)
-    if failed:
-        name, message = failed["hook"], failed["why"]
-        return DryRunRefusal(
-            RefusedBy.OUR_OUTAGE if name in our_webhooks else RefusedBy.OTHER_OUTAGE, name, message
-        )
-    if denied:
-        name, message = denied["hook"], denied["why"] or "without a reason"
-        return DryRunRefusal(
-            RefusedBy.OURS if name in our_webhooks else RefusedBy.OTHER, name, message
-        )
-    denied_by_policy = _DENIED_BY_POLICY.search(text)
-    if denied_by_policy and denied_by_policy["policy"] in policies:
-        return DryRunRefusal(
-            RefusedBy.OUR_POLICY, denied_by_policy["policy"], denied_by_policy["why"]
-        )
+    if failed := _FAILED.search(text):
+        is_ours = failed["hook"] in our_webhooks
+        by = RefusedBy.OUR_OUTAGE if is_ours else RefusedBy.OTHER_OUTAGE
+        return DryRunRefusal(by, failed["hook"], failed["why"])
+    if denied := _DENIED.search(text):
+        by = RefusedBy.OURS if denied["hook"] in our_webhooks else RefusedBy.OTHER
+        return DryRunRefusal(by, denied["hook"], denied["why"] or "without a reason")
+    denied = _DENIED_BY_POLICY.search(text)
+    if denied and denied["policy"] in policies:
+        return DryRunRefusal(RefusedBy.OUR_POLICY, denied["policy"], denied["why"])
     if refusal.status == 403 and _NOT_ALLOWED.search(text):
         return DryRunRefusal(RefusedBy.ROLES, "", text)
     return DryRunRefusal(RefusedBy.SERVER, "", text or f"{refusal.status} {refusal.reason}")
@@ -111,143 +105,113 @@ MODE_POLICY: Final = "policy"
 TRAINJOB_CHECK: Final = "TrainJob dry run"  # the main check
 _MUTATE: Final = "/mutate/"
 _OUR_PREFIXES: Final = (KAI_PREFIX, TRAINER_KAI_PREFIX, POD_GROUP)
-_CHECK_POLICY: Final = (
-    "apply manifests/overlays/policy-only again: all TrainJobs are refused like this one"
-)
-_CHECK_LOG: Final = (
-    "do what the message says, or check the log of the webhook: all TrainJobs are refused"
-)
+# By what refused it: what is observed, with its name, and the remedy, with the objects concerned.
+_REFUSALS: Final = {
+    RefusedBy.OURS: (
+        "the webhook {} refuses it",
+        "do what the message says, or check the log of the webhook: all TrainJobs are refused",
+    ),
+    RefusedBy.OUR_POLICY: (
+        "the policy {} refuses it",
+        "apply manifests/overlays/policy-only again: all TrainJobs are refused like this one",
+    ),
+    RefusedBy.OUR_OUTAGE: (
+        "{} does not respond",
+        "check that the webhook runs, and that the API server can reach and trust it",
+    ),
+    RefusedBy.OTHER_OUTAGE: (
+        "the webhook {} of another product does not respond",
+        "check that it responds; until then no {} can be created",
+    ),
+}
 
 
-def check_jobset(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether the JobSet of a TrainJob gets scheduler name, queue and marks."""
-    check, dry_run = TRAINJOB_CHECK, require(facts.jobset)
-    refused = refused_by(facts, dry_run)
-    if refused is not None:
-        yield _refusal_finding(check, "JobSets of TrainJobs", refused)
-        return
-    got = dry_run.got or {}
-    template = _pod_template(got)
-    if has_policy_only(facts):
-        yield _policy_finding(
-            facts, dry_run, str(nested_field(template, "spec", "schedulerName") or "")
-        )
-        return
-    missing = [
-        *(
-            ["the mark of admission"]
-            if labels_of(got, "annotations").get(ADMITTED) != ADMITTED_MARK
-            else []
-        ),
-        *(["a scheduler name"] if not nested_field(template, "spec", "schedulerName") else []),
-        *(["a queue"] if not labels_of(got).get(QUEUE) else []),
-        *(["a PodGroup"] if GANG not in labels_of(template) else []),
-    ]
-    if missing:
-        remedy = "check that the webhooks are called for this namespace, and that the webhook runs"
-        yield fault(
-            check,
-            f"in {dry_run.namespace}: its JobSet is created without {listed(missing)}",
-            remedy,
-        )
-        return
-    name, queue = nested_field(template, "spec", "schedulerName"), labels_of(got)[QUEUE]
-    if name != facts.installation.scheduler_name:
-        remedy = f"set --scheduler-name {name}, if the cluster is configured so"
-        yield fault(check, f"its pods get the scheduler name {name}", remedy)
+def check_namespaces(
+    facts: InstallationFacts, read: tuple[Sequence[Obj], Sequence[Meta]]
+) -> Iterator[CheckFinding]:
+    hooks, metas = namespace_selectors(facts), read[1]
+    enabled = [it.name for it in metas if all(selects_namespace(hook, it.labels) for hook in hooks)]
+    labelled = [f"{it.name} ({it.labels[INJECT]})" for it in metas if INJECT in it.labels]
+    label = f"; {INJECT} is set on {listed(labelled)}" if labelled else ""
+    if not hooks:
+        raise CannotTell("the webhooks of trainer-kai are not installed")
+    if enabled:
+        yield ok(f"{len(enabled)} of {len(metas)} take part{label}")
     else:
-        yield ok(check, f"in {dry_run.namespace}: queue {queue}, scheduler {name}")
+        remedy = f"set the label {INJECT}=enabled on the namespaces to take part"
+        yield warning(f"none of {len(metas)} takes part{label}", remedy)
 
 
-def _policy_finding(facts: InstallationFacts, dry_run: DryRun, name: str) -> CheckFinding:
-    """Check a JobSet that only gets its scheduler name: KAI finds its PodGroups and queue."""
-    check, wanted = TRAINJOB_CHECK, facts.installation.scheduler_name
-    if name == wanted:
-        return ok(check, f"in {dry_run.namespace}: scheduler {name}")
-    remedy = "check the binding of the policy, and that the namespace takes part"
-    return fault(
-        check, f"in {dry_run.namespace}: its JobSet gets the scheduler {name or 'none'}", remedy
-    )
-
-
-def check_gang_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether a pod of a TrainJob gets its PodGroup."""
-    check = "gang pod dry run"
-    if has_policy_only(facts):
-        yield ok(check, "not needed: KAI groups pods")
-        return
-    dry_run = require(facts.gang_pod)
+def check_jobset(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFinding]:
     refused = refused_by(facts, dry_run)
     if refused is not None:
-        yield _refusal_finding(check, "pods of TrainJobs", refused)
+        yield _refusal_finding("JobSets of TrainJobs", refused)
         return
-    group = labels_of(dry_run.got or {}, "annotations").get(POD_GROUP)
-    if group:
-        yield ok(check, f"in {dry_run.namespace}: the pod gets its PodGroup")
+    got, where, wanted = dry_run.got or {}, dry_run.namespace, facts.installation.scheduler_name
+    template = _pod_template(got)
+    name, queue = nested_field(template, "spec", "schedulerName"), labels_of(got).get(QUEUE)
+    parts = {
+        "the mark of admission": annotations_of(got).get(ADMITTED) == ADMITTED_MARK,
+        "a scheduler name": name,
+        "a queue": queue,
+        "a PodGroup": GANG in labels_of(template),
+    }
+    missing = [part for part, is_there in parts.items() if not is_there]
+    if has_policy_only(facts):  # it sets only the scheduler name; KAI finds PodGroups and queue
+        remedy = "check the binding of the policy, and that the namespace takes part"
+        observed = f"in {where}: its JobSet gets the scheduler {name or 'none'}"
+        yield ok(f"in {where}: scheduler {name}") if name == wanted else fault(observed, remedy)
+    elif missing:
+        remedy = "check that the webhooks are called for this namespace, and that the webhook runs"
+        yield fault(f"in {where}: its JobSet is created without {listed(missing)}", remedy)
+    elif name != wanted:
+        remedy = f"set --scheduler-name {name}, if the cluster is configured so"
+        yield fault(f"its pods get the scheduler name {name}", remedy)
+    else:
+        yield ok(f"in {where}: queue {queue}, scheduler {name}")
+
+
+def check_refusal(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFinding]:
+    refused = refused_by(facts, dry_run)
+    if refused is not None and refused.by is RefusedBy.OURS and QUEUE in refused.message:
+        yield ok(f"in {dry_run.namespace}: it is refused")
+    elif refused is not None:
+        yield _refusal_finding("TrainJobs", refused)
+    elif webhook_answered(facts) is not True:
+        raise CannotTell("it is accepted, and no webhook of trainer-kai responds")
+    else:
+        remedy = "check that the validating webhooks are called here, and trust the webhook"
+        observed = f"in {dry_run.namespace}: a TrainJob with an invalid queue is accepted"
+        yield fault(observed, remedy)
+
+
+def check_gang_pod(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFinding]:
+    refused = refused_by(facts, dry_run)
+    if refused is not None:
+        yield _refusal_finding("pods of TrainJobs", refused)
+    elif annotations_of(dry_run.got or {}).get(POD_GROUP):
+        yield ok(f"in {dry_run.namespace}: the pod gets its PodGroup")
     else:
         remedy = "check that the webhook runs; pods that are created meanwhile have no PodGroup"
-        yield fault(check, f"in {dry_run.namespace}: the pod gets no PodGroup", remedy)
+        yield fault(f"in {dry_run.namespace}: the pod gets no PodGroup", remedy)
 
 
-def check_foreign_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether a pod that does not belong to a TrainJob is unchanged."""
-    check, dry_run = "other pod dry run", require(facts.foreign_pod)
+def check_foreign_pod(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFinding]:
     refused = refused_by(facts, dry_run)
     if refused is not None:
-        yield _refusal_finding(check, "pods of other workloads", refused)
+        yield _refusal_finding("pods of other workloads", refused)
         return
     got = dry_run.got or {}
     name = nested_field(got, "spec", "schedulerName")
-    names = [*labels_of(got), *labels_of(got, "annotations")]
+    names = [*labels_of(got), *annotations_of(got)]
     changed = [f"{it} is set" for it in names if it.startswith(_OUR_PREFIXES)]
     if name == facts.installation.scheduler_name:
         changed.append(f"its scheduler is {name}")
     if changed:
         remedy = "find the policy or webhook that sets this on pods of other workloads"
-        yield fault(check, f"in {dry_run.namespace}: {listed(changed)}", remedy)
+        yield fault(f"in {dry_run.namespace}: {listed(changed)}", remedy)
     else:
-        yield ok(check, f"in {dry_run.namespace}: the pod is unchanged")
-
-
-def check_refusal(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether an invalid TrainJob is refused."""
-    check = "invalid TrainJob dry run"
-    if has_policy_only(facts):
-        yield ok(check, "not checked: the policy refuses no TrainJobs")
-        return
-    dry_run = require(facts.trainjob)
-    refused = refused_by(facts, dry_run)
-    if refused is not None and refused.by is RefusedBy.OURS and QUEUE in refused.message:
-        yield ok(check, f"in {dry_run.namespace}: it is refused")
-    elif refused is not None:
-        yield _refusal_finding(check, "TrainJobs", refused)
-    elif webhook_answered(facts) is not True:
-        raise CannotTell("it is accepted, and no webhook of trainer-kai responds")
-    else:
-        remedy = "check that the validating webhooks are called here, and trust the webhook"
-        yield fault(
-            check, f"in {dry_run.namespace}: a TrainJob with an invalid queue is accepted", remedy
-        )
-
-
-def check_namespaces(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say in which namespaces TrainJobs are handled."""
-    check, hooks = "namespaces", namespace_selectors(facts)
-    metas = require(facts.namespaces)
-    enabled = [
-        it.name
-        for it in metas
-        if hooks and all(selects_namespace(webhook, it.labels) for webhook in hooks)
-    ]
-    labelled = [f"{it.name} ({it.labels[INJECT]})" for it in metas if INJECT in it.labels]
-    label = f"; {INJECT} is set on {listed(labelled)}" if labelled else ""
-    if enabled:
-        yield ok(check, f"{len(enabled)} of {len(metas)} take part{label}")
-    elif hooks:
-        remedy = f"set the label {INJECT}=enabled on the namespaces to take part"
-        yield warning(check, f"none of {len(metas)} takes part{label}", remedy)
-    else:
-        raise CannotTell("the webhooks of trainer-kai are not installed")
+        yield ok(f"in {dry_run.namespace}: the pod is unchanged")
 
 
 def refused_by(facts: InstallationFacts, dry_run: DryRun) -> DryRunRefusal | None:
@@ -255,22 +219,17 @@ def refused_by(facts: InstallationFacts, dry_run: DryRun) -> DryRunRefusal | Non
     if dry_run.refusal is None:
         return None
     configurations = facts.manifests.configurations
-    hooks = {webhook.name for it in configurations for webhook in it.hooks}
-    policies = {it.name for it in configurations}
-    return parse_refusal(dry_run.refusal, frozenset(hooks), frozenset(policies))
+    hooks = frozenset(hook.name for it in configurations for hook in it.hooks)
+    return parse_refusal(dry_run.refusal, hooks, frozenset(it.name for it in configurations))
 
 
 def namespace_selectors(facts: InstallationFacts) -> list[Obj]:
     """Return the objects with the selectors of the namespaces: webhooks, or the policy."""
-    if not has_policy_only(facts):
-        return [
-            webhook
-            for wanted, webhook in installed_webhooks(facts)
-            if wanted.path.startswith(_MUTATE)
-        ]
-    names = {it.name for it in facts.manifests.configurations}
-    our_policies = [it for it in require(facts.policies) if name_of(it) in names]
-    return [nested_field(it, "spec", "matchConstraints") or {} for it in our_policies]
+    if has_policy_only(facts):
+        policies = _policies_like_webhooks(facts)
+        return [nested_field(it, "spec", "matchConstraints") or {} for it in policies]
+    pairs = installed_webhooks(facts)
+    return [webhook for wanted, webhook in pairs if wanted.path.startswith(_MUTATE)]
 
 
 def webhook_answered(facts: InstallationFacts) -> bool | None:
@@ -285,7 +244,7 @@ def webhook_answered(facts: InstallationFacts) -> bool | None:
 
 def assigned_queue(facts: InstallationFacts) -> str:
     """Return the queue of a TrainJob that names none; "" if not known."""
-    return _read_jobset(facts, lambda got: labels_of(got).get(QUEUE, ""))
+    return labels_of(_stored_jobset(facts)).get(QUEUE, "")
 
 
 def binding_mode(facts: InstallationFacts) -> str:
@@ -295,13 +254,10 @@ def binding_mode(facts: InstallationFacts) -> str:
     """
     if has_policy_only(facts):
         return MODE_POLICY
-    admitted = _read_jobset(facts, lambda got: labels_of(got, "annotations").get(ADMITTED, ""))
-    if not admitted:
+    annotations = annotations_of(_stored_jobset(facts))
+    if not annotations.get(ADMITTED):
         return ""
-    is_external = _read_jobset(
-        facts, lambda got: labels_of(got, "annotations").get(SKIP_PODGROUPER, "")
-    )
-    return "external" if is_external else "bundled"
+    return "external" if annotations.get(SKIP_PODGROUPER) else "bundled"
 
 
 def kai_binds(facts: InstallationFacts) -> bool:
@@ -311,39 +267,33 @@ def kai_binds(facts: InstallationFacts) -> bool:
 
 def has_policy_only(facts: InstallationFacts) -> bool:
     """Say whether a policy admits TrainJobs instead of our webhooks."""
-    if isinstance(facts.policies, Unread) or isinstance(facts.configurations, Unread):
+    if isinstance(facts.configurations, Unread):
         return False
+    return bool(_policies_like_webhooks(facts)) and not installed_webhooks(facts)
+
+
+def _policies_like_webhooks(facts: InstallationFacts) -> list[Obj]:
+    """Return the policies with the name of a configuration of ours, which they replace."""
     names = {it.name for it in facts.manifests.configurations}
-    return any(name_of(it) in names for it in facts.policies) and not installed_webhooks(facts)
+    return [it for it in if_read(facts.policies, ()) if name_of(it) in names]
 
 
-def _read_jobset(facts: InstallationFacts, read: Callable[[Obj], str]) -> str:
+def _stored_jobset(facts: InstallationFacts) -> Obj:
+    """Return the JobSet of the dry run; empty if it was not tried or refused."""
     dry_run = facts.jobset
-    return "" if isinstance(dry_run, Unread) or dry_run.got is None else read(dry_run.got)
+    return {} if isinstance(dry_run, Unread) else dry_run.got or {}
 
 
 def _pod_template(jobset: Obj) -> Mapping[str, Any]:
-    """Return the pod template of the first replicatedJob."""
     first = next(iter(nested_field(jobset, "spec", "replicatedJobs") or ()), None)
     template = nested_field(first, "template", "spec", "template")
     return template if isinstance(template, Mapping) else {}
 
 
-def _refusal_finding(check: str, objects: str, refused: DryRunRefusal) -> CheckFinding:
-    webhook = refused.name
-    if refused.by is RefusedBy.OURS:
-        return fault(check, f"the webhook {webhook} refuses it: {refused.message}", _CHECK_LOG)
-    if refused.by is RefusedBy.OUR_POLICY:
-        return fault(check, f"the policy {webhook} refuses it: {refused.message}", _CHECK_POLICY)
-    if refused.by is RefusedBy.OUR_OUTAGE:
-        remedy = "check that the webhook runs, and that the API server can reach and trust it"
-        return fault(check, f"{webhook} does not respond: {refused.message}", remedy)
-    if refused.by is RefusedBy.OTHER_OUTAGE:
-        remedy = f"check that it responds; until then no {objects} can be created"
-        return fault(
-            check,
-            f"the webhook {webhook} of another product does not respond: {refused.message}",
-            remedy,
-        )
-    refuser = f"the webhook {webhook}" if webhook else refused.by.value
-    return CheckFinding(check, CheckState.UNKNOWN, f"refused by {refuser}: {refused.message}")
+def _refusal_finding(objects: str, refused: DryRunRefusal) -> CheckFinding:
+    name, message = refused.name, refused.message
+    if refused.by in _REFUSALS:
+        observed, remedy = _REFUSALS[refused.by]
+        return fault(f"{observed.format(name)}: {message}", remedy.format(objects))
+    refuser = f"the webhook {name}" if name else refused.by.value
+    return unknown(f"refused by {refuser}: {message}")

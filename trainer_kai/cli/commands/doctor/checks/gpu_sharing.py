@@ -1,15 +1,18 @@
 """GPU sharing: what reservation pods need, pods that reserve no GPU, and a second installation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from trainer_kai.api.cluster_kinds import Lease
+from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import APP, RESERVATION_APP, RESERVED_DEVICE
 from trainer_kai.cli.commands.doctor.checks.dry_runs import kai_binds
 from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
     InstallationFacts,
     Obj,
+    annotations_of,
     is_alive,
     labels_of,
     listed,
@@ -22,26 +25,21 @@ from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, req
 
 _RUNTIME_CLASS: Final = "nvidia"  # the default of the setting
 _ALLOCATION_S: Final = 40.0
-_NOT_NEEDED: Final = "not needed: KAI shares GPUs"
-_OFF: Final = "off: pods that request shares of GPUs wait"
 
 
-def shares_gpus(facts: InstallationFacts) -> bool:
-    """Say whether our scheduler binds pods that share GPUs, as far as settings show it."""
+def shares_no_gpus(facts: InstallationFacts) -> bool:
+    """Say whether our scheduler binds no pods that share GPUs, as far as settings show it."""
     enabled = webhook_setting(facts, "GPU_SHARING_ENABLED", "true")
-    return not kai_binds(facts) and enabled.lower() != "false"
+    return kai_binds(facts) or enabled.lower() == "false"
 
 
-def check_gpu_sharing(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether pods that share GPUs and pods that reserve them can be created."""
-    check = "GPU sharing"
-    if not shares_gpus(facts):
-        yield ok(check, _NOT_NEEDED if kai_binds(facts) else _OFF)
-        return
-    if RESERVATION_APP not in {it.name for it in require(facts.namespaces)}:
+def check_gpu_sharing(
+    facts: InstallationFacts, namespaces: Sequence[Meta]
+) -> Iterator[CheckFinding]:
+    if RESERVATION_APP not in {it.name for it in namespaces}:
         remedy = "apply manifests/base/gpu-sharing, or set gpuSharing.createNamespace in the chart"
         observed = f"namespace {RESERVATION_APP} does not exist, so no pod gets a share of a GPU"
-        yield fault(check, observed, remedy)
+        yield fault(observed, remedy)
         return
     name = webhook_setting(facts, "GPU_SHARING_RUNTIME_CLASS", _RUNTIME_CLASS)
     name = _RUNTIME_CLASS if name == UNKNOWN_VALUE else name
@@ -54,21 +52,18 @@ def check_gpu_sharing(facts: InstallationFacts) -> Iterator[CheckFinding]:
             f"RuntimeClass {name} does not exist: the API server denies pods that request shares"
             " of GPUs without a RuntimeClass of their own, and reservation pods"
         )
-        yield warning(check, observed, remedy)
+        yield warning(observed, remedy)
     else:
         runtime = f"RuntimeClass {name} exists" if name else "without a RuntimeClass"
-        yield ok(check, f"namespace {RESERVATION_APP} exists; {runtime}")
+        yield ok(f"namespace {RESERVATION_APP} exists; {runtime}")
 
 
-def check_reservation_pods(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether each pod that reserves a shared GPU has one."""
-    check = "reservation pods"
-    if kai_binds(facts):
-        yield ok(check, _NOT_NEEDED)
-        return
+def check_reservation_pods(
+    facts: InstallationFacts, found: Sequence[Obj]
+) -> Iterator[CheckFinding]:
     pods = [
         it
-        for it in require(facts.reservation_pods)
+        for it in found
         if labels_of(it).get(APP) == RESERVATION_APP
         and not nested_field(it, "metadata", "deletionTimestamp")
     ]
@@ -78,25 +73,27 @@ def check_reservation_pods(facts: InstallationFacts) -> Iterator[CheckFinding]:
             f"see `kubectl -n {RESERVATION_APP} describe pods`: the image must be available in"
             " this namespace, and the GPU must be free and visible to the pod"
         )
-        yield warning(check, listed(failing, 2), remedy)
+        yield warning(listed(failing, 2), remedy)
     else:
-        yield ok(check, f"{len(pods)} reserve shared GPUs")
+        yield ok(f"{len(pods)} reserve shared GPUs")
 
 
-def check_other_installations(facts: InstallationFacts) -> Iterator[CheckFinding]:
+def check_other_installations(
+    facts: InstallationFacts, leases: Sequence[Lease]
+) -> Iterator[CheckFinding]:
     """Say whether the scheduler of another trainer-kai deletes the reservation pods of this one."""
-    check, own = "another installation", facts.installation.namespace
+    own = facts.installation.namespace
     others = [
         f"Lease {it.metadata.key} is held by {it.spec.holder_identity}"
-        for it in require(facts.scheduler_leases)
+        for it in leases
         if it.metadata.namespace != own and is_alive(it, facts, is_other_scheduler=True)
     ]
     if others:
         remedy = "run one installation in a cluster: uninstall one, or set its mode to external"
         observed = f"{listed(others, 2)}: each scheduler deletes the reservation pods of the other"
-        yield fault(check, observed, remedy)
+        yield fault(observed, remedy)
     else:
-        yield ok(check, f"no scheduler of trainer-kai leads outside namespace {own}")
+        yield ok(f"no scheduler of trainer-kai leads outside namespace {own}")
 
 
 def _reservation_fault(pod: Obj, facts: InstallationFacts) -> str:
@@ -107,9 +104,11 @@ def _reservation_fault(pod: Obj, facts: InstallationFacts) -> str:
         reason = nested_field(pod, "status", "reason")
         return f"{where} is {phase}{f' ({reason})' if reason else ''}"
     age_s = _age_s(pod, facts)
-    if labels_of(pod, "annotations").get(RESERVED_DEVICE) or age_s <= _allocation_s(facts):
+    if annotations_of(pod).get(RESERVED_DEVICE) or age_s <= _allocation_s(facts):
         return ""
-    waiting = next((it for it in map(_waiting_reason, _container_statuses(pod)) if it), "")
+    statuses = nested_field(pod, "status", "containerStatuses") or ()
+    reasons = (nested_field(it, "state", "waiting", "reason") for it in statuses)
+    waiting = next(filter(None, reasons), "")
     return f"{where} has no device for {age_s:.0f} s{f' ({waiting})' if waiting else ''}"
 
 
@@ -126,11 +125,3 @@ def _allocation_s(facts: InstallationFacts) -> float:
         return float(scheduler_setting(facts, "RESERVATION_PODS_ALLOCATION_S", ""))
     except ValueError:
         return _ALLOCATION_S
-
-
-def _container_statuses(pod: Obj) -> list[Obj]:
-    return list(nested_field(pod, "status", "containerStatuses") or ())
-
-
-def _waiting_reason(status: Obj) -> str:
-    return str(nested_field(status, "state", "waiting", "reason") or "")

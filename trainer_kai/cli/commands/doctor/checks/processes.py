@@ -1,24 +1,18 @@
 """Processes: Deployments, Leases and their holders, other schedulers, settings and clocks.
 
 Processes may run outside of the cluster; then only Leases and dry runs show them.
-
-The settings of the processes that differ from their defaults, as their Deployments show them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from trainer_kai.api.cluster_kinds import Lease
+from trainer_kai.api.cluster_kinds import Deployment, Lease
 from trainer_kai.api.names import DEFAULT_QUEUE, KUEUE_QUEUE, SCHEDULER_NAME
-from trainer_kai.cli.commands.doctor.checks.dry_runs import (
-    MODE_POLICY,
-    binding_mode,
-    kai_binds,
-)
-from trainer_kai.cli.commands.doctor.checks.permissions import SCHEDULER
+from trainer_kai.cli.commands.doctor.checks.dry_runs import binding_mode, kai_binds
 from trainer_kai.cli.commands.doctor.facts import (
     CLOCK_S,
+    SCHEDULER,
     UNKNOWN_VALUE,
     InstallationFacts,
     Obj,
@@ -36,11 +30,9 @@ from trainer_kai.cli.commands.doctor.facts import (
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
-    Unread,
     fault,
+    if_read,
     ok,
-    require,
-    unknown,
     warning,
 )
 from trainer_kai.policy.duplicate_scheduler import (
@@ -51,23 +43,66 @@ from trainer_kai.policy.duplicate_scheduler import (
 from trainer_kai.service import config
 from trainer_kai.service.settings import PROCESSES
 
+PODGROUPER: Final = "trainer-kai-podgrouper"
 _PREFIX: Final = "TRAINER_KAI_"
+_SHARED_SETTINGS: Final = {  # settings that must be the same for all processes, with their defaults
+    "MODE": "bundled",
+    "SCHEDULER_NAME": SCHEDULER_NAME,
+    "DEFAULT_QUEUE": DEFAULT_QUEUE,
+    "QUEUE_ACCESS_UNANNOTATED": "open",
+    "KUEUE": "false",
+    "GPU_SHARING_ENABLED": "true",
+    "GPU_SHARING_RUNTIME_CLASS": "nvidia",
+    "GPU_SHARING_MEMORY_LIMITS": "off",
+}
+# Those that the podgrouper does not have, or ignores.
+_NOT_OF_PODGROUPER: Final = _SHARED_SETTINGS.keys() - {"MODE", "SCHEDULER_NAME", "DEFAULT_QUEUE"}
+_FAULT_S: Final = 60.0
 
 
-def check_settings(facts: InstallationFacts) -> Iterator[CheckFinding]:
+def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    mode = binding_mode(facts)
+    if observed := _differing_setting(facts):
+        yield fault(observed, "set the same value for all processes")
+    elif not mode:
+        raise CannotTell("no dry run was answered")
+    elif mode == "bundled":
+        yield ok("bundled: trainer-kai's scheduler binds pods")
+    elif any(
+        it.metadata.name == SCHEDULER and is_alive(it, facts) for it in if_read(facts.leases, ())
+    ):
+        remedy = "set the same mode for all processes, or stop the scheduler of trainer-kai"
+        yield fault(f"the mode is {mode}, but the scheduler of trainer-kai leads", remedy)
+    else:
+        yield ok(f"{mode}: KAI binds pods")
+
+
+def _differing_setting(facts: InstallationFacts) -> str:
+    """Return the first setting that processes do not share, and its values; "" for none."""
+    by_process = {name: settings_of(it) for name, it in facts.our_deployments.items()}
+    for name, default in _SHARED_SETTINGS.items():
+        values = {
+            process: settings.get(name, default)
+            for process, settings in sorted(by_process.items())
+            if process != PODGROUPER or name not in _NOT_OF_PODGROUPER
+        }
+        if len(set(values.values()) - {UNKNOWN_VALUE}) > 1:
+            return f"TRAINER_KAI_{name} is {listed(f'{it} to {at}' for at, it in values.items())}"
+    return ""
+
+
+def check_settings(facts: InstallationFacts, _: object) -> Iterator[CheckFinding]:
     """Show for each Deployment of ours which settings its variables and flags change."""
-    deployments = {name_of(it): it for it in require(facts.deployments)}
     shown = [
-        f"{name.removeprefix('trainer-kai-')}: {_settings_text(name, deployments[name])}"
-        for name in facts.manifests.deployments
-        if name in deployments
+        f"{(process := name.removeprefix('trainer-kai-'))}: {_settings_text(process, it)}"
+        for name, it in facts.our_deployments.items()
     ]
     where = f"no Deployment in {facts.installation.namespace} shows settings"
-    yield ok("settings", "; ".join(shown) or where)
+    yield ok("; ".join(shown) or where)
 
 
-def _settings_text(name: str, deployment: Obj) -> str:
-    names = _setting_names(name.removeprefix("trainer-kai-"))
+def _settings_text(process: str, deployment: Obj) -> str:
+    names = _setting_names(process)
     changed = [
         f"{names[variable][0]}={'from another object' if value == UNKNOWN_VALUE else value}"
         for variable, value in settings_of(deployment).items()
@@ -84,210 +119,116 @@ def _setting_names(process: str) -> Mapping[str, tuple[str, str]]:
     return {it.variable.removeprefix(_PREFIX): (it.name, str(it.default)) for it in settings}
 
 
-_PODGROUPER: Final = "trainer-kai-podgrouper"
-_SHARED_SETTINGS: Final = {  # settings that must be the same for all processes, with their defaults
-    "MODE": "bundled",
-    "SCHEDULER_NAME": SCHEDULER_NAME,
-    "DEFAULT_QUEUE": DEFAULT_QUEUE,
-    "QUEUE_ACCESS_UNANNOTATED": "open",
-    "KUEUE": "false",
-    "GPU_SHARING_ENABLED": "true",
-    "GPU_SHARING_RUNTIME_CLASS": "nvidia",
-    "GPU_SHARING_MEMORY_LIMITS": "off",
-}
-# Processes that do not have a setting, or ignore it.
-_WITHOUT_SETTING: Final = dict.fromkeys(
-    (
-        *("QUEUE_ACCESS_UNANNOTATED", "KUEUE"),
-        *("GPU_SHARING_ENABLED", "GPU_SHARING_RUNTIME_CLASS", "GPU_SHARING_MEMORY_LIMITS"),
-    ),
-    _PODGROUPER,
-)
-_FAULT_S: Final = 60.0
-
-
-def check_processes(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether the Deployments of our processes are ready."""
-    check, found = "processes", {name_of(it): it for it in require(facts.deployments)}
-    our_deployments = [found[name] for name in facts.manifests.deployments if name in found]
+def check_processes(facts: InstallationFacts, _: object) -> Iterator[CheckFinding]:
+    found, beside_kai = facts.our_deployments, kai_binds(facts)
     missing = [name for name in facts.manifests.deployments if name not in found]
-    if SCHEDULER in missing and kai_binds(facts):
+    if SCHEDULER in missing and beside_kai:
         missing.remove(SCHEDULER)
-    unready = [_readiness_text(it) for it in our_deployments if _is_unready(it)]
-    outdated = [name_of(it) for it in our_deployments if not _is_unready(it) and _has_old_pods(it)]
+    unready = [_readiness_text(it) for it in found.values() if _is_unready(it)]
+    outdated = [name for name, it in found.items() if not _is_unready(it) and _has_old_pods(it)]
     unavailable = [
         _readiness_text(it)
-        for it in our_deployments
-        if not _ready_replicas(it) and (_wanted_replicas(it) or not kai_binds(facts))
+        for it in found.values()
+        if not _ready_replicas(it) and (_wanted_replicas(it) or not beside_kai)
     ]
-    images = {image for it in our_deployments for image in _images(it)}
-    if not our_deployments:
-        yield ok(
-            check,
-            f"no Deployment in {facts.installation.namespace}; the processes may run elsewhere",
-        )
+    images = {str(it.get("image")) for each in found.values() for it in containers_of(each)[:1]}
+    if not found:
+        where = facts.installation.namespace
+        yield ok(f"no Deployment in {where}; the processes may run elsewhere")
     elif unavailable:
-        remedy = "see `kubectl describe` and `kubectl logs` of their pods"
-        yield fault(check, listed(unavailable), remedy)
+        yield fault(listed(unavailable), "see `kubectl describe` and `kubectl logs` of their pods")
     elif missing:
         remedy = "apply the overlay again, unless these processes run elsewhere"
-        yield warning(check, f"Deployment {listed(missing)} does not exist", remedy)
+        yield warning(f"Deployment {listed(missing)} does not exist", remedy)
     elif unready:
-        yield warning(
-            check,
-            listed(unready),
-            "check the missing replicas; a further failure stops the process",
-        )
+        remedy = "check the missing replicas; a further failure stops the process"
+        yield warning(listed(unready), remedy)
     elif outdated:
-        remedy = "see `kubectl rollout status`"
-        yield warning(check, f"{listed(outdated)} still has pods of an older version", remedy)
+        observed = f"{listed(outdated)} still has pods of an older version"
+        yield warning(observed, "see `kubectl rollout status`")
     elif len(images) > 1:
-        yield warning(
-            check, f"the Deployments use {listed(sorted(images))}", "use one image for all of them"
-        )
+        observed = f"the Deployments use {listed(sorted(images))}"
+        yield warning(observed, "use one image for all of them")
     else:
-        yield ok(check, f"{len(our_deployments)} Deployments are ready")
+        yield ok(f"{len(found)} Deployments are ready")
 
 
-def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say which scheduler binds pods, and whether all processes have the same settings."""
-    check, mode = "mode", binding_mode(facts)
-    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    settings_by_process = {
-        name_of(it): settings_of(it) for it in deployments if _is_ours(it, facts)
-    }
-    for name, default in _SHARED_SETTINGS.items():
-        values = {
-            process: settings.get(name, default)
-            for process, settings in settings_by_process.items()
-            if process != _WITHOUT_SETTING.get(name)
-        }
-        if len(set(values.values()) - {UNKNOWN_VALUE}) > 1:
-            described = listed(f"{value} to {process}" for process, value in sorted(values.items()))
-            yield fault(
-                check, f"TRAINER_KAI_{name} is {described}", "set the same value for all processes"
-            )
-            return
-    if not mode:
-        raise CannotTell("no dry run was answered")
-    if (
-        mode != "bundled"
-        and not isinstance(facts.leases, Unread)
-        and _has_live_lease(SCHEDULER, facts)
-    ):
-        remedy = "set the same mode for all processes, or stop the scheduler of trainer-kai"
-        yield fault(check, f"the mode is {mode}, but the scheduler of trainer-kai leads", remedy)
-        return
-    process = "trainer-kai's scheduler binds pods" if mode == "bundled" else "KAI binds pods"
-    yield ok(check, f"{mode}: {process}")
-
-
-def check_leases(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say which podgrouper and which scheduler leads, and whether it renews its Lease."""
-    for name in (_PODGROUPER, SCHEDULER):
-        check = f"lease of {name.removeprefix('trainer-kai-')}"
-        if binding_mode(facts) == MODE_POLICY or (name == SCHEDULER and kai_binds(facts)):
-            yield ok(check, "not needed: KAI does this")
-            continue
-        try:
-            yield _lease_finding(check, name, facts)
-        except CannotTell as error:
-            yield unknown(check, error)
-
-
-def _lease_finding(check: str, name: str, facts: InstallationFacts) -> CheckFinding:
-    lease = next((it for it in require(facts.leases) if it.metadata.name == name), None)
+def check_lease(
+    name: str, facts: InstallationFacts, leases: Sequence[Lease]
+) -> Iterator[CheckFinding]:
+    lease = next((it for it in leases if it.metadata.name == name), None)
+    holder = lease.spec.holder_identity if lease else ""
     remedy = f"check that the {name.removeprefix('trainer-kai-')} runs, and may write its Lease"
     where = f"{facts.installation.namespace}/{name}"
     if lease is None:
-        return fault(check, f"Lease {where} does not exist: no process has ever led", remedy)
-    holder = lease.spec.holder_identity
-    if not holder:
-        return fault(check, f"Lease {where} has no holder", remedy)
-    if not is_alive(lease, facts):
+        yield fault(f"Lease {where} does not exist: no process has ever led", remedy)
+    elif not holder:
+        yield fault(f"Lease {where} has no holder", remedy)
+    elif not is_alive(lease, facts):
         since = _age_text(lease, facts)
-        return fault(check, f"{holder} has not renewed Lease {where} {since}", remedy)
-    return ok(check, f"held by {holder}")
+        yield fault(f"{holder} has not renewed Lease {where} {since}", remedy)
+    else:
+        yield ok(f"held by {holder}")
 
 
-def check_other_schedulers(facts: InstallationFacts) -> Iterator[CheckFinding]:
+def check_other_schedulers(
+    facts: InstallationFacts, read: tuple[Sequence[Lease], Sequence[Deployment]]
+) -> Iterator[CheckFinding]:
     """Say whether another scheduler binds the same pods; in mode external one has to."""
-    check, name, beside_kai = (
-        "another scheduler",
-        facts.installation.scheduler_name,
-        kai_binds(facts),
-    )
-    alive = [
-        it
-        for it in require(facts.other_scheduler_leases)
-        if is_alive(it, facts, is_other_scheduler=True)
-    ]
-    ready = [
-        it for it in require(facts.other_scheduler_deployments) if it.status.ready_replicas > 0
-    ]
+    name, beside_kai = facts.installation.scheduler_name, kai_binds(facts)
+    leases, deployments = read
+    alive = [it for it in leases if is_alive(it, facts, is_other_scheduler=True)]
+    ready = [it for it in deployments if it.status.ready_replicas > 0]
     active = [
         *(lease_held_message(it.metadata.key, it.spec.holder_identity) for it in alive),
         *(deployment_ready_message(it.metadata.key, it.status.ready_replicas) for it in ready),
     ]
     if active and beside_kai:
-        yield ok(check, f"KAI binds pods: {listed(active)}")
+        yield ok(f"KAI binds pods: {listed(active)}")
     elif active:
         remedy = f"{REMEDY}, or set mode external"
-        yield fault(check, f"{listed(active)}, so trainer-kai's scheduler is paused", remedy)
+        yield fault(f"{listed(active)}, so trainer-kai's scheduler is paused", remedy)
     elif beside_kai:
         where = listed(map(str, other_scheduler_objects(facts).deployments))
         remedy = f"start KAI; expected is a ready Deployment {where}"
-        yield warning(
-            check, f"no scheduler with the name {name} found, so no pods are bound", remedy
-        )
+        yield warning(f"no scheduler with the name {name} found, so no pods are bound", remedy)
     else:
-        yield ok(check, f"no other scheduler with the name {name}")
+        yield ok(f"no other scheduler with the name {name}")
 
 
-def check_kueue(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether TrainJobs are managed by Kueue as well."""
-    check, names = "Kueue", require(facts.kueue_trainjobs)
+def check_kueue(facts: InstallationFacts, names: Sequence[str]) -> Iterator[CheckFinding]:
     setting = webhook_setting(facts, "KUEUE", "false")
+    observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}"
     if not names:
-        yield ok(check, "no TrainJob uses Kueue")
+        yield ok("no TrainJob uses Kueue")
     elif setting == UNKNOWN_VALUE:
-        observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}"
         remedy = "the label has an effect only with the setting kueue; without it remove the label"
-        yield warning(check, observed, remedy)
+        yield warning(observed, remedy)
     elif setting.lower() == "false":
-        observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}, which has no effect"
-        yield warning(
-            check, observed, "if Kueue runs here, set the setting kueue; otherwise remove the label"
-        )
+        remedy = "if Kueue runs here, set the setting kueue; otherwise remove the label"
+        yield warning(f"{observed}, which has no effect", remedy)
     else:
-        remedy = f"choose one: TrainJobs with {KUEUE_QUEUE} are admitted by Kueue and never evicted"
-        yield warning(
-            check, f"{listed(names, 3)} is in a queue of Kueue", f"{remedy} by trainer-kai"
+        remedy = (
+            f"choose one: TrainJobs with {KUEUE_QUEUE} are admitted by Kueue and never evicted by"
+            " trainer-kai"
         )
+        yield warning(f"{listed(names, 3)} is in a queue of Kueue", remedy)
 
 
-def check_clocks(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether clocks agree; start times, grace periods and certificates depend on them."""
-    check, skew_s = "clocks", require(facts.skew_s)
-    now = facts.now + timedelta(seconds=skew_s)
-    ahead = {} if isinstance(facts.leases, Unread) else _clock_skews(facts, now)
+def check_clocks(facts: InstallationFacts, skew_s: float) -> Iterator[CheckFinding]:
+    """Compare clocks: start times, grace periods and certificates depend on them."""
+    ahead = _clock_skews(facts, facts.now + timedelta(seconds=skew_s))
     most_skewed = max(ahead, key=lambda it: abs(ahead[it]), default="")
     remedy = "synchronize the clocks, for instance by NTP"
     if most_skewed and abs(ahead[most_skewed]) > CLOCK_S:
-        observed = (
-            f"the clock of {most_skewed} is {_skew_text(ahead[most_skewed])} the API server's"
-        )
-        yield (fault if abs(ahead[most_skewed]) > _FAULT_S else warning)(check, observed, remedy)
+        how = _skew_text(ahead[most_skewed])
+        finding = fault if abs(ahead[most_skewed]) > _FAULT_S else warning
+        yield finding(f"the clock of {most_skewed} is {how} the API server's", remedy)
     elif abs(skew_s) > CLOCK_S:
-        yield warning(
-            check, f"the clock of this machine is {_skew_text(-skew_s)} the API server's", remedy
-        )
+        observed = f"the clock of this machine is {_skew_text(-skew_s)} the API server's"
+        yield warning(observed, remedy)
     else:
-        yield ok(check, "synchronized")
-
-
-def _has_live_lease(name: str, facts: InstallationFacts) -> bool:
-    return any(it.metadata.name == name and is_alive(it, facts) for it in require(facts.leases))
+        yield ok("synchronized")
 
 
 def _clock_skews(facts: InstallationFacts, now: datetime) -> Mapping[str, float]:
@@ -296,7 +237,7 @@ def _clock_skews(facts: InstallationFacts, now: datetime) -> Mapping[str, float]
     An old date of another Lease is no evidence about a clock.
     """
     skews = {}
-    for lease in require(facts.leases):
+    for lease in if_read(facts.leases, ()):
         renewed = parse_time(lease.spec.renew_time)
         if renewed is not None and lease.metadata.uid in facts.renewed:
             skews[lease.spec.holder_identity] = (renewed - now).total_seconds()
@@ -315,10 +256,6 @@ def _age_text(lease: Lease, facts: InstallationFacts) -> str:
     return f"for {seconds:.0f} s" if seconds < 600 else f"since {lease.spec.renew_time}"
 
 
-def _is_ours(deployment: Obj, facts: InstallationFacts) -> bool:
-    return name_of(deployment) in facts.manifests.deployments
-
-
 def _wanted_replicas(deployment: Obj) -> int:
     replicas = nested_field(deployment, "spec", "replicas")
     return 1 if replicas is None else int(replicas)
@@ -333,18 +270,10 @@ def _is_unready(deployment: Obj) -> bool:
 
 
 def _readiness_text(deployment: Obj) -> str:
-    return (
-        f"{name_of(deployment)} has {_ready_replicas(deployment)} of "
-        f"{_wanted_replicas(deployment)} ready"
-    )
+    ready, wanted = _ready_replicas(deployment), _wanted_replicas(deployment)
+    return f"{name_of(deployment)} has {ready} of {wanted} ready"
 
 
 def _has_old_pods(deployment: Obj) -> bool:
-    """Say whether pods of an older version are left."""
     updated = nested_field(deployment, "status", "updatedReplicas")
     return updated is not None and int(updated) < _wanted_replicas(deployment)
-
-
-def _images(deployment: Obj) -> Iterator[str]:
-    for container in containers_of(deployment)[:1]:
-        yield str(container.get("image"))

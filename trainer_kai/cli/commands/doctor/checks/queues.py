@@ -3,9 +3,8 @@
 The rules are those of admission, which reports them when a queue is written.
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import groupby
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from scheduler.core.messages.rejection_messages import prefilter_problem
 from scheduler.state.queues.queue_table import QueueTable
@@ -17,8 +16,8 @@ from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
     InstallationFacts,
     NodeFacts,
+    PodGroupQueue,
     listed,
-    name_of,
     nested_field,
     scheduler_setting,
     webhook_setting,
@@ -28,8 +27,8 @@ from trainer_kai.cli.commands.doctor.finding import (
     CheckFinding,
     Unread,
     fault,
+    if_read,
     ok,
-    require,
     warning,
 )
 from trainer_kai.policy.finding import Finding
@@ -41,10 +40,80 @@ from trainer_kai.policy.queueing.queue_findings import (
 )
 from trainer_kai.service.settings import PolicySettings, split_names
 
+_MAX_QUEUES: Final = 3  # in one warning
+# Each is reported for the parent, or for the child.
+_SEEN_FROM_THE_OTHER_SIDE: Final = (
+    QueueFindingCode.SIBLINGS_OVER_PARENT,
+    QueueFindingCode.CHILD_OVER_LIMIT,
+)
+_APPLY_CLASSES: Final = "apply manifests/base/priorityclasses"
+_PATCH: Final = (
+    """'{"spec":{"resources":{"gpu":{"quota":0},"cpu":{"quota":0},"memory":{"quota":0}}}}'"""
+)
 
-def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
+
+def _by_name(queues: Sequence[Queue]) -> dict[str, Queue]:
+    return {it.metadata.name: it for it in queues}
+
+
+def check_queues(_: InstallationFacts, found: Sequence[Queue]) -> Iterator[CheckFinding]:
+    queues = _by_name(found)
+    warnings = QueueTable(queues).warnings
+    rejected = [it.message for it in warnings if not it.still_counts]
+    findings = _share_findings(queues)
+    reported = {f"queue {queue}: {it.path}" for queue, it in findings}
+    reported |= {f"queue {it}: spec.resources" for it in queues}  # its resources are reported
+    corrected = [
+        it.message
+        for it in warnings
+        if it.still_counts
+        and f" annotation {ACCESS} " not in it.message
+        and ": ".join(it.message.split(": ")[:2]) not in reported
+    ]
+    if not queues:
+        remedy = "create a queue with `trainer-kai queue create`, or apply manifests/base/queues"
+        yield fault("no queues exist", remedy)
+        return
+    if rejected:
+        remedy = "set existing parents without a cycle; until then these queues take no pods"
+        yield fault(listed(rejected, 2), remedy)
+    if corrected:
+        yield warning(listed(corrected, 2), "correct the names and values")
+    yield from _share_warnings(findings)
+    if not (rejected or corrected or findings):
+        yield ok(f"{len(queues)} queues, all below a root")
+
+
+def _share_findings(queues: Mapping[str, Queue]) -> list[tuple[str, Finding]]:
+    """Return what is probably wrong with the numbers of each queue, each once."""
+    specs = {name: it.spec for name, it in queues.items()}
+    relatives = all_queue_relatives(specs)
+    return [
+        (name, finding)
+        for name in sorted(specs)
+        for finding in queue_findings(specs[name], relatives[name])
+        if finding.code not in _SEEN_FROM_THE_OTHER_SIDE
+    ]
+
+
+def _share_warnings(findings: list[tuple[str, Finding]]) -> Iterator[CheckFinding]:
+    """Yield a warning for each rule, with the first queues that break it."""
+    same_rule: dict[str, list[tuple[str, Finding]]] = {}
+    for queue, it in findings:
+        same_rule.setdefault(it.code, []).append((queue, it))
+    for _, broken in sorted(same_rule.items()):
+        observed = (
+            f"queue {queue}: {it.path}: {it.message.partition('. ')[0]}" for queue, it in broken
+        )
+        first, finding = broken[0]
+        remedy = finding.message.partition(". ")[2]
+        remedy = f"queue {first}: {remedy[:1].lower()}{remedy[1:]}"
+        yield warning(listed(observed, _MAX_QUEUES), remedy)
+
+
+def check_access(facts: InstallationFacts, found: Sequence[Queue]) -> Iterator[CheckFinding]:
     """Say which queues take pods of all namespaces because no annotation controls their access."""
-    check, queues = "queue access", {it.metadata.name: it for it in require(facts.queues)}
+    queues = _by_name(found)
     notes = {name: it.metadata.annotations.get(ACCESS) for name, it in queues.items()}
     mistyped = [
         f"queue {name}: metadata.annotations[{ACCESS}] is {note!r}, and counts as closed"
@@ -52,79 +121,64 @@ def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
         if note not in (None, *QueueAccessMode)
     ]
     if mistyped:
-        yield fault(check, listed(mistyped, 2), " or ".join(QueueAccessMode))
+        yield fault(listed(mistyped, 2), " or ".join(QueueAccessMode))
     queue_table = QueueTable(queues)
     leaf_queues = [name for name in sorted(queues) if queue_table.prefilter_failure(name) is None]
     unannotated = webhook_setting(facts, "QUEUE_ACCESS_UNANNOTATED", QueueAccessMode.OPEN)
     without_annotation = [it for it in leaf_queues if queue_table.access(it).mode is None]
     if without_annotation and unannotated != QueueAccessMode.CLOSED:
         namespaces_by_queue = _namespaces(facts)
-        descriptions = [
+        descriptions = (
             f"{name} ({listed(namespaces_by_queue.get(name, ['no namespace']), 4)})"
             for name in without_annotation
-        ]
+        )
         close = close_command(without_annotation[0])
         remedy = f"`{close}`, or set the annotation {ACCESS}: open, for each queue"
-        yield warning(
-            check, f"open to all namespaces, because not annotated: {listed(descriptions)}", remedy
-        )
+        observed = f"open to all namespaces, because not annotated: {listed(descriptions)}"
+        yield warning(observed, remedy)
     elif not mistyped:
         closed = sum(is_closed(queue_table.access(it), unannotated) for it in leaf_queues)
-        yield ok(
-            check, f"{closed} of {len(leaf_queues)} queues are closed to namespaces without a grant"
-        )
+        number = len(leaf_queues)
+        yield ok(f"{closed} of {number} queues are closed to namespaces without a grant")
 
 
 def _namespaces(facts: InstallationFacts) -> dict[str, list[str]]:
-    """Return the namespaces that have PodGroups in each queue."""
+    """Return the namespaces with PodGroups, by queue."""
     by_queue: dict[str, set[str]] = {}
-    for group in () if isinstance(facts.podgroup_queues, Unread) else facts.podgroup_queues:
+    for group in if_read(facts.podgroup_queues, ()):
         by_queue.setdefault(group.queue, set()).add(group.name.partition("/")[0])
     return {queue: sorted(names) for queue, names in by_queue.items()}
 
 
-_MAX_QUEUES: Final = 3  # in one warning
-_SEEN_FROM_THE_OTHER_SIDE: Final = (  # each is reported for the parent, or for the child
-    QueueFindingCode.SIBLINGS_OVER_PARENT,
-    QueueFindingCode.CHILD_OVER_LIMIT,
-)
-_PATCH: Final = (
-    """'{"spec":{"resources":{"gpu":{"quota":0},"cpu":{"quota":0},"memory":{"quota":0}}}}'"""
-)
+def check_default_queue(facts: InstallationFacts, found: Sequence[Queue]) -> Iterator[CheckFinding]:
+    queues, name = _by_name(found), _default_queue(facts)
+    prefilter_failure = QueueTable(queues).prefilter_failure(name)
+    if prefilter_failure is None:
+        problems = [*_unlimited_default(name, queues)]
+        yield from problems or [ok(f"{name} takes TrainJobs that name no queue")]
+    else:
+        remedy = f"create a queue {name} without children, or change the setting default_queue"
+        yield fault(prefilter_problem(prefilter_failure), remedy)
 
 
-class QueueFinding(NamedTuple):
-    """A finding of a queue."""
-
-    queue: str
-    finding: Finding
-
-
-def share_findings(queues: Mapping[str, Queue]) -> list[QueueFinding]:
-    """Return what is probably wrong with the numbers of queues, each once."""
-    specs = {name: it.spec for name, it in queues.items()}
-    relatives = all_queue_relatives(specs)
-    return [
-        QueueFinding(name, finding)
-        for name in sorted(specs)
-        for finding in queue_findings(specs[name], relatives[name])
-        if finding.code not in _SEEN_FROM_THE_OTHER_SIDE
-    ]
+def _default_queue(facts: InstallationFacts) -> str:
+    """Return the queue of a TrainJob that names none, in a namespace that names none."""
+    dry_run = facts.jobset
+    place = "" if isinstance(dry_run, Unread) else dry_run.namespace
+    metas = if_read(facts.namespaces, ())
+    has_own = any(it.name == place and it.labels.get(QUEUE) for it in metas)
+    if (assigned := assigned_queue(facts)) and not has_own:
+        return assigned
+    configured = webhook_setting(facts, "DEFAULT_QUEUE", DEFAULT_QUEUE)
+    if configured != UNKNOWN_VALUE:
+        return configured
+    if has_own:
+        message = f"namespace {place} names a queue of its own; set another one with --try-in"
+        raise CannotTell(message)
+    return DEFAULT_QUEUE
 
 
-def share_warnings(check: str, findings: list[QueueFinding]) -> Iterator[CheckFinding]:
-    """Yield a warning for each rule, with the first queues that break it."""
-    for _, found in groupby(sorted(findings, key=_code), key=_code):
-        same_rule = [*found]
-        observed = (f"queue {name}: {it.path}: {_observed(it)}" for name, it in same_rule)
-        name, finding = same_rule[0]
-        remedy = f"queue {name}: {_remedy(finding)}"
-        yield warning(check, listed(observed, _MAX_QUEUES), remedy)
-
-
-def unlimited_default(
-    check: str, default: str, queues: Mapping[str, Queue]
-) -> Iterator[CheckFinding]:
+def _unlimited_default(default: str, queues: Mapping[str, Queue]) -> Iterator[CheckFinding]:
     """Warn if queues cannot reclaim from the default queue, as in earlier versions.
 
     Reclaim compares two queues of one level: the ancestors of both below their common ancestor.
@@ -143,7 +197,7 @@ def unlimited_default(
             f"the GPU quota of {name} is unlimited (-1), as in earlier versions: "
             f"{listed(owners[name])} cannot reclaim from workloads that name no queue"
         )
-        yield warning(check, observed, f"`kubectl patch queue {name} --type merge -p {_PATCH}`")
+        yield warning(observed, f"`kubectl patch queue {name} --type merge -p {_PATCH}`")
 
 
 def _ancestors(name: str, queues: Mapping[str, Queue]) -> list[str]:
@@ -155,150 +209,73 @@ def _ancestors(name: str, queues: Mapping[str, Queue]) -> list[str]:
     return [*path]
 
 
-def _code(it: QueueFinding) -> str:
-    return it.finding.code
-
-
-def _observed(finding: Finding) -> str:
-    return finding.message.partition(". ")[0]
-
-
-def _remedy(finding: Finding) -> str:
-    remedy = finding.message.partition(". ")[2]
-    return remedy[:1].lower() + remedy[1:]
-
-
 def _gpu_quota(queue: Queue) -> float:
     return float((queue.spec.resources or QueueResources()).gpu.quota)
 
 
-def check_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether each queue has a root, and its numbers are as intended."""
-    check, queues = "queues", {it.metadata.name: it for it in require(facts.queues)}
-    warnings = QueueTable(queues).warnings
-    rejected = [
-        queue_warning.message for queue_warning in warnings if not queue_warning.still_counts
-    ]
-    findings = share_findings(queues)
-    reported = {f"queue {it.queue}: {it.finding.path}" for it in findings}
-    reported |= {f"queue {it}: spec.resources" for it in queues}  # its resources are reported
-    corrected = [
-        it.message
-        for it in warnings
-        if it.still_counts
-        and f" annotation {ACCESS} " not in it.message
-        and ": ".join(it.message.split(": ")[:2]) not in reported
-    ]
-    if not queues:
-        yield fault(
-            check,
-            "no queues exist",
-            "create a queue with `trainer-kai queue create`, or apply manifests/base/queues",
-        )
-        return
-    if rejected:
-        yield fault(
-            check,
-            listed(rejected, 2),
-            "set existing parents without a cycle; until then these queues take no pods",
-        )
-    if corrected:
-        yield warning(
-            check,
-            listed(corrected, 2),
-            "correct the names and values",
-        )
-    yield from share_warnings(check, findings)
-    if not (rejected or corrected or findings):
-        yield ok(check, f"{len(queues)} queues, all below a root")
-
-
-def check_default_queue(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether the default queue takes TrainJobs that name no queue."""
-    check, queues = "default queue", {it.metadata.name: it for it in require(facts.queues)}
-    name = _default_queue(facts)
-    prefilter_failure = QueueTable(queues).prefilter_failure(name)
-    if prefilter_failure is None:
-        problems = [*unlimited_default(check, name, queues)]
-        yield from problems or [ok(check, f"{name} takes TrainJobs that name no queue")]
-    else:
-        remedy = f"create a queue {name} without children, or change the setting default_queue"
-        yield fault(check, prefilter_problem(prefilter_failure), remedy)
-
-
-def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether the queues that PodGroups and namespaces name take pods."""
-    check, queues = "named queues", {it.metadata.name: it for it in require(facts.queues)}
-    queue_table, by_name = QueueTable(queues), dict[str, list[str]]()
-    for group in require(facts.podgroup_queues):
+def check_named_queues(
+    facts: InstallationFacts, read: tuple[Sequence[Queue], Sequence[PodGroupQueue]]
+) -> Iterator[CheckFinding]:
+    queue_table, by_name = QueueTable(_by_name(read[0])), dict[str, list[str]]()
+    for group in read[1]:
         by_name.setdefault(group.queue, []).append(f"PodGroup {group.name}")
-    for meta in () if isinstance(facts.namespaces, Unread) else facts.namespaces:
+    for meta in if_read(facts.namespaces, ()):
         if meta.labels.get(QUEUE):
             by_name.setdefault(meta.labels[QUEUE], []).append(f"namespace {meta.name}")
-    failing = {
-        name: prefilter_failure
-        for name in sorted(by_name)
-        if (prefilter_failure := queue_table.prefilter_failure(name)) is not None
-    }
-    if not failing:
-        yield ok(
-            check, f"{len(by_name)} queues are named by PodGroups and namespaces, and take pods"
-        )
-        return
+    failures = ((name, queue_table.prefilter_failure(name)) for name in sorted(by_name))
     described = [
-        f"{prefilter_problem(prefilter_failure)} (named by {listed(by_name[it], 2)})"
-        for it, prefilter_failure in failing.items()
+        f"{prefilter_problem(failure)} (named by {listed(by_name[name], 2)})"
+        for name, failure in failures
+        if failure is not None
     ]
-    yield warning(
-        check,
-        listed(described, 2),
-        "create such a queue, or change the label; until then no new pod of them starts",
-    )
+    if described:
+        remedy = "create such a queue, or change the label; until then no new pod of them starts"
+        yield warning(listed(described, 2), remedy)
+    else:
+        yield ok(f"{len(by_name)} queues are named by PodGroups and namespaces, and take pods")
 
 
-def check_priority_classes(facts: InstallationFacts) -> Iterator[CheckFinding]:
+def check_priority_classes(
+    facts: InstallationFacts, found: Sequence[str]
+) -> Iterator[CheckFinding]:
     """Say whether KAI's priority classes exist, and the one of our own pods."""
-    check, found = "priority classes", set(require(facts.priority_classes))
-    missing_own = sorted(_own_classes(facts) - found)
+    path = ("spec", "template", "spec", "priorityClassName")
+    named = {nested_field(it, *path) for it in facts.our_deployments.values()}
+    missing_own = sorted({str(it) for it in named if it} - {*found})
     if missing_own:
         remedy = "apply manifests/base/processes again: without it no new pod of a process starts"
-        yield fault(
-            check, f"{listed(missing_own)} does not exist, but the Deployments name it", remedy
-        )
-    missing = [it for it in facts.manifests.classes if it not in found]
+        observed = f"{listed(missing_own)} does not exist, but the Deployments name it"
+        yield fault(observed, remedy)
+    classes = facts.manifests.classes
+    missing = [it for it in classes if it not in found]
     if missing:
-        remedy = (
-            "apply manifests/base/priorityclasses: without them all workloads have one priority"
-        )
-        if kai_binds(facts):
-            remedy = "install KAI's priority classes: without them all workloads have one priority"
-        yield warning(check, f"{listed(missing)} does not exist", remedy)
+        remedy = "install KAI's priority classes" if kai_binds(facts) else _APPLY_CLASSES
+        consequence = "without them all workloads have one priority"
+        yield warning(f"{listed(missing)} does not exist", f"{remedy}: {consequence}")
     elif not missing_own:
-        yield ok(check, f"{listed(facts.manifests.classes)} exist")
+        yield ok(f"{listed(classes)} exist")
 
 
-def check_nodes(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether nodes have GPUs, whether queues count all of them, and who may run there."""
-    check, nodes = "nodes", require(facts.nodes)
+def check_nodes(facts: InstallationFacts, nodes: NodeFacts) -> Iterator[CheckFinding]:
     uncharged = [] if kai_binds(facts) else _uncharged(facts, nodes)
-    restricted = [] if kai_binds(facts) else [*_restriction(check, facts, nodes)]
+    restricted = [] if kai_binds(facts) else [*_restriction(facts, nodes)]
     if uncharged:
         remedy = (
             "add what are GPUs to the setting policies.gpu_replicas of the scheduler, or to "
             "policies.gpu_resources where one is a whole GPU"
         )
         observed = f"no queue is charged for {listed(uncharged)}: a GPU limit does not hold there"
-        yield warning(check, observed, remedy)
+        yield warning(observed, remedy)
     if not nodes.with_gpus:
         remedy = "add nodes with GPUs and a device plugin; until then no GPU pod can run"
-        yield warning(check, f"none of {nodes.number} has GPUs", remedy)
+        yield warning(f"none of {nodes.number} has GPUs", remedy)
         return
     yield from restricted
     if not uncharged and not restricted:
-        yield ok(check, f"{nodes.with_gpus} of {nodes.number} have GPUs")
+        yield ok(f"{nodes.with_gpus} of {nodes.number} have GPUs")
 
 
-def _restriction(check: str, facts: InstallationFacts, nodes: NodeFacts) -> Iterator[CheckFinding]:
+def _restriction(facts: InstallationFacts, nodes: NodeFacts) -> Iterator[CheckFinding]:
     """Yield what is wrong with the labels that say which pods run where, or that none count."""
     restricts = scheduler_setting(facts, "RESTRICT_NODE_SCHEDULING", "false")
     access = scheduler_setting(facts, "QUEUE_ACCESS_UNANNOTATED", "open")
@@ -308,13 +285,13 @@ def _restriction(check: str, facts: InstallationFacts, nodes: NodeFacts) -> Iter
                 f"{nodes.unlabelled_gpus} nodes with GPUs lack the label {GPU_WORKER}: with "
                 "restrict_node_scheduling no GPU pod runs there"
             )
-            yield warning(check, observed, f"`kubectl label node NAME {GPU_WORKER}=`")
+            yield warning(observed, f"`kubectl label node NAME {GPU_WORKER}=`")
         if not nodes.cpu_workers:
             observed = (
                 f"no node has the label {CPU_WORKER}: with restrict_node_scheduling no pod "
                 "without GPUs runs"
             )
-            yield warning(check, observed, f"`kubectl label node NAME {CPU_WORKER}=`")
+            yield warning(observed, f"`kubectl label node NAME {CPU_WORKER}=`")
     elif access == "closed" and nodes.with_gpus < nodes.number:
         observed = (
             f"pods without GPUs may run on the {nodes.with_gpus} nodes with GPUs, and what queues "
@@ -325,7 +302,7 @@ def _restriction(check: str, facts: InstallationFacts, nodes: NodeFacts) -> Iter
             f"label nodes with {GPU_WORKER} or {CPU_WORKER}, then set restrict_node_scheduling of "
             "the scheduler"
         )
-        yield warning(check, observed, remedy)
+        yield warning(observed, remedy)
 
 
 def _uncharged(facts: InstallationFacts, nodes: NodeFacts) -> list[str]:
@@ -337,29 +314,3 @@ def _uncharged(facts: InstallationFacts, nodes: NodeFacts) -> list[str]:
         return []
     counted = {it.partition("=")[0].strip() for it in split_names(f"{whole},{replicas}")}
     return [it for it in nodes.of_vendors if it not in counted and not mig_slices(it)]
-
-
-def _own_classes(facts: InstallationFacts) -> set[str]:
-    """Return the priority classes that our Deployments name."""
-    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    ours = [it for it in deployments if name_of(it) in facts.manifests.deployments]
-    named = {nested_field(it, "spec", "template", "spec", "priorityClassName") for it in ours}
-    return {str(it) for it in named if it}
-
-
-def _default_queue(facts: InstallationFacts) -> str:
-    """Return the queue of a TrainJob that names none, in a namespace that names none."""
-    assigned, dry_run = assigned_queue(facts), facts.jobset
-    place = "" if isinstance(dry_run, Unread) else dry_run.namespace
-    metas = () if isinstance(facts.namespaces, Unread) else facts.namespaces
-    has_own = any(it.name == place and it.labels.get(QUEUE) for it in metas)
-    if assigned and not has_own:
-        return assigned
-    configured = webhook_setting(facts, "DEFAULT_QUEUE", DEFAULT_QUEUE)
-    if configured != UNKNOWN_VALUE:
-        return configured
-    if has_own:
-        raise CannotTell(
-            f"namespace {place} names a queue of its own; set another one with --try-in"
-        )
-    return DEFAULT_QUEUE

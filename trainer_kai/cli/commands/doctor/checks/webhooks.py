@@ -1,6 +1,6 @@
 """Webhook configurations: present and complete, their selectors, and the order of webhooks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,8 +22,8 @@ from trainer_kai.cli.commands.doctor.facts import (
 )
 from trainer_kai.cli.commands.doctor.finding import (
     CheckFinding,
-    Unread,
     fault,
+    if_read,
     ok,
     require,
     warning,
@@ -37,22 +37,18 @@ _DEVICE_SETTING: Final = "ADMISSION_NVIDIA_VISIBLE_DEVICES"
 _OUR_CONDITIONS: Final = ("of-a-trainjob", "of-our-scheduler", "requests-a-share")
 
 
-def check_configurations(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say for each of our configurations whether it is as in the manifests."""
-    found = require(facts.configurations)
-    policies = () if isinstance(facts.policies, Unread) else facts.policies
+def check_configurations(facts: InstallationFacts, found: Sequence[Obj]) -> Iterator[CheckFinding]:
+    policies = {name_of(it) for it in if_read(facts.policies, ())}
     for wanted in facts.manifests.configurations:
+        check = f"{'mutating' if wanted.kind == _MUTATING else 'validating'} webhooks"
         installed = next((it for it in found if _is_same(it, wanted)), None)
-        if installed is None and any(name_of(it) == wanted.name for it in policies):
-            check, observed = (
-                _check_name(wanted),
-                f"none: the policy {wanted.name} is used instead",
-            )
-            yield ok(check, observed)
-        else:
-            yield _configuration_finding(_required(wanted, facts), installed)
-            if installed is not None and wanted.kind == _MUTATING:
-                yield from _device_access_findings(installed, facts)
+        if installed is None and wanted.name in policies:
+            yield ok(f"none: the policy {wanted.name} is used instead")._replace(check=check)
+            continue
+        yield _configuration_finding(_required(wanted, facts), installed)._replace(check=check)
+        if installed is not None and wanted.kind == _MUTATING:
+            for it in _device_access_findings(installed, facts):
+                yield it._replace(check=check)
 
 
 def _required(wanted: ExpectedConfiguration, facts: InstallationFacts) -> ExpectedConfiguration:
@@ -64,6 +60,24 @@ def _required(wanted: ExpectedConfiguration, facts: InstallationFacts) -> Expect
     return msgspec.structs.replace(wanted, hooks=hooks)
 
 
+def _configuration_finding(wanted: ExpectedConfiguration, installed: Obj | None) -> CheckFinding:
+    if installed is None:
+        why = f"no TrainJob is {'admitted' if wanted.kind == _MUTATING else 'validated'}"
+        return fault(f"the {wanted.kind} {wanted.name} does not exist: {why}", APPLY)
+    live = {it.get("name"): it for it in installed.get("webhooks") or ()}
+    missing = [it.name for it in wanted.hooks if it.name not in live]
+    if missing:
+        return fault(f"{wanted.name} lacks {listed(missing)}", APPLY)
+    pairs = [(it, live[it.name]) for it in wanted.hooks]
+    wrong = [f"{it.name}: {why}" for it, hook in pairs for why in _problems(it, hook)]
+    if wrong:
+        return fault(f"{wanted.name}, {listed(wrong, 2)}", APPLY)
+    other = [f"{it.name}: {why}" for it, hook in pairs for why in _differences(it, hook)]
+    if other:
+        return warning(f"{wanted.name}, {listed(other, 2)}", f"{APPLY}, unless this is intended")
+    return ok(f"{wanted.name} has its {len(pairs)} webhooks, as in the manifests")
+
+
 def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether the setting that restricts access to GPUs and its webhook go together."""
     setting = webhook_setting(facts, _DEVICE_SETTING, "allow")
@@ -71,28 +85,26 @@ def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Iterato
     is_called = any(it.get("name") == DEVICE_ACCESS_WEBHOOK for it in hooks)
     if setting == UNKNOWN_VALUE or is_called == (setting == "block"):
         return
-    variable = f"TRAINER_KAI_{_DEVICE_SETTING}"
-    observed = f"{variable} is {setting}, and the webhook {DEVICE_ACCESS_WEBHOOK} " + (
+    consequence = (
         "exists: containers may use GPUs that they did not request"
         if is_called
         else "does not exist: only pods with shares of GPUs are restricted"
     )
-    yield fault("mutating webhooks", observed, "apply the overlay with the component device-access")
-
-
-def check_order(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether our webhook is called after JobSet's and before KAI's: the order is by name."""
-    check = "webhook order"
-    ours = {it.name for it in facts.manifests.configurations if it.kind == _MUTATING}
-    found = sorted(
-        (it for it in require(facts.configurations) if it.get("kind") == _MUTATING), key=name_of
+    observed = (
+        f"TRAINER_KAI_{_DEVICE_SETTING} is {setting}, and the webhook {DEVICE_ACCESS_WEBHOOK}"
     )
-    names = [name_of(it) for it in found]
-    our_name = next((name for name in names if name in ours), None)
+    yield fault(f"{observed} {consequence}", "apply the overlay with the component device-access")
+
+
+def check_order(facts: InstallationFacts, found: Sequence[Obj]) -> Iterator[CheckFinding]:
+    """Say whether our webhook is called after JobSet's and before KAI's: the order is by name."""
+    ours = {it.name for it in facts.manifests.configurations if it.kind == _MUTATING}
+    by_name = {name_of(it): it for it in found if it.get("kind") == _MUTATING}
+    our_name = next((name for name in sorted(by_name) if name in ours), None)
     if our_name is None:
-        yield ok(check, "not checked: the webhook configuration of trainer-kai does not exist")
+        yield ok("not checked: the webhook configuration of trainer-kai does not exist")
         return
-    others = {name_of(it): it for it in found if name_of(it) != our_name}
+    others = {name: by_name[name] for name in sorted(by_name) if name != our_name}
     called_after = [it for it in others if it > our_name and _defaults_jobsets(others[it])]
     called_before = [
         it
@@ -101,39 +113,36 @@ def check_order(facts: InstallationFacts) -> Iterator[CheckFinding]:
     ]
     if called_after:
         remedy = f"rename it to a name before {our_name}, which needs what JobSet fills in"
-        yield warning(check, f"{listed(called_after)} is called after {our_name}", remedy)
+        yield warning(f"{listed(called_after)} is called after {our_name}", remedy)
     if called_before:
         remedy = (
             f"rename it to a name after {our_name}, which sets the scheduler name that it checks"
         )
-        yield warning(check, f"{listed(called_before)} is called before {our_name}", remedy)
+        yield warning(f"{listed(called_before)} is called before {our_name}", remedy)
     if not called_after and not called_before:
-        yield ok(check, f"{our_name} is called after JobSet's and before other schedulers'")
+        yield ok(f"{our_name} is called after JobSet's and before other schedulers'")
 
 
 def installed_webhooks(facts: InstallationFacts) -> list[tuple[ExpectedWebhook, Obj]]:
     """Return each installed webhook of ours, with that of the manifests."""
-    pairs = []
-    for wanted in facts.manifests.configurations:
-        for installed in require(facts.configurations):
-            if _is_same(installed, wanted):
-                by_name = {it.name: it for it in wanted.hooks}
-                pairs += [
-                    (by_name[hook["name"]], hook)
-                    for hook in installed.get("webhooks") or ()
-                    if hook.get("name") in by_name
-                ]
-    return pairs
+    found = require(facts.configurations)
+    return [
+        (wanted, hook)
+        for configuration in facts.manifests.configurations
+        for installed in found
+        if _is_same(installed, configuration)
+        for hook in installed.get("webhooks") or ()
+        for wanted in configuration.hooks
+        if wanted.name == hook.get("name")
+    ]
 
 
 def selects_namespace(hook: Obj, labels: Mapping[str, str]) -> bool:
     """Say whether a webhook is called for objects in a namespace with these labels."""
     selector = hook.get("namespaceSelector") or {}
-    wanted = selector.get("matchLabels") or {}
+    wanted, requirements = selector.get("matchLabels") or {}, selector.get("matchExpressions") or ()
     labels_match = all(labels.get(name) == value for name, value in wanted.items())
-    return labels_match and all(
-        _matches_requirement(it, labels) for it in selector.get("matchExpressions") or ()
-    )
+    return labels_match and all(_matches_requirement(it, labels) for it in requirements)
 
 
 def _matches_requirement(requirement: Obj, labels: Mapping[str, str]) -> bool:
@@ -150,30 +159,6 @@ def _is_same(found: Obj, wanted: ExpectedConfiguration) -> bool:
     return found.get("kind") == wanted.kind and name_of(found) == wanted.name
 
 
-def _configuration_finding(wanted: ExpectedConfiguration, installed: Obj | None) -> CheckFinding:
-    check = _check_name(wanted)
-    if installed is None:
-        why = "no TrainJob is admitted" if wanted.kind == _MUTATING else "no TrainJob is validated"
-        return fault(check, f"the {wanted.kind} {wanted.name} does not exist: {why}", APPLY)
-    live = {it.get("name"): it for it in installed.get("webhooks") or ()}
-    missing = [it.name for it in wanted.hooks if it.name not in live]
-    if missing:
-        return fault(check, f"{wanted.name} lacks {listed(missing)}", APPLY)
-    pairs = [(it, live[it.name]) for it in wanted.hooks]
-    wrong = [f"{it.name}: {why}" for it, hook in pairs for why in _problems(it, hook)]
-    if wrong:
-        return fault(check, f"{wanted.name}, {listed(wrong, 2)}", APPLY)
-    other = [f"{it.name}: {why}" for it, hook in pairs for why in _differences(it, hook)]
-    if other:
-        remedy = f"{APPLY}, unless this is intended"
-        return warning(check, f"{wanted.name}, {listed(other, 2)}", remedy)
-    return ok(check, f"{wanted.name} has its {len(pairs)} webhooks, as in the manifests")
-
-
-def _check_name(wanted: ExpectedConfiguration) -> str:
-    return f"{'mutating' if wanted.kind == _MUTATING else 'validating'} webhooks"
-
-
 def _problems(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
     """Yield why a webhook is not called for what it has to review, or blocks other workloads."""
     path = _called_path(hook)
@@ -184,11 +169,8 @@ def _problems(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
         yield f"is not called for {listed(sorted(missing_rules))}"
     if hook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
         yield f"sideEffects is {hook.get('sideEffects')}: dry runs are refused"
-    if hook.get("failurePolicy") == "Fail":
-        yield from (
-            f"{it}: other workloads are refused while the webhook is down"
-            for it in _wider_selectors(wanted, hook)
-        )
+    for it in _wider_selectors(wanted, hook) if hook.get("failurePolicy") == "Fail" else ():
+        yield f"{it}: other workloads are refused while the webhook is down"
 
 
 def _wider_selectors(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
@@ -212,11 +194,8 @@ def _differences(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
     for name, expression in wanted.conditions.items():
         if _without_whitespace(live.get(name)) != _without_whitespace(expression):
             yield f"match condition {name} {'differs' if name in live else 'is missing'}"
-    yield from (
-        f"match condition {it} is not in the manifests"
-        for it in live
-        if it not in wanted.conditions
-    )
+    more = (it for it in live if it not in wanted.conditions)
+    yield from (f"match condition {it} is not in the manifests" for it in more)
     for name, value in wanted.fields.items():
         if name not in {"rules", "sideEffects"} and not contains(hook.get(name), value):
             yield f"{name} differs"
@@ -233,9 +212,8 @@ def _without_whitespace(expression: str | None) -> str | None:
 def contains(live: Any, wanted: Any) -> bool:
     """Say whether a value has all wanted fields; the API server may have added defaults."""
     if isinstance(wanted, Mapping) and wanted:
-        return isinstance(live, Mapping) and all(
-            contains(live.get(k), v) for k, v in wanted.items()
-        )
+        is_mapping = isinstance(live, Mapping)
+        return is_mapping and all(contains(live.get(name), it) for name, it in wanted.items())
     if isinstance(wanted, list):
         same_length = isinstance(live, list) and len(live) == len(wanted)
         return same_length and all(map(contains, live, wanted))
@@ -246,9 +224,8 @@ def _is_as_narrow(live: Any, wanted: Any) -> bool:
     """Say whether a selector has all wanted requirements, and maybe more."""
     live = live or {}
     more = live.get("matchExpressions") or ()
-    return contains(live.get("matchLabels") or {}, wanted.get("matchLabels") or {}) and all(
-        it in more for it in wanted.get("matchExpressions") or ()
-    )
+    is_in_more = all(it in more for it in wanted.get("matchExpressions") or ())
+    return is_in_more and contains(live.get("matchLabels") or {}, wanted.get("matchLabels") or {})
 
 
 def _called_for(rules: Any) -> set[str]:
@@ -262,18 +239,17 @@ def _called_for(rules: Any) -> set[str]:
 
 
 def _called_path(hook: Obj) -> str:
-    service, url = (
-        nested_field(hook, "clientConfig", "service"),
-        nested_field(hook, "clientConfig", "url"),
-    )
-    return str(nested_field(service, "path") or "") if service else urlsplit(url or "").path
+    service = nested_field(hook, "clientConfig", "service")
+    if service:
+        return str(nested_field(service, "path") or "")
+    return urlsplit(nested_field(hook, "clientConfig", "url") or "").path
 
 
 def _has_rule_for(configuration: Obj, group: str, plural: str) -> bool:
-    rules = [rule for it in configuration.get("webhooks") or () for rule in it.get("rules") or ()]
     return any(
         group in (rule.get("apiGroups") or ()) and plural in (rule.get("resources") or ())
-        for rule in rules
+        for hook in configuration.get("webhooks") or ()
+        for rule in hook.get("rules") or ()
     )
 
 

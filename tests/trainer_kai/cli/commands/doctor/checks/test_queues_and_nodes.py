@@ -18,8 +18,7 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import GPU
 from trainer_kai.cli.commands.doctor import dry_run_objects
-from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks
-from trainer_kai.cli.commands.doctor.checks.queues import check_queues
+from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
     InstallationFacts,
@@ -27,6 +26,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     PodGroupQueue,
 )
 
+QUEUES = {"queues": CHECKS["queues"]}
 DELETED = "Queue gone does not exist"
 NONE = "Queue default-queue does not exist, and no other queue takes PodGroups"
 
@@ -419,7 +419,7 @@ def test_the_time_of_the_check_grows_with_the_queues() -> None:
             *(with_cpu_limit(f"q{i}") for i in range(number)),
             *(queue(f"open-{i}", -1, weight=-1) for i in range(number)),
         )
-        return lambda: found.extend(check_queues(facts))
+        return lambda: found.extend(run_checks(facts, QUEUES))
 
     assert instruction_growth(work, 100) < 2.5
     assert len(found) == 2 * 4
@@ -428,7 +428,7 @@ def test_the_time_of_the_check_grows_with_the_queues() -> None:
 def test_a_queue_without_resources_is_reported_once() -> None:
     """The warning of the queue table says less."""
     bare = {"metadata": {"name": "bare"}, "spec": {}}
-    [found] = check_queues(with_queues(bare))
+    [found] = run_checks(with_queues(bare), QUEUES)
     assert found.observed.startswith("queue bare: spec.resources.gpu: is absent")
 
 
@@ -444,5 +444,5 @@ def test_the_remedies_of_shares() -> None:
     assert found["default queue", "warning"] == (
         f"`kubectl patch queue top --type merge -p {patch}`"
     )
-    remedies = [it.remedy for it in check_queues(facts)]
+    remedies = [it.remedy for it in run_checks(facts, QUEUES)]
     assert "queue a: write 4000 for 4 CPU" in remedies
