@@ -162,6 +162,13 @@ def unreadable_object(error: DecodeError) -> AdmissionResponse:
     return AdmissionResponse(denial=AdmissionDenial(400, f"{path}: {error.fault.message}"))
 
 
+def oversized_object(what: str, fault: str) -> AdmissionResponse:
+    """Deny an object with a `size_fault`."""
+    return AdmissionResponse(
+        denial=AdmissionDenial(INVALID, f"the {what} is too large: it {fault}")
+    )
+
+
 def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
     response: dict[str, object] = {"uid": uid, "allowed": answer.denial is None}
     if answer.denial is not None:
