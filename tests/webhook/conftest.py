@@ -11,7 +11,6 @@ from tests.webhook.fake_api_server import FakeApiServer
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Return a clock of the test's own."""
     return VirtualClock()
 
 

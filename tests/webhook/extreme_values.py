@@ -31,13 +31,11 @@ _NUMBERS: Final = frozenset(
 
 
 def extreme(tree: Any, chance: random.Random) -> None:
-    """Change the object of a review."""
     obj = tree["request"]["object"] or tree["request"]["oldObject"]  # none: of a deletion
     chance.choice((_counts, _sums, _amounts, _many))(obj, chance)
 
 
 def _counts(obj: Any, chance: random.Random) -> None:
-    """Change all counts."""
     for holder, key in [*_places(obj)]:
         holder[key] = chance.choice(_COUNTS)
     trainer = obj.get("spec", {}).get("trainer")
@@ -72,7 +70,6 @@ def _amounts(obj: Any, chance: random.Random) -> None:
 
 
 def _many(obj: Any, chance: random.Random) -> None:
-    """Let each pod have very many of one thing."""
     fill, size = chance.choice(_FILLS), chance.choice(_SIZES)
     for spec in _pod_specs(obj):
         fill(spec, size)
@@ -109,7 +106,6 @@ _FILLS: Final[tuple[Callable[[Any, int], None], ...]] = (_resources, _ports, _te
 
 
 def _places(node: Any) -> Iterator[tuple[Any, str]]:
-    """Yield the places of counts."""
     if isinstance(node, list):
         for child in node:
             yield from _places(child)
@@ -121,7 +117,6 @@ def _places(node: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _pod_specs(node: Any) -> Iterator[Any]:
-    """Yield the pod specs."""
     if isinstance(node, list):
         for child in node:
             yield from _pod_specs(child)

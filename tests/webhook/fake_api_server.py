@@ -49,7 +49,6 @@ class FakeApiServer:
 
     @property
     def content(self) -> SecretContent:
-        """Return what the Secret holds."""
         assert self.secret is not None
         metadata: Any = {}
         found = read_content(Secret(metadata=metadata, data=self.secret["data"]))
@@ -57,18 +56,15 @@ class FakeApiServer:
         return found
 
     def put_content(self, content: SecretContent) -> None:
-        """Have the Secret hold this."""
         names = ("tls.crt", "tls.key", "ca.crt", "ca.key", "next.key")
         data = {name: encoded(pem) for name, pem in zip(names, content, strict=True) if pem}
         self.put_secret({"type": "kubernetes.io/tls", "data": data})
 
     def put_secret(self, fields: dict[str, Any]) -> None:
-        """Store a Secret."""
         metadata = {**fields.get("metadata", {}), "resourceVersion": self._next_version()}
         self.secret = {**fields, "metadata": metadata}
 
     def configure(self, *bundles: str, path: str = MUTATING, host: str = HOST) -> None:
-        """Make a configuration, with a webhook for each bundle."""
         name, namespace = host.split(".")[:2]
         service = {"name": name, "namespace": namespace}
         webhooks = [
@@ -84,19 +80,16 @@ class FakeApiServer:
         return {webhook["clientConfig"]["caBundle"] for webhook in webhooks}
 
     def publish(self, bundle: str, path: str = MUTATING) -> None:
-        """Have every webhook of a configuration trust this."""
         for webhook in self.configurations[path]["webhooks"]:
             webhook["clientConfig"]["caBundle"] = bundle
         self.configurations[path]["metadata"]["resourceVersion"] = self._next_version()
 
     def writes(self) -> list[str]:
-        """Return what was written, in order."""
         return [it for it in self.requests if not it.startswith("GET ")]
 
     # The wire
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Answer."""
         assert timeout_s > 0
         self.requests.append(str(request))
         self.before_request(request)
@@ -117,11 +110,9 @@ class FakeApiServer:
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Refuse: nothing is watched."""
         raise NotImplementedError(request, silence_s)
 
-    async def close(self) -> None:
-        """Close nothing."""
+    async def close(self) -> None: ...
 
     def _configuration_answer(self, request: Request, body: Any) -> ApiResponse:
         found = self.configurations.get(request.path)
@@ -172,8 +163,6 @@ class Replica:
         self._task: asyncio.Task[None] | None = None
 
     def run(self) -> "Replica":
-        """Begin, and go on until it is killed."""
-
         async def run() -> None:
             await self.certificate.wait_until_loaded()
             await self.certificate.run()
@@ -189,26 +178,22 @@ class Replica:
         return self
 
     async def kill(self) -> None:
-        """End it where it is."""
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     @property
     def task(self) -> "asyncio.Task[None]":
-        """Return what runs."""
         assert self._task is not None
         return self._task
 
     @property
     def shown_certificate(self) -> bytes:
-        """Return the certificate that it shows."""
         assert self.certificate.tls.pair is not None
         return self.certificate.tls.pair.certificate
 
     @property
     def unready(self) -> dict[str, str]:
-        """Return why it is not ready."""
         certificate = self.certificate
         why = {
             "loaded": certificate.not_loaded_reason(),
@@ -225,7 +210,6 @@ class Replica:
         return all(it.until is not None and self._clock.now() < it.until for it in found)
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """Return a metric."""
         found: float | None = self.metrics.registry.get_sample_value(
             f"trainer_kai_admission_{name}", labels
         )
@@ -233,12 +217,10 @@ class Replica:
 
 
 def encoded(pem: bytes) -> str:
-    """Return what stands in an object."""
     return base64.b64encode(pem).decode()
 
 
 def short_lived(**settings: Any) -> TlsSettings:
-    """Return settings of a certificate that lasts minutes."""
     usual = {"certificate_days": 600 / DAY_S, "authority_days": 3000 / DAY_S}
     return SETTINGS.model_copy(update={**usual, "overlap_s": 60.0, "check_s": 5.0, **settings})
 

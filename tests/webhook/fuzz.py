@@ -68,8 +68,6 @@ _STRANGE: Final[tuple[Any, ...]] = (
 
 
 class Result(NamedTuple):
-    """What came of a run."""
-
     answers: Counter[str]  # by status, or by what a review said
     longest_s: float
     extreme_s: float  # the longest answer to numbers that were made extreme
@@ -77,7 +75,6 @@ class Result(NamedTuple):
     slowdown: float  # of this machine, with what runs beside
 
     def check(self) -> None:
-        """Raise for every outcome that must not be."""
         bad = [it for it in self.answers if it[0] == "5" or it == "failed" or "no answer" in it]
         assert not bad, self.answers
         assert self.longest_s < _ANSWER_S * self.slowdown, f"an answer took {self.longest_s:.1f} s"
@@ -126,7 +123,6 @@ def _reviews() -> list[Path]:
 
 
 async def _send(session: aiohttp.ClientSession, url: str, body: bytes) -> str:
-    """Send a body; return what became of it."""
     try:
         async with session.post(url, data=io.BytesIO(body)) as response:
             text = await response.read()
@@ -229,7 +225,6 @@ def _extreme(body: bytes, chance: random.Random) -> bytes:
 
 
 def _broken(body: bytes, chance: random.Random) -> bytes:
-    """Return a review that is no longer what it was."""
     if chance.random() < 0.3:
         return _broken_bytes(bytearray(body), chance)
     tree = json.loads(body)
@@ -285,7 +280,6 @@ def _break(tree: Any, chance: random.Random) -> None:
 
 
 def _start(tree: Any, chance: random.Random) -> Any:
-    """Choose where to begin to look: mostly in an object, for that is most of what is read."""
     node = tree
     for key in ("request", chance.choice(("object", "object", "oldObject", "userInfo"))):
         child = node.get(key)

@@ -36,7 +36,6 @@ OWNER: Final = {
 
 
 def recorded(name: str) -> bytes:
-    """Return a body that the API server sent."""
     return (REVIEWS / f"{name}.json").read_bytes()
 
 
@@ -45,7 +44,6 @@ def jobset_context(
     annotations: Mapping[str, str] | None = None,
     **others: Any,
 ) -> JobSetContext:
-    """Return what is known of a TrainJob with these labels and annotations."""
     runtime = Key("", "torch-distributed")
     return JobSetContext(TrainJobSummary(UID, labels or {}, annotations or {}, runtime), **others)
 
@@ -115,13 +113,11 @@ def _fields(metadata: Obj) -> Obj:
 
 
 def template(replicated_job: Obj) -> Obj:
-    """Return the metadata of a replicatedJob's pods."""
     metadata: Obj = replicated_job["template"]["spec"]["template"].get("metadata") or {}
     return metadata
 
 
 def pod(**metadata: Any) -> Obj:
-    """Return a pod as the Job controller makes it."""
     labels = {
         "jobset.sigs.k8s.io/jobset-name": "job",
         "jobset.sigs.k8s.io/jobset-uid": "1-2-3",
@@ -154,7 +150,6 @@ def review(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) ->
 
 
 def request(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) -> AdmissionRequest:
-    """Return a review as it is read."""
     review_request = read_review(review(obj, kind, old, **fields))
     assert not isinstance(review_request, Malformed), review_request
     return review_request
@@ -167,7 +162,6 @@ def reviewed_jobset(
     old: Any = None,
     **fields: Any,
 ) -> AdmissionResponse:
-    """Return the answer to the review of a JobSet."""
     jobset_review = read_jobset(request(obj, JOBSET, old, **fields), rules)
     return (
         jobset_review
@@ -184,7 +178,6 @@ def applied(obj: Obj, answer: AdmissionResponse) -> Obj:
 
 
 def reviewed_pod(obj: Obj, rules: GroupingRules = BUNDLED) -> AdmissionResponse:
-    """Return the answer to the review of a pod."""
     return mutate_pod(request(obj, POD), rules.mode)
 
 

@@ -80,8 +80,6 @@ EMPTY_CLUSTER = QueueLookups(_no_queues, _no_podgroups)
 
 
 class ServedWebhook:
-    """A server, and a client of it."""
-
     def __init__(self, server: WebhookServer, cache: AdmissionCache, metrics: Metrics) -> None:
         self.server = server
         self.cache = cache
@@ -92,7 +90,6 @@ class ServedWebhook:
 
     @property
     def url(self) -> str:
-        """Return where it listens."""
         return f"https://127.0.0.1:{self.server.port}"
 
     async def post(self, path: str, body: Any) -> tuple[int, str]:
@@ -101,19 +98,16 @@ class ServedWebhook:
             return response.status, await response.text()
 
     async def review(self, path: str, body: bytes) -> dict[str, Any]:
-        """Send a review; return the response."""
         status, text = await self.post(path, io.BytesIO(body))
         assert status == 200, text
         response: dict[str, Any] = json.loads(text)["response"]
         return response
 
     def count(self, name: str, **labels: str) -> float:
-        """Return a metric."""
         return self.metrics.registry.get_sample_value(f"trainer_kai_{name}", labels) or 0
 
 
 def client_tls() -> ssl.SSLContext:
-    """Return the TLS context of a client that trusts the server."""
     return ssl.create_default_context(cadata=authority_pem())
 
 

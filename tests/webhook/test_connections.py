@@ -124,14 +124,12 @@ class _FakeConnection(ClientConnection):
         self.was_aborted = False
 
     def abort(self) -> None:
-        """Take note."""
         self.was_aborted = True
 
 
 async def waits(
     memory: BodyMemory, client: ClientConnection, length: int | None = MAX_BODY_BYTES
 ) -> asyncio.Task[None]:
-    """Ask for room; return what is done when it was given."""
     task = asyncio.create_task(memory.acquire(client, length, 60))
     for _ in range(5):
         await asyncio.sleep(0)

@@ -31,26 +31,22 @@ LIMIT = f"a review has at most {MAX_BODY_BYTES} bytes"
 
 
 def operations(response: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the patch of a response."""
     patch: list[dict[str, Any]] = json.loads(base64.b64decode(response["patch"]))
     return patch
 
 
 def queue_of(response: dict[str, Any]) -> str:
-    """Return the queue that a patch writes on a JobSet without labels."""
     added = {it["path"]: it["value"] for it in operations(response)}
     queue: str = added["/metadata/labels"][QUEUE]
     return queue
 
 
 def updated() -> bytes:
-    """Return the review of a suspended JobSet that was admitted before."""
     obj = jobset(annotations={"trainer-kai.dev/admitted": "v1"}, suspend=True)
     return review(obj, JOBSET, obj)
 
 
 async def away(_: Key) -> TrainJobSummary | None:
-    """Be an API server that does not answer."""
     raise Unavailable(ErrorDetails("GET /job", 0, "", "no connection"))
 
 
@@ -117,7 +113,6 @@ async def test_an_update_while_suspended_reads_always() -> None:
 
 
 async def test_what_is_not_ours_reads_nothing() -> None:
-    """A JobSet by hand."""
     async with serving(away) as served:
         body = review(jobset(ownerReferences=[]), JOBSET)
 

@@ -32,7 +32,6 @@ class FakeLookups:
         self.takes_s = 0.0
 
     async def runtime(self, key: Key) -> RuntimeSummary:
-        """Read a runtime."""
         self.reads.append(key)
         await self._answer()
         if key not in self.runtimes:
@@ -40,19 +39,16 @@ class FakeLookups:
         return self.runtimes[key]
 
     async def may_use(self, access_request: QueueAccessRequest) -> bool:
-        """Say whether a user or a namespace may use a queue."""
         self.access_requests.append(access_request)
         await self._answer()
         return access_request.queue in (self.allowed if access_request.user else self.granted)
 
     async def has_queue(self, name: str) -> bool:
-        """Say whether a queue is there."""
         await self._answer()
         return name in self.queues
 
     @property
     def live(self) -> LiveLookups:
-        """Return what asks it."""
         return LiveLookups(self.runtime, self.may_use, self.has_queue)
 
     async def _answer(self) -> None:
@@ -76,8 +72,6 @@ async def reviewing_webhook(
 
 
 class ReviewResult(NamedTuple):
-    """What came back."""
-
     code: int  # 0: it is let through
     message: str
     warnings: list[str]
@@ -86,7 +80,6 @@ class ReviewResult(NamedTuple):
 async def ask(
     served: ServedWebhook, obj: Obj, old: Obj | None = None, user_info: Obj = ANN, **fields: Any
 ) -> ReviewResult:
-    """Send a review."""
     response = await served.review(PATH, body(obj, old, user_info, **fields))
     assert "patch" not in response
     status = response.get("status", {})

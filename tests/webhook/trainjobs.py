@@ -50,7 +50,6 @@ def pod_patch(name: str = "node", **metadata: Any) -> Obj:
 def watched_runtime(
     template: Mapping[str, Any], policy: Any = None, key: Key = CLUSTER_RUNTIME
 ) -> WatchedRuntime:
-    """Return a runtime as it is read off the wire."""
     spec = msgspec.Raw(msgspec.json.encode({"podGroupPolicy": policy, "template": template}))
     return WatchedRuntime(metadata=Meta(namespace=key.namespace, name=key.name), spec=spec)
 
@@ -100,13 +99,11 @@ def validated_trainjob(
 
 
 def messages(validation: TrainJobValidation) -> tuple[list[str], list[str]]:
-    """Return denials and warnings."""
     result = validation.result
     return [it.message for it in result.denials], list(result.warnings)
 
 
 def body(obj: Obj, old: Obj | None = None, user_info: Obj = ANN, **fields: Any) -> bytes:
-    """Return the body of a review of a TrainJob."""
     return review(obj, TRAINJOB, old, userInfo=user_info, **fields)
 
 
@@ -119,5 +116,4 @@ class TrainJobCase(NamedTuple):
 
 
 def validate_case(trainjob_case: TrainJobCase) -> TrainJobValidation:
-    """Validate the TrainJob of a case."""
     return validated_trainjob(trainjob_case.obj, trainjob_case.context, trainjob_case.old)

@@ -46,6 +46,11 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def one_line(text: str) -> str:
+    """Fold a text of a server or a user into one line, without control characters."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 def truncated_message(message: str) -> str:
     """Cut a message to 1 KiB between two characters; names of users can make it long."""
     data = message.encode(errors="replace")

@@ -17,6 +17,7 @@ import msgspec
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.names import ADMISSION
 from trainer_kai.api.resources import Resource
+from trainer_kai.api.text import one_line
 from trainer_kai.errors import FieldError
 from webhook.admission.patch import Operation
 
@@ -127,11 +128,11 @@ def read_review(body: bytes) -> AdmissionRequest | Malformed:
     try:
         review = decode(_Review, body)
     except DecodeError as error:
-        return Malformed(_one_line(f"not an AdmissionReview: {error}", _MAX_MESSAGE_CHARACTERS))
+        return Malformed(_short_line(f"not an AdmissionReview: {error}", _MAX_MESSAGE_CHARACTERS))
     if (review.api_version, review.kind) != (_API_VERSION, _KIND):
         actual = f"{review.api_version!r} {review.kind!r}"
         message = f"apiVersion and kind are {actual}, and must be {_API_VERSION!r} {_KIND!r}"
-        return Malformed(_one_line(message, _MAX_MESSAGE_CHARACTERS))
+        return Malformed(_short_line(message, _MAX_MESSAGE_CHARACTERS))
     if review.request is None:
         return Malformed("request: must not be empty")
     if not review.request.uid:
@@ -161,18 +162,25 @@ def unreadable_object(error: DecodeError) -> AdmissionResponse:
     return AdmissionResponse(denial=AdmissionDenial(400, f"{path}: {error.fault.message}"))
 
 
+def oversized_object(what: str, fault: str) -> AdmissionResponse:
+    """Deny an object with a `size_fault`."""
+    return AdmissionResponse(
+        denial=AdmissionDenial(INVALID, f"the {what} is too large: it {fault}")
+    )
+
+
 def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
     response: dict[str, object] = {"uid": uid, "allowed": answer.denial is None}
     if answer.denial is not None:
         code, message = answer.denial
-        status = {"code": code, "message": _one_line(message, _MAX_MESSAGE_CHARACTERS)}
+        status = {"code": code, "message": _short_line(message, _MAX_MESSAGE_CHARACTERS)}
         response["status"] = {**status, "reason": _REASONS.get(code, "")}
     elif answer.operations:
         text = msgspec.json.encode(answer.operations)
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(text).decode()
     if answer.warnings:
-        warnings = (_one_line(text, _MAX_WARNING_CHARACTERS) for text in answer.warnings)
+        warnings = (_short_line(text, _MAX_WARNING_CHARACTERS) for text in answer.warnings)
         response["warnings"] = list(dict.fromkeys(warnings))[:_MAX_WARNINGS]
     review = {"apiVersion": _API_VERSION, "kind": _KIND, "response": response}
     return msgspec.json.encode(review)
@@ -191,13 +199,13 @@ def warned(*faults: FieldError) -> ValidationResult:
     return ValidationResult(warnings=tuple(map(str, faults)))
 
 
-def _one_line(text: str, characters: int) -> str:
+def _short_line(text: str, characters: int) -> str:
     """Fold a text into one line, and cut it to the limit: warnings are sent in HTTP headers.
 
     It is cut between words where that keeps half of the limit or more; a word may be very long.
     """
     text = text[: 4 * characters]  # first of all: it may be as long as a body
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    line = one_line(text)
     if len(line) <= characters:
         return line
     whole_words = line[: characters - 1].rpartition(" ")[0]

@@ -43,11 +43,10 @@ from trainer_kai.policy.queueing.queue_access import (
 )
 from webhook.admission.patch import FieldManagers, FieldPath, PatchBuilder
 from webhook.admission.review import (
-    INVALID,
     UNCHANGED,
-    AdmissionDenial,
     AdmissionRequest,
     AdmissionResponse,
+    oversized_object,
     size_fault,
     unreadable_object,
 )
@@ -204,8 +203,7 @@ def _too_large_response(request: AdmissionRequest, fault: str) -> AdmissionRespo
     meta = decode(PartialObject, request.object).metadata
     if _trainjob_reference(meta) is None:
         return _foreign_response({"metadata": {"annotations": dict(meta.annotations)}})
-    denial = AdmissionDenial(INVALID, f"the JobSet is too large: it {fault}")
-    return AdmissionResponse(denial=denial)
+    return oversized_object("JobSet", fault)
 
 
 def _foreign_response(tree: Any) -> AdmissionResponse:

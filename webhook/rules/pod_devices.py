@@ -20,11 +20,10 @@ from trainer_kai.errors import FieldError
 from trainer_kai.policy.pods.gpu_share_config_maps import VISIBLE_DEVICES, SharingContainer
 from webhook.admission.patch import FieldManagers, FieldPath, PatchBuilder
 from webhook.admission.review import (
-    INVALID,
     UNCHANGED,
-    AdmissionDenial,
     AdmissionRequest,
     AdmissionResponse,
+    oversized_object,
     size_fault,
     unreadable_object,
 )
@@ -118,8 +117,7 @@ def read_new_pod(request: AdmissionRequest, scheduler_name: str) -> NewPod | Adm
         return UNCHANGED
     too_large = size_fault(request.object)
     if too_large:
-        denial = AdmissionDenial(INVALID, f"the pod is too large: it {too_large}")
-        return AdmissionResponse(denial=denial)
+        return oversized_object("pod", too_large)
     try:
         pod = decode(_Pod, request.object)
     except DecodeError as error:

@@ -30,15 +30,14 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.podgroup_plan import too_many_jobs
 from trainer_kai.policy.queueing.queue_access import QueueSource
 from webhook.admission.review import (
-    INVALID,
     NO_OBJECTIONS,
     UNCHANGED,
-    AdmissionDenial,
     AdmissionRequest,
     AdmissionResponse,
     ValidationResult,
     all_denied,
     denied,
+    oversized_object,
     size_fault,
     unreadable_object,
     warned,
@@ -157,8 +156,7 @@ def read_trainjob(request: AdmissionRequest) -> TrainJobReview | AdmissionRespon
     if too_large:  # a TrainJob that was too large before stays as it is
         if request.operation == _UPDATE and size_fault(request.old_object):
             return UNCHANGED
-        denial = AdmissionDenial(INVALID, f"the TrainJob is too large: it {too_large}")
-        return AdmissionResponse(denial=denial)
+        return oversized_object("TrainJob", too_large)
     old = _old_trainjob(request)
     try:
         job = decode(_TrainJob, request.object)

@@ -10,6 +10,7 @@ from trainer_kai.api.text import (
     joined_by_or,
     listed_names,
     noun_form,
+    one_line,
     truncated_message,
     verb_form,
 )
@@ -71,6 +72,10 @@ def test_a_sentence_begins_with_a_capital() -> None:
     assert [capitalized(it) for it in ("", "queue A uses", "PodGroup")] == [
         *("", "Queue A uses", "PodGroup")
     ]
+
+
+def test_lines_and_control_characters_become_spaces() -> None:
+    assert one_line(" a\n\tb\x00c\u2028d ") == "a b c d"
 
 
 MESSAGES: list[Case[str, str]] = [

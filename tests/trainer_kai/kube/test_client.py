@@ -210,7 +210,6 @@ async def test_an_answer_that_cannot_be_read_is_an_error_of_ours(body: bytes) ->
 
 
 async def read(client: Client) -> bytes:
-    """Read a stream to its end."""
     async with client.stream(SAFE, 60) as pieces:
         return b"".join([piece async for piece in pieces])
 
@@ -268,8 +267,6 @@ WITH_FIELD_MANAGER: Final = WriteOptions(field_manager="me")
 
 
 class SentCall(NamedTuple):
-    """A request as a call makes it."""
-
     line: str
     body: Any = None
 
@@ -356,7 +353,6 @@ async def test_who_applies_must_have_a_name() -> None:
 
 
 def page(token: str, *names: str) -> ApiResponse:
-    """Answer with a page of a list."""
     items = [{"metadata": {"name": name}} for name in names]
     return json_answer({"metadata": {"resourceVersion": "7", "continue": token}, "items": items})
 
@@ -392,7 +388,6 @@ async def test_pages_may_be_small() -> None:
 
 
 async def test_closing() -> None:
-    """It closes the transport."""
     run = ClientRun(OK)
     await run.client.close()
 

@@ -39,7 +39,6 @@ asyncio.run(main())
 
 @pytest.fixture
 def environ() -> Iterator[None]:
-    """Know of no proxy and no pod."""
     before = dict(os.environ)
     for name in before:
         if name.lower().endswith("_proxy") or name.startswith("KUBE"):
@@ -49,7 +48,6 @@ def environ() -> Iterator[None]:
 
 
 def kubeconfig(file: Path, wire: RawHttpServer, **cluster: object) -> str:
-    """Write how a server is reached."""
     rest_config = access_to(wire)
     authority = file.with_name("ca.crt")
     authority.write_text(rest_config.trust.authority)
@@ -127,7 +125,6 @@ async def test_a_command_through_a_proxy(tmp_path: Path) -> None:
 
 
 async def test_a_context_can_be_named(tmp_path: Path) -> None:
-    """A wrong one is reported as any other fault."""
     async with RawHttpServer.open(always_answer(200), server_tls()) as wire:
         file = kubeconfig(tmp_path / "config", wire)
     with pytest.raises(ConfigError, match="context 'x' does not exist; valid names are: c"):

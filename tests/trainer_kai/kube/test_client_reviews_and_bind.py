@@ -24,15 +24,12 @@ POD: Final = Key("a", "b")
 
 
 def client(*answers: ApiResponse) -> tuple[Client, RecordingTransport]:
-    """Return a client, and what it asks."""
     transcript = RecordingTransport(*answers)
     rest_config = RestConfig("https://h", StaticToken(""))
     return Client(rest_config, transcript, VirtualClock(), NoRequestObserver()), transcript
 
 
 class SentRequest(NamedTuple):
-    """A request that was made."""
-
     path: str
     body: dict[str, Any]
     repeatable: bool = False

@@ -15,7 +15,6 @@ from trainer_kai.kube.rest.response import ApiResponse, Forbidden, Garbled
 
 
 def kind(plural: str, name: str, *short: str, scope: str = "Namespaced") -> dict[str, Any]:
-    """Return a kind as the API server lists it."""
     return {
         "resource": plural,
         "responseKind": {"group": "", "version": "", "kind": name},
@@ -50,8 +49,6 @@ MORE: Final = json_answer({"items": [NEXT]})
 
 
 class DiscoveryHarness:
-    """A discovery, and what it asked."""
-
     def __init__(self, *answers: ApiResponse) -> None:
         self.clock = VirtualClock()
         self.transcript = RecordingTransport(*answers)
@@ -67,12 +64,10 @@ class DiscoveryHarness:
 
     @property
     def asked(self) -> list[str]:
-        """Return the paths."""
         return [request.path for request in self.transcript.requests]
 
 
 def resource(api_version: str, plural: str, kind: str) -> Resource[PartialObject]:
-    """Return a kind as it is found."""
     group, _, version = api_version.rpartition("/")
     return Resource(group, version, plural, kind, kind != "Node", PartialObject)
 
@@ -160,7 +155,6 @@ async def test_a_failure_is_not_an_answer() -> None:
 
 
 async def test_a_failure_forgets_nothing() -> None:
-    """What was known stays known."""
     run = DiscoveryHarness(CORE, GROUPS, CORE, ApiResponse(403, b""))
     await run.discovery.find("pods")
     with pytest.raises(Forbidden):

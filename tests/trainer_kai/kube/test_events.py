@@ -47,8 +47,6 @@ POD = EventObject("v1", "Pod", "team", "a", "uid-a")
 
 
 class CorrelatorHarness:
-    """A correlator, and a writer of what is to be written."""
-
     def __init__(self, limits: EventLimits | None = None) -> None:
         tokens = count(1)
         self.correlator = EventCorrelator(limits or EventLimits(), lambda: f"{next(tokens)}")
@@ -56,12 +54,10 @@ class CorrelatorHarness:
         self.written: list[tuple[str, str, int]] = []
 
     def post(self, message: str, regarding: EventObject = POD, reason: str = "Waiting") -> bool:
-        """Post a remark."""
         now = NOON + timedelta(seconds=self.now_s)
         return self.correlator.post(NewEvent(regarding, reason, message, "Normal"), self.now_s, now)
 
     def write(self) -> list[CorrelatedEvent]:
-        """Write all that waits."""
         entries = []
         while (entry := self.correlator.first()) is not None:
             self.written.append((entry.name, entry.latest.message, entry.count))
@@ -172,7 +168,6 @@ def test_what_is_forgotten_begins_anew() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20), st.booleans()), max_size=300))
 def test_memory_is_bounded(messages: list[tuple[int, int, bool]]) -> None:
-    """However many objects and words there are."""
     harness = CorrelatorHarness(EventLimits(remembered=8))
     for uid, words, written in messages:
         harness.post(f"{words}", POD._replace(uid=f"{uid}"))
@@ -228,7 +223,6 @@ def test_a_bucket() -> None:
 
 
 def details(status: int, retry_after_s: float | None = None) -> ErrorDetails:
-    """Write what the API server answered."""
     return ErrorDetails("POST events", status, "", "no", retry_after_s)
 
 
@@ -255,7 +249,6 @@ class RecorderHarness:
         self.running = asyncio.create_task(self.recorder.run())
 
     async def create(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """Keep an Event."""
         await self._take_fault()
         name = body["metadata"]["name"]
         assert body["metadata"]["namespace"] == namespace
@@ -266,7 +259,6 @@ class RecorderHarness:
             raise Unavailable(details(0))
 
     async def change(self, key: Key, fields: Mapping[str, Any]) -> None:
-        """Change an Event."""
         await self._take_fault()
         if key.name not in self.events:
             raise NotFound(details(404))
@@ -280,18 +272,15 @@ class RecorderHarness:
 
     @property
     def counted(self) -> list[tuple[str, int]]:
-        """Return message and count of every Event."""
         return [(event["message"], event["count"]) for event in self.events.values()]
 
     @property
     def logged(self) -> list[str]:
-        """Return what was logged."""
         return [call.kwargs["event"] for call in self.log.calls]
 
 
 @pytest.fixture
 async def harness() -> AsyncIterator[RecorderHarness]:
-    """Return a recorder that ends with the test."""
     made = RecorderHarness()
     yield made
     made.running.cancel()
@@ -381,7 +370,6 @@ async def test_an_event_that_outlived_its_time_is_made_anew(harness: RecorderHar
 
 
 async def test_bad_credentials_end_the_service() -> None:
-    """As everywhere."""
     harness = RecorderHarness()
     harness.faults = [Unauthorized(details(401))]
     harness.recorder.post(POD, "Waiting", "x")
@@ -391,7 +379,6 @@ async def test_bad_credentials_end_the_service() -> None:
 
 
 async def test_the_pace_of_all_together() -> None:
-    """A burst, then so many a second."""
     harness = RecorderHarness(burst=10, per_s=2)
     for n in range(20):
         harness.recorder.post(POD._replace(uid=f"{n}"), "Waiting", "x")

@@ -66,8 +66,6 @@ def test_it_does_not_matter_where_a_stream_is_cut(whole: list[bytes], data: st.D
 
 
 class Sized(msgspec.Struct, frozen=True):
-    """An object with a number in it."""
-
     metadata: Meta
     size: int = 0
 
@@ -77,7 +75,6 @@ def _object(name: str, size: object) -> dict[str, object]:
 
 
 def test_a_page_is_read_whole() -> None:
-    """Every object of a page comes out, in its order."""
     page = {"metadata": {"resourceVersion": "9"}, "items": [_object("a", 1), _object("b", 2)]}
 
     read = read_page(Sized, json.dumps(page).encode())
@@ -117,8 +114,6 @@ def test_what_has_no_metadata_is_an_error(data: bytes) -> None:
 
 
 class Thing(msgspec.Struct, frozen=True):
-    """An object with a number in it."""
-
     metadata: Meta
     size: int = 0
 
@@ -151,7 +146,6 @@ class WatchHarness:
 
     @property
     def reported(self) -> list[tuple[DeltaType, str]]:
-        """Return what became of which object."""
         return [(change.type, change.key.name) for change in self.consumer.changes]
 
     @property
@@ -165,7 +159,6 @@ class WatchHarness:
 async def _running(
     kube: FakeKube, consumer: WatchRecorder[Thing] | None = None
 ) -> AsyncIterator[WatchHarness]:
-    """Follow the fake; what the watch raises is raised here."""
     async with _running_harness(WatchHarness(kube, consumer or WatchRecorder())) as run:
         yield run
 
@@ -239,7 +232,6 @@ class _Forgetful(WatchRecorder[Thing]):
         self._kube = kube
 
     def watch_read(self, resource: str, event: str) -> None:
-        """Change and forget, once."""
         if not self.reads:
             self._kube.put("meanwhile")
             self._kube.compact()
@@ -333,7 +325,6 @@ async def test_an_api_server_that_is_away_at_the_start_is_reported_at_once() -> 
 
 
 async def _waits(run: WatchHarness, count: int) -> list[float]:
-    """Return how long the watch waits, each time anew."""
     waits = []
     for _ in range(count):
         await run.clock.advance(0)

@@ -79,7 +79,6 @@ SECONDS = st.integers(0, 20)
 
 
 def entries_remembered(state: WorkQueueState[str]) -> int:
-    """Return how many entries are remembered in all, those out of date included."""
     return len(state._ready) + len(state._processing) + len(state._dirty) + len(state._heap)
 
 
@@ -97,13 +96,11 @@ class WorkQueueStateMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def add(self, key: str) -> None:
-        """Something happened to an object."""
         self.state.add(key, self.now_s)
         self.must_run.add(key)
 
     @rule(key=KEYS, seconds=SECONDS)
     def add_later(self, key: str, seconds: int) -> None:
-        """Ask for a call in some time."""
         self.state.add_at(key, self.now_s + seconds)
         due_s = self.now_s + seconds
         self.delayed[key] = min(self.delayed.get(key, due_s), due_s)
@@ -210,7 +207,6 @@ def test_a_million_delays_of_one_key_are_one() -> None:
 
 
 def details(status: int, retry_after_s: float | None = None) -> ErrorDetails:
-    """Write what the API server answered."""
     return ErrorDetails("PATCH /x", status, "", "no", retry_after_s)
 
 
@@ -232,7 +228,6 @@ async def harnesses() -> AsyncIterator[Harnesses]:
 
 
 def scripted(*outcomes: Outcome) -> Work:
-    """Return a reconciler with these outcomes, content afterwards."""
     left = list(outcomes)
 
     async def work(_: str) -> Outcome:
@@ -445,7 +440,6 @@ async def test_a_queue_that_was_stopped_does_not_begin_again(harnesses: Harnesse
 
 
 async def test_a_second_cancellation_ends_the_grace(harnesses: Harnesses) -> None:
-    """A second cancellation does not wait."""
     harness: QueueHarness = harnesses(lambda _: harness.clock.sleep(300))
     harness.queue.add("a")
     await harness.clock.advance(1)
@@ -496,7 +490,6 @@ class Worker:
         self._left = list(works)
 
     async def work(self, harness: QueueHarness, key: str) -> Outcome:
-        """Do what comes next, or nothing."""
         self.begun[key] = harness.clock.monotonic_s()
         self._on[key] += 1
         self.most[key] = max(self.most[key], self._on[key])

@@ -15,7 +15,6 @@ LABEL = ("metadata", "labels", "a.b/c~d")
 
 
 def add(path: str, value: Any) -> dict[str, Any]:
-    """Return an operation."""
     return {"op": "add", "path": path, "value": value}
 
 

@@ -20,7 +20,6 @@ GOOD = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request
 
 
 def body(**parts: object) -> bytes:
-    """Return a review with other parts."""
     return json.dumps({**GOOD, **parts}).encode()
 
 
@@ -69,7 +68,6 @@ def test_what_is_no_review_gets_the_reason(case: Case[bytes, str]) -> None:
 
 
 def test_a_real_review_is_read() -> None:
-    """Its object stays text."""
     found = read_review(recorded("jobset-create"))
 
     assert isinstance(found, AdmissionRequest)
@@ -124,7 +122,6 @@ def test_answers(case: Case[AdmissionResponse, dict[str, object]]) -> None:
 
 
 def test_a_patch_travels_in_base64() -> None:
-    """As JSONPatch."""
     operations = ({"op": "remove", "path": "/a"},)
     response = json.loads(encode_response("u-1", AdmissionResponse(operations)))["response"]
 

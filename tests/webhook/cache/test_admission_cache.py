@@ -14,7 +14,6 @@ KEY = Key("team", "job")
 
 
 def trainjob(kind: str | None = None, **metadata: object) -> SlimTrainJob:
-    """Return one as it is read off the wire."""
     ref = {"name": "torch"} | ({"kind": kind} if kind else {})
     meta = {"namespace": "team", "name": "job", "uid": "u", **metadata}
     return decode(

@@ -13,7 +13,6 @@ def filled(*sizes: tuple[str, int]) -> BoundedStore[int]:
 
 
 def numbers(kept: BoundedStore[int]) -> list[int]:
-    """Return which of the first six are there."""
     return [
         number
         for number in range(6)
@@ -23,7 +22,6 @@ def numbers(kept: BoundedStore[int]) -> list[int]:
 
 
 def test_what_fits_is_kept() -> None:
-    """And counted."""
     kept = filled(("a", 40), ("b", 60))
 
     assert numbers(kept) == [0, 1]

@@ -23,7 +23,6 @@ def watched(spec: object, namespace: str = "") -> WatchedRuntime:
 
 
 def runtime(policy: Mapping[str, object] | None) -> WatchedRuntime:
-    """Return a runtime of the cluster with a podGroupPolicy."""
     return watched({"podGroupPolicy": policy})
 
 

@@ -46,7 +46,6 @@ class FakeCluster:
         self.takes_s = 0.0
 
     def use(self, queue_name: str, *owners: str) -> "FakeCluster":
-        """Add PodGroups of TrainJobs in the namespace vision."""
         for name in owners:
             owner = OwnerReference(kind="JobSet", name=name)
             meta = Meta(namespace="vision", name=f"pg-{name}", owner_references=(owner,))
@@ -55,7 +54,6 @@ class FakeCluster:
 
     @property
     def live(self) -> QueueLookups:
-        """Return what asks it."""
         return QueueLookups(self._queues, self._pages)
 
     async def _queues(self) -> Mapping[str, Queue]:
@@ -74,7 +72,6 @@ class FakeCluster:
 
 
 async def ask(served: ServedWebhook, obj: Obj, operation: str, **fields: Any) -> tuple[int, str]:
-    """Send a review; return the code of a denial, and what is said."""
     is_deletion = operation == "DELETE"
     new, old = (None, obj) if is_deletion else (obj, fields.pop("old", None))
     body = review(new, QUEUE, old, **{"operation": operation, "namespace": "", **fields})

@@ -41,12 +41,10 @@ FREE = ReviewResult(0, "", [])
 
 
 def of_ann(queue: str, namespace: str = "team") -> QueueAccessRequest:
-    """Return the access request of ann."""
     return QueueAccessRequest("ann", "", ("people",), EXTRA, namespace, queue)
 
 
 def of_all(queue: str, namespace: str = "team") -> QueueAccessRequest:
-    """Return the access request of a namespace."""
     return QueueAccessRequest(
         "", "", (f"system:serviceaccounts:{namespace}",), (), namespace, queue
     )
@@ -301,7 +299,6 @@ async def test_a_runtime_missing_from_the_cache_is_read() -> None:
 
 @pytest.mark.parametrize("user_info", [None, 5, {"groups": "people"}], ids=str)
 async def test_user_info_is_required(user_info: Any) -> None:
-    """The API server always does."""
     async with reviewing_webhook() as (served, lookups):
         result = await ask(served, submitted({QUEUE: "a"}), user_info=user_info)
 
@@ -340,7 +337,6 @@ async def test_a_mistake_of_ours(
 
 
 def broken(_: Key) -> None:
-    """Make a mistake."""
     raise ZeroDivisionError
 
 

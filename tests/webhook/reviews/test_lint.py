@@ -57,7 +57,6 @@ def known_to(served: ServedWebhook) -> None:
 
 
 def job(gpus: int = 1, **parts: Any) -> Obj:
-    """Return a TrainJob with pods that request GPUs."""
     labels = parts.pop("labels", None)
     limits = {"limits": {GPU: gpus}}
     return submitted(labels, trainer={"resourcesPerNode": limits}, **parts)
@@ -209,10 +208,7 @@ async def test_until_a_runtime_is_known_there_is_no_message() -> None:
 
 
 class Broken(RuntimeCache):
-    """Surroundings in which we made a mistake."""
-
     def whole(self, key: Key) -> Runtime | None:
-        """Fail."""
         raise ZeroDivisionError(key)
 
 

@@ -20,7 +20,6 @@ PATH: Final = "/mutate/gpu-share"
 
 
 def operations(response: dict[str, Any]) -> list[Obj]:
-    """Return the patch of a response."""
     found: list[Obj] = json.loads(base64.b64decode(response["patch"]))
     return found
 
@@ -60,7 +59,6 @@ async def test_a_mistake_of_ours_lets_no_pod_pass() -> None:
 
 
 async def test_other_pods_are_not_changed() -> None:
-    """Those of other schedulers."""
     async with serving() as served:
         assert "patch" not in await served.review(PATH, review(pod(), POD))
 

@@ -29,8 +29,6 @@ STRATEGY: Obj = {"alpha.jobset.sigs.k8s.io/node-selector": "true"}
 
 
 class JobSetCase(NamedTuple):
-    """A JobSet, and what is known of its TrainJob."""
-
     obj: Obj
     context: JobSetContext = CONTEXT
     rules: GroupingRules = BUNDLED
@@ -160,7 +158,6 @@ def test_a_queue_that_no_label_can_name_is_refused() -> None:
 
 
 def chain(length: int, width: int) -> Obj:
-    """Return a JobSet of which each job waits for some before it."""
     jobs = []
     for i in range(length):
         before = [{"name": f"j{j}", "status": "Ready"} for j in range(max(0, i - width), i)]

@@ -47,7 +47,6 @@ class JobSetCase(NamedTuple):
 
 
 def labelled(queue: str, **parts: Any) -> Obj:
-    """Return a job with pods that name a queue."""
     return job("node", labels={QUEUE: queue}, **parts)
 
 
@@ -234,7 +233,6 @@ def test_metadata_of_the_trainjob_is_carried() -> None:
 
 
 def test_metadata_of_the_jobset_stays() -> None:
-    """Each for itself."""
     obj = managed(
         jobset(labels={"priorityClassName": "train"}, annotations=dict.fromkeys(WISHES, ""))
     )
@@ -308,7 +306,6 @@ LEFT: list[Case[Obj, None]] = [
 
 @pytest.mark.parametrize("case", LEFT, ids=ids)
 def test_what_is_left_alone(case: Case[Obj, None]) -> None:
-    """Not even a warning."""
     assert reviewed_jobset(case.given, jobset_context({QUEUE: "t"})) == UNCHANGED
 
 
@@ -324,7 +321,6 @@ def test_what_is_left_alone(case: Case[Obj, None]) -> None:
     ],
 )
 def test_other_reviews_are_left_alone(fields: dict[str, Any]) -> None:
-    """Whatever we are asked about."""
     assert read_jobset(request(jobset(), **({"kind": JOBSET} | fields)), BUNDLED) == UNCHANGED
 
 

@@ -52,13 +52,11 @@ names: Final = st.sampled_from(["node", "launcher", "a", "b"])
 
 
 def maps(keys: tuple[str, ...]) -> st.SearchStrategy[Mapping[str, str] | None]:
-    """Draw labels or annotations; a map may be null."""
     return st.none() | st.dictionaries(st.sampled_from(keys), values, max_size=4)
 
 
 @st.composite
 def jobs(draw: st.DrawFn, name: str) -> Obj:
-    """Draw a replicatedJob; parts of it may be missing."""
     pods: Obj = {"spec": {"containers": []}}
     scheduler = draw(schedulers)
     if scheduler is not None:
@@ -84,7 +82,6 @@ def jobs(draw: st.DrawFn, name: str) -> Obj:
 
 @st.composite
 def jobsets(draw: st.DrawFn) -> Obj:
-    """Draw a JobSet of a TrainJob."""
     chosen = draw(st.lists(names, min_size=1, max_size=4, unique=True))
     whole: Obj = {
         "metadata": {"name": "job", "namespace": "team", "ownerReferences": [OWNER]},
@@ -104,7 +101,6 @@ def jobsets(draw: st.DrawFn) -> Obj:
 
 @st.composite
 def jobset_contexts(draw: st.DrawFn) -> JobSetContext:
-    """Draw what is known of the TrainJob, if it is there."""
     labels = draw(maps((QUEUE, *CARRIED_LABELS))) or {}
     annotations = draw(maps(CARRIED_ANNOTATIONS)) or {}
     trainjob = TrainJobSummary(UID, labels, annotations, Key("", "torch"))

@@ -39,7 +39,6 @@ SKIP = "kai.scheduler/skip-podgrouper"
 
 
 def admitted(obj: Obj, known: JobSetContext = CONTEXT, rules: GroupingRules = BUNDLED) -> Obj:
-    """Return a JobSet as it is after its creation, suspended."""
     obj = managed(obj)
     made = applied(obj, reviewed_jobset(obj, known, rules))
     made["spec"]["suspend"] = True
@@ -59,7 +58,6 @@ def changed(obj: Obj, annotations: Changes, labels: Changes | None = None) -> Ob
 
 
 def relabelled(obj: Obj, name: str, value: str | None) -> Obj:
-    """Return a JobSet with another label on its pod templates."""
     other = copy.deepcopy(obj)
     for it in other["spec"]["replicatedJobs"]:
         members = it["template"]["spec"]["template"]["metadata"]["labels"]
@@ -70,12 +68,10 @@ def relabelled(obj: Obj, name: str, value: str | None) -> Obj:
 
 
 def with_jobs(obj: Obj, *jobs: Obj) -> Obj:
-    """Return a JobSet with more replicatedJobs."""
     return {**obj, "spec": {**obj["spec"], "replicatedJobs": [*_jobs(obj), *jobs]}}
 
 
 def reordered(obj: Obj) -> Obj:
-    """Return a JobSet with its replicatedJobs the other way round."""
     return {**obj, "spec": {**obj["spec"], "replicatedJobs": [*reversed(_jobs(obj))]}}
 
 
@@ -85,8 +81,6 @@ def _jobs(obj: Obj) -> list[Obj]:
 
 
 class Update(NamedTuple):
-    """A JobSet before and after, and what is known of its TrainJob."""
-
     old: Obj
     new: Obj
     context: JobSetContext = CONTEXT
@@ -204,7 +198,6 @@ def test_a_scheduler_name_is_never_added() -> None:
 
 
 def running(obj: Obj) -> Obj:
-    """Return a JobSet that is not suspended."""
     other = copy.deepcopy(obj)
     other["spec"]["suspend"] = False
     return other
@@ -350,7 +343,6 @@ def test_nothing_is_refused_any_more() -> None:
 
 
 def claiming(obj: Obj, *policies: Obj) -> Obj:
-    """Return a JobSet that makes volume claims."""
     claims = [copy.deepcopy(it) for it in policies]
     return {**obj, "spec": {**obj["spec"], "volumeClaimPolicies": claims}}
 

@@ -27,19 +27,16 @@ def container(value: Any = None, name: str = "c", **resources: str) -> Obj:
 
 
 def pod(*containers: Obj, annotations: dict[str, str] | None = None, **spec: Any) -> Obj:
-    """Return a pod of our scheduler."""
     whole = {"schedulerName": "kai-scheduler", "containers": list(containers), **spec}
     return {"metadata": {"name": "p", "annotations": annotations}, "spec": whole}
 
 
 def reviewed(obj: Obj, shares: ShareRules = OFF) -> AdmissionResponse:
-    """Return the answer where devices are restricted."""
     rules = GpuAccessRules("kai-scheduler", shares, restricts_devices=True)
     return asyncio.run(NewPodHandler(rules, lambda: "x1y2z3a").answer(request(obj, POD)))
 
 
 def env_of(obj: Obj, answer: AdmissionResponse) -> list[Any]:
-    """Return the variables of all containers after a review."""
     spec = applied(obj, answer)["spec"]
     listed = (*spec.get("initContainers", ()), *spec["containers"])
     return [it.get("env") for it in listed]

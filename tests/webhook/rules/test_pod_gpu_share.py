@@ -36,7 +36,6 @@ def new_pod(*names: str, **parts: Any) -> Obj:
 def reviewed(
     pod: Obj, rules: ShareRules = SHARES, random: str = "x1y2z3a", **fields: Any
 ) -> AdmissionResponse:
-    """Return the answer to the review of a new pod."""
     handler = NewPodHandler(GpuAccessRules("kai-scheduler", rules), lambda: random)
     return asyncio.run(handler.answer(request(pod, **{"kind": POD, **fields})))
 
@@ -49,34 +48,28 @@ def recorded_for(pod: Obj) -> Obj:
 
 
 def annotations(pod: Obj) -> dict[str, str]:
-    """Return the annotations of a pod."""
     found: dict[str, str] = pod["metadata"]["annotations"]
     return found
 
 
 def variable(name: str, config_map: str, **more: Any) -> Obj:
-    """Return a variable that is read from a ConfigMap."""
     reference = {"name": config_map, "key": name, **more}
     return {"name": name, "valueFrom": {"configMapKeyRef": reference}}
 
 
 def ours(config_map: str) -> list[Obj]:
-    """Return the variables of a container with a share."""
     return [variable(name, config_map) for name in VARIABLES]
 
 
 def env_from(config_map: str) -> Obj:
-    """Return what gives a container all variables of a ConfigMap that must exist."""
     return {"configMapRef": {"name": f"{config_map}-evar", "optional": False}}
 
 
 def volume(config_map: str) -> Obj:
-    """Return the volume that KAI declares."""
     return {"name": f"{config_map}-vol", "configMap": {"name": config_map}}
 
 
 def add(path: str, value: Any) -> Obj:
-    """Return an operation."""
     return {"op": "add", "path": path, "value": value}
 
 

@@ -28,12 +28,10 @@ OWNER: dict[str, Any] = pod()["metadata"]["ownerReferences"][0]
 
 
 def add(path: str, value: object) -> dict[str, object]:
-    """Return an operation."""
     return {"op": "add", "path": path, "value": value}
 
 
 def without(*names: str) -> dict[str, str]:
-    """Return the labels of a pod without some."""
     return {name: value for name, value in LABELS.items() if name not in names}
 
 
@@ -161,7 +159,6 @@ def test_an_external_scheduler_gets_the_group_only() -> None:
     ],
 )
 def test_what_is_no_new_pod_is_left_alone(fields: dict[str, Any]) -> None:
-    """Whatever we are asked about."""
     asked = request(pod(), **({"kind": POD} | fields))
 
     assert mutate_pod(asked, "bundled") == UNCHANGED
@@ -177,7 +174,6 @@ def test_a_pod_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_real_pod_gets_its_group() -> None:
-    """As the API server sends it."""
     asked = json.loads(recorded("pod-create"))["request"]
     uid = asked["object"]["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-uid"]
 

@@ -36,7 +36,6 @@ def queue(name: str = "team-a", parent: str = "", /, **shares: Obj) -> Obj:
 
 
 def spec(parent: str = "") -> QueueSpec:
-    """Return a queue without own limits."""
     shares = msgspec.convert(NONE, QueueResource), msgspec.convert(FREE, QueueResource)
     resources = QueueResources(gpu=shares[0], cpu=shares[1], memory=shares[1])
     return QueueSpec(parent_queue=parent, resources=resources)
@@ -61,7 +60,6 @@ KNOWN = KnownQueues(
 
 
 def reviewed(obj: Obj, old: Obj | None = None, known: KnownQueues = KNOWN) -> str:
-    """Return the denial and the warnings."""
     review = read_queue(request(obj, QUEUE, old))
     assert review is not None
     return told(validate_queue(review, known).response())
@@ -194,14 +192,12 @@ HOW += COMMAND
 
 
 def deleted(*below: str, status: QueueStatus = QueueStatus(), **fields: object) -> DeletedQueue:  # noqa: B008 - frozen
-    """Return the queue team-a."""
     return DeletedQueue("team-a", status, below, **fields)  # type: ignore[arg-type]
 
 
 def group(
     name: str, queue: str = "team-a", owner: str = "", *, terminates: bool = False
 ) -> SlimPodGroup:
-    """Return a PodGroup in the namespace vision."""
     kind, _, owner_name = owner.rpartition("/")
     owners = (OwnerReference(kind=kind or "JobSet", name=owner_name),) if owner else ()
     at = "2026-01-01T00:00:00Z" if terminates else ""

@@ -38,7 +38,6 @@ POLICIES: st.SearchStrategy[Obj | None] = st.none() | st.dictionaries(
 
 @st.composite
 def jobs(draw: st.DrawFn, name: str) -> Obj:
-    """Draw a replicatedJob as it stands in a runtime."""
     scheduler = draw(st.sampled_from(["", "kai-scheduler", "volcano"]))
     pods = {"metadata": draw(METADATA), "spec": {"schedulerName": scheduler}}
     return {"name": name, "template": {"metadata": draw(METADATA), "spec": {"template": pods}}}
@@ -46,7 +45,6 @@ def jobs(draw: st.DrawFn, name: str) -> Obj:
 
 @st.composite
 def runtimes(draw: st.DrawFn) -> Obj:
-    """Draw a runtime."""
     template = {
         "metadata": draw(METADATA),
         "spec": {"replicatedJobs": [draw(jobs(name)) for name in NAMES[: draw(st.integers(1, 3))]]},
@@ -57,7 +55,6 @@ def runtimes(draw: st.DrawFn) -> Obj:
 
 @st.composite
 def patches(draw: st.DrawFn) -> list[Obj]:
-    """Draw runtimePatches, of the JobSet, of Jobs and of pods."""
     drawn = []
     for _ in range(draw(st.integers(0, 2))):
         overlay = []

@@ -66,7 +66,6 @@ def context(**used: str) -> WorkloadContext:
 
 
 def with_default(value: int) -> dict[str, PriorityClass]:
-    """Return the classes, and a default one with this value."""
     usual = {"metadata": {"name": "usual"}, "value": value, "globalDefault": True}
     classes = known_cluster(priorities=CLASSES).priorities or {}
     return {**classes, "usual": decode_spec(PriorityClass, usual)}
@@ -89,7 +88,6 @@ def reviewed(
 
 
 def short(why: str, requested: str, queue: str, quota: str, used: str = "0 GPU") -> str:
-    """Return the first of the two warnings about a quota."""
     return (
         f"spec.template: the pods are non-preemptible ({why}) and request {requested}; queue "
         f"{queue} has a quota of {quota}, {used} in use. Pods beyond the quota wait"
@@ -97,7 +95,6 @@ def short(why: str, requested: str, queue: str, quota: str, used: str = "0 GPU")
 
 
 def ways_out(path: str = "metadata.labels") -> str:
-    """Return the second one: both ways out."""
     return (
         f"\nspec.template: to let them start, set the label {PREEMPTIBILITY}: preemptible at "
         f"{path} (other queues may then evict them), or name a queue with enough quota there "

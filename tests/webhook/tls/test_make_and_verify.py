@@ -40,7 +40,6 @@ HOSTS = tuple(map(parse_host, ("webhook.ns.svc", "webhook.ns", "127.0.0.1", "200
 
 
 def made(now: datetime = NOW, lifetimes: CertificateLifetimes = LIVES) -> SecretContent:
-    """Return what is made where there is nothing."""
     return apply_step(RotationStep(RotationAction.REMAKE), None, HOSTS, lifetimes, now)
 
 
@@ -48,13 +47,11 @@ GOOD, OTHER = made(), made()
 
 
 def ids_in(content: SecretContent) -> tuple[str, ...]:
-    """Return the authorities, in order."""
     return tuple(map(fingerprint, x509.load_pem_x509_certificates(content.authorities)))
 
 
 @cache
 def keys() -> dict[str, bytes]:
-    """Return keys that cannot sign for us."""
     weak = rsa.generate_private_key(65537, 1024)
     short = ec.generate_private_key(ec.SECP192R1())
     other = ec.generate_private_key(ec.SECP256R1())
@@ -238,7 +235,6 @@ def test_one_that_was_signed_by_way_of_another_is_trusted() -> None:
     ],
 )
 def test_untrusted_certificates(bundle: bytes, host: str, why_not: str) -> None:
-    """And why."""
     found = verify_trust(encoded(bundle), GOOD.pair, host)
 
     assert found.until is None
@@ -246,7 +242,6 @@ def test_untrusted_certificates(bundle: bytes, host: str, why_not: str) -> None:
 
 
 def encoded(pem: bytes) -> str:
-    """Return what stands in a configuration."""
     return base64.b64encode(pem).decode()
 
 
@@ -357,7 +352,6 @@ async def _listening(dynamic_context: DynamicTlsContext) -> AsyncIterator[int]:
 async def _connect(
     port: int, content: SecretContent | None, host: str
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect as a client that trusts the authorities of a Secret, or any authority."""
     if content is None:
         trusting = ssl._create_unverified_context()
     else:

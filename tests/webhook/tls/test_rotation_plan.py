@@ -49,14 +49,11 @@ SHORT = "the certificate expires at 2026-01-30 00:00"
 
 
 class RotationCase(NamedTuple):
-    """The state of a Secret and of its publication."""
-
     state: SecretState
     published: PublicationState = SETTLED
 
 
 def at_once(why: str, **step: object) -> RotationStep:
-    """Return a step that signs."""
     return RotationStep(RotationAction.SIGN, why, **step)  # type: ignore[arg-type]
 
 

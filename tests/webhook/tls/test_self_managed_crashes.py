@@ -36,7 +36,6 @@ def crash_at(write: int, *, is_done: bool) -> Callable[[Request], None]:
 
 
 async def until(clock: VirtualClock, seconds: float, replicas: list[Replica]) -> None:
-    """Let time pass; each shown certificate is trusted all the time."""
     end_s = clock.monotonic_s() + seconds
     while clock.monotonic_s() < end_s:
         await clock.advance(5)

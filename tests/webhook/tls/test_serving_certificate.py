@@ -33,12 +33,10 @@ BY_CERT_MANAGER = SETTINGS.model_copy(update={"source": "cert-manager"})
 
 
 def made(host: str = HOST, now: datetime = START) -> SecretContent:
-    """Return a certificate of another source."""
     return apply_step(RotationStep(RotationAction.REMAKE), None, (parse_host(host),), LIVES, now)
 
 
 def issue(api_server: FakeApiServer, content: SecretContent) -> None:
-    """Write a Secret as cert-manager does."""
     data = {"tls.crt": content.certificate, "tls.key": content.key, "ca.crt": content.authorities}
     annotations = {"cert-manager.io/certificate-name": "webhook"}
     fields = {name: encoded(pem) for name, pem in data.items()}
@@ -56,7 +54,6 @@ def weak_key() -> bytes:
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Return a clock of the test's own."""
     return VirtualClock(START)
 
 

@@ -46,7 +46,6 @@ CASES: list[Case[Mapping[str, str], str]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_what_can_work(case: Case[Mapping[str, str], str]) -> None:
-    """And what would be right."""
     environ = {f"TRAINER_KAI_TLS_{name.upper()}": text for name, text in case.given.items()}
     faults = ""
     try:

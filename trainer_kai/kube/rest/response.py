@@ -27,8 +27,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.decode import DecodeError
+from trainer_kai.api.text import one_line
 from trainer_kai.errors import TrainerKaiError
 from trainer_kai.kube.rest.request import Request
+
+_LONGEST_TEXT: Final = 300
+_LONGEST_WAIT_S: Final = 60.0  # the API server never asks for more
+# A version newer than any that the API server has seen: its data was restored, or it lags behind.
+_VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
 
 class ErrorDetails(NamedTuple):
@@ -47,7 +53,7 @@ class ApiError(TrainerKaiError):
     def __init__(self, details: ErrorDetails) -> None:
         self.details = details
         code = f"{details.status} {details.reason}".strip() if details.status else "no response"
-        parts = (details.request, code, _one_line(details.message), self.advice)
+        parts = (details.request, code, one_line(details.message), self.advice)
         super().__init__(": ".join(part for part in parts if part))
 
     @property
@@ -132,20 +138,9 @@ def error_for(details: ErrorDetails) -> ApiError:
     return kind(details)
 
 
-def _one_line(text: str) -> str:
-    """Fold a text of the server into one line, without control characters."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
 def is_retryable(error: ApiError) -> bool:
     """Say whether the same request can succeed later, if it is repeatable."""
     return isinstance(error, Throttled | Unavailable)
-
-
-_LONGEST_TEXT: Final = 300
-_LONGEST_WAIT_S: Final = 60.0  # the API server never asks for more
-# A version newer than any that the API server has seen: its data was restored, or it lags behind.
-_VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
 
 class ApiResponse(NamedTuple):
@@ -178,11 +173,9 @@ def body_or_error(request: Request, response: ApiResponse) -> bytes:
     raise _error(request, response.status, status, wait_s)
 
 
-def error_of_watch_event(request: Request, status: bytes | msgspec.Raw) -> ApiError:
-    watch_status = _read_status(status)
-    return _error(
-        request, watch_status.code or 500, watch_status, _retry_after_of_status(watch_status)
-    )
+def error_of_watch_event(request: Request, event_object: bytes | msgspec.Raw) -> ApiError:
+    status = _read_status(event_object)
+    return _error(request, status.code or 500, status, _retry_after_of_status(status))
 
 
 @contextmanager

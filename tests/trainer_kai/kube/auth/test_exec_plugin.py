@@ -34,28 +34,23 @@ class Plugin:
         self.program.chmod(0o755)
 
     def will_print(self, status: object, **fields: object) -> None:
-        """Answer this from now on."""
         document = {"apiVersion": API, "kind": "ExecCredential", "status": status, **fields}
         (self.folder / "says").write_text(json.dumps(document))
 
     @property
     def runs(self) -> int:
-        """Return how often the program was run."""
         runs = self.folder / "runs"
         return len(runs.read_text().split()) if runs.exists() else 0
 
     @property
     def kubeconfig(self) -> Path:
-        """Return where the kubeconfig is."""
         return self.folder / "config"
 
     async def find_config(self, **fields: Any) -> RestConfig:
-        """Return the RestConfig of a user with this plugin."""
         plugin = {"apiVersion": API, "command": "bin/plugin", **fields}
         return await self.find_user({"exec": plugin})
 
     async def find_user(self, user: object) -> RestConfig:
-        """Return the RestConfig of any user."""
         content = {
             "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": "https://h"}}],
@@ -68,18 +63,15 @@ class Plugin:
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Plugin:
-    """Return a plugin that gives a token."""
     return Plugin(tmp_path)
 
 
 def in_s(plugin: Plugin, seconds: float) -> str:
-    """Return a moment as plugins write it."""
     moment = plugin.clock.now().timestamp() + seconds
     return f"{plugin.clock.now().fromtimestamp(moment):%Y-%m-%dT%H:%M:%SZ}"
 
 
 async def header(rest_config: RestConfig) -> str:
-    """Return what is sent."""
     return await rest_config.credentials.authorization()
 
 
@@ -173,7 +165,6 @@ async def test_what_a_program_is_given(plugin: Plugin) -> None:
 
 @pytest.mark.parametrize("fields", [{"args": None, "env": None}, {"args": [], "env": []}])
 async def test_nothing_may_be_given(plugin: Plugin, fields: dict[str, Any]) -> None:
-    """As kubectl writes it."""
     assert await header(await plugin.find_config(**fields)) == "Bearer one"
 
 
@@ -322,6 +313,5 @@ async def test_a_date_without_a_zone_is_one_of_utc(plugin: Plugin) -> None:
 
 @pytest.mark.parametrize("given", ["bin/plugin", ["bin/plugin"]])
 async def test_an_exec_without_fields(plugin: Plugin, given: object) -> None:
-    """It must be a mapping."""
     with pytest.raises(ConfigError, match=r"must have a command and an apiVersion$"):
         await plugin.find_user({"exec": given})

@@ -38,7 +38,6 @@ def home(tmp_path: Path) -> Path:
 
 
 async def find_config(environ: dict[str, str], **named: str) -> RestConfig:
-    """Look for an access."""
     return await find_rest_config(environ, VirtualClock(), **named)
 
 
@@ -77,12 +76,10 @@ async def test_in_a_pod_it_is_the_account(home: Path) -> None:
 
 
 def test_a_home_that_is_not_known() -> None:
-    """A process without HOME has none."""
     assert kubeconfig_files({}, "~/x") == [Path("~/x")]
 
 
 async def test_nothing_is_there(tmp_path: Path) -> None:
-    """Where it was looked for, and what to do."""
     message = f"kubeconfig: no such file: {tmp_path}/.kube/config; set --kubeconfig or $KUBECONFIG"
     with pytest.raises(ConfigError) as raised:
         await find_config({"HOME": str(tmp_path)})
@@ -112,7 +109,6 @@ async def test_the_environment_names_a_proxy(home: Path) -> None:
 
 
 async def test_a_proxy_of_the_kubeconfig_that_cannot_be(tmp_path: Path) -> None:
-    """Its field is named."""
     file = write(tmp_path / "config", "a", **{"proxy-url": "socks5://p"})
 
     with pytest.raises(ConfigError, match=rf"^{file}: clusters\[a\]\.cluster\.proxy-url: must be"):

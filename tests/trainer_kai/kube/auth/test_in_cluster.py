@@ -14,7 +14,6 @@ from trainer_kai.kube.auth.rest_config import ServerTrust
 
 @pytest.fixture
 def account(tmp_path: Path) -> Path:
-    """Return the folder of a service account."""
     for name, content in (("token", "t\n"), ("ca.crt", "ca"), ("namespace", "n\n")):
         (tmp_path / name).write_text(content)
     return tmp_path
@@ -31,7 +30,6 @@ SERVERS: list[Case[Mapping[str, str], str]] = [
 
 @pytest.mark.parametrize("case", SERVERS, ids=ids)
 def test_the_address(account: Path, case: Case[Mapping[str, str], str]) -> None:
-    """Both come as variables."""
     environ = {f"KUBERNETES_SERVICE_{name}": value for name, value in case.given.items()}
 
     assert is_in_cluster(environ)

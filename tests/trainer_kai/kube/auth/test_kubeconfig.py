@@ -36,24 +36,20 @@ def config(name: str = "a", **user: Any) -> Config:
 
 
 def write(file: Path, content: Config | str) -> Path:
-    """Write a kubeconfig, or something else."""
     file.parent.mkdir(exist_ok=True)
     file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
     return file
 
 
 def load(*files: Path, context: str = "") -> RestConfig:
-    """Return the RestConfig that some files give together."""
     return load_rest_config(select_context(read_files(files), context), VirtualClock())
 
 
 def encoded(text: str | bytes) -> str:
-    """Return what a -data field holds."""
     return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
 
 
 async def header(file: Path) -> str:
-    """Return the Authorization header that is sent."""
     return await load(file).credentials.authorization()
 
 
@@ -166,7 +162,6 @@ USERS: list[Case[str, str]] = [
 
 @pytest.mark.parametrize("case", USERS, ids=ids)
 async def test_a_user(tmp_path: Path, case: Case[str, str]) -> None:
-    """What a user's fields make us say."""
     write(tmp_path / "sub" / "token", "from the file\n")
     whole = config()
     del whole["users"]
@@ -182,12 +177,10 @@ async def test_a_user(tmp_path: Path, case: Case[str, str]) -> None:
 
 
 def only(kind: str, fields: Config) -> Change:
-    """Replace the fields of the only cluster, user or context."""
     return lambda whole: whole[f"{kind}s"][0].update({kind: fields})
 
 
 def server(address: object) -> Change:
-    """Replace the address of the only cluster."""
     return only("cluster", {"server": address})
 
 
@@ -348,7 +341,6 @@ def test_a_file_that_is_no_kubeconfig(tmp_path: Path, case: Case[str, str]) -> N
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """The system's own words."""
     with pytest.raises(ConfigError, match=f"^{tmp_path}: Is a directory$"):
         load(tmp_path)
 

@@ -38,7 +38,6 @@ FOUND: list[Case[tuple[str, Mapping[str, str]], str]] = [
 
 @pytest.mark.parametrize("case", FOUND, ids=ids)
 def test_which_proxy(case: Case[tuple[str, Mapping[str, str]], str]) -> None:
-    """By the scheme of the server."""
     assert proxy_for_server(*case.given) == case.want
 
 
@@ -74,7 +73,6 @@ EXCEPTED: list[Case[tuple[str, str], bool]] = [
 @pytest.mark.parametrize("name", ["NO_PROXY", "no_proxy"])
 @pytest.mark.parametrize("case", EXCEPTED, ids=ids)
 def test_servers_without_a_proxy(case: Case[tuple[str, str], bool], name: str) -> None:
-    """Names, addresses, networks and ports."""
     server, excepted = case.given
 
     found = proxy_for_server(server, {"HTTPS_PROXY": PROXY, name: excepted})

@@ -22,7 +22,6 @@ SECRET: Final = "s3cret"
 
 
 def put(file: Path, content: bytes | None) -> None:
-    """Write a file anew, or leave none."""
     file.unlink(missing_ok=True)
     if content is not None:
         file.write_bytes(content)
@@ -30,7 +29,6 @@ def put(file: Path, content: bytes | None) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return a file with a token in it."""
     file = tmp_path / "token"
     file.write_text("one\n")
     return file

@@ -51,13 +51,11 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Return certificates of this machine."""
     return Pair(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return the folder that temporary files are made in."""
     before, tempfile.tempdir = tempfile.tempdir, str(tmp_path)
     yield tmp_path
     tempfile.tempdir = before
@@ -66,12 +64,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def made(
     trust: ServerTrust, certificate: ClientCertificate | None = None, server: str = "https://h"
 ) -> ssl.SSLContext | None:
-    """Make a context."""
     return tls_context(RestConfig(server, StaticToken(""), trust, certificate, origin="the test"))
 
 
 def test_without_tls_there_is_none() -> None:
-    """Whatever else is given."""
     assert made(ServerTrust("no certificate"), server="http://h") is None
 
 
@@ -151,6 +147,5 @@ def test_a_certificate_that_does_not_fit(
 
 @pytest.mark.parametrize(("chain", "key"), [(b"", b""), (b"x", b"y"), (b"\xff", b"\0")])
 def test_a_certificate_that_is_none(chain: bytes, key: bytes) -> None:
-    """Any bytes are a fault and no more."""
     with pytest.raises(ConfigError, match=NO_CERTIFICATE):
         made(ServerTrust(), ClientCertificate(chain, key))

@@ -15,8 +15,6 @@ from trainer_kai.kube.rest.response import Forbidden
 
 
 class ElectionHarness:
-    """One Lease and its candidates."""
-
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.server = LeaseServer()
@@ -25,13 +23,11 @@ class ElectionHarness:
         self._tasks: list[asyncio.Task[None]] = []
 
     def add_candidate(self, name: str) -> Candidate:
-        """Let a candidate stand for election."""
         candidate = Candidate(name, self.server, self.clock, TIMING)
         self.candidates.append(candidate)
         return candidate
 
     async def led_by(self, name: str, *others: str) -> tuple[Candidate, ...]:
-        """Let one lead and the others follow."""
         first = self.add_candidate(name)
         await self.clock.advance(1)
         assert first.holds
@@ -49,13 +45,11 @@ class ElectionHarness:
         return self.clock.monotonic_s() - began_s
 
     def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run something that must not outlive the test."""
         task = asyncio.create_task(work)
         self._tasks.append(task)
         return task
 
     async def end(self) -> None:
-        """Clean up, whatever came of the test."""
         for task in self._tasks:
             task.cancel()
         for candidate in self.candidates:

@@ -83,20 +83,15 @@ async def test_a_repetition_asks_again(status: int) -> None:
 
 
 class Silent:
-    """A wire that never answers."""
-
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:  # noqa: ARG002
-        """Wait for ever."""
         raise await asyncio.get_running_loop().create_future()
 
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Refuse."""
         raise NotImplementedError
 
-    async def close(self) -> None:
-        """Have nothing to close."""
+    async def close(self) -> None: ...
 
 
 async def test_no_write_is_under_way_for_longer_than_allowed() -> None:

@@ -124,7 +124,6 @@ def test_what_is_over_stays_over() -> None:
 
 
 def details(status: int) -> ErrorDetails:
-    """Write what the API server answered."""
     return ErrorDetails("PUT", status, "", "no")
 
 

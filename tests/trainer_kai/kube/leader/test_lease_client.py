@@ -109,7 +109,6 @@ LEASE: dict[str, Any] = {
 
 
 def api(wire: ScriptedTransport) -> LeaseApi:
-    """Return the store under test."""
     rest_config = RestConfig("https://fake", StaticToken(""))
     return LeaseApi(
         Client(rest_config, wire, VirtualClock(), NoRequestObserver()), Key("kai", "scheduler")

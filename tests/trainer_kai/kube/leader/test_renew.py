@@ -22,8 +22,6 @@ CALM_S = 2 * TIMING.lease_s + 6 * TIMING.retry_s  # the old leader's lease, and 
 
 @dataclass(frozen=True)
 class TimePasses:
-    """Time passes."""
-
     seconds: float
 
 
@@ -76,7 +74,6 @@ class DisturbedElection:
         return candidate
 
     async def run_steps(self, steps: Sequence[TimePasses | Disturbance]) -> None:
-        """Let it all happen."""
         for step in steps:
             if isinstance(step, TimePasses):
                 await self.pass_time(step.seconds)
@@ -114,7 +111,6 @@ class DisturbedElection:
 
     @property
     def holders(self) -> list[str]:
-        """Return the candidates that could write now."""
         return [candidate.name for candidate in self.all_candidates if candidate.holds]
 
     def check_acts(self) -> None:
@@ -124,7 +120,6 @@ class DisturbedElection:
             assert name == next_name or over_s <= sent_s
 
     async def recover(self) -> None:
-        """Let the sun shine."""
         for candidate in self.candidates:
             candidate.host.network = Network()
             candidate.host.thaw()
@@ -132,7 +127,6 @@ class DisturbedElection:
         await self.pass_time(CALM_S)
 
     async def end(self) -> None:
-        """Clean up."""
         for candidate in self.all_candidates:
             candidate.running.cancel()
             candidate.host.thaw()

@@ -21,20 +21,16 @@ NO: dict[str, Any] = {"status": {"allowed": False}}
 
 
 class SlowWire(ScriptedTransport):
-    """One that answers only once it is let."""
-
     def __init__(self, *answers: ApiResponse | dict[str, Any]) -> None:
         super().__init__(*answers)
         self.may_answer = asyncio.Event()
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Wait."""
         await self.may_answer.wait()
         return await super().send(request, timeout_s)
 
 
 def authorizer(wire: ScriptedTransport, clock: VirtualClock | None = None) -> CallerAuthorizer:
-    """Return the authorizer, which asks over this wire."""
     access = RestConfig("https://fake", StaticToken(""))
     return CallerAuthorizer(Client(access, wire, clock or VirtualClock(), NoRequestObserver()))
 

@@ -29,7 +29,6 @@ TIMES = {"lease_s": 30, "renew_deadline_s": 20.0, "retry_s": 3.0, "write_s": 8.0
 
 
 def process(wire: ScriptedTransport) -> Client:
-    """Return the client of a process whose credentials belong to a namespace."""
     rest_config = RestConfig("https://fake", StaticToken(""), namespace="ours")
     return Client(rest_config, wire, VirtualClock(), NoRequestObserver())
 

@@ -14,8 +14,6 @@ from trainer_kai.kube.process.runner import Runner, TaskFunction
 
 
 class RunnerHarness:
-    """A runner, a virtual clock, and what happened in which order."""
-
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.log = CapturingLogger()
@@ -36,8 +34,6 @@ class RunnerHarness:
         return work
 
     def failing(self, error: Exception, after_s: float = 1) -> TaskFunction:
-        """Return work that fails after a while."""
-
         async def work() -> None:
             await self.clock.sleep(after_s)
             raise error
@@ -46,18 +42,15 @@ class RunnerHarness:
 
     @asynccontextmanager
     async def resource(self, name: str) -> AsyncIterator[str]:
-        """Open and close something."""
         self.happened.append(f"{name} opened")
         yield name
         self.happened.append(f"{name} closed")
 
     def run(self, program: Callable[[Runner], Awaitable[None]]) -> asyncio.Task[None]:
-        """Begin."""
         return asyncio.create_task(self.runner.run(program))
 
     @property
     def events(self) -> list[str]:
-        """Return what was logged."""
         return [call.kwargs["event"] for call in self.log.calls]
 
 

@@ -15,16 +15,13 @@ from trainer_kai.kube.rest.response import ErrorDetails, Forbidden, Unauthorized
 
 
 def raising(error: Exception) -> Program:
-    """Return a program that fails as soon as it starts."""
-
     async def program(_: Runner) -> None:
         raise error
 
     return program
 
 
-async def nothing(_: Runner) -> None:
-    """Do nothing."""
+async def nothing(_: Runner) -> None: ...
 
 
 ERROR_DETAILS = ErrorDetails("GET /x", 403, "Forbidden", "no")
@@ -160,7 +157,6 @@ class Hasty(VirtualClock):
     """A clock on which every wait is over at once."""
 
     async def sleep(self, seconds: float) -> None:
-        """Let the others run."""
         del seconds
         for _ in range(10):
             await asyncio.sleep(0)

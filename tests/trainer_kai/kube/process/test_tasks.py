@@ -21,7 +21,6 @@ def test_leaves() -> None:
 
 
 def test_only() -> None:
-    """All or nothing."""
     assert errors_if_all_are(ValueError, ExceptionGroup("", [A, B])) == [A, B]
     assert errors_if_all_are(ValueError, ExceptionGroup("", [A, C])) is None
     assert (errors_if_all_are(LookupError, C), errors_if_all_are(LookupError, A)) == ([C], None)

@@ -25,7 +25,6 @@ from trainer_kai.kube.rest.response import ApiResponse, Unavailable
 
 
 async def cancel(sending: asyncio.Task[object]) -> None:
-    """Cancel a request and see it end."""
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending

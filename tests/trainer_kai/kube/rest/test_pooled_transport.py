@@ -23,7 +23,6 @@ from trainer_kai.kube.rest.response import Unavailable
 
 @asynccontextmanager
 async def through(rest_config: RestConfig, proxy: RawHttpServer) -> AsyncIterator[PooledTransport]:
-    """Open a way through a proxy."""
     transport = PooledTransport(replace(rest_config, proxy=f"http://u:p@127.0.0.1:{proxy.port}"))
     try:
         yield transport

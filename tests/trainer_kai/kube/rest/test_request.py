@@ -43,8 +43,6 @@ WHOLE_QUERY: Final = "fieldManager=me&dryRun=All&force=true&fieldValidation=Stri
 
 
 class Sent(NamedTuple):
-    """All of a request that matters."""
-
     line: str
     body: Any = None
     content_type: str = "application/json"
@@ -53,7 +51,6 @@ class Sent(NamedTuple):
 
 
 def sent(request: Request) -> Sent:
-    """Take a request apart."""
     line = f"{request.method} {request.target}"
     body = None if request.body is None else json.loads(request.body)
     return Sent(line, body, request.content_type, request.accept, request.repeatable)

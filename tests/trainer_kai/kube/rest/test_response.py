@@ -35,14 +35,12 @@ FUTURE: Final[dict[str, Any]] = {
 
 
 def status(**fields: Any) -> bytes:
-    """Write a Status."""
     return json.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, **fields}).encode()
 
 
 def error_details(
     code: int, reason: str, message: str, wait_s: float | None = None
 ) -> ErrorDetails:
-    """Return what is known of a refusal."""
     return ErrorDetails("GET /x", code, reason, message, wait_s)
 
 

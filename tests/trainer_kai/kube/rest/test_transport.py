@@ -135,7 +135,6 @@ async def test_a_token_that_cannot_be_sent(kind: TransportFactory, token: str) -
 
 
 async def garbage(_asked: ReceivedRequest, line: ServerConnection) -> None:
-    """Speak something else."""
     await line.send(b"SSH-2.0-OpenSSH_9\r\n\r\n")
     await line.close()
 

@@ -29,14 +29,11 @@ from trainer_kai.kube.rest.transport import Transport
 
 
 async def read(transport: Transport, silence_s: float = LONG_S) -> bytes:
-    """Read a stream to its end."""
     async with transport.stream(GET, silence_s) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
 def pieces_of(*pieces: bytes) -> Answerer:
-    """Begin an answer, and leave it open."""
-
     async def answer(_asked: ReceivedRequest, line: ServerConnection) -> None:
         await line.send(http_answer(200, b"", "Transfer-Encoding: chunked"))
         for piece in pieces:
@@ -115,7 +112,6 @@ async def test_errors_of_the_reader_are_its_own(kind: TransportFactory, error: E
 
 @BOTH_TRANSPORTS
 async def test_a_reader_that_leaves_early_closes_the_connection(kind: TransportFactory) -> None:
-    """The server does not go on writing."""
     async with connected(kind, pieces_of(b"a")) as the:
         async with the.transport.stream(GET, LONG_S) as pieces:
             await anext(pieces)
@@ -125,7 +121,6 @@ async def test_a_reader_that_leaves_early_closes_the_connection(kind: TransportF
 
 @BOTH_TRANSPORTS
 async def test_a_stream_that_is_cancelled(kind: TransportFactory) -> None:
-    """The connection is closed at once."""
     async with connected(kind, pieces_of(b"a")) as the:
         reading = asyncio.create_task(read(the.transport))
         await the.server.until_requests(1)
@@ -137,7 +132,6 @@ async def test_a_stream_that_is_cancelled(kind: TransportFactory) -> None:
 
 @BOTH_TRANSPORTS
 async def test_closing_cuts_off_what_still_streams(kind: TransportFactory) -> None:
-    """The reader gets an error."""
     async with connected(kind, pieces_of(b"a")) as the, the.transport.stream(GET, LONG_S) as pieces:
         await anext(pieces)
         await the.transport.close()
