@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.core.messages.eviction_messages import eviction_message
-from scheduler.core.model.podgroup import PodSet, ReservationCause, podsets_of
+from scheduler.core.model.podgroup import ReservationCause, podsets_of
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, Rejection
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import (
@@ -297,14 +297,11 @@ def _remaining_places(
     placed = {it.pod for one in allocations for it in (*one.binds, *one.nominations)}
     placed = set() if keeps_all else placed
     for podset in podsets_of(encoded.snapshot.podgroups[row].tree):
-        for place in podset.reserved_places[_count_placed(podset, placed) :]:
+        placed_count = sum(pod in placed for pod in podset.pending)
+        for place in podset.reserved_places[placed_count:]:
             yield NamedPlace(podset.name, nodes[place.node], place.cause)
     for allocation in allocations:
         yield from named_places(nodes, allocation.reservations)
-
-
-def _count_placed(podset: PodSet, placed: set[int]) -> int:
-    return sum(pod in placed for pod in podset.pending)
 
 
 def planned_eviction(

@@ -54,7 +54,8 @@ class PodCreationFailures:
 
     def update(self, key: Key, event: Event | None) -> ClusterEvent:
         if event is None:
-            outdated = [job for job, it in self._by_job.items() if _is_from_event(it, key)]
+            causes = self._by_job.items()
+            outdated = [job for job, it in causes if Key(job.namespace, it.event) == key]
             for job in outdated:
                 del self._by_job[job]
             return ClusterEvent.ANY if outdated else NO_EVENT
@@ -113,10 +114,6 @@ def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -
 
 def _count_existing(created_pods: _ByJob) -> int:
     return sum(one.counts for pods in created_pods.values() for one in pods)
-
-
-def _is_from_event(one: PodCreationFailure, event: Key) -> bool:
-    return Key(one.job.namespace, one.event) == event
 
 
 def _created_pod(pod: Pod) -> CreatedPod:

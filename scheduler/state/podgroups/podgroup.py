@@ -201,7 +201,11 @@ class PodGroupRecord:
         self.anticipated = _NOTHING_ANTICIPATED
         # Invalid values of the spec, and what is used instead.
         self.warnings: Final = tuple(podgroup_warnings(group.spec)) if group else ()
-        self.prefilter_failure = _missing_failure(key) if group is None else spec_failure(group)
+        self.prefilter_failure = (
+            PreFilterFailure(PreFilterCause.PODGROUP_MISSING, (str(key),))
+            if group is None
+            else spec_failure(group)
+        )
         self.topology_failure: Final = topology_failure(group) if group else None
         self.is_valid: Final = group is not None and self.prefilter_failure is None
         self.min_members: Final = (
@@ -340,10 +344,6 @@ def relocating_podsets(group: PodGroup, now: int) -> dict[str, ReservedPodSet]:
 def wait_ends_at(reserved: ReservedPodSet) -> float:
     """Return until when relocated pods are waited for, in seconds since 1970."""
     return (epoch_s(reserved.until) or 0) if reserved.until else math.inf
-
-
-def _missing_failure(key: Key) -> PreFilterFailure:
-    return PreFilterFailure(PreFilterCause.PODGROUP_MISSING, (str(key),))
 
 
 def _jobset_uid(meta: Meta) -> str:

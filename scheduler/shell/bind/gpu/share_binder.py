@@ -154,7 +154,7 @@ class GpuShareBinder:
         data = self._data(pod, node, shares)
         await self._apply(pod, maps.capabilities, data)
         # KAI reads the device here where a container has a variable of its own for it.
-        await self._apply(pod, maps.direct_env, _only_devices(data))
+        await self._apply(pod, maps.direct_env, {VISIBLE_DEVICES: data[VISIBLE_DEVICES]})
 
     def _refuse_lost(self, node: str, shares: PodShares) -> None:
         for group, device in zip(shares.groups, shares.devices, strict=True):
@@ -313,10 +313,6 @@ def _named_config_maps(pod: Pod) -> GpuConfigMaps | None:
     if container is None or not is_config_map_prefix(prefix):
         return None
     return GpuConfigMaps.of(prefix, container)
-
-
-def _only_devices(data: Mapping[str, str]) -> dict[str, str]:
-    return {VISIBLE_DEVICES: data[VISIBLE_DEVICES]}
 
 
 def _lost(key: Key) -> ApiError:
