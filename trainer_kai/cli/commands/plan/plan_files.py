@@ -80,7 +80,6 @@ class _PlanInput(NamedTuple):
 
 
 def plan_files(args: argparse.Namespace) -> int:
-    """Print the previews; return the exit code of the command."""
     plan_input = _read(args.files, args.namespace)
     if not plan_input.jobs and not plan_input.jobsets:
         names = ", ".join(args.files)
@@ -222,7 +221,6 @@ def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Prev
 
 
 def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
-    """Return a preview with the warnings about misspelled keys and invalid values."""
     reported = {(finding.path, finding.message) for finding in preview.findings}
     faults = faults_of((kind.group, kind.kind), it)
     warnings = (Finding(*fault) for fault in faults if fault not in reported)
