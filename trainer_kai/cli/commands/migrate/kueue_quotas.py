@@ -24,6 +24,7 @@ from trainer_kai.cli.commands.migrate.migration import (
 from trainer_kai.cli.commands.migrate.queue_manifests import (
     FREE,
     INSTALLED_QUEUES,
+    MILLI,
     RESOURCES,
     UNLIMITED,
     QueueShare,
@@ -117,7 +118,6 @@ KUEUE_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
 Shares = dict[str, QueueShare]
 ReadQuota = ReadObject[QuotaObject]
 
-_MILLI: Final = 1000
 _NO_EQUIVALENT: Final = (
     FieldRule(
         "spec.queueingStrategy",
@@ -336,7 +336,7 @@ def _weight(it: ReadQuota, faults: list[FieldError]) -> float:
     if sharing is None:
         return 1
     try:
-        weight = milli(sharing.weight) / _MILLI
+        weight = milli(sharing.weight) / MILLI
     except QuantityError as error:
         faults.append(FieldError(str(it.document), f"spec.fairSharing.weight: {error}"))
         return 1
