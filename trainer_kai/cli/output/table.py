@@ -44,7 +44,6 @@ def escaped(text: str) -> str:
 
 
 def without_uids(text: str) -> str:
-    """Return a name with uids shortened to their beginning."""
     return _UID.sub(r"\1…", text)
 
 

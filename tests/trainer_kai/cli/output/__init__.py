@@ -1,1 +1,1 @@
-"""Tests of trainer_kai.cli.input."""
+"""Tests of trainer_kai.cli.output."""

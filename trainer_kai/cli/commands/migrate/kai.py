@@ -198,14 +198,14 @@ def plan_kai(documents: Sequence[Document]) -> Migration:
     for it in objects[TOPOLOGIES.kind]:
         migration.becomes.append(Successor(it.name, it.name, "stays"))
         message = "a PodGroup with a required topology waits with TopologyUnfit"
-        migration.unsupported.append(MigrationNote(it.name, "spec.levels", message))
+        migration.not_supported(it.name, "spec.levels", message)
     _add_settings(migration, objects["Config"], objects["SchedulingShard"])
     _add_podgroups(migration, objects)
     _add_pods(migration, objects[PODS.kind])
     pending = [it.name for it in objects["BindRequest"] if _is_pending(it.value)]
     for like in _likes({"": pending}).values():
         message = f"wait until KAI's binder has bound the pod{like.text}, then scale KAI down"
-        migration.by_hand.append(MigrationNote(like.first, "status.phase", message))
+        migration.change_by_hand(like.first, "status.phase", message)
     return migration
 
 
@@ -225,14 +225,14 @@ def _add_queues(migration: Migration, queues: Sequence[ReadObject[Queue]]) -> No
                 "no annotation trainer-kai.dev/access here: every namespace may use this queue and "
                 f"those below it, as with KAI. `{close_command(name)}` closes them"
             )
-            migration.by_hand.append(MigrationNote(it.name, "metadata.annotations", message))
+            migration.change_by_hand(it.name, "metadata.annotations", message)
         if fault := _tree_fault(by_name, name):
             message = f"{fault}. PodGroups of the queue wait until spec.parentQueue is corrected"
-            migration.by_hand.append(MigrationNote(it.name, "spec.parentQueue", message))
+            migration.change_by_hand(it.name, "spec.parentQueue", message)
         if NODE_POOL in it.value.metadata.labels:
             message = "the queue counts for all nodes: there are no node pools"
             path = f"metadata.labels[{NODE_POOL}]"
-            migration.unsupported.append(MigrationNote(it.name, path, message))
+            migration.not_supported(it.name, path, message)
 
 
 def _tree_fault(queues: Mapping[str, Queue], name: str) -> str:
@@ -263,14 +263,14 @@ def _add_podgroups(migration: Migration, objects: Mapping[str, list[ReadObject[A
             by_owner.setdefault(kind, []).extend(names)
     for kind, like in _likes(by_owner).items():
         message = f"{_OTHER_OWNER.format(kind)}{like.text}"
-        migration.unsupported.append(MigrationNote(like.first, "metadata.ownerReferences", message))
+        migration.not_supported(like.first, "metadata.ownerReferences", message)
     for it in objects[JOBSETS.kind]:
         meta = it.value.metadata
         is_admitted = meta.annotations.get(ADMITTED) == ADMITTED_MARK
         if trainjob_owner(meta) and not is_admitted and not is_finished(it):
             source = ObjectName(TRAINJOBS.kind, meta.key)
             message = _RESUMED.format(meta.namespace, meta.name)
-            migration.by_hand.append(MigrationNote(source, "spec.suspend", message))
+            migration.change_by_hand(source, "spec.suspend", message)
 
 
 def _add_pods(migration: Migration, pods: Sequence[ReadObject[ClaimingPod]]) -> None:
@@ -285,12 +285,12 @@ def _add_pods(migration: Migration, pods: Sequence[ReadObject[ClaimingPod]]) -> 
         for reason in _unsupported_fields(pod):
             found.setdefault(reason, []).append(it.name)
     for (path, message), like in _likes(found).items():
-        migration.unsupported.append(MigrationNote(like.first, path, f"{message}{like.text}"))
+        migration.not_supported(like.first, path, f"{message}{like.text}")
     for namespace, count in sorted(ungrouped.items()):
         if count:
             message = f"{count} pods name no PodGroup: each is scheduled alone"
             source = ObjectName("Namespace", Key("", namespace))
-            migration.by_hand.append(MigrationNote(source, "pods", message))
+            migration.change_by_hand(source, "pods", message)
 
 
 def _unsupported_fields(pod: ClaimingPod) -> Iterable[tuple[str, str]]:
@@ -311,7 +311,6 @@ def _likes(found: Mapping[Any, list[ObjectName]]) -> dict[Any, _Like]:
 def _add_settings(
     migration: Migration, configs: Sequence[ReadObject[Any]], shards: Sequence[ReadObject[Any]]
 ) -> None:
-    """Add a note for each field of Config and SchedulingShard that is not a default."""
     for it in configs:
         migration.by_hand += (*field_notes(it, _CONFIG_SETTINGS), *_runtime_class_notes(it))
         migration.unsupported += field_notes(it, _CONFIG_RULES)
@@ -322,11 +321,10 @@ def _add_settings(
         _add_plugins(migration, it)
     for it in shards[1:]:
         message = f"one scheduler serves all nodes; the shards become one with {shards[0].name}"
-        migration.unsupported.append(MigrationNote(it.name, "spec", message))
+        migration.not_supported(it.name, "spec", message)
 
 
 def _runtime_class_notes(it: ReadObject[Any]) -> Iterator[MigrationNote]:
-    """Yield a note for each RuntimeClass of pods with shares that is not the default."""
     for path in _RUNTIME_CLASSES:
         for field, value in values_at(it.document.fields, path):
             if isinstance(value, str) and value != _DEFAULT_RUNTIME_CLASS:
@@ -352,9 +350,9 @@ def _add_args(migration: Migration, it: ReadObject[Any]) -> None:
     for path, found in values_at(it.document.fields, "spec.args"):
         for flag, value in _sorted_items(found):
             remedy = _ARGS.get(flag)
-            notes = migration.by_hand if remedy else migration.unsupported
-            text = remedy or "no setting has this effect"
-            notes.append(MigrationNote(it.name, f"{path}.{flag}", f"{value!r}: {text}"))
+            add = migration.change_by_hand if remedy else migration.not_supported
+            message = f"{value!r}: {remedy or 'no setting has this effect'}"
+            add(it.name, f"{path}.{flag}", message)
 
 
 def _add_plugins(migration: Migration, it: ReadObject[Any]) -> None:
@@ -363,13 +361,12 @@ def _add_plugins(migration: Migration, it: ReadObject[Any]) -> None:
         can_disable = name in PLUGINS and name not in (*ALWAYS_ON_PLUGINS, *UNSUPPORTED_PLUGINS)
         if switch.get("enabled") is False and can_disable:
             message = f"add {name} to the setting policies.disabled"
-            migration.by_hand.append(MigrationNote(it.name, f"{path}.enabled", message))
+            migration.change_by_hand(it.name, f"{path}.enabled", message)
         elif switch.get("enabled") is not False and name not in PLUGINS:
-            message = "trainer-kai has no plugin of this name"
-            migration.unsupported.append(MigrationNote(it.name, path, message))
+            migration.not_supported(it.name, path, "trainer-kai has no plugin of this name")
         if switch.get("arguments"):
             message = "arguments of plugins cannot be set"
-            migration.unsupported.append(MigrationNote(it.name, f"{path}.arguments", message))
+            migration.not_supported(it.name, f"{path}.arguments", message)
 
 
 def _named(it: ReadObject[Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -113,11 +113,11 @@ def _add_grants(migration: Migration, objects: Mapping[str, list[ReadObject[Any]
                 f"no Queue is made of ClusterQueue {queue}: add it to the input; or create a Queue "
                 f"in its place, and run `trainer-kai queue allow QUEUE -n {namespace}`"
             )
-            migration.by_hand.append(MigrationNote(it.name, "spec.clusterQueue", message))
+            migration.change_by_hand(it.name, "spec.clusterQueue", message)
             continue
         if it.value.spec.stop_policy in STOPPED:
             message = "the LocalQueue is stopped: leave out its grant until it takes workloads"
-            migration.by_hand.append(MigrationNote(it.name, "spec.stopPolicy", message))
+            migration.change_by_hand(it.name, "spec.stopPolicy", message)
         _add_grant(migration, it, is_first=(namespace, queue) not in granted)
         granted.add((namespace, queue))
     for namespace, by_name in queues.items():
@@ -163,7 +163,7 @@ def _add_namespace(
         )
         message = f"{reason}: label each TrainJob with {QUEUE}, or the namespace with {choice}"
         source = ObjectName(NAMESPACES.kind, Key("", namespace))
-        migration.by_hand.append(MigrationNote(source, "metadata.labels", message))
+        migration.change_by_hand(source, "metadata.labels", message)
         return
     manifest = {
         "apiVersion": NAMESPACES.api_version,
@@ -181,11 +181,11 @@ def _add_priorities(
         name, value = it.value.metadata.name, it.value.value
         if fault := _class_name_fault(name):
             message = f"{fault}: create a PriorityClass with another name"
-            migration.by_hand.append(MigrationNote(it.name, "metadata.name", message))
+            migration.change_by_hand(it.name, "metadata.name", message)
             continue
         if not -_MAX_PRIORITY <= value < _MAX_PRIORITY:
             message = f"{value} must be at most {_MAX_PRIORITY - 1} in size: choose a value"
-            migration.by_hand.append(MigrationNote(it.name, "value", message))
+            migration.change_by_hand(it.name, "value", message)
             continue
         manifest = {
             "apiVersion": PRIORITY_CLASSES.api_version,
@@ -197,7 +197,7 @@ def _add_priorities(
         migration.add(it.name, manifest, f"value {value}")
         if value >= PREEMPTIBLE_BELOW:
             message = _CLASS_NOTE.format(value, PREEMPTIBILITY)
-            migration.by_hand.append(MigrationNote(it.name, "value", message))
+            migration.change_by_hand(it.name, "value", message)
 
 
 def _class_name_fault(name: str) -> str:
@@ -216,14 +216,14 @@ def _add_flavors(migration: Migration, objects: Mapping[str, list[ReadObject[Any
                 continue
             selector = ", ".join(sorted(f"{key}: {value}" for key, value in labels.items()))
             message = f"write the nodeSelector in the workloads that need these nodes: {selector}"
-            migration.by_hand.append(MigrationNote(it.name, path, message))
+            migration.change_by_hand(it.name, path, message)
         migration.unsupported += field_notes(it, _FLAVOR_RULES)
     for it in objects["Topology"]:
         found = [level for _, level in values_at(it.document.fields, "spec.levels[].nodeLabel")]
         levels = [level for level in found if level and isinstance(level, str)]
         if not levels or len(levels) < len(found):
             message = "a level has no node label, which is a text: create the Topology by hand"
-            migration.by_hand.append(MigrationNote(it.name, "spec.levels", message))
+            migration.change_by_hand(it.name, "spec.levels", message)
             continue
         manifest = {
             "apiVersion": TOPOLOGIES.api_version,
@@ -233,7 +233,7 @@ def _add_flavors(migration: Migration, objects: Mapping[str, list[ReadObject[Any
         }
         migration.add(it.name, manifest, "the same levels")
         message = "a PodGroup with a required topology waits with TopologyUnfit"
-        migration.unsupported.append(MigrationNote(it.name, "spec.levels", message))
+        migration.not_supported(it.name, "spec.levels", message)
     for kind, message in _WITHOUT_EQUIVALENT.items():
         migration.unsupported += (MigrationNote(it.name, "spec", message) for it in objects[kind])
 
@@ -274,7 +274,7 @@ def _add_workload(
         reason = "is not in the input" if queue is None else "has a queue that becomes no Queue"
         message = f"LocalQueue {local} {reason}: set the label {QUEUE} to the name of a Queue"
         path = f"metadata.labels[{KUEUE_QUEUE}]"
-        migration.by_hand.append(MigrationNote(it.name, path, message))
+        migration.change_by_hand(it.name, path, message)
         return
     priority = labels.get(KUEUE_PRIORITY_CLASS, "")
     if priority in successors.refused:
@@ -283,7 +283,7 @@ def _add_workload(
             f"{PRIORITY_CLASS_NAME} to another one"
         )
         path = f"metadata.labels[{KUEUE_PRIORITY_CLASS}]"
-        migration.by_hand.append(MigrationNote(it.name, path, message))
+        migration.change_by_hand(it.name, path, message)
         priority = ""
     removed = (KUEUE_QUEUE, KUEUE_PRIORITY_CLASS)
     new = new_labels(queue, removed, priority, successors.values.get(priority, 0))

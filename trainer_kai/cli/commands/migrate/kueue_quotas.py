@@ -17,7 +17,6 @@ from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.cli.commands.migrate.migration import (
     FieldRule,
     Migration,
-    MigrationNote,
     ObjectName,
     ReadObject,
     field_notes,
@@ -25,6 +24,7 @@ from trainer_kai.cli.commands.migrate.migration import (
 from trainer_kai.cli.commands.migrate.queue_manifests import (
     FREE,
     INSTALLED_QUEUES,
+    MILLI,
     RESOURCES,
     UNLIMITED,
     QueueShare,
@@ -74,8 +74,6 @@ class KueueQuotaSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, 
 
 
 class QuotaObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A ClusterQueue or a Cohort."""
-
     metadata: Meta
     spec: KueueQuotaSpec = KueueQuotaSpec()
 
@@ -120,7 +118,6 @@ KUEUE_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
 Shares = dict[str, QueueShare]
 ReadQuota = ReadObject[QuotaObject]
 
-_MILLI: Final = 1000
 _NO_EQUIVALENT: Final = (
     FieldRule(
         "spec.queueingStrategy",
@@ -157,8 +154,6 @@ _FLAVORS: Final = (
 
 
 class _Cohort(NamedTuple):
-    """A cohort, and the Queue that it becomes."""
-
     name: str
     queue: str
     parent: str
@@ -263,15 +258,15 @@ def _add_cluster_queue(migration: Migration, it: ReadQuota, parent: str, shares:
     name = it.value.metadata.name
     if fault := queue_name_fault(name):
         message = f"{fault}: create a Queue with another name"
-        migration.by_hand.append(MigrationNote(it.name, "metadata.name", message))
+        migration.change_by_hand(it.name, "metadata.name", message)
         return
     queue = queue_manifest(name, parent, shares, QueueAccessMode.CLOSED)
     migration.add(it.name, queue, f"closed; {shares_text(queue)}")
     if it.value.spec.stop_policy in STOPPED:
         message = "the queue is stopped: leave out its grants until it takes workloads again"
-        migration.by_hand.append(MigrationNote(it.name, "spec.stopPolicy", message))
+        migration.change_by_hand(it.name, "spec.stopPolicy", message)
     migration.unsupported += field_notes(it, _NO_EQUIVALENT)
-    migration.unsupported.append(MigrationNote(it.name, "spec.preemption", _PREEMPTION))
+    migration.not_supported(it.name, "spec.preemption", _PREEMPTION)
 
 
 def _queue_shares(migration: Migration, it: ReadQuota, faults: list[FieldError]) -> Shares:
@@ -285,7 +280,7 @@ def _queue_shares(migration: Migration, it: ReadQuota, faults: list[FieldError])
     uncovered = [name for name in RESOURCES if name not in sums and name != "gpu"]
     if uncovered:
         message = _UNCOVERED.format(" and ".join(uncovered))
-        migration.by_hand.append(MigrationNote(it.name, "spec.resourceGroups", message))
+        migration.change_by_hand(it.name, "spec.resourceGroups", message)
     return shares
 
 
@@ -298,7 +293,7 @@ def _sums(
         name = queue_field(quota.name)
         if not name:
             message = f"a Queue counts GPU, CPU and memory, and not {quota.name}"
-            migration.unsupported.append(MigrationNote(it.name, path, message))
+            migration.not_supported(it.name, path, message)
             continue
         where = f"{it.document}: {path}"
         added = _flavor_share(quota, where, faults, can_borrow=can_borrow)
@@ -307,12 +302,11 @@ def _sums(
     for name, names in flavors.items():
         if len(names) > 1:
             message = _FLAVORS.format(name, ", ".join(names))
-            migration.by_hand.append(MigrationNote(it.name, "spec.resourceGroups", message))
+            migration.change_by_hand(it.name, "spec.resourceGroups", message)
     return shares
 
 
 def _flavor_resources(it: QuotaObject) -> Iterator[tuple[str, str, FlavorResource]]:
-    """Yield each quota of an object, with its path and the name of its flavor."""
     for i, group in enumerate(it.spec.resource_groups):
         for j, flavor in enumerate(group.flavors):
             for k, quota in enumerate(flavor.resources):
@@ -342,7 +336,7 @@ def _weight(it: ReadQuota, faults: list[FieldError]) -> float:
     if sharing is None:
         return 1
     try:
-        weight = milli(sharing.weight) / _MILLI
+        weight = milli(sharing.weight) / MILLI
     except QuantityError as error:
         faults.append(FieldError(str(it.document), f"spec.fairSharing.weight: {error}"))
         return 1

@@ -58,6 +58,12 @@ class Migration:
         self.manifests.append(manifest)
         self.becomes.append(Successor(source, name_of(manifest), text))
 
+    def change_by_hand(self, source: ObjectName, path: str, message: str) -> None:
+        self.by_hand.append(MigrationNote(source, path, message))
+
+    def not_supported(self, source: ObjectName, path: str, message: str) -> None:
+        self.unsupported.append(MigrationNote(source, path, message))
+
 
 class ReadObject(NamedTuple, Generic[T]):
     """An object as it is written, and as a struct."""

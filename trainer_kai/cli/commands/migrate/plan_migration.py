@@ -43,7 +43,6 @@ def plan_migration(system: str, documents: Sequence[Document]) -> Migration:
 
 
 def _queues(migration: Migration, documents: Sequence[Document]) -> dict[str, Queue]:
-    """Return the Queues after the move: Queues of the input, and Queues that the move makes."""
     kept = [it for it in documents if (it.group, it.kind) == (QUEUES.group, QUEUES.kind)]
     queues = [read_object(Queue, it) for it in kept]
     made = [it for it in migration.manifests if it["kind"] == QUEUES.kind]

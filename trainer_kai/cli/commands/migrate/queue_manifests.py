@@ -24,6 +24,7 @@ from trainer_kai.errors import FieldError
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
 UNLIMITED: Final = -1
+MILLI: Final = 1000
 RESOURCES: Final = ("gpu", "cpu", "memory")
 _FIELDS: Final = {GPU: "gpu", AMD_GPU: "gpu", CPU: "cpu", MEMORY: "memory"}
 _TITLES: Final = {
@@ -32,7 +33,6 @@ _TITLES: Final = {
     "memory": ("memory", " megabytes"),
 }
 _MEGABYTE: Final = 10**6
-_MILLI: Final = 1000
 INSTALLED_QUEUES: Final = (DEFAULT_PARENT_QUEUE, DEFAULT_QUEUE)
 
 
@@ -134,4 +134,4 @@ def _in_unit(name: str, amount: int) -> float:
         return amount
     if name == "memory":
         return amount // _MEGABYTE
-    return amount // _MILLI if amount % _MILLI == 0 else amount / _MILLI
+    return amount // MILLI if amount % MILLI == 0 else amount / MILLI

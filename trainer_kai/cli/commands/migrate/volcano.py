@@ -127,7 +127,7 @@ def plan_volcano(documents: Sequence[Document]) -> Migration:
             "rewrite it as a TrainJob: trainer-kai makes gangs of TrainJobs, and pods of other "
             "kinds are scheduled alone"
         )
-        migration.unsupported.append(MigrationNote(it.name, "kind", message))
+        migration.not_supported(it.name, "kind", message)
     for kind, message in _OTHER_KINDS.items():
         migration.unsupported += (MigrationNote(it.name, "kind", message) for it in objects[kind])
     queues = {it["metadata"]["name"] for it in migration.manifests}
@@ -216,11 +216,11 @@ def _add_queue(
     name, parent = queue.metadata.name, _parent(it.value)
     if fault := queue_name_fault(name):
         message = f"{fault}: create a Queue with another name"
-        migration.by_hand.append(MigrationNote(it.name, "metadata.name", message))
+        migration.change_by_hand(it.name, "metadata.name", message)
         return
     if parent and parent not in made:
         message = f"no Queue {parent} is made: create it by hand, or choose another parent"
-        migration.by_hand.append(MigrationNote(it.name, "spec.parent", message))
+        migration.change_by_hand(it.name, "spec.parent", message)
     if spec.weight < 0:
         message = f"spec.weight: {spec.weight} must not be negative"
         faults.append(FieldError(str(it.document), message))
@@ -231,7 +231,7 @@ def _add_queue(
     migration.add(it.name, manifest, f"{closed}{shares_text(manifest)}")
     migration.unsupported += field_notes(it, _NO_EQUIVALENT)
     if spec.reclaimable is False:
-        migration.unsupported.append(MigrationNote(it.name, "spec.reclaimable", _NOT_RECLAIMABLE))
+        migration.not_supported(it.name, "spec.reclaimable", _NOT_RECLAIMABLE)
 
 
 def _shares(
@@ -278,8 +278,7 @@ def _amounts(
             amounts[field] = amounts.get(field, 0) + amount_of(resource, quantity, where, faults)
         else:
             message = "a Queue counts GPU, CPU and memory only"
-            note = MigrationNote(it.name, f"{path}[{resource}]", message)
-            migration.unsupported.append(note)
+            migration.not_supported(it.name, f"{path}[{resource}]", message)
     return amounts
 
 
@@ -294,7 +293,7 @@ def _add_workload(migration: Migration, it: ReadObject[Workload], queues: Abstra
         queue = meta.annotations.get(_QUEUE_NAME, "")
         if queue and QUEUE not in meta.labels and queue not in queues:
             path = f"metadata.annotations[{_QUEUE_NAME}]"
-            migration.by_hand.append(MigrationNote(it.name, path, _no_queue_text(queue)))
+            migration.change_by_hand(it.name, path, _no_queue_text(queue))
         elif queue and QUEUE not in meta.labels:
             relabel_trainjob(migration, it, new_labels(queue, (_QUEUE_NAME,)))
     else:
@@ -303,7 +302,7 @@ def _add_workload(migration: Migration, it: ReadObject[Workload], queues: Abstra
                 f"set schedulerName: {SCHEDULER_NAME} and the label {QUEUE} on its pods; only "
                 "TrainJobs are gangs, each of these pods is scheduled alone"
             )
-            migration.by_hand.append(MigrationNote(it.name, path, message))
+            migration.change_by_hand(it.name, path, message)
 
 
 def _no_queue_text(queue: Any) -> str:
@@ -323,17 +322,17 @@ def _add_runtime(migration: Migration, it: ReadObject[Workload], queues: Abstrac
     topologies = [path for path in changes if path.endswith("networkTopology")]
     for path in topologies:
         message = "the scheduler does not support a required topology yet"
-        migration.unsupported.append(MigrationNote(it.name, path, message))
+        migration.not_supported(it.name, path, message)
     changes = [path for path in changes if path not in topologies]
     if it.document.file == CLUSTER:
         message = "remove it: the webhook sets schedulerName, and the podgrouper makes the PodGroup"
         named = dict(_queue_names(it.document.fields))
         for path in changes:
             if path not in named:
-                migration.by_hand.append(MigrationNote(it.name, path, message))
+                migration.change_by_hand(it.name, path, message)
             elif _is_made(named[path], queues):
                 label = f"replace it by the label {QUEUE}: {named[path]}"
-                migration.by_hand.append(MigrationNote(it.name, path, label))
+                migration.change_by_hand(it.name, path, label)
         return
     manifest = without_status(it.document.fields)
     _remove_volcano(manifest, queues)

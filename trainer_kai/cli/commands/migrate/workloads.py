@@ -131,7 +131,7 @@ def relabel_trainjob(migration: Migration, it: ReadObject[Workload], new: NewLab
             "let it finish; or suspend it (spec.suspend: true), run "
             f"`{shlex.join(words)}`, and resume it"
         )
-        migration.by_hand.append(MigrationNote(it.name, "metadata.labels", message))
+        migration.change_by_hand(it.name, "metadata.labels", message)
         return
     manifest = without_status(it.document.fields)
     meta = manifest["metadata"]
@@ -168,7 +168,7 @@ def relabelled_other(migration: Migration, it: ReadObject[Workload], new: NewLab
         f"set the {new.text}, on the pod template too, and schedulerName: {SCHEDULER_NAME}. Only "
         "TrainJobs are gangs: each pod of another kind is scheduled alone"
     )
-    migration.by_hand.append(MigrationNote(it.name, "metadata.labels", message))
+    migration.change_by_hand(it.name, "metadata.labels", message)
 
 
 def labelled_templates(it: ReadObject[Workload], key: str) -> Iterator[MigrationNote]:

@@ -8,7 +8,7 @@ names a cluster.
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -66,6 +66,11 @@ class _PlanInput(NamedTuple):
     lint_objects: dict[str, dict[str, Any]]  # by kind and name
     fetched_kinds: set[str]  # of *lint_objects*: read from the cluster, not from files
 
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace; None if it was not read."""
+        known = self.namespaces.get(name)
+        return known.metadata.labels if known else None
+
     def known_cluster(self) -> KnownCluster:
         """Return the objects to check against: all objects of a kind, or none."""
         nodes, queues, classes, topologies = (self.lint_objects.get(it.kind) for it in _LINT_KINDS)
@@ -80,7 +85,6 @@ class _PlanInput(NamedTuple):
 
 
 def plan_files(args: argparse.Namespace) -> int:
-    """Print the previews; return the exit code of the command."""
     plan_input = _read(args.files, args.namespace)
     if not plan_input.jobs and not plan_input.jobsets:
         names = ", ".join(args.files)
@@ -212,34 +216,28 @@ async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
 
 
 def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Preview]:
+    context = PreviewContext(
+        mode=args.mode,
+        scheduler_name=args.scheduler_name,
+        default_queue=args.default_queue,
+        known_cluster=plan_input.known_cluster(),
+    )
     for job in plan_input.jobs:
-        context = _preview_context(args, plan_input, job.metadata.namespace)
-        preview = preview_trainjob(job, plan_input.runtimes[runtime_key(job)], context)
+        labels = plan_input.namespace_labels(job.metadata.namespace)
+        runtime = plan_input.runtimes[runtime_key(job)]
+        preview = preview_trainjob(job, runtime, context._replace(namespace_labels=labels))
         yield _with_key_warnings(preview, TRAINJOBS, job)
     for jobset in plan_input.jobsets:
-        context = _preview_context(args, plan_input, jobset.metadata.namespace)
-        yield _with_key_warnings(preview_jobset(jobset, context), JOBSETS, jobset)
+        labels = plan_input.namespace_labels(jobset.metadata.namespace)
+        preview = preview_jobset(jobset, context._replace(namespace_labels=labels))
+        yield _with_key_warnings(preview, JOBSETS, jobset)
 
 
 def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
-    """Return a preview with the warnings about misspelled keys and invalid values."""
     reported = {(finding.path, finding.message) for finding in preview.findings}
     faults = faults_of((kind.group, kind.kind), it)
     warnings = (Finding(*fault) for fault in faults if fault not in reported)
     return preview._replace(findings=(*warnings, *preview.findings))
-
-
-def _preview_context(
-    args: argparse.Namespace, plan_input: _PlanInput, namespace: str
-) -> PreviewContext:
-    known = plan_input.namespaces.get(namespace)
-    return PreviewContext(
-        mode=args.mode,
-        scheduler_name=args.scheduler_name,
-        default_queue=args.default_queue,
-        namespace_labels=known.metadata.labels if known else None,
-        known_cluster=plan_input.known_cluster(),
-    )
 
 
 def _as_text(it: Preview) -> str:

@@ -168,7 +168,6 @@ def admitted_jobset(
 
 
 def runtime_key(job: TrainJob) -> tuple[str, Key]:
-    """Return the kind and the key of the runtime that a TrainJob names."""
     reference = job.spec.runtime_ref
     namespace = job.metadata.namespace if reference.kind == RUNTIMES.kind else ""
     return reference.kind, Key(namespace, reference.name)

@@ -17,8 +17,6 @@ from trainer_kai.policy.queueing.queue_access import RequestedQueues, resolve_qu
 
 
 class SiteSettings(NamedTuple):
-    """The settings of the cluster that determine the queue of a pod."""
-
     scheduler_name: str
     default_queue: str
 

@@ -47,8 +47,6 @@ _DONE: Final = {"create": "created", "patch": "changed", "": "unchanged"}
 
 
 class QueueWrite(NamedTuple):
-    """An object that is created, patched or unchanged."""
-
     resource: Resource[Any]
     key: Key
     change: Body | Patch | None  # the object to create; None: no change
@@ -116,8 +114,6 @@ def access_write(queue: Queue, access: QueueAccessMode) -> QueueWrite:
 
 
 class QueueGrant(NamedTuple):
-    """A queue, a namespace that may use it, and the users and groups that may use it there."""
-
     queue: str
     namespace: str  # "" is all namespaces
     subjects: tuple[Subject, ...]

@@ -21,7 +21,6 @@ from webhook.__main__ import webhook
 
 
 def run_named_process(process: str, argv: Sequence[str]) -> int:
-    """Run a process until it is stopped; return its exit code."""
     match process:
         case "webhook":
             return run_process("webhook", WebhookSettings, webhook, argv)

@@ -182,7 +182,6 @@ def _has_relocated(document: dict[str, Any]) -> bool:
 
 
 def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationOptions":
-    """Return the options; add a fault for each that is invalid."""
     from trainer_kai.cli.commands.simulate.scheduler_config import action_faults  # noqa: PLC0415 - it imports numpy
     from trainer_kai.cli.commands.simulate.simulation import SimulationOptions  # noqa: PLC0415 - it imports numpy
     from trainer_kai.cli.input.kinds import unix_seconds  # noqa: PLC0415 - few need it

@@ -29,8 +29,6 @@ _FAULTS: Final[Mapping[int, str]] = {
 
 
 class NominatedPods(NamedTuple):
-    """Pods that wait for resources of terminating pods."""
-
     nodes: Mapping[Key, str]
     gpu_groups: Mapping[Key, Sequence[str]]  # the shared GPUs that they get there
 

@@ -180,7 +180,6 @@ def own_podgroup_key(key: Key, pod: Pod) -> Key:
 
 
 def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_queue: str) -> str:
-    """Return the requested queue, whether it exists or not."""
     if group is not None:
         return group.spec.queue
     if single_pod is not None:

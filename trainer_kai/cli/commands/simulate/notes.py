@@ -46,7 +46,6 @@ def ignored_requests(cluster: Cluster) -> Iterator[str]:
 
 
 def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
-    """Yield nodes and priority classes that are in no file, and what is assumed."""
     missing_nodes: dict[Key, str] = {}
     for key, pod in cluster.pods.items():
         name = pod.spec.node_name
@@ -94,7 +93,6 @@ def _missing_priority_classes(cluster: Cluster, scheduler_name: str) -> Iterator
 
 
 def assumed_access(cluster: Cluster, scheduler_name: str, default_queue: str) -> Iterator[str]:
-    """Yield the closed queues that namespaces are assumed to be allowed to use."""
     uses = {Key(key.namespace, it.spec.queue) for key, it in cluster.pod_groups.items()}
     for key, pod in cluster.pods.items():
         is_alone = POD_GROUP not in pod.metadata.annotations

@@ -88,8 +88,6 @@ _NO_BINDS: Final = (
 
 
 class SimulationInput(NamedTuple):
-    """The cluster and the options that a simulation starts with."""
-
     cluster: Cluster
     config: SchedulerConfig
     state_options: StateOptions
@@ -310,7 +308,6 @@ def _annotations(encoded: EncodedSnapshot, core_plan: Plan, now: str) -> dict[Ke
 
 
 def _no_longer_stale(encoded: EncodedSnapshot, cluster: Cluster) -> Iterable[Key]:
-    """Yield the PodGroups that are annotated as stale and no longer are."""
     for key, podgroup in zip(encoded.podgroup_keys, encoded.snapshot.podgroups, strict=True):
         group = cluster.pod_groups.get(key)
         if group and podgroup.stale_at is None and STALE_SINCE in group.metadata.annotations:

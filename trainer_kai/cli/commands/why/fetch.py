@@ -206,7 +206,6 @@ async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobR
 
 
 async def _with_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
-    """Return the report by PodGroups, with the objects that it needs besides."""
     snapshot = snapshot._replace(unknown=frozenset(reader.unknown))
     report = trainjob_report(snapshot)
     return with_details(report, await _fetch_details(reader, snapshot, report))
@@ -225,7 +224,6 @@ async def _podgroups_of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> tup
 async def _fetch_details(
     reader: _Reader, snapshot: TrainJobSnapshot, report: TrainJobReport
 ) -> TrainJobSnapshot:
-    """Return the snapshot with the objects that explain why PodGroups or pods wait."""
     reasons = (report.reason, *(it.reason for it in report.podgroups))
     titles = {it.title for it in reasons if it is not None}
     snapshot = await _fetch_events(reader, snapshot, report, titles)
@@ -253,7 +251,6 @@ async def _fetch_details(
 async def _fetch_events(
     reader: _Reader, snapshot: TrainJobSnapshot, report: TrainJobReport, titles: Container[str]
 ) -> TrainJobSnapshot:
-    """Return the snapshot with the Events about failed creations and evictions."""
     namespace, name = snapshot.key
     if UnschedulableReason.JOBSET_MISSING in titles:
         selector = f"involvedObject.kind=TrainJob,involvedObject.name={name},type=Warning"

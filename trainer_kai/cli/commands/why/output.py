@@ -68,7 +68,6 @@ def _headline(report: TrainJobReport) -> str:
 
 
 def _summary_line(report: TrainJobReport) -> str:
-    """Return the objects from the TrainJob down to its pods, with their numbers."""
     steps = [report.kind] if report.kind != TRAINJOBS.kind else [TRAINJOBS.kind, JOBSETS.kind]
     if not _is_of_pods(report):
         steps.append(counted(len(report.podgroups), "PodGroup"))

@@ -162,7 +162,6 @@ def _pods_missing(
 
 
 def job_without_pods(job: Job, snapshot: TrainJobSnapshot) -> WaitingReason:
-    """Return why a batch Job has no pods that wait or run."""
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     wanted = standalone_snapshot(())._replace(min_pods=parallelism)
     return _pods_missing(wanted, PodCounts(), snapshot)
@@ -207,7 +206,6 @@ def _created_pod(pod: PodSnapshot) -> CreatedPod:
 
 
 def _starting(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
-    """Return why pods that have a node are not running yet."""
     if not counts.starting or counts.unplaced:
         return None
     pods = [it for it in podgroup.pods if it.spec.node_name and it.status.phase == "Pending"]
@@ -347,7 +345,6 @@ def _queue_missing(queue: str, snapshot: TrainJobSnapshot) -> WaitingReason | No
 
 
 def _pod_condition_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
-    """Return the reason in the PodScheduled condition of a pod, as a scheduler has written it."""
     condition = next(filter(None, map(_scheduling_condition, _unplaced(podgroup))), None)
     if condition is None:
         return None

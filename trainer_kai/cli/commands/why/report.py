@@ -105,7 +105,6 @@ class TrainJobReport(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Say whether it waits or is suspended."""
         return self.state in {WorkloadState.WAITS, WorkloadState.SUSPENDED}
 
 
@@ -174,7 +173,6 @@ def _conditions(snapshot: TrainJobSnapshot) -> tuple[Condition, ...]:
 def _finished_state(
     conditions: Iterable[Condition],
 ) -> tuple[WorkloadState, WaitingReason | None] | None:
-    """Return the state of a TrainJob or Job that is over, and why it failed."""
     failed = _condition(conditions, "Failed")
     if failed:
         since = failed.last_transition_time or ""
@@ -356,7 +354,6 @@ def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
 
 
 def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
-    """Yield a note if the label of a TrainJob names another queue than that of its PodGroups."""
     job, jobset, job_name = snapshot.trainjob, snapshot.jobset, snapshot.key.name
     label = job.metadata.labels.get(QUEUE, "") if job else ""
     is_ours = jobset is None or jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK

@@ -26,22 +26,18 @@ _TYPES: Final[dict[str, Any]] = {
 
 
 def migrate(system: str, *objects: Obj, file: str = "in.yaml") -> Migration:
-    """Return the move of some objects of a file."""
     return plan_migration(system, [Document(file, it) for it in objects])
 
 
 def example(system: str) -> list[Obj]:
-    """Return the objects of an example."""
     return [it for it in yaml.safe_load_all((EXAMPLES / f"{system}.yaml").read_text()) if it]
 
 
 def notes(found: Iterable[MigrationNote]) -> list[tuple[str, str]]:
-    """Return object and field of each note."""
     return [(str(it.source), it.path) for it in found]
 
 
 def shares(migration: Migration, name: str) -> dict[str, Share]:
-    """Return quota, limit and weight of a Queue that a move makes."""
     (queue,) = (
         it for it in migration.manifests if it["kind"] == "Queue" and it["metadata"]["name"] == name
     )

@@ -14,7 +14,6 @@ KUEUE = str(EXAMPLES / "kueue.yaml")
 
 @pytest.fixture
 def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """Return a place to run commands in."""
     return Terminal("migrate", tmp_path, capsys)
 
 

@@ -36,7 +36,6 @@ class ServingKinds(ReadOnlyApiServer):
         self.kinds = kinds
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Answer discovery, and all else as from memory."""
         if request.path not in {"/api", "/apis"}:
             return await super().send(request, timeout_s)
         items = [
@@ -62,7 +61,6 @@ class ServingKinds(ReadOnlyApiServer):
 
 
 def connected(monkeypatch: pytest.MonkeyPatch, server: ServingKinds) -> None:
-    """Let the command reach a server."""
     access = RestConfig("https://h", StaticToken(""), origin="the test")
 
     @asynccontextmanager

@@ -15,18 +15,15 @@ CLOSED: Obj = {"annotations": {"trainer-kai.dev/access": "closed"}}
 
 
 def config(spec: Any) -> Obj:
-    """Return KAI's Config."""
     meta = {"name": "kai-config"}
     return {"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": meta, "spec": spec}
 
 
 def shard(spec: Any, name: str = "default") -> Obj:
-    """Return a SchedulingShard."""
     return {**config(spec), "kind": "SchedulingShard", "metadata": {"name": name}}
 
 
 def queue(name: str = "q", parent: str = "", **meta: Any) -> Obj:
-    """Return a Queue."""
     resources = dict.fromkeys(("gpu", "cpu", "memory"), FREE)
     spec = {"resources": resources, **({"parentQueue": parent} if parent else {})}
     head = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue"}
@@ -34,7 +31,6 @@ def queue(name: str = "q", parent: str = "", **meta: Any) -> Obj:
 
 
 def pod_group(name: str, kind: str, queue_name: str = "q") -> Obj:
-    """Return a PodGroup of an owner."""
     owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "1"}
     meta = {"namespace": "ns", "name": name, "ownerReferences": [owner]}
     head = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup"}
@@ -42,7 +38,6 @@ def pod_group(name: str, kind: str, queue_name: str = "q") -> Obj:
 
 
 def jobset(annotations: dict[str, str], owner: str = "TrainJob") -> Obj:
-    """Return a JobSet that a TrainJob controls."""
     reference = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": owner,
@@ -173,7 +168,6 @@ def test_settings_with_an_equivalent(case: Case[Obj, list[tuple[str, str]]]) -> 
 
 @pytest.mark.parametrize("case", WITHOUT, ids=ids)
 def test_settings_without_an_equivalent(case: Case[Obj, list[str]]) -> None:
-    """Each is named."""
     assert [it.path for it in migrate("kai", case.given).unsupported] == case.want
 
 

@@ -20,7 +20,6 @@ FREE = (-1, -1, 1)
 
 
 def kueue(kind: str, name: str, spec: Any = None, namespace: str = "", **fields: Any) -> Obj:
-    """Return an object of Kueue."""
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
     version = "v1alpha1" if kind == "Cohort" else "v1beta1"
     it = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": kind, "metadata": meta, **fields}
@@ -44,12 +43,10 @@ def quotas(*flavors: dict[str, dict[str, Any]]) -> list[Obj]:
 
 
 def gpus(quota: Any, **more: Any) -> list[Obj]:
-    """Return a quota of GPUs in one flavor."""
     return quotas({"nvidia.com/gpu": {"nominalQuota": quota, **more}})
 
 
 def cluster_queue(name: str = "q", groups: Any = None, **spec: Any) -> Obj:
-    """Return a ClusterQueue."""
     return kueue("ClusterQueue", name, {"resourceGroups": groups or gpus(8), **spec})
 
 
@@ -150,7 +147,6 @@ def test_cohorts_below_cohorts_are_counted_from_below() -> None:
 
 
 def test_a_cohort_with_the_name_of_a_queue_gets_another() -> None:
-    """Both become Queues."""
     found = migrate("kueue", cluster_queue("c", cohort="c"))
 
     assert [it["metadata"]["name"] for it in found.manifests] == ["c-cohort", "c"]

@@ -45,7 +45,6 @@ def test_damaged_objects_are_read_or_refused(system: str) -> None:
 
 
 def damage(obj: Obj, randomly: random.Random) -> None:
-    """Replace or remove a value below metadata, spec or another field."""
     parent, key = randomly.choice([*places(obj)])
     if randomly.random() < 0.1:
         del parent[key]

@@ -21,7 +21,6 @@ GPU = "nvidia.com/gpu"
 
 
 def queue(name: str = "q", status: Any = None, **spec: Any) -> Obj:
-    """Return a Queue of Volcano."""
     head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
     it = {**head, "metadata": {"name": name}, "spec": spec}
     return it if status is None else {**it, "status": status}

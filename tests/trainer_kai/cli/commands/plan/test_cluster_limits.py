@@ -18,13 +18,11 @@ HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 
 def terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Terminal:
-    """Return a place to run commands in; no cluster can be reached from it."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     return Terminal("plan", tmp_path, capsys)
 
 
 def trainjob() -> dict[str, Any]:
-    """Return a TrainJob of four nodes with 8 GPUs each."""
     labels = {"kai.scheduler/queue": "team-a", "priorityClassName": "urgent"}
     trainer = {"numNodes": 4, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
     return {

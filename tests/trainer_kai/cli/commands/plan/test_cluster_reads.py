@@ -28,7 +28,6 @@ RUNTIME = ROOT / "tests" / "fixtures" / "runtimes" / f"{NAME}.yaml"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> ReadOnlyApiServer:
-    """Return the API server that commands reach."""
     made = ReadOnlyApiServer()
     access = RestConfig("https://h", StaticToken(""), origin="the test")
 
@@ -45,7 +44,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> ReadOnlyApiServer:
 
 @pytest.fixture
 def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """Return a place to run commands in."""
     return Terminal("plan", tmp_path, capsys)
 
 

@@ -23,18 +23,15 @@ _PODS = 3
 def terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Terminal:
-    """Return a place to run commands in; no cluster can be reached from it."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     return Terminal("plan", tmp_path, capsys)
 
 
 def runtime(name: str) -> str:
-    """Return the path of a shipped runtime."""
     return str(FIXTURES / f"{name}.yaml")
 
 
 def trainjob(runtime: str, nodes: int = 4, **metadata: Any) -> dict[str, Any]:
-    """Return a TrainJob as a user would write it."""
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -256,7 +253,6 @@ def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
 
 
 def test_a_suspended_trainjob_is_planned_as_if_it_went(terminal: Terminal) -> None:
-    """It is planned as if it were resumed."""
     job = trainjob(DEEPSPEED)
     job["spec"]["suspend"] = True
 
@@ -359,7 +355,6 @@ def test_mistakes_are_reported_in_plain_words(case: Case[str, str], terminal: Te
 
 
 def test_all_mistakes_are_reported_at_once(terminal: Terminal) -> None:
-    """All are reported at once."""
     bad = trainjob("x", labels={"kai.scheduler/queue": "-a-", "priorityClassName": "B!"})
     _, _, err = terminal.run("-f", terminal.write("file.yaml", bad, bad))
 
@@ -367,7 +362,6 @@ def test_all_mistakes_are_reported_at_once(terminal: Terminal) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(terminal: Terminal) -> None:
-    """Each of them."""
     code, _, err = terminal.run("-f", "here.yaml", "-f", "there.yaml")
 
     assert code == 2

@@ -31,14 +31,12 @@ GROUP: Final = {"apiGroup": RBAC, "kind": "Group", "name": "system:serviceaccoun
 
 @pytest.fixture
 def store() -> WritableStore:
-    """Return a cluster with a queue that is closed."""
     made = WritableStore()
     made.queue("team-a", access="closed")
     return made
 
 
 async def allow(store: WritableStore, namespace: str = "red", **subject: Any) -> list[str]:
-    """Allow it, and return what was written."""
     before = len(store.wrote)
     await store.done(await plan_allow(store.reader, make_grant("team-a", namespace, **subject)))
     return store.wrote[before:]

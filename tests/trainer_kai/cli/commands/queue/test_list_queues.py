@@ -27,12 +27,10 @@ research   16      -       9.5    -            2.5       open (not annotated)
 
 
 def queues(*fields: dict[str, Any]) -> list[Queue]:
-    """Read some queues."""
     return [decode(Queue, encode(it)) for it in fields]
 
 
 def notes_of(access: str) -> dict[str, str]:
-    """Return the access annotation of a queue."""
     return {"trainer-kai.dev/access": access}
 
 
@@ -45,18 +43,15 @@ RESEARCH = queues(
 
 
 def access_of(given: list[Queue]) -> dict[str, EffectiveQueueAccess]:
-    """Return what counts for the access to each."""
     by_name = {it.metadata.name: it for it in given}
     return {name: effective_access(by_name, name) for name in by_name}
 
 
 def shown(given: list[Queue], unannotated: str = "open") -> str:
-    """Return the text about them."""
     return as_text(read_queues(given)[0], access_of(given), unannotated)
 
 
 def listed(given: list[Queue], unannotated: str = "open") -> list[dict[str, Any]]:
-    """Return the values about them."""
     found: list[dict[str, Any]] = as_json(read_queues(given)[0], access_of(given), unannotated)[
         "queues"
     ]

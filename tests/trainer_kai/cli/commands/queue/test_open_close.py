@@ -45,7 +45,6 @@ def store() -> WritableStore:
 
 
 def at(namespace: str, fields: dict[str, Any], **meta: Any) -> dict[str, Any]:
-    """Return an object in a namespace."""
     return {**fields, "metadata": {**fields["metadata"], "namespace": namespace, **meta}}
 
 

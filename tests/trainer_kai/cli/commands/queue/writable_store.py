@@ -30,20 +30,16 @@ class WritableStore(ReadOnlyApiServer):
         self.reader = QueueReader(self.client)
 
     def queue(self, name: str, parent: str = "", access: str = "") -> None:
-        """Have a queue."""
         notes = {"trainer-kai.dev/access": access} if access else {}
         self.put(QUEUES, queue(name, parent=parent, annotations=notes))
 
     def namespace(self, name: str, **meta: Any) -> None:
-        """Have a namespace."""
         self.put(NAMESPACES, {"metadata": {"name": name, **meta}})
 
     def get(self, resource: Resource[Any], name: str, namespace: str = "") -> dict[str, Any]:
-        """Return an object."""
         return self._objects[resource_path(resource, namespace, name)]
 
     async def done(self, plan: WritePlan, *, is_dry: bool = False) -> None:
-        """Carry a plan out."""
         await execute_plan(self.client, plan, is_dry=is_dry)
 
     @property
@@ -52,7 +48,6 @@ class WritableStore(ReadOnlyApiServer):
         return [str(it) for it in self.requests if it.method in _WRITES]
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Write what is to be written."""
         parts = set(request.path.split("/"))
         if self.missing & parts:
             return ApiResponse(404, b"{}")

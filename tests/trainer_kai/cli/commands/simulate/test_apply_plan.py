@@ -33,7 +33,6 @@ P = Key("default", "p")
 
 
 def cluster(*objects: dict[str, Any]) -> Cluster:
-    """Read objects."""
     return read_cluster(Document("a.yaml", it) for it in objects).cluster
 
 

@@ -46,7 +46,6 @@ WORK = [
 
 @pytest.fixture
 def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """Return a place to run commands in."""
     return Terminal("simulate", tmp_path, capsys)
 
 

@@ -21,7 +21,6 @@ FOLDER = ROOT / "tests" / "fixtures" / "runtimes"
 
 
 def runtime(name: str) -> dict[str, Any]:
-    """Return a runtime that Trainer ships."""
     found: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     return found
 

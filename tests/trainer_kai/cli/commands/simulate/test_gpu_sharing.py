@@ -68,7 +68,6 @@ WAITING: Final = {
 
 
 def example(name: str) -> list[Document]:
-    """Return the objects of an example in docs/cli.md."""
     return [*read_files([str(ROOT / f"tests/fixtures/clusters/{name}.yaml")])]
 
 

@@ -15,7 +15,6 @@ from trainer_kai.errors import ConfigError
 
 
 def config(**spec: Any) -> dict[str, Any]:
-    """Return what a snapshot says of its scheduler."""
     return {
         "apiVersion": "snapshot.kai.scheduler/v1",
         "kind": "SchedulerConfig",
@@ -25,19 +24,16 @@ def config(**spec: Any) -> dict[str, Any]:
 
 
 def inputs(*objects: dict[str, Any]) -> InputCluster:
-    """Read objects."""
     return read_cluster(Document("a.yaml", it) for it in objects)
 
 
 def config_of(
     *objects: dict[str, Any], actions: tuple[str, ...] = ("allocate",)
 ) -> SchedulerConfig:
-    """Return what was chosen."""
     return scheduler_config(inputs(*objects), actions)
 
 
 def policies(*objects: dict[str, Any]) -> Policies:
-    """Return the policies that were chosen."""
     return config_of(*objects).policies
 
 

@@ -29,7 +29,6 @@ Document = dict[str, Any]
 
 
 def gang(name: str, members: int, gpus: int = 1, queue: str = "team-a") -> list[Document]:
-    """Return a PodGroup and its pods, which wait."""
     return [
         group(name, members, queue),
         *(pod(f"{name}-{i}", name, gpus) for i in range(members)),
@@ -41,17 +40,14 @@ RESERVED = pod("old", "g", 4, on="n1", **GOING)
 
 
 def bound(document: Document, cycle: int = 0) -> dict[str, str]:
-    """Return the node of each pod that was bound."""
     return {it["pod"]: it["node"] for it in document["cycles"][cycle]["binds"]}
 
 
 def nominated(document: Document, cycle: int = 0) -> dict[str, str]:
-    """Return the node that each pod waits for."""
     return {it["pod"]: it["node"] for it in document["cycles"][cycle]["nominations"]}
 
 
 def state(document: Document, name: str) -> Document:
-    """Return how a pod is at the end."""
     (found,) = (it for it in document["pods"] if it["name"] == name)
     return {name: it for name, it in found.items() if name not in {"namespace", "name"}}
 
@@ -230,7 +226,6 @@ class Watcher:
         self.nominated: list[int] = []
 
     def __call__(self, snapshot: Snapshot, policies: Policies) -> Plan:
-        """Note it, and plan."""
         rows = snapshot.pods.signature[snapshot.pods.podgroup != NONE]
         signatures = [snapshot.signatures[signature] for signature in rows]
         self.nominated.append(sum(signature.nominated_node >= 0 for signature in signatures))

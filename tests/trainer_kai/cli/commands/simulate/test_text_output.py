@@ -78,7 +78,6 @@ CYCLES 3 to 5   1 reserved, 2 PodGroups waiting
 
 
 def drawn(*objects: dict[str, Any], cycles: int = 1) -> str:
-    """Return the text output for some objects."""
     options = SimulationOptions(cycles=cycles, actions=("allocate",))
     cluster = prepare((Document("a.yaml", it) for it in objects), options)
     return as_text(run(cluster, options))

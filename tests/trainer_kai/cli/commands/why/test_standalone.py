@@ -221,7 +221,6 @@ CASES: Final[list[Case[Change, list[str]]]] = [
 
 
 def lines_of(report: TrainJobReport) -> list[str]:
-    """Return the lines of a report in which nothing is wrapped."""
     return [" ".join(line.split()) for line in as_text(report, 1000).splitlines()]
 
 
@@ -268,7 +267,6 @@ def put_job_pods(cluster: TrainJobCluster, number: int, **fields: Any) -> None:
 
 
 def ended(name: str) -> dict[str, Any]:
-    """Return the status of a Job that is over."""
     return {"conditions": [{"type": name, "status": "True", "reason": "Why", "message": "so"}]}
 
 
