@@ -95,15 +95,12 @@ class BindRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_live(self) -> bool:
-        """Say whether the pod is bound, or can still be bound."""
         limit = self.spec.backoff_limit
         is_over = limit is None or self.status.failed_attempts >= limit
         return bool(self.spec.selected_node) and not (self.status.phase == "Failed" and is_over)
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A plugin or an action of a SchedulingShard: whether it is enabled, and its arguments."""
-
     enabled: bool | None = None
     arguments: Mapping[str, str] = {}
 
@@ -114,8 +111,6 @@ class ShardPlacement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ShardMinRuntime(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The minimum runtimes of queues without their own."""
-
     preempt_min_runtime: str = ""
     reclaim_min_runtime: str = ""
 
@@ -134,8 +129,6 @@ class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A SchedulingShard: the configuration of a scheduler."""
-
     metadata: Meta
     spec: ShardSpec = ShardSpec()
 
@@ -312,7 +305,6 @@ def _jobset_faults(jobset: JobSet) -> Faults:
 
 
 def queue_warnings(queue: Queue) -> Faults:
-    """Yield the misspelled keys of a queue, and its values that are replaced by effective ones."""
     yield from _misspelled_key_warnings(queue.metadata, QUEUE_KEYS)
     for it in effective_queue(queue.spec)[1]:
         yield FieldWarning(it.path, it.message)

@@ -43,11 +43,7 @@ from trainer_kai.cli.commands.doctor.api_reader import ApiReader, ListRead, read
 from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainer_kai.cli.commands.doctor.checks.certificates import secret_name
 from trainer_kai.cli.commands.doctor.checks.permissions import needed_permissions
-from trainer_kai.cli.commands.doctor.expected import (
-    ExpectedAccount,
-    Permission,
-    expected_manifests,
-)
+from trainer_kai.cli.commands.doctor.expected import ExpectedAccount, Permission, expected_manifests
 from trainer_kai.cli.commands.doctor.facts import (
     SCHEDULER,
     DryRun,
@@ -274,7 +270,6 @@ async def _exists(reader: ApiReader, account: Key) -> Fact[bool]:
 
 
 async def _with_deployments(facts: InstallationFacts, lists: Reads) -> InstallationFacts:
-    """Return the facts with the Deployments, which show settings."""
     return facts._replace(deployments=await lists["deployments"])
 
 
@@ -286,7 +281,6 @@ async def _secret(reader: ApiReader, facts: InstallationFacts, lists: Reads) -> 
 async def _of_other_schedulers(
     reader: ApiReader, resource: Resource[Any], facts: InstallationFacts, lists: Reads
 ) -> Fact[list[Any]]:
-    """Return the Leases or Deployments of other schedulers with our scheduler name."""
     places = other_scheduler_objects(await _with_deployments(facts, lists))
     keys = places.leases if resource is LEASES else places.deployments
     return await reader.get_existing(resource, keys)

@@ -50,7 +50,6 @@ RESERVATIONS: Final = Meta(name=RESERVATION_APP, labels={INJECT: "disabled"})  #
 
 
 def healthy_installation() -> InstallationFacts:
-    """Return the facts of an installation that works."""
     manifests = expected_manifests()
     kubeflow_definitions = {**JOBSET_DEFINITIONS, **TRAINER_DEFINITIONS}
     return InstallationFacts(
@@ -160,13 +159,11 @@ def webhook_configurations(
 
 
 def from_manifests(name: str) -> Obj:
-    """Return a definition of ours as the API server has it."""
     (found,) = (it for it in _objects("CustomResource") if it["metadata"]["name"] == name)
     return {**found, "status": _established()}
 
 
 def crd(name: str, version: str, fields: Mapping[str, Any] | None = None) -> Obj:
-    """Return a definition."""
     schema = {"type": "object", "properties": fields or {}}
     served = {"name": version, "served": True, "schema": {"openAPIV3Schema": schema}}
     return {
@@ -210,7 +207,6 @@ def accepted_trainjob() -> DryRun:
 
 
 def refused_jobset(message: str, status: int = 500, reason: str = "InternalError") -> DryRun:
-    """Return a dry run that was refused."""
     refusal = ErrorDetails("POST /apis/jobset.x-k8s.io", status, reason, message)
     return DryRun(dry_run_objects.jobset("default"), None, refusal)
 
@@ -259,7 +255,6 @@ def reservation_pod(
 
 
 def queues(*found: Mapping[str, Any]) -> Sequence[Queue]:
-    """Read some queues."""
     return [decode(Queue, encode(it)) for it in found]
 
 

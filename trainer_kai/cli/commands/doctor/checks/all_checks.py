@@ -5,7 +5,7 @@ is unread, or the function cannot tell, the only finding is that the check has n
 the conditions under which a check is not needed, each with what is reported then.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -29,6 +29,7 @@ from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
     Fact,
+    Findings,
     all_of,
     both,
     ok,
@@ -37,25 +38,11 @@ from trainer_kai.cli.commands.doctor.finding import (
 )
 
 A = TypeVar("A")
-Findings: TypeAlias = Iterable[CheckFinding]
 Check: TypeAlias = Callable[[InstallationFacts], Findings]  # may raise `CannotTell`
 Skip: TypeAlias = tuple[Callable[[InstallationFacts], bool], str]
 
 _NO_WEBHOOK: Final = has_policy_only, "not needed: no webhook of trainer-kai is called"
 _KAI_SHARES: Final = kai_binds, "not needed: KAI shares GPUs"
-
-
-def run_checks(
-    facts: InstallationFacts, checks: "Mapping[str, Check] | None" = None
-) -> list[CheckFinding]:
-    """Return the findings of all checks; a check without a result does not stop the others."""
-    findings: list[CheckFinding] = []
-    for title, check in (CHECKS if checks is None else checks).items():
-        try:
-            findings += (it if it.check else it._replace(check=title) for it in check(facts))
-        except CannotTell as error:
-            findings.append(unknown(str(error))._replace(check=title))
-    return findings
 
 
 def _reads(
@@ -180,3 +167,16 @@ CHECKS: Final[Mapping[str, Check]] = {
     "priority classes": _reads(lambda it: it.priority_classes, queues.check_priority_classes),
     "nodes": _reads(lambda it: it.nodes, queues.check_nodes),
 }
+
+
+def run_checks(
+    facts: InstallationFacts, checks: Mapping[str, Check] = CHECKS
+) -> list[CheckFinding]:
+    """Return the findings of all checks; a check without a result does not stop the others."""
+    findings: list[CheckFinding] = []
+    for title, check in checks.items():
+        try:
+            findings += (it if it.check else it._replace(check=title) for it in check(facts))
+        except CannotTell as error:
+            findings.append(unknown(str(error))._replace(check=title))
+    return findings

@@ -1,7 +1,7 @@
 """The API server: its version, and the kinds that a TrainJob needs to become pods."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from trainer_kai.api.names import JOBSET, TRAINER
@@ -17,6 +17,7 @@ from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj, listed
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
+    Findings,
     fault,
     ok,
     require,
@@ -32,7 +33,7 @@ _FIELD: Final = "manifests/components/runtime-queue-field"
 _CRDS: Final = "kubectl apply --server-side -k manifests/base/crds"
 
 
-def check_server(facts: InstallationFacts, version: Obj) -> Iterator[CheckFinding]:
+def check_server(facts: InstallationFacts, version: Obj) -> Findings:
     version_text = str(version.get("gitVersion") or "of unknown version")
     observed = f"Kubernetes {version_text} at {facts.installation.server}"
     minor = re.match(r"\d+", str(version.get("minor") or ""))
@@ -42,11 +43,11 @@ def check_server(facts: InstallationFacts, version: Obj) -> Iterator[CheckFindin
         yield ok(observed)
 
 
-def check_jobset_kind(_: InstallationFacts, found: Definitions) -> Iterator[CheckFinding]:
+def check_jobset_kind(_: InstallationFacts, found: Definitions) -> Findings:
     yield _served_finding("JobSet", JOBSET, JOBSET_DEFINITIONS, found)
 
 
-def check_trainer_kinds(_: InstallationFacts, found: Definitions) -> Iterator[CheckFinding]:
+def check_trainer_kinds(_: InstallationFacts, found: Definitions) -> Findings:
     yield _served_finding("Trainer", TRAINER, TRAINER_DEFINITIONS, found)
 
 
@@ -66,8 +67,7 @@ def _served_finding(
 
 def check_definition(
     wanted: ExpectedDefinition, facts: InstallationFacts, crd: Obj | None
-) -> Iterator[CheckFinding]:
-    """Say whether a CustomResourceDefinition of KAI exists and keeps our fields."""
+) -> Findings:
     if crd is None:
         yield fault(f"the CustomResourceDefinition {wanted.name} does not exist", _CRDS)
         return
@@ -92,7 +92,7 @@ def check_definition(
         yield ok(f"installed by {'trainer-kai' if is_ours else 'KAI'}, complete")
 
 
-def check_runtime_field(facts: InstallationFacts, found: Definitions) -> Iterator[CheckFinding]:
+def check_runtime_field(facts: InstallationFacts, found: Definitions) -> Findings:
     """Say whether a runtime can name its queue in a field, and whether it could before."""
     wanted = facts.manifests.runtime_field
     if None in found.values():
