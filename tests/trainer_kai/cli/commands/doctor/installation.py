@@ -18,10 +18,7 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import ACCESS, APP, GPU, INJECT, RESERVATION_APP, RESERVED_DEVICE
 from trainer_kai.cli.commands.doctor import dry_run_objects
 from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
-from trainer_kai.cli.commands.doctor.checks.api_kinds import (
-    JOBSET_DEFINITIONS,
-    TRAINER_DEFINITIONS,
-)
+from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_KINDS, TRAINER_KINDS
 from trainer_kai.cli.commands.doctor.expected import expected_manifests
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
@@ -51,14 +48,13 @@ RESERVATIONS: Final = Meta(name=RESERVATION_APP, labels={INJECT: "disabled"})  #
 
 def healthy_installation() -> InstallationFacts:
     manifests = expected_manifests()
-    kubeflow_definitions = {**JOBSET_DEFINITIONS, **TRAINER_DEFINITIONS}
     return InstallationFacts(
         Installation("trainer-kai", "kai-scheduler", "https://127.0.0.1:6443"),
         manifests,
         NOW,
         version={"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
         definitions={
-            **{name: crd(name, version) for name, version in kubeflow_definitions.items()},
+            **{str(it): crd(str(it), it.version) for it in (*JOBSET_KINDS, *TRAINER_KINDS)},
             **{it.name: from_manifests(it.name) for it in manifests.definitions},
         },
         configurations=webhook_configurations(),

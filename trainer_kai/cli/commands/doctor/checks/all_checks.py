@@ -5,11 +5,12 @@ is unread, or the function cannot tell, the only finding is that the check has n
 the conditions under which a check is not needed, each with what is reported then.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from trainer_kai.api.names import RESERVATION_APP
+from trainer_kai.api.resources import Resource
 from trainer_kai.cli.commands.doctor.checks import (
     admission_policies,
     api_kinds,
@@ -64,6 +65,13 @@ def _each(checks: Callable[[InstallationFacts], Mapping[str, Check]]) -> Check:
     return lambda facts: run_checks(facts, checks(facts))
 
 
+def _of_product(product: str, kinds: Sequence[Resource[Any]]) -> Check:
+    return _reads(
+        lambda it: all_of({str(kind): it.definitions[str(kind)] for kind in kinds}),
+        partial(api_kinds.check_kinds, product, kinds),
+    )
+
+
 def _of_definition(wanted: ExpectedDefinition) -> Check:
     findings = partial(api_kinds.check_definition, wanted)
     return _reads(lambda it: it.definitions[wanted.name], findings)
@@ -83,14 +91,8 @@ def _of_lease(name: str, is_unneeded: Callable[[InstallationFacts], bool]) -> Ch
 
 CHECKS: Final[Mapping[str, Check]] = {
     "API server": _reads(lambda it: it.version, api_kinds.check_server),
-    "JobSet": _reads(
-        lambda it: all_of({name: it.definitions[name] for name in api_kinds.JOBSET_DEFINITIONS}),
-        api_kinds.check_jobset_kind,
-    ),
-    "Trainer": _reads(
-        lambda it: all_of({name: it.definitions[name] for name in api_kinds.TRAINER_DEFINITIONS}),
-        api_kinds.check_trainer_kinds,
-    ),
+    "JobSet": _of_product("JobSet", api_kinds.JOBSET_KINDS),
+    "Trainer": _of_product("Trainer", api_kinds.TRAINER_KINDS),
     "definitions": _each(
         lambda it: {
             f"kind {wanted.name.partition('.')[0]}": _of_definition(wanted)
