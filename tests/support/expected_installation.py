@@ -56,7 +56,6 @@ _OVERLAY_FIELDS: Final = (
 
 
 def expected_installation() -> ExpectedManifests:
-    """Return it, read from `manifests/base`."""
     objects = list(_objects(_BASE))
     (namespace,) = {it["metadata"]["namespace"] for it in _of_kind(objects, "Deployment")}
     patch = documents(_FIELD / "patch.yaml")[0]
@@ -230,7 +229,6 @@ def _targets(kustomization: Obj) -> tuple[str, ...]:
 
 
 def main() -> int:
-    """Write both; say whether they changed."""
     old, new = PATH.read_text() if PATH.exists() else "", as_json(expected_installation())
     PATH.write_text(new)
     print(f"{PATH.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
@@ -242,7 +240,6 @@ def main() -> int:
 
 
 def example() -> str:
-    """Return what the README shows."""
     return f"```\n{as_text(run_checks(broken_installation()), MAX_WIDTH)}\n```"
 
 

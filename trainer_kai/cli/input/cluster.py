@@ -103,7 +103,6 @@ def read_cluster(documents: Iterable[Document]) -> InputCluster:
 def _add(
     objects: _Objects, document: Document, kind: tuple[str, str], warnings: InputWarnings
 ) -> Iterator[FieldError]:
-    """Add an object to *objects*; yield its faults."""
     try:
         identified = with_identity(document)
     except ConfigError as error:
@@ -208,7 +207,6 @@ def _apply_bind_request(cluster: Cluster, request: BindRequest) -> None:
 
 
 def pod_with_gpu_groups(pod: Pod, gpu_groups: tuple[str, ...]) -> Pod:
-    """Return a pod with the labels of its shared GPUs."""
     labels = with_gpu_groups(pod.metadata.labels, gpu_groups)
     if not gpu_groups and len(labels) == len(pod.metadata.labels):
         return pod

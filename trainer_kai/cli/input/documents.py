@@ -146,7 +146,6 @@ def _path_with_key(fields: dict[str, Any], path: str) -> str:
 
 
 def _value_at(value: Any, path: str) -> Any:
-    """Return the value at a path; None if the path does not exist."""
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, dict):
             value = value.get(step)

@@ -12,18 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from trainer_kai.api import resources
 from trainer_kai.api.names import NODE_TOPOLOGY, RESOURCE
-from trainer_kai.api.resources import (
-    NODES,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PVCS,
-    PVS,
-    QUEUES,
-    STORAGE_CLASSES,
-    TOPOLOGIES,
-)
 from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import BIND_REQUESTS, CONFIGS
@@ -45,17 +35,17 @@ _KIND_OF_LIST: Final = {
     "configMaps": ("v1", "ConfigMap"),
     "deviceClasses": (f"{RESOURCE}/v1", "DeviceClass"),
     "nodeResourceTopologies": (f"{NODE_TOPOLOGY}/v1alpha2", "NodeResourceTopology"),
-    "nodes": (NODES.api_version, NODES.kind),
-    "persistentVolumeClaims": (PVCS.api_version, PVCS.kind),
-    "persistentVolumes": (PVS.api_version, PVS.kind),
-    "podGroups": (PODGROUPS.api_version, PODGROUPS.kind),
-    "pods": (PODS.api_version, PODS.kind),
-    "priorityClasses": (PRIORITY_CLASSES.api_version, PRIORITY_CLASSES.kind),
-    "queues": (QUEUES.api_version, QUEUES.kind),
+    "nodes": (resources.NODES.api_version, resources.NODES.kind),
+    "persistentVolumeClaims": (resources.PVCS.api_version, resources.PVCS.kind),
+    "persistentVolumes": (resources.PVS.api_version, resources.PVS.kind),
+    "podGroups": (resources.PODGROUPS.api_version, resources.PODGROUPS.kind),
+    "pods": (resources.PODS.api_version, resources.PODS.kind),
+    "priorityClasses": (resources.PRIORITY_CLASSES.api_version, resources.PRIORITY_CLASSES.kind),
+    "queues": (resources.QUEUES.api_version, resources.QUEUES.kind),
     "resourceClaims": (f"{RESOURCE}/v1", "ResourceClaim"),
     "resourceSlices": (f"{RESOURCE}/v1", "ResourceSlice"),
-    "storageClasses": (STORAGE_CLASSES.api_version, STORAGE_CLASSES.kind),
-    "topologies": (TOPOLOGIES.api_version, TOPOLOGIES.kind),
+    "storageClasses": (resources.STORAGE_CLASSES.api_version, resources.STORAGE_CLASSES.kind),
+    "topologies": (resources.TOPOLOGIES.api_version, resources.TOPOLOGIES.kind),
 }
 
 

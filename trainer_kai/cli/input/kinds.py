@@ -9,39 +9,20 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from trainer_kai.api.cluster_kinds import Node
+from trainer_kai.api import resources
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResources
 from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.requested_values import effective_queue
-from trainer_kai.api.resources import (
-    ACCESS_REVIEWS,
-    CLUSTER_RUNTIMES,
-    JOBSETS,
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PVCS,
-    PVS,
-    QUEUES,
-    QUOTAS,
-    RUNTIMES,
-    STORAGE_CLASSES,
-    TOPOLOGIES,
-    TRAINJOBS,
-    Resource,
-)
-from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim
+from trainer_kai.api.resources import Resource
 from trainer_kai.api.syntax import annotation_faults, label_faults
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.api.validate import (
@@ -65,7 +46,7 @@ from trainer_kai.policy.misspelled_keys import (
 
 Faults = Iterable[FieldError]
 _MAX_INT32: Final = 2**31 - 1  # the largest number of a field in Kubernetes
-_REVIEW: Final = (ACCESS_REVIEWS.group, ACCESS_REVIEWS.kind)
+_REVIEW: Final = (resources.ACCESS_REVIEWS.group, resources.ACCESS_REVIEWS.kind)
 UID: Final = "UID"  # of a JobSet that does not exist yet
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
@@ -95,15 +76,12 @@ class BindRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_live(self) -> bool:
-        """Say whether the pod is bound, or can still be bound."""
         limit = self.spec.backoff_limit
         is_over = limit is None or self.status.failed_attempts >= limit
         return bool(self.spec.selected_node) and not (self.status.phase == "Failed" and is_over)
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A plugin or an action of a SchedulingShard: whether it is enabled, and its arguments."""
-
     enabled: bool | None = None
     arguments: Mapping[str, str] = {}
 
@@ -114,8 +92,6 @@ class ShardPlacement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ShardMinRuntime(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The minimum runtimes of queues without their own."""
-
     preempt_min_runtime: str = ""
     reclaim_min_runtime: str = ""
 
@@ -134,8 +110,6 @@ class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A SchedulingShard: the configuration of a scheduler."""
-
     metadata: Meta
     spec: ShardSpec = ShardSpec()
 
@@ -245,30 +219,21 @@ def _time_faults(meta: Meta) -> Faults:
             yield FieldError(f"metadata.{name}", message)
 
 
-def _node_faults(node: Node) -> Faults:
-    yield from _metadata_faults(node)
-    yield from _quantity_faults(node.status.allocatable, "status.allocatable")
+def _faults_with_amounts(path: str) -> Callable[[Any], Faults]:
+    """Return the rule of a kind with quantities: they have one path in JSON and in the struct."""
 
+    def faults(it: Object) -> Faults:
+        yield from _metadata_faults(it)
+        amounts: Mapping[str, Quantity] = attrgetter(path)(it)
+        for name, quantity in amounts.items():
+            try:
+                message = "" if milli(quantity) >= 0 else f"{quantity} must not be negative"
+            except QuantityError as error:
+                message = str(error)
+            if message:
+                yield FieldError(f"{path}[{name}]", message)
 
-def _claim_faults(claim: PersistentVolumeClaim) -> Faults:
-    yield from _metadata_faults(claim)
-    yield from _quantity_faults(claim.spec.resources.requests, "spec.resources.requests")
-
-
-def _volume_faults(volume: PersistentVolume) -> Faults:
-    yield from _metadata_faults(volume)
-    yield from _quantity_faults(volume.spec.capacity, "spec.capacity")
-
-
-def _quantity_faults(amounts: Mapping[str, Quantity], path: str) -> Faults:
-    for name, quantity in amounts.items():
-        try:
-            amount = milli(quantity)
-        except QuantityError as error:
-            yield FieldError(f"{path}[{name}]", str(error))
-            continue
-        if amount < 0:
-            yield FieldError(f"{path}[{name}]", f"{quantity} must not be negative")
+    return faults
 
 
 def _podgroup_faults(group: PodGroup) -> Faults:
@@ -296,7 +261,7 @@ def _trainjob_faults(job: TrainJob) -> Faults:
     yield from trainjob_faults(job)
     yield from _misspelled_key_warnings(job.metadata, TRAINJOB_KEYS)
     reference = job.spec.runtime_ref
-    kinds = (RUNTIMES.kind, CLUSTER_RUNTIMES.kind)
+    kinds = (resources.RUNTIMES.kind, resources.CLUSTER_RUNTIMES.kind)
     if not reference.name:
         yield FieldError("spec.runtimeRef.name", "is missing")
     if reference.kind not in kinds:
@@ -312,7 +277,6 @@ def _jobset_faults(jobset: JobSet) -> Faults:
 
 
 def queue_warnings(queue: Queue) -> Faults:
-    """Yield the misspelled keys of a queue, and its values that are replaced by effective ones."""
     yield from _misspelled_key_warnings(queue.metadata, QUEUE_KEYS)
     for it in effective_queue(queue.spec)[1]:
         yield FieldWarning(it.path, it.message)
@@ -348,23 +312,23 @@ def _shard_faults(shard: Shard) -> Faults:
 KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
     (resource.group, resource.kind): _Kind(resource, faults)
     for resource, faults in (
-        (NODES, _node_faults),
-        (PODS, pod_faults),
-        (PODGROUPS, _podgroup_faults),
-        (QUEUES, _queue_faults),
-        (TOPOLOGIES, topology_faults),
-        (PRIORITY_CLASSES, _metadata_faults),
-        (QUOTAS, _metadata_faults),
-        (NAMESPACES, _metadata_faults),
-        (PVCS, _claim_faults),
-        (PVS, _volume_faults),
-        (STORAGE_CLASSES, _metadata_faults),
-        (PDBS, _metadata_faults),
-        (JOBSETS, _jobset_faults),
-        (TRAINJOBS, _trainjob_faults),
-        (RUNTIMES, runtime_faults),
-        (CLUSTER_RUNTIMES, runtime_faults),
-        (ACCESS_REVIEWS, _metadata_faults),
+        (resources.NODES, _faults_with_amounts("status.allocatable")),
+        (resources.PODS, pod_faults),
+        (resources.PODGROUPS, _podgroup_faults),
+        (resources.QUEUES, _queue_faults),
+        (resources.TOPOLOGIES, topology_faults),
+        (resources.PRIORITY_CLASSES, _metadata_faults),
+        (resources.QUOTAS, _metadata_faults),
+        (resources.NAMESPACES, _metadata_faults),
+        (resources.PVCS, _faults_with_amounts("spec.resources.requests")),
+        (resources.PVS, _faults_with_amounts("spec.capacity")),
+        (resources.STORAGE_CLASSES, _metadata_faults),
+        (resources.PDBS, _metadata_faults),
+        (resources.JOBSETS, _jobset_faults),
+        (resources.TRAINJOBS, _trainjob_faults),
+        (resources.RUNTIMES, runtime_faults),
+        (resources.CLUSTER_RUNTIMES, runtime_faults),
+        (resources.ACCESS_REVIEWS, _metadata_faults),
         (BIND_REQUESTS, _metadata_faults),
         (SHARDS, _shard_faults),
         (CONFIGS, _shard_faults),

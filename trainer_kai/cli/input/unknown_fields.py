@@ -111,7 +111,6 @@ class InputWarnings:
         self._object_names: Final[dict[tuple[str, str, InputWarning], list[str]]] = {}
 
     def add(self, document: Document, struct: type) -> None:
-        """Collect the warnings about the fields of an object."""
         found: list[InputWarning] = []
         _check_struct(struct, document.fields, "", found)
         for it in dict.fromkeys(found):
@@ -128,7 +127,6 @@ class InputWarnings:
                 yield FieldError(str(document), str(fault))
 
     def lines(self) -> Iterator[str]:
-        """Yield one line for each warning, sorted."""
         for (_, _, it), names in sorted(self._object_names.items()):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield f"{min(names)}{more}: {it.path}: {it.message}"
@@ -136,16 +134,6 @@ class InputWarnings:
     def _add(self, document: Document, it: InputWarning) -> None:
         objects = self._object_names.setdefault((document.file, document.kind, it), [])
         objects.append(str(document))
-
-
-class _StructFields(NamedTuple):
-    """The field names of a struct: those that we read, and all fields of the API."""
-
-    read: frozenset[str]
-    known: frozenset[str]
-    is_complete: bool  # *known* is complete
-    nested: Mapping[str, Any]  # fields that contain structs, with their types
-    enums: Mapping[str, tuple[str, ...]]
 
 
 class _NamesCheck(NamedTuple):
@@ -187,44 +175,39 @@ def _check_value(field_type: Any, value: object, path: str, warnings: list[Input
 
 @cache
 def _names_check(struct: type, names: tuple[str, ...]) -> _NamesCheck:
-    known = _struct_fields(struct)
-    similar = {it: _similar_field(it, known.read) for it in names if it not in known.known}
+    owner, read = struct.__name__, _field_types(struct)
+    more = f"{UNREAD_FIELDS.get(owner, '')} {_ALSO_KNOWN.get(owner, '')}".split()
+    unknown: list[tuple[str, str]] = []
+    for name in names:
+        if name not in read and name not in more:
+            similar = _similar_field(name, read)
+            if similar or owner in UNREAD_FIELDS:
+                suggestion = f"; did you mean {similar}?" if similar else ""
+                unknown.append((name, f"is not a known field and is ignored{suggestion}"))
+    found = ((name, read[name]) for name in names if name in read)
+    enums = ((name, _ENUM_VALUES.get((owner, name), ())) for name in names)
     return _NamesCheck(
-        tuple(
-            (name, f"is not a known field and is ignored{it and f'; did you mean {it}?'}")
-            for name, it in similar.items()
-            if it or known.is_complete
-        ),
-        tuple((name, known.nested[name]) for name in names if name in known.nested),
-        tuple((name, known.enums[name]) for name in names if name in known.enums),
+        tuple(unknown),
+        tuple((name, field_type) for name, field_type in found if _holds_structs(field_type)),
+        tuple((name, values) for name, values in enums if values),
     )
 
 
-def _similar_field(name: str, read: frozenset[str]) -> str:
+def _similar_field(name: str, read: Iterable[str]) -> str:
     by_lower = {it.lower(): it for it in sorted(read)}
     matches = get_close_matches(name.lower(), by_lower, 1, _SIMILARITY)
     return by_lower[matches[0]] if matches else ""
 
 
 @cache
-def _struct_fields(struct: type) -> _StructFields:
+def _field_types(struct: type) -> Mapping[str, Any]:
+    """Return the fields that we read, with their types."""
     struct_type = inspect.type_info(struct)
     assert isinstance(struct_type, inspect.StructType)
-    name = struct.__name__
-    read = frozenset(field.encode_name for field in struct_type.fields)
-    unread = f"{UNREAD_FIELDS.get(name, '')} {_ALSO_KNOWN.get(name, '')}".split()
-    types = {field.encode_name: _non_null(field.type) for field in struct_type.fields}
-    return _StructFields(
-        read=read,
-        known=read | frozenset(unread),
-        is_complete=name in UNREAD_FIELDS,
-        nested={field: it for field, it in types.items() if _holds_structs(it)},
-        enums={field: it for (owner, field), it in _ENUM_VALUES.items() if owner == name},
-    )
+    return {field.encode_name: _non_null(field.type) for field in struct_type.fields}
 
 
 def _non_null(field_type: Any) -> Any:
-    """Return the type of a field without null."""
     if isinstance(field_type, inspect.UnionType):
         return next((it for it in field_type.types if _holds_structs(it)), field_type)
     return field_type

@@ -41,7 +41,6 @@ def yaml_documents(text: str) -> Iterator[object]:
 
 
 def yaml_error_text(error: yaml.YAMLError) -> str:
-    """Return the place and the problem of an error."""
     position = _position(getattr(error, "problem_mark", None))
     return f"{position}{getattr(error, 'problem', None) or error}"
 
@@ -76,7 +75,6 @@ def size_fault(text: str) -> str | None:
 
 
 def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
-    """Yield each duplicate key of a mapping, with its place."""
     visited: set[int] = set()  # an alias is the node that it refers to
     remaining = [root]
     while remaining:

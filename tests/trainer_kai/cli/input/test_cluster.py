@@ -24,19 +24,16 @@ GPU = "nvidia.com/gpu"
 
 
 def read(*objects: dict[str, Any]) -> InputCluster:
-    """Read objects of one file."""
     return read_cluster(Document("a.yaml", it) for it in objects)
 
 
 def faults(*objects: dict[str, Any]) -> list[str]:
-    """Return what is wrong with objects."""
     with pytest.raises(ConfigError) as caught:
         read(*objects)
     return [str(fault) for fault in caught.value.faults]
 
 
 def changed(obj: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return an object with another value somewhere."""
     *order, last = path.split("/")
     at = obj
     for step in order:

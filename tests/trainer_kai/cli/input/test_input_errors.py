@@ -20,13 +20,11 @@ UNREAD = (
 
 @pytest.fixture
 def simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """Return a place to run `simulate` in."""
     return Terminal("simulate", tmp_path, capsys)
 
 
 @pytest.fixture
 def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """Return a place to run `plan` in."""
     return Terminal("plan", tmp_path, capsys)
 
 

@@ -23,7 +23,6 @@ def bare(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def zipped(whole: Any, member: str = "snapshot.json") -> bytes:
-    """Return an archive."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(member, whole if isinstance(whole, bytes | str) else json.dumps(whole))

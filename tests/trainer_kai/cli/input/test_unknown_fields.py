@@ -28,12 +28,10 @@ CRDS: Final = ROOT / "manifests" / "base" / "crds"
 
 @pytest.fixture
 def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """Return a place to run commands in."""
     return Terminal("simulate", tmp_path, capsys)
 
 
 def warning_lines(*documents: Document) -> list[str]:
-    """Return what is strange about objects."""
     found = InputWarnings()
     for document in documents:
         found.add(document, KINDS[document.group, document.kind].resource.struct)
@@ -41,19 +39,16 @@ def warning_lines(*documents: Document) -> list[str]:
 
 
 def renamed(obj: Any, old: str, new: Any) -> Any:
-    """Return an object in which a field has another name."""
     if isinstance(obj, dict):
         return {new if name == old else name: renamed(it, old, new) for name, it in obj.items()}
     return [renamed(it, old, new) for it in obj] if isinstance(obj, list) else obj
 
 
 def with_spec(obj: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """Return an object with more in its spec."""
     return {**obj, "spec": {**obj["spec"], **spec}}
 
 
 def job(**spec: Any) -> dict[str, Any]:
-    """Return a TrainJob."""
     return with_spec(trainjob("job", "torch"), **spec)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resources import Resource
 from trainer_kai.cli.commands.doctor.expected import Permission
-from trainer_kai.cli.commands.doctor.facts import DryRun, Obj, nested_field
+from trainer_kai.cli.commands.doctor.facts import DryRun, Obj, nested_field, parse_time
 from trainer_kai.cli.commands.doctor.finding import Fact, Unread
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.client import AccessRequest, Client, review_access
@@ -46,7 +46,6 @@ class _RawPage(msgspec.Struct, frozen=True):
 
 
 async def read_fact(what: str, read: Awaitable[A]) -> Fact[A]:
-    """Return the result of a read, or why it is unread."""
     try:
         return await read
     except NotFound:
@@ -108,7 +107,6 @@ class ApiReader:
         return DryRun(body, got, skew_s=_skew_s(got, before, self.client.clock.now()))
 
     async def is_denied(self, account: Key, permission: Permission) -> bool:
-        """Say whether a ServiceAccount of ours lacks a permission."""
         own = account.namespace
         groups = ("serviceaccounts", f"serviceaccounts:{own}", "authenticated")
         access = AccessRequest(
@@ -154,9 +152,8 @@ class ApiReader:
 
 def _skew_s(got: Obj, before: datetime, after: datetime) -> float:
     """Return how far the API server's clock is ahead; its timestamps are in whole seconds."""
-    try:
-        created = datetime.fromisoformat(str(nested_field(got, "metadata", "creationTimestamp")))
-    except ValueError:
+    created = parse_time(str(nested_field(got, "metadata", "creationTimestamp")))
+    if created is None:
         return 0.0
     first, last = created - after, created + timedelta(seconds=1) - before
     if first <= timedelta() <= last:

@@ -6,14 +6,7 @@ exist; the webhook then uses what it knows of the namespace.
 
 from typing import Any, Final
 
-from trainer_kai.api.names import (
-    GANG,
-    JOB_INDEX,
-    JOBSET_NAME,
-    JOBSET_UID,
-    QUEUE,
-    REPLICATED_JOB,
-)
+from trainer_kai.api.names import GANG, JOB_INDEX, JOBSET_NAME, JOBSET_UID, QUEUE, REPLICATED_JOB
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS, Resource
 from trainer_kai.cli.commands.doctor.checks.dry_runs import namespace_selectors
 from trainer_kai.cli.commands.doctor.checks.webhooks import selects_namespace
@@ -65,7 +58,6 @@ def jobset(namespace: str) -> dict[str, Any]:
 
 
 def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
-    """Return a TrainJob with an invalid queue."""
     metadata = {"namespace": namespace, "name": NAME, "labels": {QUEUE: _INVALID_QUEUE}}
     group, kind = CLUSTER_RUNTIMES.group, CLUSTER_RUNTIMES.kind
     reference = {"apiGroup": group, "kind": kind, "name": runtime}

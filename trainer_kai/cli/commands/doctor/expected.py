@@ -64,8 +64,6 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True, order=True, omit_def
 
 
 class ExpectedAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """A ServiceAccount of ours, and the permissions of its roles."""
-
     name: str
     namespace: str  # empty means that of the installation
     rights: tuple[Permission, ...]
@@ -98,7 +96,6 @@ def expected_manifests(
 
 
 def _with_lease_names(account: ExpectedAccount, scheduler_name: str) -> ExpectedAccount:
-    """Return an account with permissions on Leases and Deployments of another scheduler name."""
     rights = (
         replace(it, name=it.name.replace(SCHEDULER_NAME, scheduler_name, 1))
         if f"{it.name}-".startswith(f"{SCHEDULER_NAME}-")
@@ -138,7 +135,6 @@ def dropped_fields(schema: Mapping[str, Any], wanted: tuple[str, ...]) -> tuple[
 
 
 def rule_messages(schema: object) -> Iterator[str]:
-    """Yield the messages of the validation rules of a schema."""
     if isinstance(schema, Mapping):
         for rule in schema.get("x-kubernetes-validations") or ():
             yield str(rule.get("message") or rule.get("messageExpression"))

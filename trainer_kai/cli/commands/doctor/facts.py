@@ -36,8 +36,6 @@ _PREFIX: Final = "TRAINER_KAI_"
 
 
 class Installation(NamedTuple):
-    """What the user and the kubeconfig say of the installation."""
-
     namespace: str
     scheduler_name: str
     server: str = ""
@@ -58,8 +56,6 @@ class DryRun(NamedTuple):
 
 
 class PodGroupQueue(NamedTuple):
-    """A PodGroup, and its queue."""
-
     name: str
     queue: str
 
@@ -166,7 +162,6 @@ def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = Fa
 
 
 def is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool = False) -> bool:
-    """Say whether a Lease is held and renewed: by its date, or because it changed since."""
     if not lease.spec.holder_identity:
         return False
     if lease.metadata.uid in facts.renewed:
@@ -177,7 +172,6 @@ def is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool
 
 
 def parse_time(text: str) -> datetime | None:
-    """Return a time of the API server; None if it is none."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -211,7 +205,6 @@ def settings_of(deployment: Obj) -> Mapping[str, str]:
 
 
 def has_hidden_settings(deployment: Obj) -> bool:
-    """Say whether settings are in other objects or in a file."""
     has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
     return has_more or "CONFIG" in settings_of(deployment)
 
@@ -222,7 +215,6 @@ def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str
 
 
 def scheduler_setting(facts: InstallationFacts, setting: str, default: str) -> str:
-    """Return a setting of the scheduler; `UNKNOWN_VALUE` if no Deployment shows it."""
     return _setting(facts, "scheduler", setting, default)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from trainer_kai.api import resources
 from trainer_kai.api.meta import Key, Meta, PartialObject
 from trainer_kai.api.names import (
     ADMISSION_REGISTRATION,
@@ -23,31 +24,13 @@ from trainer_kai.api.names import (
     NODE,
     RESERVATION_APP,
 )
-from trainer_kai.api.resources import (
-    CLUSTER_RUNTIMES,
-    DEPLOYMENTS,
-    JOBSETS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    QUEUES,
-    RUNTIMES,
-    TRAINJOBS,
-    Resource,
-)
+from trainer_kai.api.resources import Resource
 from trainer_kai.cli.commands.doctor import dry_run_objects
 from trainer_kai.cli.commands.doctor.api_reader import ApiReader, ListRead, read_fact
-from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_KINDS, TRAINER_KINDS
 from trainer_kai.cli.commands.doctor.checks.certificates import secret_name
 from trainer_kai.cli.commands.doctor.checks.permissions import needed_permissions
-from trainer_kai.cli.commands.doctor.expected import (
-    ExpectedAccount,
-    Permission,
-    expected_manifests,
-)
+from trainer_kai.cli.commands.doctor.expected import ExpectedAccount, Permission, expected_manifests
 from trainer_kai.cli.commands.doctor.facts import (
     SCHEDULER,
     DryRun,
@@ -159,35 +142,41 @@ _LISTS: Final[Mapping[str, ListRead]] = {
             _admission("ValidatingAdmissionPolicyBinding"),
         )
     ),
-    "runtimes": ListRead((replace(CLUSTER_RUNTIMES, struct=dict),)),
+    "runtimes": ListRead((replace(resources.CLUSTER_RUNTIMES, struct=dict),)),
     "runtimes_with_queue_field": ListRead(
-        (replace(CLUSTER_RUNTIMES, struct=dict), replace(RUNTIMES, struct=dict)), _with_queue_field
+        (
+            replace(resources.CLUSTER_RUNTIMES, struct=dict),
+            replace(resources.RUNTIMES, struct=dict),
+        ),
+        _with_queue_field,
     ),
-    "namespaces": ListRead((NAMESPACES,), _metas),
-    "deployments": ListRead((replace(DEPLOYMENTS, struct=dict),), namespace=_OURS),
-    "leases": ListRead((LEASES,), namespace=_OURS),
+    "namespaces": ListRead((resources.NAMESPACES,), _metas),
+    "deployments": ListRead((replace(resources.DEPLOYMENTS, struct=dict),), namespace=_OURS),
+    "leases": ListRead((resources.LEASES,), namespace=_OURS),
     "scheduler_leases": ListRead(
-        (LEASES,), selection=Selection(fields=f"metadata.name={SCHEDULER}"), pages=1
+        (resources.LEASES,), selection=Selection(fields=f"metadata.name={SCHEDULER}"), pages=1
     ),
-    "queues": ListRead((QUEUES,)),
+    "queues": ListRead((resources.QUEUES,)),
     "podgroup_queues": ListRead(
-        (replace(PODGROUPS, struct=_PartialPodGroup),), _podgroup_queues, pages=_PAGES
+        (replace(resources.PODGROUPS, struct=_PartialPodGroup),), _podgroup_queues, pages=_PAGES
     ),
-    "priority_classes": ListRead((PRIORITY_CLASSES,), _names),
-    "nodes": ListRead((replace(NODES, struct=_Node),), _node_facts, pages=_PAGES),
+    "priority_classes": ListRead((resources.PRIORITY_CLASSES,), _names),
+    "nodes": ListRead((replace(resources.NODES, struct=_Node),), _node_facts, pages=_PAGES),
     "kueue_trainjobs": ListRead(
-        (TRAINJOBS,), _names, selection=Selection(labels=KUEUE_QUEUE), pages=1
+        (resources.TRAINJOBS,), _names, selection=Selection(labels=KUEUE_QUEUE), pages=1
     ),
     "runtime_classes": ListRead(
         (_resource(NODE, "runtimeclasses", "RuntimeClass", PartialObject),), _names
     ),
-    "reservation_pods": ListRead((replace(PODS, struct=dict),), namespace=RESERVATION_APP),
+    "reservation_pods": ListRead(
+        (replace(resources.PODS, struct=dict),), namespace=RESERVATION_APP
+    ),
 }
 _DRY_RUNS: Final[Mapping[str, tuple[Resource[Any], Callable[..., dict[str, Any]]]]] = {
-    "jobset": (JOBSETS, dry_run_objects.jobset),
-    "trainjob": (TRAINJOBS, dry_run_objects.trainjob),
-    "gang_pod": (PODS, dry_run_objects.gang_pod),
-    "foreign_pod": (PODS, dry_run_objects.foreign_pod),
+    "jobset": (resources.JOBSETS, dry_run_objects.jobset),
+    "trainjob": (resources.TRAINJOBS, dry_run_objects.trainjob),
+    "gang_pod": (resources.PODS, dry_run_objects.gang_pod),
+    "foreign_pod": (resources.PODS, dry_run_objects.foreign_pod),
 }
 
 
@@ -248,7 +237,7 @@ def _named_reads(
     """Yield reads by the field of the fact and, in a mapping of facts, the name in it."""
     manifests = facts.manifests
     definitions = (it.name for it in manifests.definitions)
-    for name in (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *definitions):
+    for name in (*map(str, (*JOBSET_KINDS, *TRAINER_KINDS)), *definitions):
         yield ("definitions", name), reader.get(_DEFINITIONS, Key("", name))
     for account in manifests.accounts:
         yield ("accounts", account.name), _exists(reader, _account_key(account, facts))
@@ -256,8 +245,8 @@ def _named_reads(
         yield ("denied_permissions", account.name), denied
     yield ("secret", ""), _secret(reader, facts, lists)
     for field, resource in (
-        ("other_scheduler_leases", LEASES),
-        ("other_scheduler_deployments", DEPLOYMENTS),
+        ("other_scheduler_leases", resources.LEASES),
+        ("other_scheduler_deployments", resources.DEPLOYMENTS),
     ):
         yield (field, ""), _of_other_schedulers(reader, resource, facts, lists)
     for name in _DRY_RUNS:
@@ -274,7 +263,6 @@ async def _exists(reader: ApiReader, account: Key) -> Fact[bool]:
 
 
 async def _with_deployments(facts: InstallationFacts, lists: Reads) -> InstallationFacts:
-    """Return the facts with the Deployments, which show settings."""
     return facts._replace(deployments=await lists["deployments"])
 
 
@@ -286,9 +274,8 @@ async def _secret(reader: ApiReader, facts: InstallationFacts, lists: Reads) -> 
 async def _of_other_schedulers(
     reader: ApiReader, resource: Resource[Any], facts: InstallationFacts, lists: Reads
 ) -> Fact[list[Any]]:
-    """Return the Leases or Deployments of other schedulers with our scheduler name."""
     places = other_scheduler_objects(await _with_deployments(facts, lists))
-    keys = places.leases if resource is LEASES else places.deployments
+    keys = places.leases if resource is resources.LEASES else places.deployments
     return await reader.get_existing(resource, keys)
 
 
@@ -350,7 +337,7 @@ async def _with_renewed_leases(reader: ApiReader, facts: InstallationFacts) -> I
     await clock.sleep(_RENEW_WAIT_S)
     leases, other_leases = await asyncio.gather(
         reader.list_fact(_in_namespace(_LISTS["leases"], facts)),
-        reader.get_existing(LEASES, other_scheduler_objects(facts).leases),
+        reader.get_existing(resources.LEASES, other_scheduler_objects(facts).leases),
     )
     after = (*if_read(leases, ()), *if_read(other_leases, ()))
     changed = {

@@ -1,6 +1,6 @@
 """Facts that may be unread, and what a check says of those that were read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -25,14 +25,12 @@ class CannotTell(TrainerKaiError):
 
 
 def require(fact: Fact[A]) -> A:
-    """Return a fact; raise `CannotTell` if it could not be read."""
     if isinstance(fact, Unread):
         raise CannotTell(fact.reason)
     return fact
 
 
 def if_read(fact: Fact[A], otherwise: A) -> A:
-    """Return a fact, or a value in place of one that could not be read."""
     return otherwise if isinstance(fact, Unread) else fact
 
 
@@ -44,7 +42,6 @@ def both(first: Fact[A], second: Fact[B]) -> Fact[tuple[A, B]]:
 
 
 def all_of(facts: Mapping[K, Fact[A]]) -> Fact[dict[K, A]]:
-    """Return facts by name as one, which is unread if one of them is."""
     try:
         return {name: require(it) for name, it in facts.items()}
     except CannotTell as error:
@@ -67,6 +64,9 @@ class CheckFinding(NamedTuple):
     observed: str
     remedy: str = ""
     check: str = ""  # the title of the check, from the table of checks
+
+
+Findings: TypeAlias = Iterable[CheckFinding]
 
 
 def ok(observed: str) -> CheckFinding:

@@ -18,10 +18,7 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import ACCESS, APP, GPU, INJECT, RESERVATION_APP, RESERVED_DEVICE
 from trainer_kai.cli.commands.doctor import dry_run_objects
 from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
-from trainer_kai.cli.commands.doctor.checks.api_kinds import (
-    JOBSET_DEFINITIONS,
-    TRAINER_DEFINITIONS,
-)
+from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_KINDS, TRAINER_KINDS
 from trainer_kai.cli.commands.doctor.expected import expected_manifests
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
@@ -50,16 +47,14 @@ RESERVATIONS: Final = Meta(name=RESERVATION_APP, labels={INJECT: "disabled"})  #
 
 
 def healthy_installation() -> InstallationFacts:
-    """Return the facts of an installation that works."""
     manifests = expected_manifests()
-    kubeflow_definitions = {**JOBSET_DEFINITIONS, **TRAINER_DEFINITIONS}
     return InstallationFacts(
         Installation("trainer-kai", "kai-scheduler", "https://127.0.0.1:6443"),
         manifests,
         NOW,
         version={"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
         definitions={
-            **{name: crd(name, version) for name, version in kubeflow_definitions.items()},
+            **{str(it): crd(str(it), it.version) for it in (*JOBSET_KINDS, *TRAINER_KINDS)},
             **{it.name: from_manifests(it.name) for it in manifests.definitions},
         },
         configurations=webhook_configurations(),
@@ -160,13 +155,11 @@ def webhook_configurations(
 
 
 def from_manifests(name: str) -> Obj:
-    """Return a definition of ours as the API server has it."""
     (found,) = (it for it in _objects("CustomResource") if it["metadata"]["name"] == name)
     return {**found, "status": _established()}
 
 
 def crd(name: str, version: str, fields: Mapping[str, Any] | None = None) -> Obj:
-    """Return a definition."""
     schema = {"type": "object", "properties": fields or {}}
     served = {"name": version, "served": True, "schema": {"openAPIV3Schema": schema}}
     return {
@@ -210,7 +203,6 @@ def accepted_trainjob() -> DryRun:
 
 
 def refused_jobset(message: str, status: int = 500, reason: str = "InternalError") -> DryRun:
-    """Return a dry run that was refused."""
     refusal = ErrorDetails("POST /apis/jobset.x-k8s.io", status, reason, message)
     return DryRun(dry_run_objects.jobset("default"), None, refusal)
 
@@ -259,7 +251,6 @@ def reservation_pod(
 
 
 def queues(*found: Mapping[str, Any]) -> Sequence[Queue]:
-    """Read some queues."""
     return [decode(Queue, encode(it)) for it in found]
 
 

@@ -28,7 +28,6 @@ SYSTEM = Meta(name="kube-system")
 
 
 def among(*names: str, more: Meta = SYSTEM) -> InstallationFacts:
-    """Return an installation with these namespaces."""
     labels = "kubernetes.io/metadata.name"
     return healthy_installation()._replace(
         namespaces=[more, *(Meta(name=it, labels={labels: it}) for it in names)]

@@ -142,23 +142,19 @@ class PodDryRuns(dict[str, Any]):
 
 
 def dated(got: Any) -> dict[str, Any]:
-    """Return an object of a dry run as it is dated."""
     return {**got, "metadata": {**got["metadata"], "creationTimestamp": CREATED}}
 
 
 def listing(*metas: Meta) -> dict[str, Any]:
-    """Return a page of objects with nothing but metadata."""
     return {"metadata": {}, "items": [{"metadata": it} for it in metas]}
 
 
 def whole(found: Any) -> dict[str, Any]:
-    """Return a page of objects."""
     return {"metadata": {}, "items": list(found)}
 
 
 @pytest.fixture
 def wire() -> Wire:
-    """Return a sound cluster."""
     return Wire(VirtualClock(NOW))
 
 
@@ -177,7 +173,6 @@ async def fetched(
 
 
 def problems(facts: InstallationFacts) -> dict[str, str]:
-    """Return what is not ok, by check."""
     return {it.check: it.observed for it in run_checks(facts) if it.state is not CheckState.OK}
 
 
@@ -400,7 +395,6 @@ async def test_a_wrong_trainjob_is_tried_with_a_runtime_that_is_there(wire: Wire
 
 
 def scheduled(name: str) -> dict[str, Any]:
-    """Return a job of a runtime."""
     pods = {"spec": {"schedulerName": name} if name else {}}
     return {"name": "node", "template": {"spec": {"template": pods}}}
 

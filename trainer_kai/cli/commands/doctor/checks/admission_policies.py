@@ -16,7 +16,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     name_of,
     nested_field,
 )
-from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, warning
+from trainer_kai.cli.commands.doctor.finding import Findings, fault, ok, warning
 
 _POLICY: Final = "ValidatingAdmissionPolicy"
 _BINDING: Final = f"{_POLICY}Binding"
@@ -32,7 +32,7 @@ _NARROWING_FIELDS: Final = frozenset(
 )
 
 
-def check_policies(facts: InstallationFacts, found: Sequence[Obj]) -> Iterator[CheckFinding]:
+def check_policies(facts: InstallationFacts, found: Sequence[Obj]) -> Findings:
     is_beside_kai = kai_binds(facts)
     wanted = [it for it in facts.manifests.policies if it.beside_kai or not is_beside_kai]
     namespaces = kai_namespaces(facts)
@@ -87,7 +87,6 @@ def _as_by_default(policy: Obj | None, namespaces: Sequence[str]) -> Obj | None:
 
 
 def _exemption(namespaces: Sequence[str]) -> str:
-    """Return the condition that no account in these namespaces made the request."""
     accounts = (f"system:serviceaccount:{it}:" for it in namespaces)
     conditions = (f"!request.userInfo.username.startsWith('{it}')" for it in accounts)
     return " && ".join(conditions) or "true"
@@ -106,7 +105,6 @@ def _differences(wanted: ExpectedPolicy, policy: Obj | None, binding: Obj | None
 
 
 def _account_differences(wanted: ExpectedPolicy, policy: Obj | None) -> Iterator[str]:
-    """Yield the accounts that a policy names, if they are not those of our processes."""
     named = set(_ACCOUNT_PATTERN.findall(str(nested_field(policy, "spec"))))
     ours = set(_ACCOUNT_PATTERN.findall(str(wanted.spec)))
     if named != ours:

@@ -5,11 +5,12 @@ is unread, or the function cannot tell, the only finding is that the check has n
 the conditions under which a check is not needed, each with what is reported then.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from trainer_kai.api.names import RESERVATION_APP
+from trainer_kai.api.resources import Resource
 from trainer_kai.cli.commands.doctor.checks import (
     admission_policies,
     api_kinds,
@@ -29,6 +30,7 @@ from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
     Fact,
+    Findings,
     all_of,
     both,
     ok,
@@ -37,25 +39,11 @@ from trainer_kai.cli.commands.doctor.finding import (
 )
 
 A = TypeVar("A")
-Findings: TypeAlias = Iterable[CheckFinding]
 Check: TypeAlias = Callable[[InstallationFacts], Findings]  # may raise `CannotTell`
 Skip: TypeAlias = tuple[Callable[[InstallationFacts], bool], str]
 
 _NO_WEBHOOK: Final = has_policy_only, "not needed: no webhook of trainer-kai is called"
 _KAI_SHARES: Final = kai_binds, "not needed: KAI shares GPUs"
-
-
-def run_checks(
-    facts: InstallationFacts, checks: "Mapping[str, Check] | None" = None
-) -> list[CheckFinding]:
-    """Return the findings of all checks; a check without a result does not stop the others."""
-    findings: list[CheckFinding] = []
-    for title, check in (CHECKS if checks is None else checks).items():
-        try:
-            findings += (it if it.check else it._replace(check=title) for it in check(facts))
-        except CannotTell as error:
-            findings.append(unknown(str(error))._replace(check=title))
-    return findings
 
 
 def _reads(
@@ -77,6 +65,13 @@ def _each(checks: Callable[[InstallationFacts], Mapping[str, Check]]) -> Check:
     return lambda facts: run_checks(facts, checks(facts))
 
 
+def _of_product(product: str, kinds: Sequence[Resource[Any]]) -> Check:
+    return _reads(
+        lambda it: all_of({str(kind): it.definitions[str(kind)] for kind in kinds}),
+        partial(api_kinds.check_kinds, product, kinds),
+    )
+
+
 def _of_definition(wanted: ExpectedDefinition) -> Check:
     findings = partial(api_kinds.check_definition, wanted)
     return _reads(lambda it: it.definitions[wanted.name], findings)
@@ -96,14 +91,8 @@ def _of_lease(name: str, is_unneeded: Callable[[InstallationFacts], bool]) -> Ch
 
 CHECKS: Final[Mapping[str, Check]] = {
     "API server": _reads(lambda it: it.version, api_kinds.check_server),
-    "JobSet": _reads(
-        lambda it: all_of({name: it.definitions[name] for name in api_kinds.JOBSET_DEFINITIONS}),
-        api_kinds.check_jobset_kind,
-    ),
-    "Trainer": _reads(
-        lambda it: all_of({name: it.definitions[name] for name in api_kinds.TRAINER_DEFINITIONS}),
-        api_kinds.check_trainer_kinds,
-    ),
+    "JobSet": _of_product("JobSet", api_kinds.JOBSET_KINDS),
+    "Trainer": _of_product("Trainer", api_kinds.TRAINER_KINDS),
     "definitions": _each(
         lambda it: {
             f"kind {wanted.name.partition('.')[0]}": _of_definition(wanted)
@@ -180,3 +169,16 @@ CHECKS: Final[Mapping[str, Check]] = {
     "priority classes": _reads(lambda it: it.priority_classes, queues.check_priority_classes),
     "nodes": _reads(lambda it: it.nodes, queues.check_nodes),
 }
+
+
+def run_checks(
+    facts: InstallationFacts, checks: Mapping[str, Check] = CHECKS
+) -> list[CheckFinding]:
+    """Return the findings of all checks; a check without a result does not stop the others."""
+    findings: list[CheckFinding] = []
+    for title, check in checks.items():
+        try:
+            findings += (it if it.check else it._replace(check=title) for it in check(facts))
+        except CannotTell as error:
+            findings.append(unknown(str(error))._replace(check=title))
+    return findings

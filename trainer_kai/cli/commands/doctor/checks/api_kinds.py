@@ -1,11 +1,10 @@
 """The API server: its version, and the kinds that a TrainJob needs to become pods."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from trainer_kai.api.names import JOBSET, TRAINER
-from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBSETS, RUNTIMES, TRAINJOBS
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBSETS, RUNTIMES, TRAINJOBS, Resource
 from trainer_kai.cli.commands.doctor.checks.dry_runs import kai_binds
 from trainer_kai.cli.commands.doctor.expected import (
     ExpectedDefinition,
@@ -16,7 +15,7 @@ from trainer_kai.cli.commands.doctor.expected import (
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj, listed, nested_field
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
-    CheckFinding,
+    Findings,
     fault,
     ok,
     require,
@@ -26,13 +25,13 @@ from trainer_kai.cli.commands.doctor.finding import (
 Definitions = Mapping[str, Obj | None]
 
 _MIN_MINOR: Final = 33  # of Kubernetes 1: since then a CRD can have the rules of our PodGroups
-JOBSET_DEFINITIONS: Final = {str(JOBSETS): JOBSETS.version}
-TRAINER_DEFINITIONS: Final = {str(it): it.version for it in (TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES)}
+JOBSET_KINDS: Final = (JOBSETS,)
+TRAINER_KINDS: Final = (TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES)
 _FIELD: Final = "manifests/components/runtime-queue-field"
 _CRDS: Final = "kubectl apply --server-side -k manifests/base/crds"
 
 
-def check_server(facts: InstallationFacts, version: Obj) -> Iterator[CheckFinding]:
+def check_server(facts: InstallationFacts, version: Obj) -> Findings:
     version_text = str(version.get("gitVersion") or "of unknown version")
     observed = f"Kubernetes {version_text} at {facts.installation.server}"
     minor = re.match(r"\d+", str(version.get("minor") or ""))
@@ -42,32 +41,24 @@ def check_server(facts: InstallationFacts, version: Obj) -> Iterator[CheckFindin
         yield ok(observed)
 
 
-def check_jobset_kind(_: InstallationFacts, found: Definitions) -> Iterator[CheckFinding]:
-    yield _served_finding("JobSet", JOBSET, JOBSET_DEFINITIONS, found)
-
-
-def check_trainer_kinds(_: InstallationFacts, found: Definitions) -> Iterator[CheckFinding]:
-    yield _served_finding("Trainer", TRAINER, TRAINER_DEFINITIONS, found)
-
-
-def _served_finding(
-    product: str, group: str, wanted: dict[str, str], found: Definitions
-) -> CheckFinding:
+def check_kinds(
+    product: str, kinds: Sequence[Resource[Any]], _: InstallationFacts, found: Definitions
+) -> Findings:
+    version = kinds[0].api_version
     missing = [name for name, crd in found.items() if crd is None]
+    not_served = [str(it) for it in kinds if not _serves(found[str(it)], it.version)]
     if missing:
-        return fault(f"{listed(missing)} does not exist", f"install {product} first")
-    not_served = [name for name, crd in found.items() if not _serves(crd, wanted[name])]
-    version = next(iter(wanted.values()))
-    if not_served:
-        remedy = f"install a version that serves {group}/{version}"
-        return fault(f"{listed(not_served)}: {version} is not served", remedy)
-    return ok(f"{group}/{version} is served")
+        yield fault(f"{listed(missing)} does not exist", f"install {product} first")
+    elif not_served:
+        observed = f"{listed(not_served)}: {kinds[0].version} is not served"
+        yield fault(observed, f"install a version that serves {version}")
+    else:
+        yield ok(f"{version} is served")
 
 
 def check_definition(
     wanted: ExpectedDefinition, facts: InstallationFacts, crd: Obj | None
-) -> Iterator[CheckFinding]:
-    """Say whether a CustomResourceDefinition of KAI exists and keeps our fields."""
+) -> Findings:
     if crd is None:
         yield fault(f"the CustomResourceDefinition {wanted.name} does not exist", _CRDS)
         return
@@ -92,7 +83,7 @@ def check_definition(
         yield ok(f"installed by {'trainer-kai' if is_ours else 'KAI'}, complete")
 
 
-def check_runtime_field(facts: InstallationFacts, found: Definitions) -> Iterator[CheckFinding]:
+def check_runtime_field(facts: InstallationFacts, found: Definitions) -> Findings:
     """Say whether a runtime can name its queue in a field, and whether it could before."""
     wanted = facts.manifests.runtime_field
     if None in found.values():

@@ -7,7 +7,7 @@ the setting is not visible, because a Secret may be left over.
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -16,10 +16,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from trainer_kai.api.names import CERT_MANAGER_PREFIX
-from trainer_kai.cli.commands.doctor.checks.dry_runs import (
-    refused_by,
-    webhook_answered,
-)
+from trainer_kai.cli.commands.doctor.checks.dry_runs import refused_by, webhook_answered
 from trainer_kai.cli.commands.doctor.checks.webhooks import installed_webhooks
 from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
@@ -34,6 +31,7 @@ from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
     Fact,
+    Findings,
     Unread,
     fault,
     ok,
@@ -52,8 +50,7 @@ _RENEW: Final = "renew the certificate where your certificates are issued"
 _SET_CA_BUNDLE: Final = "set every caBundle to the CA of the certificate that the webhook uses"
 
 
-def check_trust(facts: InstallationFacts, _: object) -> Iterator[CheckFinding]:
-    """Say whether the CAs in the configurations are those of the certificate."""
+def check_trust(facts: InstallationFacts, _: object) -> Findings:
     hooks = [hook for _, hook in installed_webhooks(facts)]
     trust_error, is_answered = _trust_error(facts), webhook_answered(facts)
     empty = [it["name"] for it in hooks if not nested_field(it, "clientConfig", "caBundle")]
@@ -86,7 +83,7 @@ def _authority_finding(facts: InstallationFacts, hooks: Sequence[Obj]) -> CheckF
     return fault(observed, _SET_CA_BUNDLE)
 
 
-def check_certificate(facts: InstallationFacts, chain: Chain | None) -> Iterator[CheckFinding]:
+def check_certificate(facts: InstallationFacts, chain: Chain | None) -> Findings:
     if webhook_answered(facts) and (chain is None or _is_left_over(facts, chain)):
         yield ok("stored elsewhere; the webhook responds")
     elif chain is not None:
@@ -166,7 +163,7 @@ def _webhook_value(facts: InstallationFacts, setting: str, default: str) -> str:
 
 
 def _trust_error(facts: InstallationFacts) -> str:
-    """Return why the API server did not trust the webhook in a dry run; "" if it did."""
+    """Return why a dry run says that the API server does not trust the webhook; "" for none."""
     for dry_run in (facts.jobset, facts.gang_pod):
         refused = None if isinstance(dry_run, Unread) else refused_by(facts, dry_run)
         if refused is not None and refused.trust_error:
@@ -192,7 +189,6 @@ def _may_be_self_managed(facts: InstallationFacts) -> bool:
 
 
 def _untrusting_webhooks(hooks: Sequence[Obj], chain: Chain) -> list[str]:
-    """Return the webhooks with CAs that did not sign the certificate in the Secret."""
     configured = [it for it in hooks if nested_field(it, "clientConfig", "caBundle")]
     return [it["name"] for it in configured if not _trusts(it, chain)]
 
@@ -223,7 +219,6 @@ def _chain(text: str | None) -> Chain:
 
 
 def _trusts(hook: Obj, chain: Chain) -> bool:
-    """Say whether a chain leads from the certificate to one of a webhook's CAs."""
     trusted, certificate = _ca_bundle(hook), chain[0]
     for _ in range(len(chain) + 1):
         if certificate in trusted or any(_is_signed_by(certificate, it) for it in trusted):
@@ -268,7 +263,6 @@ def _validity_text(certificate: x509.Certificate) -> str:
 
 
 def _called_hosts(facts: InstallationFacts) -> set[str]:
-    """Return the names by which the API server calls the webhook."""
     return {_called_host(hook) for hook in _hooks_if_read(facts)} - {""}
 
 

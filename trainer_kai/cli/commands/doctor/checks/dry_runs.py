@@ -1,7 +1,7 @@
 """Dry runs: a TrainJob's JobSet is admitted, its pods get a PodGroup, other pods are unchanged."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -17,10 +17,7 @@ from trainer_kai.api.names import (
     SKIP_PODGROUPER,
     TRAINER_KAI_PREFIX,
 )
-from trainer_kai.cli.commands.doctor.checks.webhooks import (
-    installed_webhooks,
-    selects_namespace,
-)
+from trainer_kai.cli.commands.doctor.checks.webhooks import installed_webhooks, selects_namespace
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
     InstallationFacts,
@@ -34,6 +31,7 @@ from trainer_kai.cli.commands.doctor.facts import (
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
+    Findings,
     Unread,
     fault,
     if_read,
@@ -84,7 +82,6 @@ class DryRunRefusal(NamedTuple):
 def parse_refusal(
     refusal: ErrorDetails, our_webhooks: frozenset[str], policies: frozenset[str] = frozenset()
 ) -> DryRunRefusal:
-    """Return what refused a dry run; our webhooks and policies are known by their names."""
     text = " ".join(refusal.message.split())
     if failed := _FAILED.search(text):
         is_ours = failed["hook"] in our_webhooks
@@ -128,7 +125,7 @@ _REFUSALS: Final = {
 
 def check_namespaces(
     facts: InstallationFacts, read: tuple[Sequence[Obj], Sequence[Meta]]
-) -> Iterator[CheckFinding]:
+) -> Findings:
     hooks, metas = namespace_selectors(facts), read[1]
     enabled = [it.name for it in metas if all(selects_namespace(hook, it.labels) for hook in hooks)]
     labelled = [f"{it.name} ({it.labels[INJECT]})" for it in metas if INJECT in it.labels]
@@ -142,7 +139,7 @@ def check_namespaces(
         yield warning(f"none of {len(metas)} takes part{label}", remedy)
 
 
-def check_jobset(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFinding]:
+def check_jobset(facts: InstallationFacts, dry_run: DryRun) -> Findings:
     refused = refused_by(facts, dry_run)
     if refused is not None:
         yield _refusal_finding("JobSets of TrainJobs", refused)
@@ -171,7 +168,7 @@ def check_jobset(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFin
         yield ok(f"in {where}: queue {queue}, scheduler {name}")
 
 
-def check_refusal(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFinding]:
+def check_refusal(facts: InstallationFacts, dry_run: DryRun) -> Findings:
     refused = refused_by(facts, dry_run)
     if refused is not None and refused.by is RefusedBy.OURS and QUEUE in refused.message:
         yield ok(f"in {dry_run.namespace}: it is refused")
@@ -185,7 +182,7 @@ def check_refusal(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFi
         yield fault(observed, remedy)
 
 
-def check_gang_pod(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFinding]:
+def check_gang_pod(facts: InstallationFacts, dry_run: DryRun) -> Findings:
     refused = refused_by(facts, dry_run)
     if refused is not None:
         yield _refusal_finding("pods of TrainJobs", refused)
@@ -196,7 +193,7 @@ def check_gang_pod(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckF
         yield fault(f"in {dry_run.namespace}: the pod gets no PodGroup", remedy)
 
 
-def check_foreign_pod(facts: InstallationFacts, dry_run: DryRun) -> Iterator[CheckFinding]:
+def check_foreign_pod(facts: InstallationFacts, dry_run: DryRun) -> Findings:
     refused = refused_by(facts, dry_run)
     if refused is not None:
         yield _refusal_finding("pods of other workloads", refused)
@@ -266,7 +263,6 @@ def kai_binds(facts: InstallationFacts) -> bool:
 
 
 def has_policy_only(facts: InstallationFacts) -> bool:
-    """Say whether a policy admits TrainJobs instead of our webhooks."""
     if isinstance(facts.configurations, Unread):
         return False
     return bool(_policies_like_webhooks(facts)) and not installed_webhooks(facts)

@@ -1,7 +1,6 @@
 """GPU sharing: what reservation pods need, pods that reserve no GPU, and a second installation."""
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Final
 
 from trainer_kai.api.cluster_kinds import Lease
@@ -18,10 +17,11 @@ from trainer_kai.cli.commands.doctor.facts import (
     listed,
     name_of,
     nested_field,
+    parse_time,
     scheduler_setting,
     webhook_setting,
 )
-from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, require, warning
+from trainer_kai.cli.commands.doctor.finding import Findings, fault, ok, require, warning
 
 _RUNTIME_CLASS: Final = "nvidia"  # the default of the setting
 _ALLOCATION_S: Final = 40.0
@@ -33,9 +33,7 @@ def shares_no_gpus(facts: InstallationFacts) -> bool:
     return kai_binds(facts) or enabled.lower() == "false"
 
 
-def check_gpu_sharing(
-    facts: InstallationFacts, namespaces: Sequence[Meta]
-) -> Iterator[CheckFinding]:
+def check_gpu_sharing(facts: InstallationFacts, namespaces: Sequence[Meta]) -> Findings:
     if RESERVATION_APP not in {it.name for it in namespaces}:
         remedy = "apply manifests/base/gpu-sharing, or set gpuSharing.createNamespace in the chart"
         observed = f"namespace {RESERVATION_APP} does not exist, so no pod gets a share of a GPU"
@@ -58,9 +56,7 @@ def check_gpu_sharing(
         yield ok(f"namespace {RESERVATION_APP} exists; {runtime}")
 
 
-def check_reservation_pods(
-    facts: InstallationFacts, found: Sequence[Obj]
-) -> Iterator[CheckFinding]:
+def check_reservation_pods(facts: InstallationFacts, found: Sequence[Obj]) -> Findings:
     pods = [
         it
         for it in found
@@ -78,9 +74,7 @@ def check_reservation_pods(
         yield ok(f"{len(pods)} reserve shared GPUs")
 
 
-def check_other_installations(
-    facts: InstallationFacts, leases: Sequence[Lease]
-) -> Iterator[CheckFinding]:
+def check_other_installations(facts: InstallationFacts, leases: Sequence[Lease]) -> Findings:
     """Say whether the scheduler of another trainer-kai deletes the reservation pods of this one."""
     own = facts.installation.namespace
     others = [
@@ -103,21 +97,14 @@ def _reservation_fault(pod: Obj, facts: InstallationFacts) -> str:
     if phase in ("Failed", "Succeeded"):
         reason = nested_field(pod, "status", "reason")
         return f"{where} is {phase}{f' ({reason})' if reason else ''}"
-    age_s = _age_s(pod, facts)
+    created = parse_time(str(nested_field(pod, "metadata", "creationTimestamp") or ""))
+    age_s = (facts.server_now - created).total_seconds() if created else 0.0
     if annotations_of(pod).get(RESERVED_DEVICE) or age_s <= _allocation_s(facts):
         return ""
     statuses = nested_field(pod, "status", "containerStatuses") or ()
     reasons = (nested_field(it, "state", "waiting", "reason") for it in statuses)
     waiting = next(filter(None, reasons), "")
     return f"{where} has no device for {age_s:.0f} s{f' ({waiting})' if waiting else ''}"
-
-
-def _age_s(pod: Obj, facts: InstallationFacts) -> float:
-    created = str(nested_field(pod, "metadata", "creationTimestamp") or "")
-    try:
-        return (facts.server_now - datetime.fromisoformat(created)).total_seconds()
-    except (TypeError, ValueError):
-        return 0.0
 
 
 def _allocation_s(facts: InstallationFacts) -> float:

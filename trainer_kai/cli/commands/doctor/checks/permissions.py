@@ -18,7 +18,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     listed,
     other_scheduler_objects,
 )
-from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, require
+from trainer_kai.cli.commands.doctor.finding import Findings, fault, ok, require
 
 _APPLY_ROLES: Final = "apply the roles and bindings of manifests/base/rbac again"
 _APPLY_SHARING: Final = "apply manifests/base/gpu-sharing again"
@@ -31,9 +31,7 @@ def title(account: ExpectedAccount) -> str:
     return "agent" if account.name == _AGENT else account.name.removeprefix("trainer-kai-")
 
 
-def check_account(
-    account: ExpectedAccount, facts: InstallationFacts, exists: bool
-) -> Iterator[CheckFinding]:
+def check_account(account: ExpectedAccount, facts: InstallationFacts, exists: bool) -> Findings:
     name = account.name
     where = f"{account.namespace or facts.installation.namespace}/{name}"
     if not exists:
@@ -76,7 +74,6 @@ def needed_permissions(
 
 
 def _unneeded(facts: InstallationFacts, account: ExpectedAccount) -> Iterator[Permission]:
-    """Yield the permissions that the settings make superfluous."""
     if shares_no_gpus(facts):
         yield from (it for it in account.rights if _is_for_sharing(it))
     if not is_external_certificate(facts):

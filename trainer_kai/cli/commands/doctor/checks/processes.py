@@ -3,7 +3,7 @@
 Processes may run outside of the cluster; then only Leases and dry runs show them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -29,7 +29,7 @@ from trainer_kai.cli.commands.doctor.facts import (
 )
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
-    CheckFinding,
+    Findings,
     fault,
     if_read,
     ok,
@@ -60,7 +60,7 @@ _NOT_OF_PODGROUPER: Final = _SHARED_SETTINGS.keys() - {"MODE", "SCHEDULER_NAME",
 _FAULT_S: Final = 60.0
 
 
-def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
+def check_mode(facts: InstallationFacts) -> Findings:
     mode = binding_mode(facts)
     if observed := _differing_setting(facts):
         yield fault(observed, "set the same value for all processes")
@@ -91,8 +91,7 @@ def _differing_setting(facts: InstallationFacts) -> str:
     return ""
 
 
-def check_settings(facts: InstallationFacts, _: object) -> Iterator[CheckFinding]:
-    """Show for each Deployment of ours which settings its variables and flags change."""
+def check_settings(facts: InstallationFacts, _: object) -> Findings:
     shown = [
         f"{(process := name.removeprefix('trainer-kai-'))}: {_settings_text(process, it)}"
         for name, it in facts.our_deployments.items()
@@ -119,7 +118,7 @@ def _setting_names(process: str) -> Mapping[str, tuple[str, str]]:
     return {it.variable.removeprefix(_PREFIX): (it.name, str(it.default)) for it in settings}
 
 
-def check_processes(facts: InstallationFacts, _: object) -> Iterator[CheckFinding]:
+def check_processes(facts: InstallationFacts, _: object) -> Findings:
     found, beside_kai = facts.our_deployments, kai_binds(facts)
     missing = [name for name in facts.manifests.deployments if name not in found]
     if SCHEDULER in missing and beside_kai:
@@ -153,9 +152,7 @@ def check_processes(facts: InstallationFacts, _: object) -> Iterator[CheckFindin
         yield ok(f"{len(found)} Deployments are ready")
 
 
-def check_lease(
-    name: str, facts: InstallationFacts, leases: Sequence[Lease]
-) -> Iterator[CheckFinding]:
+def check_lease(name: str, facts: InstallationFacts, leases: Sequence[Lease]) -> Findings:
     lease = next((it for it in leases if it.metadata.name == name), None)
     holder = lease.spec.holder_identity if lease else ""
     remedy = f"check that the {name.removeprefix('trainer-kai-')} runs, and may write its Lease"
@@ -173,8 +170,7 @@ def check_lease(
 
 def check_other_schedulers(
     facts: InstallationFacts, read: tuple[Sequence[Lease], Sequence[Deployment]]
-) -> Iterator[CheckFinding]:
-    """Say whether another scheduler binds the same pods; in mode external one has to."""
+) -> Findings:
     name, beside_kai = facts.installation.scheduler_name, kai_binds(facts)
     leases, deployments = read
     alive = [it for it in leases if is_alive(it, facts, is_other_scheduler=True)]
@@ -196,7 +192,7 @@ def check_other_schedulers(
         yield ok(f"no other scheduler with the name {name}")
 
 
-def check_kueue(facts: InstallationFacts, names: Sequence[str]) -> Iterator[CheckFinding]:
+def check_kueue(facts: InstallationFacts, names: Sequence[str]) -> Findings:
     setting = webhook_setting(facts, "KUEUE", "false")
     observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}"
     if not names:
@@ -215,7 +211,7 @@ def check_kueue(facts: InstallationFacts, names: Sequence[str]) -> Iterator[Chec
         yield warning(f"{listed(names, 3)} is in a queue of Kueue", remedy)
 
 
-def check_clocks(facts: InstallationFacts, skew_s: float) -> Iterator[CheckFinding]:
+def check_clocks(facts: InstallationFacts, skew_s: float) -> Findings:
     """Compare clocks: start times, grace periods and certificates depend on them."""
     ahead = _clock_skews(facts, facts.now + timedelta(seconds=skew_s))
     most_skewed = max(ahead, key=lambda it: abs(ahead[it]), default="")

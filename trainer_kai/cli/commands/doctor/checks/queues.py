@@ -3,7 +3,7 @@
 The rules are those of admission, which reports them when a queue is written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scheduler.core.messages.rejection_messages import prefilter_problem
@@ -24,7 +24,7 @@ from trainer_kai.cli.commands.doctor.facts import (
 )
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
-    CheckFinding,
+    Findings,
     Unread,
     fault,
     if_read,
@@ -56,7 +56,7 @@ def _by_name(queues: Sequence[Queue]) -> dict[str, Queue]:
     return {it.metadata.name: it for it in queues}
 
 
-def check_queues(_: InstallationFacts, found: Sequence[Queue]) -> Iterator[CheckFinding]:
+def check_queues(_: InstallationFacts, found: Sequence[Queue]) -> Findings:
     queues = _by_name(found)
     warnings = QueueTable(queues).warnings
     rejected = [it.message for it in warnings if not it.still_counts]
@@ -96,8 +96,7 @@ def _share_findings(queues: Mapping[str, Queue]) -> list[tuple[str, Finding]]:
     ]
 
 
-def _share_warnings(findings: list[tuple[str, Finding]]) -> Iterator[CheckFinding]:
-    """Yield a warning for each rule, with the first queues that break it."""
+def _share_warnings(findings: list[tuple[str, Finding]]) -> Findings:
     same_rule: dict[str, list[tuple[str, Finding]]] = {}
     for queue, it in findings:
         same_rule.setdefault(it.code, []).append((queue, it))
@@ -111,8 +110,7 @@ def _share_warnings(findings: list[tuple[str, Finding]]) -> Iterator[CheckFindin
         yield warning(listed(observed, _MAX_QUEUES), remedy)
 
 
-def check_access(facts: InstallationFacts, found: Sequence[Queue]) -> Iterator[CheckFinding]:
-    """Say which queues take pods of all namespaces because no annotation controls their access."""
+def check_access(facts: InstallationFacts, found: Sequence[Queue]) -> Findings:
     queues = _by_name(found)
     notes = {name: it.metadata.annotations.get(ACCESS) for name, it in queues.items()}
     mistyped = [
@@ -143,14 +141,13 @@ def check_access(facts: InstallationFacts, found: Sequence[Queue]) -> Iterator[C
 
 
 def _namespaces(facts: InstallationFacts) -> dict[str, list[str]]:
-    """Return the namespaces with PodGroups, by queue."""
     by_queue: dict[str, set[str]] = {}
     for group in if_read(facts.podgroup_queues, ()):
         by_queue.setdefault(group.queue, set()).add(group.name.partition("/")[0])
     return {queue: sorted(names) for queue, names in by_queue.items()}
 
 
-def check_default_queue(facts: InstallationFacts, found: Sequence[Queue]) -> Iterator[CheckFinding]:
+def check_default_queue(facts: InstallationFacts, found: Sequence[Queue]) -> Findings:
     queues, name = _by_name(found), _default_queue(facts)
     prefilter_failure = QueueTable(queues).prefilter_failure(name)
     if prefilter_failure is None:
@@ -178,7 +175,7 @@ def _default_queue(facts: InstallationFacts) -> str:
     return DEFAULT_QUEUE
 
 
-def _unlimited_default(default: str, queues: Mapping[str, Queue]) -> Iterator[CheckFinding]:
+def _unlimited_default(default: str, queues: Mapping[str, Queue]) -> Findings:
     """Warn if queues cannot reclaim from the default queue, as in earlier versions.
 
     Reclaim compares two queues of one level: the ancestors of both below their common ancestor.
@@ -201,7 +198,6 @@ def _unlimited_default(default: str, queues: Mapping[str, Queue]) -> Iterator[Ch
 
 
 def _ancestors(name: str, queues: Mapping[str, Queue]) -> list[str]:
-    """Return a queue and the queues above it, up to the top or an unknown parent."""
     path = dict[str, None]()
     while name in queues and name not in path:
         path[name] = None
@@ -215,7 +211,7 @@ def _gpu_quota(queue: Queue) -> float:
 
 def check_named_queues(
     facts: InstallationFacts, read: tuple[Sequence[Queue], Sequence[PodGroupQueue]]
-) -> Iterator[CheckFinding]:
+) -> Findings:
     queue_table, by_name = QueueTable(_by_name(read[0])), dict[str, list[str]]()
     for group in read[1]:
         by_name.setdefault(group.queue, []).append(f"PodGroup {group.name}")
@@ -235,10 +231,7 @@ def check_named_queues(
         yield ok(f"{len(by_name)} queues are named by PodGroups and namespaces, and take pods")
 
 
-def check_priority_classes(
-    facts: InstallationFacts, found: Sequence[str]
-) -> Iterator[CheckFinding]:
-    """Say whether KAI's priority classes exist, and the one of our own pods."""
+def check_priority_classes(facts: InstallationFacts, found: Sequence[str]) -> Findings:
     path = ("spec", "template", "spec", "priorityClassName")
     named = {nested_field(it, *path) for it in facts.our_deployments.values()}
     missing_own = sorted({str(it) for it in named if it} - {*found})
@@ -256,7 +249,7 @@ def check_priority_classes(
         yield ok(f"{listed(classes)} exist")
 
 
-def check_nodes(facts: InstallationFacts, nodes: NodeFacts) -> Iterator[CheckFinding]:
+def check_nodes(facts: InstallationFacts, nodes: NodeFacts) -> Findings:
     uncharged = [] if kai_binds(facts) else _uncharged(facts, nodes)
     restricted = [] if kai_binds(facts) else [*_restriction(facts, nodes)]
     if uncharged:
@@ -275,7 +268,7 @@ def check_nodes(facts: InstallationFacts, nodes: NodeFacts) -> Iterator[CheckFin
         yield ok(f"{nodes.with_gpus} of {nodes.number} have GPUs")
 
 
-def _restriction(facts: InstallationFacts, nodes: NodeFacts) -> Iterator[CheckFinding]:
+def _restriction(facts: InstallationFacts, nodes: NodeFacts) -> Findings:
     """Yield what is wrong with the labels that say which pods run where, or that none count."""
     restricts = scheduler_setting(facts, "RESTRICT_NODE_SCHEDULING", "false")
     access = scheduler_setting(facts, "QUEUE_ACCESS_UNANNOTATED", "open")

@@ -7,10 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from trainer_kai.api.names import DEVICE_ACCESS_WEBHOOK, GPU_SHARE_WEBHOOK, JOBSET
-from trainer_kai.cli.commands.doctor.expected import (
-    ExpectedConfiguration,
-    ExpectedWebhook,
-)
+from trainer_kai.cli.commands.doctor.expected import ExpectedConfiguration, ExpectedWebhook
 from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
     InstallationFacts,
@@ -22,6 +19,7 @@ from trainer_kai.cli.commands.doctor.facts import (
 )
 from trainer_kai.cli.commands.doctor.finding import (
     CheckFinding,
+    Findings,
     fault,
     if_read,
     ok,
@@ -37,7 +35,7 @@ _DEVICE_SETTING: Final = "ADMISSION_NVIDIA_VISIBLE_DEVICES"
 _OUR_CONDITIONS: Final = ("of-a-trainjob", "of-our-scheduler", "requests-a-share")
 
 
-def check_configurations(facts: InstallationFacts, found: Sequence[Obj]) -> Iterator[CheckFinding]:
+def check_configurations(facts: InstallationFacts, found: Sequence[Obj]) -> Findings:
     policies = {name_of(it) for it in if_read(facts.policies, ())}
     for wanted in facts.manifests.configurations:
         check = f"{'mutating' if wanted.kind == _MUTATING else 'validating'} webhooks"
@@ -78,8 +76,7 @@ def _configuration_finding(wanted: ExpectedConfiguration, installed: Obj | None)
     return ok(f"{wanted.name} has its {len(pairs)} webhooks, as in the manifests")
 
 
-def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether the setting that restricts access to GPUs and its webhook go together."""
+def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Findings:
     setting = webhook_setting(facts, _DEVICE_SETTING, "allow")
     hooks = installed.get("webhooks") or ()
     is_called = any(it.get("name") == DEVICE_ACCESS_WEBHOOK for it in hooks)
@@ -96,7 +93,7 @@ def _device_access_findings(installed: Obj, facts: InstallationFacts) -> Iterato
     yield fault(f"{observed} {consequence}", "apply the overlay with the component device-access")
 
 
-def check_order(facts: InstallationFacts, found: Sequence[Obj]) -> Iterator[CheckFinding]:
+def check_order(facts: InstallationFacts, found: Sequence[Obj]) -> Findings:
     """Say whether our webhook is called after JobSet's and before KAI's: the order is by name."""
     ours = {it.name for it in facts.manifests.configurations if it.kind == _MUTATING}
     by_name = {name_of(it): it for it in found if it.get("kind") == _MUTATING}
@@ -138,7 +135,6 @@ def installed_webhooks(facts: InstallationFacts) -> list[tuple[ExpectedWebhook, 
 
 
 def selects_namespace(hook: Obj, labels: Mapping[str, str]) -> bool:
-    """Say whether a webhook is called for objects in a namespace with these labels."""
     selector = hook.get("namespaceSelector") or {}
     wanted, requirements = selector.get("matchLabels") or {}, selector.get("matchExpressions") or ()
     labels_match = all(labels.get(name) == value for name, value in wanted.items())
@@ -221,7 +217,6 @@ def contains(live: Any, wanted: Any) -> bool:
 
 
 def _is_as_narrow(live: Any, wanted: Any) -> bool:
-    """Say whether a selector has all wanted requirements, and maybe more."""
     live = live or {}
     more = live.get("matchExpressions") or ()
     is_in_more = all(it in more for it in wanted.get("matchExpressions") or ())

@@ -86,7 +86,6 @@ def with_old_secret(facts: InstallationFacts) -> InstallationFacts:
 
 
 def with_tls_source(source: str) -> list[Obj]:
-    """Return Deployments with the setting tls.source."""
     return [
         deployment(it, TRAINER_KAI_TLS_SOURCE=source) for it in expected_manifests().deployments
     ]
@@ -102,7 +101,6 @@ def _without_writing(facts: InstallationFacts, *more: str) -> dict[str, list[Per
 
 
 def renamed(facts: InstallationFacts) -> InstallationFacts:
-    """Put everything into another namespace."""
     leases = [lease(it.metadata.name, namespace="gangs") for it in require(facts.leases)]
     return facts._replace(
         installation=Installation("gangs", "kai-scheduler"),

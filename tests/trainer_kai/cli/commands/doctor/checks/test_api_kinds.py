@@ -34,13 +34,11 @@ PATCHED = {name: crd(name, "v1alpha1", QUEUE_FIELD) for name in (RUNTIMES, CLUST
 
 
 def versioned(minor: str) -> InstallationFacts:
-    """Return an API server of a version."""
     version = {"major": "1", "minor": minor, "gitVersion": f"v1.{minor}"}
     return healthy_installation()._replace(version=version)
 
 
 def without(*names: str) -> InstallationFacts:
-    """Return a cluster that lacks some definitions."""
     facts = healthy_installation()
     return facts._replace(definitions={**facts.definitions, **dict.fromkeys(names)})
 
@@ -52,7 +50,6 @@ def with_field(**definitions: Any) -> InstallationFacts:
 
 
 def changed(name: str, **version: Any) -> InstallationFacts:
-    """Return a cluster whose only version of a definition is another."""
     definition: Any = healthy_installation().definitions[name]
     (found,) = definition["spec"]["versions"]
     return with_field(**{name: {**definition, "spec": {"versions": [{**found, **version}]}}})
@@ -75,7 +72,6 @@ def _without_rules(value: Any) -> Any:
 
 
 def external(facts: InstallationFacts) -> InstallationFacts:
-    """Let the webhook have mode external."""
     got = injected_jobset(**{MODE_EXTERNAL: "true"})
     return facts._replace(jobset=DryRun(dry_run_objects.jobset("default"), got))
 

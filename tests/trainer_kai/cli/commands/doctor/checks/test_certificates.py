@@ -41,19 +41,16 @@ ALL = listed(HOOKS)
 
 
 def empty(found: Any) -> None:
-    """Leave the authority out."""
     for hook in (it for configuration in found for it in configuration["webhooks"]):
         del hook["clientConfig"]["caBundle"]
 
 
 def one_wrong(found: Any) -> None:
-    """Give the last webhook another authority."""
     wrong = base64.b64encode(OTHER.authority).decode()
     found[0]["webhooks"][2]["clientConfig"]["caBundle"] = wrong
 
 
 def with_source(source: str) -> list[Obj]:
-    """Return a webhook with the setting tls.source."""
     return [deployment("trainer-kai-webhook", TRAINER_KAI_TLS_SOURCE=source)]
 
 
@@ -63,7 +60,6 @@ def issued() -> Obj:
 
 
 def facts(**fields: Any) -> InstallationFacts:
-    """Return a sound installation but for some facts."""
     return healthy_installation()._replace(**fields)
 
 

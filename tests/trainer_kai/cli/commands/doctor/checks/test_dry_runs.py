@@ -39,7 +39,6 @@ UNREACHABLE = (
 
 
 def jobset(dry_run: DryRun) -> InstallationFacts:
-    """Return what becomes of the JobSet."""
     return healthy_installation()._replace(jobset=dry_run)
 
 
@@ -51,14 +50,12 @@ def unchanged(kind: str, **fields: Any) -> DryRun:
 
 
 def scheduled(name: str) -> DryRun:
-    """Return an injected JobSet with a scheduler name."""
     got: Any = injected_jobset()
     got["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["schedulerName"] = name
     return DryRun(dry_run_objects.jobset("default"), got)
 
 
 def foreign(name: str = "default-scheduler", **fields: Any) -> InstallationFacts:
-    """Return what becomes of a pod of others."""
     dry_run: Any = unchanged("foreign_pod", **fields)
     dry_run.got["spec"]["schedulerName"] = name
     return healthy_installation()._replace(foreign_pod=dry_run)

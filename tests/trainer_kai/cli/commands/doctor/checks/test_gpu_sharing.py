@@ -25,7 +25,6 @@ _OFF = "off: pods that request shares of GPUs wait"
 
 
 def with_settings(**environment: str) -> InstallationFacts:
-    """Return an installation in which webhook and scheduler have other settings."""
     names = ("trainer-kai-webhook", "trainer-kai-podgrouper", "trainer-kai-scheduler")
     variables = {f"TRAINER_KAI_{name}": it for name, it in environment.items()}
     return healthy_installation()._replace(

@@ -20,7 +20,6 @@ SCHEDULER = "trainer-kai/trainer-kai-scheduler"
 
 
 def denied(*rights: Permission) -> InstallationFacts:
-    """Return an installation whose scheduler may do less."""
     facts = healthy_installation()
     return facts._replace(
         denied_permissions={**facts.denied_permissions, "trainer-kai-scheduler": rights}
@@ -57,7 +56,6 @@ def test_what_the_scheduler_lacks(case: Case[InstallationFacts, tuple[str, str]]
 
 
 def with_settings(**environment: str) -> InstallationFacts:
-    """Return an installation whose scheduler has other settings."""
     return healthy_installation()._replace(
         deployments=[deployment("trainer-kai-scheduler", 2, **environment)]
     )
@@ -70,7 +68,6 @@ def added(facts: InstallationFacts) -> list[Permission]:
 
 
 def get(resource: str, name: str, *, everywhere: bool = True) -> Permission:
-    """Return the right to read one object."""
     group = "apps" if resource == "deployments" else "coordination.k8s.io"
     return Permission(verb="get", group=group, resource=resource, name=name, everywhere=everywhere)
 

@@ -36,12 +36,10 @@ EXTERNAL = DryRun(dry_run_objects.jobset("default"), injected_jobset(**{MODE_EXT
 
 
 def facts(**fields: Any) -> InstallationFacts:
-    """Return a sound installation but for some facts."""
     return healthy_installation()._replace(**fields)
 
 
 def deployed(scheduler: int) -> list[Obj]:
-    """Return all Deployments, of which one has so many replicas ready."""
     return [deployment(GROUPER), deployment(SCHEDULER, scheduler), deployment(WEBHOOK)]
 
 
@@ -51,12 +49,10 @@ def with_leases(*leases: Lease, renewed: str = "", **fields: Any) -> Installatio
 
 
 def claiming_an_hour(ago_s: float) -> Lease:
-    """Return the Lease of a KAI that was renewed so long ago."""
     return lease("kai-scheduler", "kai-0", ago_s, namespace="kai", duration_s=3600)
 
 
 def scaled(replicas: int = 2, ready: int = 2, updated: int = 2) -> list[Obj]:
-    """Return all Deployments, and how far that of the webhook has come."""
     last = deployment(WEBHOOK, ready)
     last["spec"]["replicas"] = replicas
     last["status"]["updatedReplicas"] = updated

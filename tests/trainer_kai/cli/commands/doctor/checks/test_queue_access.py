@@ -29,7 +29,6 @@ def having(*notes: str | None, groups: tuple[PodGroupQueue, ...] = ()) -> Instal
 
 
 def with_setting(value: str, facts: InstallationFacts) -> InstallationFacts:
-    """Return an installation whose webhook has a setting for queues without annotation."""
     variables = {"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED": value}
     return facts._replace(deployments=[deployment("trainer-kai-webhook", 2, **variables)])
 

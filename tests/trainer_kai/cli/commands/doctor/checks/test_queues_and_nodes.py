@@ -32,7 +32,6 @@ NONE = "Queue default-queue does not exist, and no other queue takes PodGroups"
 
 
 def with_queues(*found: dict[str, Any]) -> InstallationFacts:
-    """Return an installation with these queues."""
     return healthy_installation()._replace(queues=queues(*found))
 
 
@@ -48,14 +47,12 @@ def with_own_queue(name: str, **environment: str) -> InstallationFacts:
 
 
 def classified(name: str) -> list[Any]:
-    """Return a Deployment whose pods are of a priority class."""
     found: Any = deployment("trainer-kai-webhook")
     found["spec"]["template"]["spec"]["priorityClassName"] = name
     return [found]
 
 
 def with_nodes(nodes: NodeFacts, **settings: str) -> InstallationFacts:
-    """Return an installation with these nodes, and a scheduler with settings."""
     environment = {f"TRAINER_KAI_{name}": value for name, value in settings.items()}
     scheduler = [deployment("trainer-kai-scheduler", 2, **environment)]
     facts = healthy_installation()._replace(nodes=nodes)

@@ -16,7 +16,6 @@ WEBHOOK, SCHEDULER = "trainer-kai-webhook", "trainer-kai-scheduler"
 
 
 def with_container(**fields: Any) -> Obj:
-    """Return the Deployment of the webhook with some fields in its container."""
     made = deployment(WEBHOOK)
     made["spec"]["template"]["spec"]["containers"][0] |= fields
     return made

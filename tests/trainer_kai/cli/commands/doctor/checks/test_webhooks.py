@@ -28,8 +28,6 @@ BLOCKS = "other workloads are refused while the webhook is down"
 
 
 def change(number: int, **fields: Any) -> Callable[[Any], None]:
-    """Return what sets fields of one of our webhooks."""
-
     def changed(found: Any) -> None:
         found[0]["webhooks"][number] |= fields
 
@@ -37,8 +35,6 @@ def change(number: int, **fields: Any) -> Callable[[Any], None]:
 
 
 def called_at(path: str) -> Callable[[Any], None]:
-    """Return what calls the first one somewhere else."""
-
     def changed(found: Any) -> None:
         found[0]["webhooks"][0]["clientConfig"]["service"]["path"] = path
 
@@ -46,7 +42,6 @@ def called_at(path: str) -> Callable[[Any], None]:
 
 
 def without_webhook(found: Any) -> None:
-    """Take the last webhook away."""
     found[0]["webhooks"].pop()
 
 
@@ -186,7 +181,6 @@ def test_a_configuration(case: Case[Callable[[Any], None], tuple[str, str]]) -> 
 
 
 def with_settings(facts: InstallationFacts, **variables: str) -> InstallationFacts:
-    """Give the webhook some variables."""
     return facts._replace(deployments=[deployment("trainer-kai-webhook", 2, **variables)])
 
 
@@ -203,7 +197,6 @@ def test_beside_kai_no_webhook_prepares_shares() -> None:
 
 
 def with_device_access(found: Any) -> None:
-    """Add the webhook of the component."""
     found[0]["webhooks"].append({**found[0]["webhooks"][3], "name": DEVICES})
 
 
@@ -237,7 +230,6 @@ def test_none_at_all() -> None:
 
 
 def other(name: str, group: str, plural: str) -> dict[str, Any]:
-    """Return a configuration of another product."""
     rule = {"apiGroups": [group], "resources": [plural]}
     return {
         "kind": "MutatingWebhookConfiguration",
