@@ -47,6 +47,11 @@ _WHOLE: Final = re.compile("[0-9]+")
 _SUB_UNITS: Final = "mun"  # suffixes of quantities that are no amounts of memory
 
 
+def share_request(annotations: Mapping[str, str]) -> str:
+    """Return the annotation that requests shares of GPUs; "" if none does."""
+    return next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), "")
+
+
 def read_fraction(text: str) -> int | str:
     """Return a fraction of one GPU in thousandths, rounded up: 1 to 1000."""
     if _is_decimal(text):
@@ -132,7 +137,7 @@ def gpu_share_faults(
     With any of it the scheduler places no such pod, except for a fraction of 1.
     """
     at = f"{path}metadata.annotations"
-    requested = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), "")
+    requested = share_request(annotations)
     faults = {
         GPU_FRACTION: fraction_fault(annotations.get(GPU_FRACTION, "0.5")),
         GPU_MEMORY: _text(read_memory_mib(annotations.get(GPU_MEMORY, "1"))),
@@ -166,12 +171,12 @@ def gpu_share_faults(
 def unknown_container_fault(name: str, names: Sequence[str]) -> str | None:
     if name in names:
         return None
-    listed = _listed([_shown(it) for it in names])
+    listed = listed_names([_shown(it) for it in names], _MOST_LISTED)
     return f"the pod has no container {_shown(name)}. Name one of its containers: {listed}"
 
 
 def sharing_off_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    requested = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), "")
+    requested = share_request(annotations)
     if requested:
         message = (
             "shares of GPUs are switched off (setting gpu_sharing.enabled), so the pods never "
@@ -249,10 +254,6 @@ def mig_slices(name: str) -> int:
     """
     profile = _MIG_PROFILE.fullmatch(name)
     return int(profile["compute"] or profile["slices"]) if profile else 0
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return listed_names(texts, _MOST_LISTED)
 
 
 def _is_zero(quantity: Quantity) -> bool:

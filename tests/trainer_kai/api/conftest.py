@@ -8,7 +8,6 @@ from trainer_kai.api.pod_text_templates import PodTextTemplates
 
 @pytest.fixture(autouse=True)
 def templates(monkeypatch: pytest.MonkeyPatch) -> PodTextTemplates:
-    """Let each test begin without a template."""
     known = PodTextTemplates()
     monkeypatch.setattr(pod_text, "TEMPLATES", known)
     return known

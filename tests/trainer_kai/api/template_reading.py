@@ -27,11 +27,9 @@ def parsed(text: str) -> Pod:
 
 
 def compact(obj: Any) -> str:
-    """Write JSON as the API server does."""
     return json.dumps(obj, separators=(",", ":"), ensure_ascii=False)
 
 
 def is_matched(text: str) -> bool:
-    """Say whether a pod is read by likeness."""
     data = text.encode()
     return read_matching(data, data.find(b"{", 1), len(data) - 1, alone=True) is not None

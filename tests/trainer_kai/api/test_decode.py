@@ -109,7 +109,6 @@ def test_a_fault_is_named_by_its_field(struct: type[Any], case: Case[str, str]) 
     ],
 )
 def test_what_is_no_object_is_a_decode_error(text: str) -> None:
-    """Whatever the other side sends, there is one thing to catch."""
     for struct in (Pod, Node):
         with pytest.raises(DecodeError):
             decode(struct, text.encode("latin-1"))
@@ -156,7 +155,6 @@ def test_lines_of_a_watch(line: bytes) -> None:
 
 
 def test_a_line_that_is_none() -> None:
-    """Half a line, or another thing than a line, is a decode error."""
     for line in (b"", b"{}", b'{"type":"ADDED","object":{"a":1}', b'{"type":5,"object":{}}'):
         with pytest.raises(DecodeError):
             decode_watch_event(line)
@@ -176,7 +174,6 @@ def test_equal_labels_of_many_objects_are_one_object() -> None:
 
 @pytest.mark.parametrize("file", SUBMITTED, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_recorded_jobsets(file: Path) -> None:
-    """What Trainer builds is read with its jobs, their counts and what they depend on."""
     submitted, built = documents(file)
 
     trainjob, jobset = decode(TrainJob, encode(submitted)), decode(JobSet, encode(built))
@@ -199,7 +196,6 @@ def test_recorded_jobsets(file: Path) -> None:
 
 @pytest.mark.parametrize("file", RUNTIMES, ids=lambda file: file.stem)
 def test_recorded_runtimes(file: Path) -> None:
-    """The shipped runtimes are read with their policies and templates."""
     [recorded] = documents(file)
 
     runtime = decode(Runtime, encode(recorded))
@@ -213,7 +209,6 @@ def test_recorded_runtimes(file: Path) -> None:
 
 
 def test_a_recorded_pod() -> None:
-    """A pod of a JobSet, bound and running, with all that a scheduler asks of it."""
     pod = decode(Pod, recorded_pods.RUNNING.encode())
 
     assert str(pod.metadata.key) == "record-pods/job-node-0-0-hjklm"
@@ -252,7 +247,6 @@ def test_every_kind_is_written_as_it_is_read(resource: Any) -> None:
 
 
 def test_plain_objects_are_written_compactly() -> None:
-    """What is sent has no spaces."""
     assert encode({"a": [1, "b", None]}) == b'{"a":[1,"b",null]}'
     assert json.loads(encode({"ü": "\n"})) == {"ü": "\n"}
 

@@ -59,7 +59,6 @@ UNITS = {"h": 3600 * SECOND, "m": 60 * SECOND, "s": SECOND, "ms": 10**6, "us": 1
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_durations(case: Case[str, int]) -> None:
-    """In nanoseconds."""
     assert nanoseconds(case.given) == case.want
 
 

@@ -23,17 +23,14 @@ NUMBER = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53)
 
 
 def spec_of(fields: Obj) -> QueueSpec:
-    """Return the spec of a queue as it arrives."""
     return decode(Queue, encode({"metadata": {"name": "q"}, "spec": fields})).spec
 
 
 def gpu(**resource: Any) -> Obj:
-    """Return a spec that says something of GPUs."""
     return {"resources": {"gpu": resource}}
 
 
 def counts(field: str, number: int) -> QueueSpec:
-    """Return a spec in which one number of GPUs counts."""
     resource = QueueResource(**{field: Decimal(number)})
     return QueueSpec(resources=QueueResources(gpu=resource))
 

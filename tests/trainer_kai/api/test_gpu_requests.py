@@ -245,5 +245,4 @@ def test_gpu_memory(text: str, want: int | str) -> None:
     ],
 )
 def test_devices(text: str, want: int | str) -> None:
-    """At least one GPU, and no more than the scheduler reads."""
     assert read_devices(text) == want

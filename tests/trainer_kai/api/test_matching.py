@@ -29,7 +29,6 @@ def _expression(key: str, operator: str, *values: str) -> dict[str, Any]:
 
 
 def _selected(selector: dict[str, Any] | None) -> str:
-    """Return the objects above that a label selector matches."""
     rules = label_rules(msgspec.convert(selector, LabelSelector | None))
     return "".join(
         name

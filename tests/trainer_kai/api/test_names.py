@@ -51,7 +51,6 @@ CASES: list[Case[str, list[str]]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_a_spelled_name_is_found(case: Case[str, list[str]]) -> None:
-    """In whatever a literal stands."""
     assert spelled(case.given) == case.want
 
 

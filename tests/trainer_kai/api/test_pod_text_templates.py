@@ -53,7 +53,6 @@ SPEC_ORDER = [  # as the API server writes them
 
 
 def canonical(pod: Any) -> str:
-    """Write a pod with the fields of its spec in the API server's order."""
     pod["spec"] = {
         **{name: pod["spec"][name] for name in SPEC_ORDER if name in pod["spec"]},
         **pod["spec"],
@@ -62,12 +61,10 @@ def canonical(pod: Any) -> str:
 
 
 def nodes(value: str) -> Any:
-    """Select nodes by a label of a marker's name."""
     return {"nodeSelector": {"pool": value, "serviceAccount": value, "nodeName": value}}
 
 
 def neighbours(value: str) -> Any:
-    """Stay away from pods of the same hostname label."""
     selector = {"matchLabels": {"hostname": value, "schedulerName": "x"}}
     term = {"labelSelector": selector, "topologyKey": "zone"}
     rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
@@ -75,14 +72,12 @@ def neighbours(value: str) -> Any:
 
 
 def spread(value: str) -> Any:
-    """Spread over zones among pods of the same labels."""
     selector = {"matchLabels": {"hostname": value, "subdomain": "x"}}
     rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     return {"topologySpreadConstraints": [{**rule, "labelSelector": selector}]}
 
 
 def claimed(value: str) -> Any:
-    """Claim storage of that name, which is also the volume's."""
     return {"volumes": [{"name": value, "persistentVolumeClaim": {"claimName": value}}]}
 
 
@@ -93,12 +88,10 @@ def odd(value: str) -> Any:
 
 
 def ephemeral(value: str) -> Any:
-    """Have storage made for the pod."""
     return {"volumes": [{"name": value, "ephemeral": {}}]}
 
 
 def contained(value: str) -> Any:
-    """Have a container of that name."""
     return {"containers": [{"name": value, "image": "i"}]}
 
 
@@ -155,7 +148,6 @@ def test_what_stands_before_the_labels_is_read(field: str) -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of every value in an object."""
     items: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
         items = list(value.items())
@@ -203,7 +195,6 @@ STRINGS = st.sampled_from(
 
 
 def turned(value: Any) -> Any:
-    """Return another value that is as long."""
     return value[1:] + "7" if isinstance(value, str) else value ^ 1
 
 
@@ -286,7 +277,6 @@ def change(draw: st.DrawFn, pod: Any, path: tuple[Any, ...]) -> None:
 
 @st.composite
 def pods_of_templates(draw: st.DrawFn) -> list[str]:
-    """Return a pod, and some that differ from it in a few places."""
     text = draw(st.sampled_from(TEXTS))
     extra = draw(st.none() | marked())
     has_host = draw(st.booleans())

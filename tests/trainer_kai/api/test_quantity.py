@@ -168,7 +168,6 @@ def test_respelling(case: Case[Quantity, str]) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_quantities(case: Case[Quantity, tuple[int, int]]) -> None:
-    """Whole units and thousandths of the same text."""
     assert (whole(case.given), milli(case.given)) == case.want
 
 
@@ -189,7 +188,6 @@ def test_spelling_thousandths(case: Case[int, str]) -> None:
 
 @pytest.mark.parametrize("case", BYTE_SPELLINGS, ids=ids)
 def test_spelling_bytes(case: Case[int, str]) -> None:
-    """Bytes are written in powers of two."""
     assert format_bytes(case.given) == case.want
 
 

@@ -26,7 +26,6 @@ def held(allocated: str = "", actual: str = "", name: str = "a") -> Obj:
 
 
 def pod(cpu: str, *statuses: Obj, generation: int = 2, **status: Any) -> Obj:
-    """Return a pod whose spec requests so much CPU."""
     container = {"name": "a", "resources": {"requests": {"cpu": cpu, "nvidia.com/gpu": "1"}}}
     return {
         "kind": "Pod",
@@ -38,7 +37,6 @@ def pod(cpu: str, *statuses: Obj, generation: int = 2, **status: Any) -> Obj:
 
 
 def pending(reason: str) -> list[Obj]:
-    """Return conditions of a resize that the kubelet has not begun."""
     return [{"type": "PodResizePending", "status": "True", "reason": reason}]
 
 

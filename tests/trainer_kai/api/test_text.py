@@ -48,7 +48,6 @@ NAMES: list[Case[list[str], tuple[str, str]]] = [
 
 @pytest.mark.parametrize("case", NAMES, ids=ids)
 def test_two_are_named(case: Case[list[str], tuple[str, str]]) -> None:
-    """And the others are counted, or only hinted at."""
     assert (listed_names(case.given, 2), first_listed(case.given, 2)) == case.want
 
 

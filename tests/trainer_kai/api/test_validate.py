@@ -30,7 +30,6 @@ FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
 def fault_texts(faults: tuple[Any, ...]) -> list[str]:
-    """Write faults down as people read them."""
     return [str(fault) for fault in faults]
 
 
@@ -220,7 +219,6 @@ def test_topologies(case: Case[list[Obj], list[str]]) -> None:
 
 
 def share_faults(annotations: Obj, spec: Obj) -> list[str]:
-    """Return the faults of a pod with annotations."""
     obj = {"metadata": {"annotations": annotations}, "spec": spec}
     found = pod_faults(decode(Pod, encode(obj)))
     assert all(isinstance(it, FieldWarning) for it in found)  # a dump of a cluster is still read
@@ -287,7 +285,6 @@ def test_a_large_number_of_devices_is_whole(text: str) -> None:
 
 
 def test_amounts_of_a_pod() -> None:
-    """Quantities are quantities, not negative, and devices are whole."""
     wrong = {"cpu": "2 cores", "memory": "-1Gi", "nvidia.com/gpu": "0.5", "pods": "1"}
     container = {"resources": {"requests": wrong, "limits": {"cpu": "500m"}}}
     spec = {"initContainers": [container], "containers": [{}], "overhead": {"cpu": "x"}}
@@ -347,7 +344,6 @@ def test_every_level_of_a_trainjob_is_looked_at() -> None:
 
 
 def test_every_level_of_a_runtime_and_a_jobset_is_looked_at() -> None:
-    """From the object down to the pods' template."""
     policy = {"kaiScheduler": {"queue": "Q"}}
     spec = {"podGroupPolicy": policy, "template": TEMPLATE}
 

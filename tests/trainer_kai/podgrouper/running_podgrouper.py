@@ -26,14 +26,11 @@ PATIENCE_S = 60.0
 
 
 def trainjob(uid: str = "trainjob-1") -> dict[str, Any]:
-    """Return the metadata of a TrainJob."""
     name = {"namespace": "default", "name": "job"}
     return {"metadata": {**name, "uid": uid, "resourceVersion": "4"}}
 
 
 class FakeApiServer:
-    """An API server that has some objects, and records the writes."""
-
     def __init__(self, *refusals: ApiResponse) -> None:
         kinds = ("jobsets", "jobs", "pods", "podgroups", "priorityclasses")
         self.lists: dict[str, list[Any]] = {"trainjobs": [trainjob()], **{it: [] for it in kinds}}
@@ -46,7 +43,6 @@ class FakeApiServer:
         self._refusals = list(refusals)
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
-        """Show what there is, take what is written."""
         assert timeout_s > 0
         if request.method == "GET":
             if self.hold_lists and request.path.endswith("/podgroups"):
@@ -70,23 +66,18 @@ class FakeApiServer:
     async def stream(
         self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Follow one kind."""
         assert silence_s > 0
         yield self._follow(self.lines[request.path.rpartition("/")[2]])
 
-    async def close(self) -> None:
-        """Have nothing to close."""
+    async def close(self) -> None: ...
 
     def send_event(self, kind: str, what: str, obj: Any) -> None:
-        """Send a watch event."""
         self.lines[kind].put_nowait(json.dumps({"type": what, "object": obj}).encode() + b"\n")
 
     def writes_of(self, kind: str) -> list[tuple[Request, Any]]:
-        """Return the writes of one kind of object."""
         return [it for it in self.writes if f"/{kind}" in it[0].path]
 
     async def until(self, kind: str, count: int) -> None:
-        """Wait until so many of a kind were written."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.writes_of(kind)) < count:
                 self.written.clear()
@@ -109,14 +100,12 @@ class FakeApiServer:
 
 
 async def pass_turns() -> None:
-    """Let every other task do all it can."""
     for _ in range(100):
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def grouping(cluster: FakeApiServer, *, leads: bool = True) -> AsyncIterator[Health]:
-    """Run a podgrouper on a cluster."""
     clock, metrics, log, health = SystemClock(), Metrics(), structlog.get_logger(), Health()
     client = Client(
         RestConfig("https://nowhere", StaticToken("")), cluster, clock, NoRequestObserver()
@@ -166,7 +155,6 @@ def jobset(runtime: str = "torch-distributed") -> tuple[dict[str, Any], dict[str
 
 
 def straggler(name: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod that admission has not seen."""
     labels = {
         "trainer-kai.dev/gang": "Main",
         "jobset.sigs.k8s.io/jobset-name": "job",

@@ -19,7 +19,6 @@ EXTERNAL = GroupingRules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
 
 
 def store_with(jobset: JobSet, *, counts: bool = False) -> PodgrouperStore:
-    """Return a store with a JobSet, its TrainJob and its Jobs."""
     store = PodgrouperStore(counts=counts)
     store.trainjob_changed(*trainjob_for(jobset))
     store.jobset_changed(jobset.metadata.key, jobset)
@@ -29,7 +28,6 @@ def store_with(jobset: JobSet, *, counts: bool = False) -> PodgrouperStore:
 
 
 def trainjob_for(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
-    """Return the TrainJob that a JobSet names, or another one of that name."""
     (owner,) = jobset.metadata.owner_references
     key = Key(jobset.metadata.namespace, owner.name)
     metadata = {"namespace": key.namespace, "name": key.name, "uid": uid or owner.uid}
@@ -37,7 +35,6 @@ def trainjob_for(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
 
 
 def job_for(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObject]:
-    """Return the first Job of a replicatedJob, controlled by the JobSet or another owner."""
     meta = jobset.metadata
     reference = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -57,7 +54,6 @@ def job_for(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObj
 
 
 def applied(fields: ManifestFields, *, version: int = 1, more: Any = None) -> WatchedPodGroup:
-    """Return a PodGroup as the API server has it after an apply; *more* is what others wrote."""
     meta = fields["metadata"]
     managed = {
         "manager": FIELD_MANAGER,
@@ -90,7 +86,6 @@ def _owned(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> GroupingPlan:
-    """Plan for the only JobSet of a store."""
     (found,) = store.jobsets.values()
     has_trainjob = store.has_trainjob(found)
     observed = ObservedState(store.groups(found.metadata.uid), has_trainjob=has_trainjob)
@@ -98,7 +93,6 @@ def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> Groupin
 
 
 def apply_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED, **more: Any) -> GroupingPlan:
-    """Do what the plan says, as the API server would."""
     steps = next_plan(store, rules)
     for fields in steps.apply:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])

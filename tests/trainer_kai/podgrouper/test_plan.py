@@ -55,12 +55,10 @@ def test_groups_are_made_once(runtime: str, rules: GroupingRules) -> None:
 
 
 def suspended(obj: dict[str, Any]) -> None:
-    """Suspend it."""
     obj["spec"]["suspend"] = True
 
 
 def unmarked(obj: dict[str, Any]) -> None:
-    """Take the mark from the pods."""
     for job in obj["spec"]["replicatedJobs"]:
         del job["template"]["spec"]["template"]["metadata"]["labels"][GANG]
 
@@ -304,7 +302,6 @@ def test_a_namesake_has_groups_of_its_own() -> None:
 
 
 def test_a_group_that_was_deleted_comes_back() -> None:
-    """A deleted PodGroup is applied again."""
     store = store_with(admitted(recorded(TORCH)))
     (made,) = apply_plan(store).apply
 

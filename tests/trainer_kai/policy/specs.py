@@ -46,7 +46,6 @@ def rjob(name: str, *after: str, **fields: Any) -> Obj:
 
 
 def jobset(*jobs: Mapping[str, Any], order: str = "AnyOrder", **metadata: Any) -> JobSet:
-    """Return a JobSet of these replicatedJobs."""
     meta = {"name": "job", "namespace": "default", "uid": UID, **metadata}
     spec = {"replicatedJobs": jobs, "startupPolicy": {"startupPolicyOrder": order}}
     return decode(JobSet, encode({"metadata": meta, "spec": spec}))

@@ -42,12 +42,10 @@ EVERY_SETTING = {  # once, where several processes have the same
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return where a test puts its file."""
     return tmp_path / "settings.yaml"
 
 
 def read(model: type[Settings], sources: Sources, file: Path) -> Any:
-    """Load the settings, with the file named by a flag if there is one."""
     text, environ, argv = sources
     if text:
         file.write_text(text)
@@ -55,7 +53,6 @@ def read(model: type[Settings], sources: Sources, file: Path) -> Any:
 
 
 def faults(sources: Sources, file: Path) -> list[str]:
-    """Return what is wrong, with FILE for the path of the file."""
     with pytest.raises(ConfigError) as caught:
         read(SchedulerSettings, sources, file)
     return [str(fault).replace(str(file), "FILE") for fault in caught.value.faults]
@@ -331,7 +328,6 @@ def test_all_faults_of_all_sources_are_reported_at_once(file: Path) -> None:
 
 
 def test_a_file_that_is_no_text_is_a_fault(file: Path) -> None:
-    """Whatever the bytes are."""
     file.write_bytes(b"\xff\xfe")
 
     (fault,) = faults(("", {}, [f"--config={file}"]), file)
@@ -346,7 +342,6 @@ class Toy(pydantic.BaseModel):
 
 @pytest.mark.parametrize("text", ["true", "yes", "1"])
 def test_a_switch_is_written_like_any_value(text: str, file: Path) -> None:
-    """In all three places."""
     file.write_text(f"'on': {text}")
 
     assert load(Toy, [f"--on={text}"], {}).on

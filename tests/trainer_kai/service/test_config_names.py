@@ -97,7 +97,6 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
 
 
 def faults_of(process: str, *argv: str) -> list[str]:
-    """Return what is wrong."""
     try:
         load(MODELS[process], argv, {})
     except ConfigError as error:
@@ -107,7 +106,6 @@ def faults_of(process: str, *argv: str) -> list[str]:
 
 @pytest.mark.parametrize("case", NAMES, ids=ids)
 def test_names_are_looked_at_with_all_else(case: Case[tuple[str, ...], list[str]]) -> None:
-    """Before a process asks for a cluster."""
     assert faults_of(*case.given) == case.want
 
 

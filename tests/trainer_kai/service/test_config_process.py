@@ -16,7 +16,6 @@ from trainer_kai.version import __version__
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return where a test puts its file."""
     return tmp_path / "settings.yaml"
 
 
@@ -31,7 +30,6 @@ print("level", read_or_exit(SchedulerSettings, sys.argv[1:], os.environ).log.lev
 
 
 def run(*argv: str, **environ: str) -> tuple[int, str, str]:
-    """Run the program; return its exit code and what it wrote."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *argv],
         cwd=ROOT,
@@ -45,7 +43,6 @@ def run(*argv: str, **environ: str) -> tuple[int, str, str]:
 
 
 def ended(capsys: pytest.CaptureFixture[str], *argv: str, **environ: str) -> tuple[Any, str, str]:
-    """Have the settings read in this process, which they end; return the same."""
     with pytest.raises(SystemExit) as end:
         read_or_exit(SchedulerSettings, argv, environ)
     return end.value.code, *capsys.readouterr()

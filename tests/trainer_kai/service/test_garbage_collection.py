@@ -17,13 +17,11 @@ class _Circle:
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """Leave the process as it was."""
     yield
     gc.unfreeze()
 
 
 def test_what_is_known_is_not_looked_through_again() -> None:
-    """What was garbage by then is gone."""
     circle = _Circle()
     circle.itself = circle
     garbage = weakref.ref(circle)
@@ -38,7 +36,6 @@ def test_what_is_known_is_not_looked_through_again() -> None:
 
 
 def test_nothing_is_looked_for_meanwhile() -> None:
-    """Afterwards it is again."""
     with without_collection():
         assert not gc.isenabled()
 

@@ -22,8 +22,6 @@ _USUAL: Final = Place()
 
 
 class HealthHarness:
-    """A server, and the client that asks it."""
-
     def __init__(self, clock: VirtualClock, place: Place) -> None:
         self.health = Health()
         self.metrics = Metrics()
@@ -31,7 +29,6 @@ class HealthHarness:
         self.server = HealthServer(self.health, self.metrics, clock, here)
 
     async def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-        """Return the status and the text of one answer."""
         url = f"http://{LOOPBACK}:{self.server.port}{path}"
         async with (
             aiohttp.ClientSession() as session,
@@ -41,13 +38,11 @@ class HealthHarness:
 
 
 async def pieces() -> AsyncIterator[bytes]:
-    """Yield a snapshot."""
     yield b"[1,"
     yield b"2]"
 
 
 def server(place: Place) -> HealthServer:
-    """Return one that has had no request yet."""
     return HealthServer(Health(), Metrics(), VirtualClock(), place)
 
 
@@ -55,7 +50,6 @@ def server(place: Place) -> HealthServer:
 async def serving(
     clock: VirtualClock | None = None, place: Place = _USUAL
 ) -> AsyncIterator[HealthHarness]:
-    """Run a server on a free port."""
     asked = HealthHarness(clock or VirtualClock(), place)
     await asked.server.start()
     try:
@@ -66,38 +60,32 @@ async def serving(
 
 @pytest.fixture
 async def running_server() -> AsyncIterator[HealthHarness]:
-    """Return a server of a process that has just begun."""
     async with serving() as asked:
         yield asked
 
 
 def ready(health: Health) -> None:
-    """Finish the start with one condition that holds."""
     health.ready("pods listed")
     health.started()
 
 
 def missing(health: Health) -> None:
-    """Finish the start with one condition of two."""
     health.ready("pods listed")
     health.not_ready("queues listed", "no answer")
     health.started()
 
 
 def gone_again(health: Health) -> None:
-    """Lose a condition that held."""
     ready(health)
     health.not_ready("pods listed", "listing them anew")
 
 
 def stopping(health: Health) -> None:
-    """Begin to stop."""
     ready(health)
     health.stopping()
 
 
 def stuck(health: Health) -> None:
-    """Have one check of two fail."""
     ready(health)
     health.add_check("pods", lambda: None)
     health.add_check("queues", lambda: "stuck")
@@ -242,7 +230,6 @@ class LateClock(VirtualClock):
     late_s = 0.0
 
     async def sleep(self, seconds: float) -> None:
-        """Wait longer than asked."""
         await super().sleep(seconds + self.late_s)
 
 
@@ -310,7 +297,6 @@ async def test_a_server_is_a_resource() -> None:
 
 
 async def test_a_server_that_never_started_can_be_stopped() -> None:
-    """Taking down what came up by half minds nothing."""
     await server(Place()).stop()
 
 

@@ -23,7 +23,6 @@ CLOCK = VirtualClock(datetime(2026, 3, 4, 5, 6, 7, 89_999, tzinfo=UTC))
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    """Undo what `configure` does to the process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers.clear()
@@ -35,20 +34,16 @@ def _restored() -> Iterator[None]:
 
 
 def begin(layout: Layout = "json", level: Level = "info") -> io.StringIO:
-    """Set the logs up; return where they go."""
     stream = io.StringIO()
     configure(CLOCK, layout=layout, level=level, stream=stream)
     return stream
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    """Read what was written."""
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 class Key(NamedTuple):
-    """Has a spelling of its own."""
-
     namespace: str
     name: str
 
@@ -57,15 +52,11 @@ class Key(NamedTuple):
 
 
 class Untold:
-    """Cannot be written."""
-
     def __str__(self) -> str:
         raise KeyError(self)
 
 
 class Colour(Enum):
-    """A choice."""
-
     RED = 1
 
 
@@ -98,7 +89,6 @@ VALUES: list[Case[Any, Any]] = [
 
 @pytest.mark.parametrize("case", VALUES, ids=ids)
 def test_values(case: Case[Any, Any]) -> None:
-    """Any value makes one line of JSON."""
     stream = begin()
 
     logger("room.module").info("phrase", value=case.given)
@@ -109,7 +99,6 @@ def test_values(case: Case[Any, Any]) -> None:
 
 @pytest.mark.parametrize("case", VALUES, ids=ids)
 def test_values_for_people(case: Case[Any, Any]) -> None:
-    """And a line of the console."""
     stream = begin("console")
 
     logger("room.module").info("phrase", value=case.given)
@@ -219,7 +208,6 @@ LEVELS: list[Case[Level, list[str]]] = [
 
 @pytest.mark.parametrize("case", LEVELS, ids=ids)
 def test_levels(case: Case[Level, list[str]]) -> None:
-    """Less than the level is not written."""
     stream = begin(level=case.given)
     log = logger("room.module")
 
@@ -268,7 +256,6 @@ def test_a_record_whose_arguments_do_not_fit_is_written_all_the_same() -> None:
 
 
 def test_warnings_are_logged() -> None:
-    """What Python warns about is in the logs."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         stream = begin()
@@ -281,19 +268,14 @@ def test_warnings_are_logged() -> None:
 
 
 class Broken(io.StringIO):
-    """A stream that takes nothing."""
-
     def write(self, _: str, /) -> int:
-        """Fail as a full disk does."""
         raise OSError(28, "No space left on device")
 
     def flush(self) -> None:
-        """Fail as a closed pipe does."""
         raise BrokenPipeError
 
 
 def test_a_stream_that_fails_ends_nothing() -> None:
-    """The work goes on without its log."""
     configure(CLOCK, stream=Broken())
 
     logger("room.module").info("phrase")

@@ -27,7 +27,6 @@ SMALL_LABELS |= {"queue_name", "reason"}
 
 
 def shown(metrics: Metrics) -> list[str]:
-    """Return the lines that a scrape reads, without the comments."""
     text = generate_latest(metrics.registry).decode()
     return [line for line in text.splitlines() if not line.startswith("#")]
 
@@ -70,7 +69,6 @@ def test_the_process_is_measured_as_well() -> None:
 
 
 def test_two_sets_count_apart() -> None:
-    """There is no registry that everybody shares."""
     first, second = Metrics(), Metrics()
 
     first.api_requests.labels("get", "pods", "2xx").inc()

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from trainer_kai.api.gpu_requests import SHARE_REQUESTS
+from trainer_kai.api.gpu_requests import SHARE_REQUESTS, share_request
 from trainer_kai.api.jobset import (
     FailurePolicy,
     JobSet,
@@ -30,8 +30,6 @@ from trainer_kai.api.names import (
     BATCH_MIN_MEMBER,
     COSCHEDULING_GROUP,
     GPU_CONTAINER,
-    GPU_FRACTION,
-    GPU_MEMORY,
     NODE_POOL,
     PREEMPTIBILITY,
     PREEMPTION_DELAY,
@@ -387,7 +385,7 @@ def carried_to_pods(
         is_launcher = step == _TRAINER and job.name != _NODE and workers > 0
         is_worker = job.name == _NODE and step not in INITIALIZERS
         trains = with_launcher if is_launcher else (step == _TRAINER or is_worker)
-        if not trains or GPU_FRACTION in own or GPU_MEMORY in own:
+        if not trains or share_request(own):
             continue
         names = [it.name for it in template.spec.containers]
         default = {GPU_CONTAINER: _NODE} if _NODE in names[1:] else {}

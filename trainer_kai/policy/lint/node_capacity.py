@@ -11,8 +11,9 @@ a PodGroup needs only some of its SubGroups, only the smallest SubGroups.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from trainer_kai.api.gpu_requests import share_request
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
-from trainer_kai.api.names import AMD_GPU, GPU, GPU_FRACTION, GPU_MEMORY, PODS
+from trainer_kai.api.names import AMD_GPU, GPU, PODS
 from trainer_kai.api.pod import Container, PodSpec
 from trainer_kai.api.quantity import QuantityError, milli
 from trainer_kai.api.text import listed_names, verb_form
@@ -59,7 +60,7 @@ def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand
     except QuantityError:
         return None
     # Fractions of devices are not counted here.
-    uncounted = {GPU_FRACTION, GPU_MEMORY} & template.metadata.annotations.keys() and _DEVICES
+    uncounted = _DEVICES if share_request(template.metadata.annotations) else ()
     counted = {name: it for name, it in requests.items() if it > 0 and name not in uncounted}
     return SubGroupDemand(index, jobs[index], subgroup, counted)
 

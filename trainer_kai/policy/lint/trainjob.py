@@ -11,11 +11,9 @@ from itertools import islice
 from typing import Final
 
 from trainer_kai.api.bounds import MOST_PARTS
-from trainer_kai.api.gpu_requests import is_whole_gpu
+from trainer_kai.api.gpu_requests import is_whole_gpu, share_request
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import (
-    GPU_FRACTION,
-    GPU_MEMORY,
     PREEMPTIBILITY,
     PRIORITY_CLASS_NAME,
     SKIP_PODGROUPER,
@@ -242,8 +240,7 @@ class _TrainJobPaths:
         gpus = _GPU_PATH.fullmatch(found[2]) if found else None
         if found is None or gpus is None or not is_whole_gpu(gpus[1]):
             return ""
-        given = self._to_pods.get(int(found[1]), {})
-        name = next((it for it in (GPU_FRACTION, GPU_MEMORY) if it in given), "")
+        name = share_request(self._to_pods.get(int(found[1]), {}))
         return f"metadata.annotations[{name}]" if name else ""
 
     def _own_paths(self, path: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from trainer_kai.api.cluster_kinds import PriorityClass, ResourceQuota, ScopeRequirement
+from trainer_kai.api.matching import accepted_values
 from trainer_kai.api.text import first_listed
 
 PriorityQuotas: TypeAlias = Mapping[str, Collection[ScopeRequirement]]  # of one namespace, by name
@@ -86,12 +87,8 @@ class SelectablePriorityClasses:
 
 
 def _counts_class(scope: ScopeRequirement, name: str) -> bool:
-    match scope.operator:
-        case "In":
-            return name in scope.values
-        case "NotIn":
-            return name not in scope.values
-    return scope.operator == "Exists"
+    accepted = accepted_values(scope.operator, scope.values)
+    return accepted is not None and accepted.accepts(name)
 
 
 def _choose_hint(names: Iterator[str]) -> str:

@@ -24,7 +24,6 @@ Obj = dict[str, Any]
 
 
 def job(name: str, step: str = "", *containers: str, own: Obj | None = None) -> Obj:
-    """Return a replicatedJob of a step; *own* are annotations of its pods."""
     pods = {"containers": [{"name": it} for it in containers or ("node",)]}
     found: Obj = rjob(name, pod=pods)
     found["template"]["metadata"] = {"labels": {STEP: step} if step else {}}
@@ -33,13 +32,11 @@ def job(name: str, step: str = "", *containers: str, own: Obj | None = None) -> 
 
 
 def jobset(*jobs: Obj) -> JobSet:
-    """Return a JobSet."""
     whole = {"metadata": {"name": "job"}, "spec": {"replicatedJobs": list(jobs)}}
     return decode(JobSet, encode(whole))
 
 
 def carried(whole: JobSet, given: Obj, *, with_launcher: bool = True) -> dict[str, Obj]:
-    """Return what the pods of each replicatedJob get."""
     jobs = whole.spec.replicated_jobs
     found = carried_to_pods(jobs, given, with_launcher=with_launcher)
     return {jobs[i].name: dict(added) for i, added in found}

@@ -35,12 +35,10 @@ def runtime_of(*jobs: Obj, policy: Obj | None = None, **spec: Any) -> Obj:
 
 
 def patch(**job: Any) -> Obj:
-    """Write a patch of one replicatedJob."""
     return {"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
 
 
 def pod_patch(**spec: Any) -> Obj:
-    """Write a patch of the pods of the replicatedJob called node."""
     return patch(name="node", template={"spec": {"template": {"spec": spec}}})
 
 
@@ -230,7 +228,6 @@ def ports(container: str) -> str:
 
 
 def listening(name: str, *given: Obj) -> Obj:
-    """Write a container with ports."""
     return {"name": name, "ports": [{"containerPort": 53, **port} for port in given]}
 
 

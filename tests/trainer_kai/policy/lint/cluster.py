@@ -43,7 +43,6 @@ def _taint(text: str) -> Obj:
 
 
 def pod_spec(gpus: int = 0, **fields: Any) -> Obj:
-    """Return the spec of pods that request GPUs and other *amounts*, with the given fields."""
     amounts = {**({GPU: str(gpus)} if gpus else {}), **fields.pop("amounts", {})}
     return {"containers": [{"name": "node", "resources": {"limits": amounts}}], **fields}
 
@@ -56,7 +55,6 @@ def queue_spec(parent: str = "", **gpu: int) -> QueueSpec:
 
 
 def decode_spec(struct: Any, fields: Mapping[str, Any]) -> Any:
-    """Read a part of an object."""
     return decode(struct, encode(fields))
 
 
@@ -86,8 +84,6 @@ def short(finding: Finding) -> str:
 
 
 class LintInput(NamedTuple):
-    """A JobSet, and what is known."""
-
     jobset: JobSet
     cluster: KnownCluster
     queue: str = "team"
@@ -95,7 +91,6 @@ class LintInput(NamedTuple):
 
 
 def findings(given: LintInput) -> list[str]:
-    """Return what is found."""
     return [short(it) for it in lint_jobset(given.jobset, given.queue, given.rules, given.cluster)]
 
 

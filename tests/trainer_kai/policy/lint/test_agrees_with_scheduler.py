@@ -32,7 +32,6 @@ KEY = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def any_node(chance: Random, name: str) -> Obj:
-    """Return a node, with labels and taints now and then."""
     labels = {"kubernetes.io/hostname": name}
     labels |= {key: chance.choice("12") for key in ("x", "y") if chance.random() < 0.5}
     taint = {"key": "team", "value": chance.choice("ab"), "effect": "NoSchedule"}
@@ -51,8 +50,6 @@ def any_node(chance: Random, name: str) -> Obj:
 
 
 def any_queue(chance: Random, name: str, parent: str = "") -> Obj:
-    """Return a queue with bounds or without."""
-
     def share(*numbers: int) -> Obj:
         quota, limit = (chance.choice([-1, -1, *numbers]) for _ in "ql")
         return {"quota": quota, "limit": limit, "overQuotaWeight": 1}
@@ -64,7 +61,6 @@ def any_queue(chance: Random, name: str, parent: str = "") -> Obj:
 
 
 def any_pod(chance: Random) -> Obj:
-    """Return pods that ask for a few things."""
     amounts = {
         "cpu": chance.choice(["500m", "1", "2500m", "5"]),
         "memory": chance.choice(["1Gi", "40Gi"]),
@@ -107,7 +103,6 @@ def any_job(chance: Random, name: str, *, is_first: bool) -> Obj:
 
 
 def any_trainjob(chance: Random) -> tuple[Obj, Obj]:
-    """Return a TrainJob and its runtime; all pods belong together."""
     names = ["node", "other", "last"][: chance.choice([1, 1, 2, 3])]
     jobs = [any_job(chance, name, is_first=name == "node") for name in names]
     meta: Obj = {"annotations": {MIN: "1"}} if chance.random() < 0.2 else {}
@@ -134,7 +129,6 @@ def any_trainjob(chance: Random) -> tuple[Obj, Obj]:
 
 
 def any_cluster(chance: Random) -> list[Obj]:
-    """Return nodes, queues and classes."""
     build = {"metadata": {"name": "build"}, "value": 100}
     return [
         *(any_node(chance, f"n{i}") for i in range(chance.randint(2, 6))),
@@ -145,8 +139,6 @@ def any_cluster(chance: Random) -> list[Obj]:
 
 
 def known_cluster(cluster: list[Obj]) -> KnownCluster:
-    """Return the cluster that lint knows."""
-
     def of(kind: str, struct: Any) -> dict[str, Any]:
         read = [decode(struct, encode(it)) for it in cluster if it["kind"] == kind]
         return {it.metadata.name: it for it in read}
@@ -157,13 +149,11 @@ def known_cluster(cluster: list[Obj]) -> KnownCluster:
 
 
 def linted(cluster: list[Obj], job: Obj, runtime: Obj) -> tuple[Finding, ...]:
-    """Return the findings of lint."""
     read = decode(TrainJob, encode(job)), decode(Runtime, encode(runtime))
     return lint_trainjob(*read, "team", RULES, known_cluster(cluster))
 
 
 def starts(cluster: list[Obj], job: Obj, runtime: Obj) -> bool:
-    """Say whether the scheduler places it, or as much of it as is enough."""
     options = SimulationOptions(actions=("allocate",), default_queue="team")
     document = simulate([*cluster, job, runtime], options)
     return any(cycle["binds"] for cycle in document["cycles"])

@@ -30,7 +30,6 @@ Obj = dict[str, Any]
 def linting(
     jobs: list[Obj], known: KnownCluster = FEW, **spec: Any
 ) -> Callable[[], tuple[Finding, ...]]:
-    """Return what lints a TrainJob of such a runtime."""
     template = {"spec": {"replicatedJobs": jobs}}
     runtime = {"metadata": {"name": "r"}, "spec": {"mlPolicy": {}, "template": template}}
     whole = {"metadata": {"name": "job"}, "spec": {"runtimeRef": {"name": "r"}, **spec}}
@@ -39,7 +38,6 @@ def linting(
 
 
 def rjob(name: str = "node", *after: str, pod: Obj | None = None, **spec: Any) -> Obj:
-    """Return a replicatedJob, after others that are Complete."""
     pods = {"containers": [{"name": "node", "resources": {"limits": {GPU: 8}}}], **(pod or {})}
     return {
         "name": name,
@@ -52,18 +50,15 @@ def rjob(name: str = "node", *after: str, pod: Obj | None = None, **spec: Any) -
 
 
 def with_ports(count: int) -> list[Obj]:
-    """Return a runtime with a container of that many ports."""
     ports = [{"containerPort": i + 1, "name": f"p{i}"} for i in range(count)]
     return [rjob(pod={"containers": [{"name": "node", "ports": ports}]})]
 
 
 def requirement(key: str, operator: str, *values: str) -> Obj:
-    """Return what is asked of a label."""
     return {"key": key, "operator": operator, "values": list(values)}
 
 
 def selecting(*terms: list[Obj]) -> Obj:
-    """Return pods that want to be where one of the terms holds."""
     required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     return {"affinity": {"nodeAffinity": {key: required}}}

@@ -21,13 +21,11 @@ EXTERNAL = GroupingRules("external", "kai-scheduler", "default-queue")
 
 
 def pod(limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None) -> JobSet:
-    """Return a JobSet of one pod with these amounts."""
     resources = {"limits": limits or {}, "requests": requests or {}}
     return jobset(rjob("node", pod={"containers": [{"name": "node", "resources": resources}]}))
 
 
 def wrong(place: str, message: str) -> list[str]:
-    """Write that an amount is refused."""
     return [f"invalid-amount! {RESOURCES}.{place}: {message}. Otherwise no pod can be created"]
 
 
@@ -90,7 +88,6 @@ TEMPLATE = POD.removesuffix("spec")
 def sharing(
     annotations: dict[str, str], labels: dict[str, str] | None = None, **spec: Any
 ) -> JobSet:
-    """Return a JobSet with a pod template that has these annotations and labels."""
     job = rjob("node", pod={"containers": [{"name": "node"}], **spec})
     metadata = {"annotations": annotations, "labels": labels or {}}
     job["template"]["spec"]["template"]["metadata"] = metadata
@@ -240,12 +237,10 @@ def test_shares_that_are_switched_off(name: str) -> None:
 def jobset_findings(
     whole: JobSet, rules: GroupingRules = EXTERNAL, cluster: KnownCluster | None = None
 ) -> list[str]:
-    """Return what is found, in a cluster of which no node is known."""
     return [short(it) for it in lint_jobset(whole, "team", rules, cluster or known_cluster())]
 
 
 def named(**metadata: Any) -> JobSet:
-    """Return a JobSet with labels and annotations."""
     return jobset(rjob("node"), **metadata)
 
 
@@ -381,7 +376,6 @@ def test_a_pod_that_says_too_much() -> None:
 
 
 def required(path: str) -> str:
-    """Write that a required topology is to come."""
     return (
         f"topology-unsupported! {path}[{REQUIRED}]: required topology level 'rack' of Topology "
         "'racks' is not supported yet, so the pods never start. Remove the annotation, or use "
@@ -467,7 +461,6 @@ STAGES = [
 
 @pytest.mark.parametrize("case", STAGES, ids=ids)
 def test_stages_that_are_never_reached(case: Case[JobSet, list[str]]) -> None:
-    """As the podgrouper has it."""
     assert jobset_findings(case.given) == case.want
 
 

@@ -28,7 +28,6 @@ EIGHTS = [node(f"n{i}") for i in range(4)]  # 32 GPUs
 
 
 def affinity(*requirements: dict[str, Any]) -> dict[str, Any]:
-    """Return what asks for one of these labels."""
     terms = [{"matchExpressions": [requirement]} for requirement in requirements]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {"affinity": {"nodeAffinity": required}}
@@ -211,7 +210,6 @@ def test_a_pod_alone(case: Case[LintInput, list[str]]) -> None:
 
 
 def too_many(count: int, holds: int, nodes: int = 4, name: str = "node") -> str:
-    """Write that pods are too many."""
     return (
         f"podgroup-too-large! {COUNT}: {count} pods of {name} must start together, and the "
         f"{nodes} eligible nodes hold {holds}. Request at most {holds}"

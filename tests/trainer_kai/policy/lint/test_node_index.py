@@ -16,7 +16,6 @@ TAINTS = ("a=1:NoSchedule", "b=:NoExecute", "c=1:PreferNoSchedule")
 
 
 def any_node(chance: Random, name: str) -> Node:
-    """Return a node with a few of a few things."""
     taints = [taint for taint in TAINTS if chance.random() < 0.3]
     labels: Any = {key: chance.choice("12") for key in ("x", "y") if chance.random() < 0.7}
     return node(name, chance.choice([0, 4, 8]), *taints, **labels)
@@ -133,7 +132,6 @@ def test_many_values_are_not_compared_one_by_one() -> None:
 
 
 def put_all(nodes: NodeIndex, all_of_them: list[Node]) -> None:
-    """Put nodes again."""
     for one in all_of_them:
         nodes.put(one)
 

@@ -48,7 +48,6 @@ PREEMPTIBLE = {"kai.scheduler/preemptibility": "preemptible"}
 
 
 def over_limit_text(requests: int, most: int, queue: str = "team") -> str:
-    """Write that a limit is exceeded."""
     return (
         f"over-limit! {COUNT}: the pods that must start together request {requests} GPU, and the "
         f"limit of queue {queue} is {most} GPU. Request at most {most} GPU, or name another queue"
@@ -56,7 +55,6 @@ def over_limit_text(requests: int, most: int, queue: str = "team") -> str:
 
 
 def over_quota_text(requests: int, most: int, queue: str = "team") -> str:
-    """Write that a non-preemptible PodGroup exceeds a quota."""
     return (
         f"over-quota! {COUNT}: the TrainJob is non-preemptible and requests {requests} GPU, and "
         f"the quota of queue {queue} is {most} GPU. Set kai.scheduler/preemptibility: "
@@ -167,7 +165,6 @@ RACKS = [
 
 
 def too_small_text(count: int, level: str, best: int) -> str:
-    """Write that a domain is too small."""
     return (
         f"domain-too-small! metadata.annotations[{REQUIRED}]: {count} pods of node must be in "
         f"one {level} of Topology racks, and the largest holds {best}. Request at most {best} "

@@ -25,22 +25,18 @@ EIGHTS = known_cluster(*(node(f"n{i}", rack=f"r{i % 2}", zone="z") for i in rang
 
 
 class TrainJobInput(NamedTuple):
-    """A TrainJob, its runtime, what is known."""
-
     job: dict[str, Any]
     runtime: dict[str, Any]
     cluster: KnownCluster = EIGHTS
 
 
 def trainjob_findings(given: TrainJobInput) -> list[str]:
-    """Return what is found."""
     job = decode(TrainJob, encode({"metadata": {"name": "job", "namespace": "x"}, **given.job}))
     runtime = decode(Runtime, encode(given.runtime))
     return [short(it) for it in lint_trainjob(job, runtime, "team", RULES, given.cluster)]
 
 
 def job(nodes: int | None = None, gpus: int | None = None, **fields: Any) -> dict[str, Any]:
-    """Return a TrainJob of a runtime called torch."""
     trainer: dict[str, Any] = {} if nodes is None else {"numNodes": nodes}
     if gpus is not None:
         trainer["resourcesPerNode"] = {"limits": {GPU: gpus}}
@@ -50,7 +46,6 @@ def job(nodes: int | None = None, gpus: int | None = None, **fields: Any) -> dic
 
 
 def runtime(gpus: int = 8, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return a runtime with one replicatedJob, and what else its spec says."""
     limits = {"limits": {GPU: gpus}} if gpus else {}
     pods = {"containers": [{"name": "side"}, {"name": "node", "resources": limits}]}
     one = {

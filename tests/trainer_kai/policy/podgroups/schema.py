@@ -12,7 +12,6 @@ PATH: Final = ROOT / "trainer_kai" / "policy" / "podgroups" / "anticipated.schem
 
 
 def schema() -> str:
-    """Return the schema as it is written."""
     return json.dumps(msgspec.json.schema(AnticipatedAnnotation), indent=2, sort_keys=True) + "\n"
 
 

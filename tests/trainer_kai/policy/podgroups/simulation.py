@@ -37,8 +37,6 @@ _ANTICIPATED: Final = "trainer-kai.dev/anticipated"
 
 
 class SimulationOutcome(NamedTuple):
-    """How it ended: which Jobs are Complete, and which pods wait for ever."""
-
     finished: frozenset[Job]
     stuck: tuple[str, ...]
 
@@ -55,7 +53,6 @@ def simulate_jobset(
 def written_podgroups(
     jobset: JobSet, plan: PodGroupPlan, rules: GroupingRules, pods: list[ManifestFields]
 ) -> list[ManifestFields]:
-    """Return the groups that the podgrouper would write."""
     counts = count_pods(observe_pod(decode(Pod, encode(pod))) for pod in pods)
     return list(podgroup_manifests(jobset, plan, rules, counts))
 
@@ -98,7 +95,6 @@ class _Simulation:
         return SimulationOutcome(finished(self._jobset.spec, self._state), names)
 
     def _bind(self) -> bool:
-        """Bind what may be; another scheduler binds its pods at once."""
         if self._rules is None:
             return self._set_phase(self._in_phase("Pending"), "Running")
         foreign = [pod for pod in self._in_phase("Pending") if not self._podgroup_of(pod)]
@@ -111,7 +107,6 @@ class _Simulation:
         return self._set_phase(self._sample(self._in_phase("Running")), "Ready")
 
     def _remove_old_job(self) -> bool:
-        """Let go of one Job of an older attempt."""
         if not self._state.previous:
             return False
         removed = self._chance.choice(sorted(self._state.previous))
@@ -120,7 +115,6 @@ class _Simulation:
         return True
 
     def _random_event(self) -> bool:
-        """Let the user, or bad luck, do something now and then."""
         if self._state.is_suspended:
             self._state = suspended(self._state, now=False)
             return True
@@ -136,12 +130,10 @@ class _Simulation:
         return True
 
     def _complete(self, names: frozenset[str] | None) -> bool:
-        """Let some pods succeed: of these replicatedJobs, or of all."""
         ready = [pod for pod in self._in_phase("Ready") if names is None or pod.job.name in names]
         return self._set_phase(self._sample(ready), "Succeeded")
 
     def _awaited_jobs(self) -> frozenset[str]:
-        """Return the replicatedJobs that must be Complete before waiting ones may begin."""
         waiting = {self._podgroup_of(pod) for pod in self._in_phase("Pending")}
         found: set[str] = set()
         for group in self._manifests():
@@ -153,7 +145,6 @@ class _Simulation:
         return frozenset(found)
 
     def _complete_before(self, name: str) -> set[str]:
-        """Return what must be Complete before the Jobs of a replicatedJob are made."""
         one = next(job for job in self._jobset.spec.replicated_jobs if job.name == name)
         found: set[str] = set()
         for dependency in one.depends_on:
@@ -165,7 +156,6 @@ class _Simulation:
         return [pod for pod in self._state.pods if pod.phase == phase and pod.is_alive]
 
     def _sample(self, pods: list[ModelPod]) -> list[ModelPod]:
-        """Return at least one of them, where there is one."""
         return self._chance.sample(pods, self._chance.randint(1, len(pods))) if pods else []
 
     def _set_phase(self, pods: list[ModelPod], phase: str) -> bool:

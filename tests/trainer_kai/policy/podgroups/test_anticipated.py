@@ -87,7 +87,6 @@ AFTER = (
 
 
 def texts(of: JobSet) -> dict[str, str]:
-    """Return the annotation of each PodGroup, by its suffix."""
     plan = plan_podgroups(of, OURS)
     jobs = {job.name: job for job in of.spec.replicated_jobs}
 

@@ -19,7 +19,6 @@ RULES = Path(__file__).parents[4] / "docs" / "rules.md"
 
 
 def podgroup(annotation: str | None = None) -> PodGroup:
-    """Return a PodGroup with the record of an eviction."""
     annotations = {} if annotation is None else {LAST_EVICTION_RECORD: annotation}
     return PodGroup(metadata=Meta(namespace="team", name="pg", annotations=annotations))
 

@@ -27,12 +27,10 @@ def with_all(subject: JobSet, state: State, name: str, phase: str) -> State:
 
 
 def alive(state: State) -> str:
-    """Return the replicatedJob of each pod, one word for each."""
     return " ".join(sorted(pod.job.name for pod in state.pods if pod.is_alive))
 
 
 def made(state: State) -> str:
-    """Return which replicatedJobs have Jobs."""
     return " ".join(sorted({job.name for job in state.jobs}))
 
 
@@ -72,7 +70,6 @@ FIRST: list[Case[JobSet, tuple[str, str]]] = [
 
 @pytest.mark.parametrize("case", FIRST, ids=ids)
 def test_what_is_made_at_once(case: Case[JobSet, tuple[str, str]]) -> None:
-    """Before any pod has begun."""
     state = settled(case.given.spec, State())
 
     assert (made(state), alive(state)) == case.want

@@ -38,7 +38,6 @@ def wanted(
 
 
 def specs(subject: JobSet, rules: GroupingRules = BUNDLED) -> list[ManifestFields]:
-    """Return only what differs from a group that asks for nothing."""
     common = {"queue": "default-queue", "priorityClassName": "train"}
     if rules is EXTERNAL:
         common["stalenessGracePeriod"] = "-1s"
@@ -50,7 +49,6 @@ def specs(subject: JobSet, rules: GroupingRules = BUNDLED) -> list[ManifestField
 
 
 def tree(*nodes: tuple[str, int, int], least: int | None = None) -> ManifestFields:
-    """Return what KAI makes of replicatedJobs: name, replicas, pods of each."""
     podsets: list[ManifestFields] = []
     for name, replicas, pods in nodes:
         podsets.append({"name": name, "minSubGroup": replicas})
@@ -62,7 +60,6 @@ def tree(*nodes: tuple[str, int, int], least: int | None = None) -> ManifestFiel
 
 
 def recorded(runtime: str) -> JobSet:
-    """Return what Trainer built for four nodes."""
     obj = documents(FIXTURES / runtime / "4-nodes.yaml")[1]
     return decode(JobSet, encode(obj))
 

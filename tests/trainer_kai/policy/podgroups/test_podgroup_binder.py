@@ -32,7 +32,6 @@ DATA = {"minSubGroup": 1, "subGroups": [{"name": "data-replica-0", "minMember": 
 
 
 def group(spec: Obj, name: str = "g", **anticipated: Any) -> Obj:
-    """Return a PodGroup."""
     annotations = {"trainer-kai.dev/anticipated": json.dumps(anticipated)} if anticipated else {}
     owner = {"kind": "JobSet", "uid": "u"}
     meta = {"name": name, "namespace": "ns", "annotations": annotations, "ownerReferences": [owner]}
@@ -96,7 +95,6 @@ CASES: list[Case[tuple[list[Obj], list[Obj]], list[str]]] = [
 
 
 def bound(groups: list[Obj], pods: list[Obj]) -> list[str]:
-    """Return the names."""
     assert all(namespace == "ns" for namespace, _ in bindable(groups, pods))
     return [name for _, name in bindable(groups, pods)]
 
@@ -111,7 +109,6 @@ def test_pods_of_a_tree(case: Case[tuple[list[Obj], list[Obj]], list[str]]) -> N
 
 
 def waits_for(status: str, *pods: Obj, before: tuple[str, ...] = ()) -> bool:
-    """Say whether the nodes wait for the data, given these pods of it."""
     after = {**AFTER, "status": status, "before": before}
     groups = [group(DATA, "first"), group(TREE, later=LATER, after=[after])]
     return "n0" not in bound(groups, [*pods, N0, N1])

@@ -26,12 +26,10 @@ MODEL, DATA = "model-initializer", "dataset-initializer"
 
 
 def init(name: str, *after: str) -> dict[str, Any]:
-    """Return an initializer."""
     return rjob(name, *after, step=name)
 
 
 def descriptions(plan: PodGroupPlan) -> list[str]:
-    """Write planned PodGroups in short words."""
     return [_description(podgroup) for podgroup in plan.podgroups]
 
 

@@ -29,20 +29,17 @@ class Change(NamedTuple):
 
 
 def priority(current: str, wanted: str) -> Change:
-    """Return a change of the PriorityClass."""
     before, then = ({"priorityClassName": name} for name in (current, wanted))
     return Change(before, then)
 
 
 def fixed(current: str, wanted: str, name: str = "train") -> Change:
-    """Return a change of the preemptibility; "" is none."""
     text_said = ({"preemptibility": text} if text else {} for text in (current, wanted))
     before, then = ({"priorityClassName": name, **it} for it in text_said)
     return Change(before, then)
 
 
 def grace(current: str, wanted: str, mode: GroupingMode = "bundled") -> Change:
-    """Return a change of how long it may run in part."""
     before, then = ({"stalenessGracePeriod": text} if text else {} for text in (current, wanted))
     return Change(before, then, mode)
 
@@ -78,7 +75,6 @@ CHANGES: list[Case[Change, bool]] = [
 
 
 def fields(spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
-    """Return what is applied."""
     usual = {"queue": "a", "priorityClassName": "train"}
     return {"metadata": {"name": "g", "labels": labels}, "spec": {**usual, **spec}}
 

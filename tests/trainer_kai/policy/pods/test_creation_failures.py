@@ -31,7 +31,6 @@ QUOTA: Final = "exceeded quota: gpus, requested: pods=1, used: pods=2, limited: 
 
 
 def event(message: str, **fields: Any) -> Event:
-    """Return an event of a Job."""
     about = ObjectReference(kind="Job", namespace="ns", name=JOB.name, uid="u")
     wanted = {"reason": "FailedCreate", "involved_object": about, **fields}
     meta = Meta(name="e", namespace="ns", creation_timestamp="2026-01-01T11:00:00Z")
@@ -71,7 +70,6 @@ def test_reasons(case: Case[str, str]) -> None:
 
 
 def test_other_events_say_nothing_of_pods() -> None:
-    """Of other kinds, and of other reasons."""
     others = [event("x", reason="SuccessfulCreate"), event("x", involved_object=ObjectReference())]
 
     assert [read_creation_failure(it) for it in others] == [None, None]
@@ -123,20 +121,16 @@ JOBSET: Final = jobset()
 
 
 class Scene(NamedTuple):
-    """What is there when it is asked."""
-
     jobset: JobSet = JOBSET
     pods: tuple[CreatedPod, ...] = ()
     at: str = AT
 
 
 def pods(number: int, created: str = AT, *, counts: bool = True) -> tuple[CreatedPod, ...]:
-    """Return some pods of the Job."""
     return (CreatedPod(JOB.name, f"{created}Z", counts),) * number
 
 
 def resumed(at: str) -> JobSet:
-    """Return a JobSet that was suspended until then."""
     condition = Condition(type="Suspended", status="False", last_transition_time=at)
     return jobset(made="2026-01-01T11:00:00Z", status={"conditions": (condition,)})
 

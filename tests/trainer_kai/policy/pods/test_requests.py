@@ -14,12 +14,10 @@ Obj = dict[str, Any]
 
 
 def pod_spec(**requests: str) -> Obj:
-    """Return a container that requests."""
     return {"resources": {"requests": requests}}
 
 
 def sidecar(**requests: str) -> Obj:
-    """Return an init container that stays."""
     return {**pod_spec(**requests), "restartPolicy": "Always"}
 
 

@@ -61,7 +61,6 @@ def _nodes(number: int, values: int = 0) -> dict[str, Any]:
 
 
 def _pods(values: int) -> dict[str, Any]:
-    """Return terms with as many values in each part that has any."""
     each = values // 4
     requirement = {"key": "k", "operator": "In", "values": [""] * each}
     selector = {"matchLabels": {f"k{n}": "v" for n in range(2)}, "matchExpressions": [requirement]}
@@ -172,7 +171,6 @@ def test_ports_in_the_network_of_the_node() -> None:
 
 
 def test_nothing() -> None:
-    """A pod that says nothing."""
     assert spec_limit_fault(PodSpec()) is None
     assert term_count(PodSpec()) == 0
 

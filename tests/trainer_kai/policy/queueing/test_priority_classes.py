@@ -118,7 +118,6 @@ def test_what_a_site_offers() -> None:
     [("a", "choose a, or"), ("ab", "choose a or b, or"), ("", "choose none, or")],
 )
 def test_what_is_right(names: str, right: str) -> None:
-    """As many as there are."""
     classes = {
         name: PriorityClass(metadata=_CLASSES["low"].metadata, value=10**9 if name == "x" else 1)
         for name in (*names, "x")

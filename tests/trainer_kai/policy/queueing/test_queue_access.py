@@ -79,7 +79,6 @@ def test_the_nearest_queue_that_says_anything_decides(
 def test_a_site_decides_of_queues_that_say_nothing(
     effective: EffectiveQueueAccess, unannotated: str, want: bool
 ) -> None:
-    """And of no others."""
     assert is_closed(effective, unannotated) is want
 
 

@@ -32,7 +32,6 @@ def spec(parent: str = "", **resources: Share | None) -> QueueSpec:
 
 
 def bounds(quota: float, limit: float = -1, **fields: float) -> Share:
-    """Return one resource."""
     return {"quota": quota, "limit": limit, **fields}
 
 

@@ -33,7 +33,6 @@ QUEUES = dict(
 
 
 def both(one: RequestedQueues, other: RequestedQueues) -> RequestedQueues:
-    """Ask for what two places ask for."""
     requested: dict[str, Any] = {
         place: a or b for place, a, b in zip(RequestedQueues._fields, one, other, strict=True)
     }
@@ -52,7 +51,6 @@ def test_of_two_the_higher_wins(higher: QueueSource, lower: QueueSource) -> None
 
 @pytest.mark.parametrize("source", tuple(LEVELS))
 def test_one_alone_wins_over_the_default(source: QueueSource) -> None:
-    """Whichever it is."""
     assert resolve_queue(LEVELS[source], "default-queue") == QueueChoice(QUEUES[source], source)
 
 
@@ -87,5 +85,4 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_queues(case: Case[RequestedQueues, QueueChoice]) -> None:
-    """The queue, its source, and the queues that pod templates name beside it."""
     assert resolve_queue(case.given, "default-queue") == case.want
