@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import inspect
 
+from trainer_kai.api.text import listed_names
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import KINDS, UNUSED_KINDS
 from trainer_kai.errors import FieldError, FieldWarning
@@ -128,8 +129,7 @@ class InputWarnings:
 
     def lines(self) -> Iterator[str]:
         for (_, _, it), names in sorted(self._object_names.items()):
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            yield f"{min(names)}{more}: {it.path}: {it.message}"
+            yield f"{listed_names(sorted(names), 1)}: {it.path}: {it.message}"
 
     def _add(self, document: Document, it: InputWarning) -> None:
         objects = self._object_names.setdefault((document.file, document.kind, it), [])
@@ -240,9 +240,9 @@ def unread_files(
     expected = f"known kinds are {', '.join(sorted({kind for _, kind in read}))}"
     for file, counts in kinds.items():
         if file not in known and (not known or file in mistyped):
-            named = [f"{name} ({count})" for name, count in sorted(counts.items())[:_MAX_NAMED]]
-            more = f" and {len(counts) - _MAX_NAMED} more" if len(counts) > _MAX_NAMED else ""
-            yield FieldError(file, f"has no known kind: {', '.join(named)}{more}; {expected}")
+            named = [f"{name} ({count})" for name, count in sorted(counts.items())]
+            found = listed_names(named, _MAX_NAMED)
+            yield FieldError(file, f"has no known kind: {found}; {expected}")
 
 
 def kind_text(document: Document) -> str:

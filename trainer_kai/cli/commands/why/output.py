@@ -30,7 +30,6 @@ _QUEUE_SOURCES: Final = {
     QueueSourceKind.LABEL: f" (label {QUEUE})",
     QueueSourceKind.DEFAULT: f" (the default, without a label {QUEUE})",
 }
-_JSON_COUNTS: Final = {"nominated": "promised", "terminating": "going", "succeeded": "done"}
 
 
 def as_text(report: TrainJobReport, width: int) -> str:
@@ -172,7 +171,7 @@ def _podgroup_json(explanation: PodGroupExplanation) -> dict[str, Any]:
         "reason": _reason_json(explanation.reason),
         "note": explanation.note or None,
         "needs": podgroup.min_pods,
-        "pods": {_JSON_COUNTS.get(it, it): n for it, n in explanation.counts._asdict().items()},
+        "pods": explanation.counts._asdict(),
         "gpuShares": [it.as_json() for it in placed_gpu_shares(podgroup.pods)],
     }
 

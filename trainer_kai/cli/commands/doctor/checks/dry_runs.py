@@ -1,4 +1,8 @@
-"""Dry runs: a TrainJob's JobSet is admitted, its pods get a PodGroup, other pods are unchanged."""
+"""Dry runs: a TrainJob's JobSet is admitted, its pods get a PodGroup, other pods are unchanged.
+
+What they show of the installation comes after the checks: who binds pods, and what refused a dry
+run.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -41,6 +45,10 @@ from trainer_kai.cli.commands.doctor.finding import (
 )
 from trainer_kai.kube.rest.response import ErrorDetails
 
+_MODE_POLICY: Final = "policy"
+TRAINJOB_CHECK: Final = "TrainJob dry run"  # the main check
+_MUTATE: Final = "/mutate/"
+_OUR_PREFIXES: Final = (KAI_PREFIX, TRAINER_KAI_PREFIX, POD_GROUP)
 _DENIED: Final = re.compile(
     r'admission webhook "(?P<hook>[^"]+)" '
     r"(?:denied the request(?: without explanation)?:? ?|(?=does not support dry run))(?P<why>.*)",
@@ -79,29 +87,6 @@ class DryRunRefusal(NamedTuple):
         return match.group() if match else ""
 
 
-def parse_refusal(
-    refusal: ErrorDetails, our_webhooks: frozenset[str], policies: frozenset[str] = frozenset()
-) -> DryRunRefusal:
-    text = " ".join(refusal.message.split())
-    if failed := _FAILED.search(text):
-        is_ours = failed["hook"] in our_webhooks
-        by = RefusedBy.OUR_OUTAGE if is_ours else RefusedBy.OTHER_OUTAGE
-        return DryRunRefusal(by, failed["hook"], failed["why"])
-    if denied := _DENIED.search(text):
-        by = RefusedBy.OURS if denied["hook"] in our_webhooks else RefusedBy.OTHER
-        return DryRunRefusal(by, denied["hook"], denied["why"] or "without a reason")
-    denied = _DENIED_BY_POLICY.search(text)
-    if denied and denied["policy"] in policies:
-        return DryRunRefusal(RefusedBy.OUR_POLICY, denied["policy"], denied["why"])
-    if refusal.status == 403 and _NOT_ALLOWED.search(text):
-        return DryRunRefusal(RefusedBy.ROLES, "", text)
-    return DryRunRefusal(RefusedBy.SERVER, "", text or f"{refusal.status} {refusal.reason}")
-
-
-MODE_POLICY: Final = "policy"
-TRAINJOB_CHECK: Final = "TrainJob dry run"  # the main check
-_MUTATE: Final = "/mutate/"
-_OUR_PREFIXES: Final = (KAI_PREFIX, TRAINER_KAI_PREFIX, POD_GROUP)
 # By what refused it: what is observed, with its name, and the remedy, with the objects concerned.
 _REFUSALS: Final = {
     RefusedBy.OURS: (
@@ -250,7 +235,7 @@ def binding_mode(facts: InstallationFacts) -> str:
     It is `policy` if a policy of the API server admits TrainJobs, and no process of ours is needed.
     """
     if has_policy_only(facts):
-        return MODE_POLICY
+        return _MODE_POLICY
     annotations = annotations_of(_stored_jobset(facts))
     if not annotations.get(ADMITTED):
         return ""
@@ -259,7 +244,7 @@ def binding_mode(facts: InstallationFacts) -> str:
 
 def kai_binds(facts: InstallationFacts) -> bool:
     """Say whether a KAI binds pods, and no scheduler of ours is needed."""
-    return binding_mode(facts) in {"external", MODE_POLICY}
+    return binding_mode(facts) in {"external", _MODE_POLICY}
 
 
 def has_policy_only(facts: InstallationFacts) -> bool:
@@ -284,6 +269,25 @@ def _pod_template(jobset: Obj) -> Mapping[str, Any]:
     first = next(iter(nested_field(jobset, "spec", "replicatedJobs") or ()), None)
     template = nested_field(first, "template", "spec", "template")
     return template if isinstance(template, Mapping) else {}
+
+
+def parse_refusal(
+    refusal: ErrorDetails, our_webhooks: frozenset[str], policies: frozenset[str] = frozenset()
+) -> DryRunRefusal:
+    text = " ".join(refusal.message.split())
+    if failed := _FAILED.search(text):
+        is_ours = failed["hook"] in our_webhooks
+        by = RefusedBy.OUR_OUTAGE if is_ours else RefusedBy.OTHER_OUTAGE
+        return DryRunRefusal(by, failed["hook"], failed["why"])
+    if denied := _DENIED.search(text):
+        by = RefusedBy.OURS if denied["hook"] in our_webhooks else RefusedBy.OTHER
+        return DryRunRefusal(by, denied["hook"], denied["why"] or "without a reason")
+    denied = _DENIED_BY_POLICY.search(text)
+    if denied and denied["policy"] in policies:
+        return DryRunRefusal(RefusedBy.OUR_POLICY, denied["policy"], denied["why"])
+    if refusal.status == 403 and _NOT_ALLOWED.search(text):
+        return DryRunRefusal(RefusedBy.ROLES, "", text)
+    return DryRunRefusal(RefusedBy.SERVER, "", text or f"{refusal.status} {refusal.reason}")
 
 
 def _refusal_finding(objects: str, refused: DryRunRefusal) -> CheckFinding:
