@@ -20,7 +20,7 @@ from scheduler.core.model.result import (
     Reservation,
 )
 from scheduler.core.model.snapshot import PodState
-from scheduler.state.podgroups.reserved_annotation import (
+from scheduler.state.podgroups.podgroup import (
     NamedPlace,
     read_relocations,
     write_reserved,

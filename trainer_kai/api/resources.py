@@ -1,4 +1,8 @@
-"""The kinds that we read, their API paths, and our struct for the objects of each."""
+"""The kinds that we read, their API paths, our struct for each, and who owns an object.
+
+An owner reference is written by the author of the object. It does not prove that the owner exists
+or has that uid.
+"""
 
 from typing import Final, Generic, TypeVar
 
@@ -19,7 +23,7 @@ from trainer_kai.api.cluster_kinds import (
 )
 from trainer_kai.api.jobset import Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
-from trainer_kai.api.meta import Object, PartialObject
+from trainer_kai.api.meta import Meta, Object, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     APPS,
     AUTHORIZATION,
@@ -140,3 +144,20 @@ ALL: Final = (
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
 )
+
+
+def trainjob_owner(meta: Meta) -> OwnerReference | None:
+    owner = meta.controller
+    if owner is None or owner.kind != TRAINJOBS.kind:
+        return None
+    return owner if owner.api_version.partition("/")[0] == TRAINJOBS.group else None
+
+
+def same_name_trainjob_owner(jobset: Meta) -> OwnerReference | None:
+    """Return the TrainJob that controls a JobSet, if both have the same name.
+
+    Trainer gives both the same name. A JobSet with another name was created by a user, and is not
+    suspended together with the TrainJob that it names.
+    """
+    owner = trainjob_owner(jobset)
+    return owner if owner is not None and owner.name == jobset.name else None

@@ -34,10 +34,10 @@ from trainer_kai.policy.podgroups.manifests import (
     podgroup_manifests,
     running_update,
 )
-from trainer_kai.policy.podgroups.pod_counts import count_pods
 from trainer_kai.policy.podgroups.podgroup_plan import (
     PlannedPodGroup,
     PodGroupPlan,
+    count_pods,
     plan_podgroups,
     podset_name,
 )

@@ -24,11 +24,10 @@ from trainer_kai.api.names import (
     POD_GROUP,
     REPLICATED_JOB,
 )
-from trainer_kai.api.owners import same_name_trainjob_owner
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.api.resources import JOBS, JOBSETS
+from trainer_kai.api.resources import JOBS, JOBSETS, same_name_trainjob_owner
 from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, WatchedPodGroup, stored_podgroup
-from trainer_kai.policy.podgroups.pod_counts import PodObservation, observe_pod
+from trainer_kai.policy.podgroups.podgroup_plan import PodObservation, observe_pod
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 

@@ -28,7 +28,7 @@ from scheduler.state.cache.queueing_hints import (
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.podgroups.missing_pods import is_lost, min_existing_pods
-from scheduler.state.snapshot.cluster_state import ClusterState
+from scheduler.state.snapshot.builder import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.kai_kinds import PodGroup

@@ -30,10 +30,10 @@ from scheduler.state.podgroups.attributes import (
     will_run_again,
 )
 from scheduler.state.podgroups.missing_pods import podset_of
-from scheduler.state.podgroups.podgroup import min_members
-from scheduler.state.podgroups.reserved_annotation import (
+from scheduler.state.podgroups.podgroup import (
     NamedPlace,
     ReservedPodSet,
+    min_members,
     read_reserved,
     write_reserved,
 )

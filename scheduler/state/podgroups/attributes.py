@@ -40,10 +40,10 @@ from trainer_kai.api.names import (
     STALE_SINCE,
     TRAINJOB_CONTROLLER,
 )
-from trainer_kai.api.owners import same_name_trainjob_owner
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
+from trainer_kai.api.resources import same_name_trainjob_owner
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.podgroups.eviction_record import is_evicted
 from trainer_kai.policy.queueing.priority_classes import (

@@ -21,10 +21,11 @@ from scheduler.state.podgroups.missing_pods import expected_pods
 from scheduler.state.podgroups.podgroup import (
     PodGroupRecord,
     RecordInputs,
+    ReservedPodSet,
+    read_relocations,
     relocating_podsets,
     wait_ends_at,
 )
-from scheduler.state.podgroups.reserved_annotation import ReservedPodSet, read_relocations
 from scheduler.state.pods.class_table import grown
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PodTable
@@ -32,8 +33,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, JOBSET_NAME, RESERVED
-from trainer_kai.policy.podgroups.pod_counts import newest_attempts
-from trainer_kai.policy.podgroups.podgroup_plan import podgroup_name
+from trainer_kai.policy.podgroups.podgroup_plan import newest_attempts, podgroup_name
 
 A = TypeVar("A")
 B = TypeVar("B")

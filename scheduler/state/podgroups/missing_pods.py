@@ -10,15 +10,13 @@ from scheduler.core.gang import is_satisfied
 from scheduler.core.model.podgroup import PodSet, ReservationCause, SubGroupTree
 from scheduler.state.podgroups.podgroup import (
     DEFAULT_PODSET,
+    NamedPlace,
     PodGroupRecord,
     min_members,
     podgroup_tree,
-    spec_failure,
-)
-from scheduler.state.podgroups.reserved_annotation import (
-    NamedPlace,
     read_relocations,
     read_reserved,
+    spec_failure,
     write_reserved,
 )
 from scheduler.state.pods.class_table import PodClassTable
@@ -39,8 +37,11 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import TERMINAL_PHASES, Container, ContainerPort, Pod, PodSpec, Resources
 from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.policy.podgroups.anticipated import AnticipatedPods, read_anticipated
-from trainer_kai.policy.podgroups.pod_counts import newest_attempts, observe_pod
-from trainer_kai.policy.podgroups.podgroup_plan import podset_name_prefix
+from trainer_kai.policy.podgroups.podgroup_plan import (
+    newest_attempts,
+    observe_pod,
+    podset_name_prefix,
+)
 
 
 class Shortage(NamedTuple):

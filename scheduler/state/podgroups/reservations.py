@@ -13,8 +13,7 @@ from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import NodeFault
 from scheduler.state.inputs import ObjectWarning
 from scheduler.state.nodes.node_table import NodeTable
-from scheduler.state.podgroups.podgroup import PodGroupRecord
-from scheduler.state.podgroups.reserved_annotation import NamedPlace, read_reserved
+from scheduler.state.podgroups.podgroup import NamedPlace, PodGroupRecord, read_reserved
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import DONE, RUNNING, SUCCEEDED, PodTable
 from trainer_kai.api.meta import Key

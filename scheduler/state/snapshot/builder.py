@@ -1,13 +1,19 @@
-"""Builds snapshots incrementally: the next one costs no more than what has changed.
+"""The state of a cluster, updated object by object, and snapshots that cost what has changed.
 
 Updates go one way: nodes, pods and pod classes, PodGroups, reservations, encoding, node occupancy,
 PodGroup rows. Each step reports what it has changed, and the next step reads only that.
+
+The contract of `ClusterState`:
+
+1. It has one owner, and no two calls at a time. A snapshot that it returned never changes.
+2. Objects may be put in any order, and more than once; of one name the last object counts.
+3. A snapshot is the same as that of a state into which only the present objects were put.
 """
 
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,7 +23,7 @@ from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.state.constraints.disruption_budgets import BudgetTable
 from scheduler.state.constraints.namespace_bounds import NamespaceBounds
 from scheduler.state.constraints.volumes import SharedClaims
-from scheduler.state.inputs import Cluster, ObjectWarning, StateOptions
+from scheduler.state.inputs import Cluster, ObjectStore, ObjectWarning, StateOptions
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
 from scheduler.state.podgroups.index import PodGroupIndex
@@ -28,16 +34,33 @@ from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable, with_reclaimable_resizes
-from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
 from scheduler.state.snapshot.occupancy import NodeOccupancy
 from scheduler.state.snapshot.podgroup_rows import PodGroupTable
 from scheduler.state.snapshot.prefilter import BuildContext, PreFilter
 from scheduler.state.snapshot.queue_usage import QueueTotals, QueueUsageTable, releasing_by_queue
 from scheduler.state.snapshot.signatures import Encoding, EncodingGenerations, current_encoding_key
 from trainer_kai.api.cluster_kinds import Node, ResourceQuota
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import (
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    PVCS,
+    PVS,
+    QUEUES,
+    QUOTAS,
+    STORAGE_CLASSES,
+    TRAINJOBS,
+    Resource,
+)
+from trainer_kai.errors import InvariantError
 
 
 class ObjectChanges(NamedTuple):
@@ -447,3 +470,81 @@ class SnapshotBuilder:
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )
         yield from sorted(self._reservations.warnings)
+
+
+T = TypeVar("T", bound=Object)
+
+
+class ClusterState:
+    """A store for each kind of object; puts are cheap, and `snapshot` reads what has changed."""
+
+    def __init__(self, options: StateOptions) -> None:
+        self._options: Final = options
+        self.cluster: Final = Cluster()
+        self.stores: Final[Mapping[Resource[Any], ObjectStore[Any, Any]]] = {
+            resource: ObjectStore(objects)
+            for resource, objects in self.cluster.by_resource().items()
+        }
+        self.suspend_refusals: Final = ObjectStore(self.cluster.suspend_refusals)
+        self.permits: Final = ObjectStore(self.cluster.permits)
+        self.stale_since: Final = ObjectStore(self.cluster.stale_since)
+        self._builder = SnapshotBuilder(self.cluster, options)
+
+    def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
+        before: T | None = self.stores[resource].put(key if resource.namespaced else key.name, obj)
+        return before
+
+    def put_all(self, cluster: Cluster) -> None:
+        for resource, objects in cluster.by_resource().items():
+            self.stores[resource].put_all(objects)
+        self.suspend_refusals.put_all(cluster.suspend_refusals)
+        self.permits.put_all(cluster.permits)
+        self.stale_since.put_all(cluster.stale_since)
+        self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
+
+    def snapshot(self, now: int) -> EncodedSnapshot:
+        if self._builder.is_sparse:  # most pods are gone: a new builder is cheap
+            self._builder = SnapshotBuilder(self.cluster, self._options)
+            self.put_all(self.cluster)
+        self._builder.read(self._drain_changes(), now)
+        return self._builder.snapshot(now)
+
+    @property
+    def access_questions(self) -> KeysView[AccessQuestion]:
+        return self._builder.access_questions
+
+    @property
+    def terminating_pods(self) -> list[Pod]:
+        return self._builder.terminating_pods
+
+    def check(self, now: int) -> None:
+        """Raise `InvariantError` if a new state with these objects has another snapshot."""
+        fresh = ClusterState(self._options)
+        fresh.put_all(self.cluster)
+        first_difference = difference(self.snapshot(now), fresh.snapshot(now))
+        if first_difference is not None:
+            raise InvariantError(first_difference)
+
+    def _drain_changes(self) -> ObjectChanges:
+        changes = {resource: store.drain_changes() for resource, store in self.stores.items()}
+        return ObjectChanges(
+            nodes=changes[NODES],
+            pods=changes[PODS],
+            pod_groups=[*changes[PODGROUPS], *self.stale_since.drain_changes()],
+            jobsets=changes[JOBSETS],
+            trainjobs=[*changes[TRAINJOBS], *self.suspend_refusals.drain_changes()],
+            permits=self.permits.drain_changes().keys(),
+            has_queues=bool(changes[QUEUES]),
+            has_priority_classes=bool(changes[PRIORITY_CLASSES]),
+            quotas=changes[QUOTAS],
+            has_namespaces=bool(changes[NAMESPACES]),
+            has_budgets=bool(changes[PDBS]),
+            has_claims=bool(changes[PVCS] or changes[PVS] or changes[STORAGE_CLASSES]),
+        )
+
+
+def encode(cluster: Cluster, options: StateOptions) -> EncodedSnapshot:
+    """Return the snapshot of a cluster; the order of its objects does not matter."""
+    state = ClusterState(options)
+    state.put_all(cluster)
+    return state.snapshot(options.now)

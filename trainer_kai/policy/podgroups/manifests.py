@@ -54,8 +54,8 @@ from trainer_kai.api.requested_values import (
 from trainer_kai.api.resources import JOBSETS, PODGROUPS
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.anticipated import anticipated_annotation
-from trainer_kai.policy.podgroups.pod_counts import JobPodCounts
 from trainer_kai.policy.podgroups.podgroup_plan import (
+    JobPodCounts,
     PlannedPodGroup,
     PlannedSubGroup,
     PodGroupPlan,

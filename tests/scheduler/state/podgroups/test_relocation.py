@@ -12,12 +12,12 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cache.evictions import with_reserved_annotations
 from scheduler.state.commands import PlannedEviction, changed_annotations, commands_from_plan
 from scheduler.state.inputs import StateOptions
-from scheduler.state.podgroups.reserved_annotation import (
+from scheduler.state.podgroups.podgroup import (
     NamedPlace,
     read_relocations,
     write_reserved,
 )
-from scheduler.state.snapshot.cluster_state import ClusterState, encode
+from scheduler.state.snapshot.builder import ClusterState, encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.model.podgroup import ReservationCause
-from scheduler.state.podgroups.reserved_annotation import NamedPlace, read_reserved, write_reserved
+from scheduler.state.podgroups.podgroup import NamedPlace, read_reserved, write_reserved
 from tests.support.case import Case, ids
 
 # reserved places → the annotation

@@ -29,8 +29,13 @@ from trainer_kai.policy.podgroups.manifests import (
     planned_podgroup_name,
     podgroup_manifests,
 )
-from trainer_kai.policy.podgroups.pod_counts import count_pods, observe_pod
-from trainer_kai.policy.podgroups.podgroup_plan import PodGroupPlan, plan_podgroups, podset_name
+from trainer_kai.policy.podgroups.podgroup_plan import (
+    PodGroupPlan,
+    count_pods,
+    observe_pod,
+    plan_podgroups,
+    podset_name,
+)
 
 OURS: Final = "kai-scheduler"
 _ANTICIPATED: Final = "trainer-kai.dev/anticipated"

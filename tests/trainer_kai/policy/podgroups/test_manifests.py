@@ -15,8 +15,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.validate import podgroup_faults
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields, podgroup_manifests
-from trainer_kai.policy.podgroups.pod_counts import JobPodCounts
-from trainer_kai.policy.podgroups.podgroup_plan import plan_podgroups
+from trainer_kai.policy.podgroups.podgroup_plan import JobPodCounts, plan_podgroups
 
 OURS = "kai-scheduler"
 BUNDLED = GroupingRules("bundled", OURS, "default-queue")

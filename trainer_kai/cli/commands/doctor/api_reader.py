@@ -10,8 +10,14 @@ import msgspec
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resources import Resource
 from trainer_kai.cli.commands.doctor.expected import Permission
-from trainer_kai.cli.commands.doctor.facts import DryRun, Obj, nested_field, parse_time
-from trainer_kai.cli.commands.doctor.finding import Fact, Unread
+from trainer_kai.cli.commands.doctor.facts import (
+    DryRun,
+    Fact,
+    Obj,
+    Unread,
+    nested_field,
+    parse_time,
+)
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.client import AccessRequest, Client, review_access
 from trainer_kai.kube.rest import request

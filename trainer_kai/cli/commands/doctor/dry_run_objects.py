@@ -10,8 +10,13 @@ from trainer_kai.api.names import GANG, JOB_INDEX, JOBSET_NAME, JOBSET_UID, QUEU
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS, Resource
 from trainer_kai.cli.commands.doctor.checks.dry_runs import namespace_selectors
 from trainer_kai.cli.commands.doctor.checks.webhooks import selects_namespace
-from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj, listed, nested_field
-from trainer_kai.cli.commands.doctor.finding import Unread
+from trainer_kai.cli.commands.doctor.facts import (
+    InstallationFacts,
+    Obj,
+    Unread,
+    listed,
+    nested_field,
+)
 
 NAME: Final = "trainer-kai-doctor"
 _UID: Final = "00000000-0000-0000-0000-000000000000"

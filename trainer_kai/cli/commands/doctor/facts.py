@@ -1,14 +1,16 @@
-"""The facts that were read from a cluster, as values; each can be unread on its own.
+"""The facts that were read from a cluster, as values, and the findings of checks about them.
 
-Objects without a struct of ours are as the API server wrote them: `nested_field` reads those. The
-facts come first, then what several checks derive from them: which Leases are alive, and which
-settings the Deployments give to their processes, as far as their fields show them.
+Each fact can be unread on its own. Objects without a struct of ours are as the API server wrote
+them: `nested_field` reads those. The facts come first, then what several checks derive from them:
+which Leases are alive, and which settings the Deployments give to their processes, as far as their
+fields show them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from trainer_kai.api.cluster_kinds import Deployment, Lease
 from trainer_kai.api.kai_kinds import Queue
@@ -16,7 +18,7 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.api.text import listed_names
 from trainer_kai.cli.commands.doctor.expected import ExpectedManifests, Permission
-from trainer_kai.cli.commands.doctor.finding import Fact, Unread, if_read
+from trainer_kai.errors import TrainerKaiError
 from trainer_kai.kube.rest.response import ErrorDetails
 from trainer_kai.policy.duplicate_scheduler import (
     DEFAULT_LEASE_S,
@@ -24,6 +26,86 @@ from trainer_kai.policy.duplicate_scheduler import (
     duplicate_scheduler_objects,
     lease_duration_s,
 )
+
+A = TypeVar("A")
+B = TypeVar("B")
+K = TypeVar("K")
+
+
+class Unread(NamedTuple):
+    """A fact that could not be read, and why."""
+
+    reason: str
+
+
+Fact: TypeAlias = A | Unread
+
+
+class CannotTell(TrainerKaiError):
+    """A check needs a fact that could not be read."""
+
+
+def require(fact: Fact[A]) -> A:
+    if isinstance(fact, Unread):
+        raise CannotTell(fact.reason)
+    return fact
+
+
+def if_read(fact: Fact[A], otherwise: A) -> A:
+    return otherwise if isinstance(fact, Unread) else fact
+
+
+def both(first: Fact[A], second: Fact[B]) -> Fact[tuple[A, B]]:
+    """Return two facts as one, which is unread if one of them is."""
+    if isinstance(first, Unread):
+        return first
+    return second if isinstance(second, Unread) else (first, second)
+
+
+def all_of(facts: Mapping[K, Fact[A]]) -> Fact[dict[K, A]]:
+    try:
+        return {name: require(it) for name, it in facts.items()}
+    except CannotTell as error:
+        return Unread(str(error))
+
+
+class CheckState(Enum):
+    """The state of a finding, in ascending severity."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARNING = "warning"
+    FAULT = "fault"
+
+
+class CheckFinding(NamedTuple):
+    """What a check observed, and the remedy if something is wrong."""
+
+    state: CheckState
+    observed: str
+    remedy: str = ""
+    check: str = ""  # the title of the check, from the table of checks
+
+
+Findings: TypeAlias = Iterable[CheckFinding]
+
+
+def ok(observed: str) -> CheckFinding:
+    return CheckFinding(CheckState.OK, observed)
+
+
+def warning(observed: str, remedy: str) -> CheckFinding:
+    """Return a finding: something works, but may not be intended."""
+    return CheckFinding(CheckState.WARNING, observed, remedy)
+
+
+def fault(observed: str, remedy: str) -> CheckFinding:
+    return CheckFinding(CheckState.FAULT, observed, remedy)
+
+
+def unknown(observed: str) -> CheckFinding:
+    return CheckFinding(CheckState.UNKNOWN, observed)
+
 
 Obj: TypeAlias = Mapping[str, Any]
 

@@ -29,22 +29,25 @@ from trainer_kai.cli.commands.doctor import dry_run_objects
 from trainer_kai.cli.commands.doctor.api_reader import ApiReader, ListRead, read_fact
 from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_KINDS, TRAINER_KINDS
 from trainer_kai.cli.commands.doctor.checks.certificates import secret_name
-from trainer_kai.cli.commands.doctor.checks.permissions import needed_permissions
+from trainer_kai.cli.commands.doctor.checks.processes import needed_permissions
 from trainer_kai.cli.commands.doctor.expected import ExpectedAccount, Permission, expected_manifests
 from trainer_kai.cli.commands.doctor.facts import (
     SCHEDULER,
     DryRun,
+    Fact,
     Installation,
     InstallationFacts,
     NodeFacts,
     Obj,
     PodGroupQueue,
+    Unread,
+    all_of,
+    if_read,
     may_be_expired,
     name_of,
     nested_field,
     other_scheduler_objects,
 )
-from trainer_kai.cli.commands.doctor.finding import Fact, Unread, all_of, if_read
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.tasks import finish_within
 from trainer_kai.kube.rest.request import Request, Selection

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from trainer_kai.api.text import counted
 from trainer_kai.cli.commands.doctor.checks.dry_runs import TRAINJOB_CHECK
-from trainer_kai.cli.commands.doctor.finding import CheckFinding, CheckState
+from trainer_kai.cli.commands.doctor.facts import CheckFinding, CheckState
 
 _SCHEMA: Final = "trainer-kai/doctor/v1"
 _GAP: Final = "   "

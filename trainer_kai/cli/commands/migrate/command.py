@@ -43,7 +43,7 @@ def add_migrate(commands: Subcommands) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.migrate import output  # noqa: PLC0415 - few commands need it
+    from trainer_kai.cli.commands.migrate.migration import as_json, as_text, as_yaml  # noqa: PLC0415 - as below
     from trainer_kai.cli.commands.migrate.plan_migration import plan_migration  # noqa: PLC0415 - as above
     from trainer_kai.cli.input.documents import display_name, read_files  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
@@ -54,14 +54,14 @@ def _run(args: argparse.Namespace) -> int:
         raise ConfigError([FieldError("-f", f"no object found in {names}")])
     migration = plan_migration(args.system, documents)
     if args.output == "json":
-        print(json.dumps(output.as_json(args.system, migration), indent=2))
+        print(json.dumps(as_json(args.system, migration), indent=2))
     elif args.output == "yaml":
-        print(output.as_yaml(migration))
+        print(as_yaml(migration))
         left = len(migration.by_hand), len(migration.unsupported)
         note = "{} changes by hand and {} fields without an equivalent are not in the YAML"
         print(f"trainer-kai: {note.format(*left)}: see -o text", file=sys.stderr)
     else:
-        print(output.as_text(args.system, migration, screen_width()))
+        print(as_text(args.system, migration, screen_width()))
     return 0
 
 

@@ -23,9 +23,16 @@ from trainer_kai.api.names import (
     SCHEDULER_NAME,
     TOPOLOGY_REQUIRED,
 )
-from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.pod import TERMINAL_PHASES
-from trainer_kai.api.resources import JOBSETS, PODGROUPS, PODS, QUEUES, TOPOLOGIES, TRAINJOBS
+from trainer_kai.api.resources import (
+    JOBSETS,
+    PODGROUPS,
+    PODS,
+    QUEUES,
+    TOPOLOGIES,
+    TRAINJOBS,
+    trainjob_owner,
+)
 from trainer_kai.api.scheduler_names import (
     ACTIONS,
     ALWAYS_ON_PLUGINS,

@@ -30,9 +30,8 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
     RESTART_ATTEMPT,
 )
-from trainer_kai.api.owners import same_name_trainjob_owner
 from trainer_kai.api.pod import Pod, PodStatus
-from trainer_kai.api.resources import JOBS, TRAINJOBS
+from trainer_kai.api.resources import JOBS, TRAINJOBS, same_name_trainjob_owner
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.commands.plan.preview import PreviewContext, admitted_jobset, runtime_key
 from trainer_kai.cli.input.cluster import InputCluster
@@ -41,8 +40,7 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.podgrouper.plan import ObservedState, PodAssignment, is_admitted_here, plan
 from trainer_kai.podgrouper.store import PodRecord
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
-from trainer_kai.policy.podgroups.pod_counts import observe_pod
-from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, plan_podgroups
+from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, observe_pod, plan_podgroups
 from trainer_kai.policy.start_order import pods_at_once, start_order
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})

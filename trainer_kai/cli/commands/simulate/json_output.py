@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from scheduler.core.messages.rejection_messages import rejection_message
 from scheduler.state.commands import Commands
 from scheduler.state.inputs import Cluster
-from scheduler.state.podgroups.reserved_annotation import read_reserved
+from scheduler.state.podgroups.podgroup import read_reserved
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key

@@ -16,7 +16,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.cluster_state import encode
+from scheduler.state.snapshot.builder import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE

@@ -27,8 +27,8 @@ from trainer_kai.cli.commands.doctor.facts import (
     NodeFacts,
     Obj,
     name_of,
+    require,
 )
-from trainer_kai.cli.commands.doctor.finding import require
 from trainer_kai.kube.rest.response import ErrorDetails
 
 NOW: Final = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -16,8 +16,7 @@ from trainer_kai.cli.commands.doctor.dry_run_objects import (
     dry_run_namespace,
     namespace_fault,
 )
-from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts
-from trainer_kai.cli.commands.doctor.finding import Unread
+from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts, Unread
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import UNCHANGED
 from webhook.rules.jobset_mutate import JobSetContext

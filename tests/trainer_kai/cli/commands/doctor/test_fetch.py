@@ -20,9 +20,14 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import RESERVATION_APP
 from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks
-from trainer_kai.cli.commands.doctor.facts import Installation, InstallationFacts
+from trainer_kai.cli.commands.doctor.facts import (
+    CheckState,
+    Installation,
+    InstallationFacts,
+    Unread,
+    require,
+)
 from trainer_kai.cli.commands.doctor.fetch import fetch_facts
-from trainer_kai.cli.commands.doctor.finding import CheckState, Unread, require
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver, RetryPolicy
 from trainer_kai.kube.rest.request import Request

@@ -2,7 +2,7 @@
 
 from tests.architecture.readme_tables import with_tables
 from tests.support.expected_installation import README, example
-from trainer_kai.cli.commands.doctor.finding import fault, ok, unknown, warning
+from trainer_kai.cli.commands.doctor.facts import fault, ok, unknown, warning
 from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code
 
 FINDINGS = [

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.size import seeds
 from tests.trainer_kai.cli.commands.migrate.migrated import Obj, example
-from trainer_kai.cli.commands.migrate import output
+from trainer_kai.cli.commands.migrate import migration
 from trainer_kai.cli.commands.migrate.plan_migration import plan_migration
 from trainer_kai.cli.commands.migrate.workloads import CLUSTER
 from trainer_kai.cli.input.documents import Document
@@ -38,9 +38,9 @@ def test_damaged_objects_are_read_or_refused(system: str) -> None:
         except ConfigError:
             continue
         read += 1
-        assert all(it.isprintable() for it in output.as_text(system, found, 80).splitlines())
-        assert json.dumps(output.as_json(system, found))
-        output.as_yaml(found)
+        assert all(it.isprintable() for it in migration.as_text(system, found, 80).splitlines())
+        assert json.dumps(migration.as_json(system, found))
+        migration.as_yaml(found)
     assert read > 0
 
 

@@ -9,14 +9,17 @@ from trainer_kai.cli.commands.doctor.checks.dry_runs import has_policy_only, kai
 from trainer_kai.cli.commands.doctor.checks.webhooks import APPLY, contains
 from trainer_kai.cli.commands.doctor.expected import ExpectedPolicy
 from trainer_kai.cli.commands.doctor.facts import (
+    Findings,
     InstallationFacts,
     Obj,
+    fault,
     kai_namespaces,
     listed,
     name_of,
     nested_field,
+    ok,
+    warning,
 )
-from trainer_kai.cli.commands.doctor.finding import Findings, fault, ok, warning
 
 _POLICY: Final = "ValidatingAdmissionPolicy"
 _BINDING: Final = f"{_POLICY}Binding"

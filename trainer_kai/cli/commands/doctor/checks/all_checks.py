@@ -17,7 +17,6 @@ from trainer_kai.cli.commands.doctor.checks import (
     certificates,
     dry_runs,
     gpu_sharing,
-    permissions,
     processes,
     queues,
     webhooks,
@@ -25,12 +24,13 @@ from trainer_kai.cli.commands.doctor.checks import (
 from trainer_kai.cli.commands.doctor.checks.dry_runs import has_policy_only, kai_binds
 from trainer_kai.cli.commands.doctor.checks.gpu_sharing import shares_no_gpus
 from trainer_kai.cli.commands.doctor.expected import ExpectedAccount, ExpectedDefinition
-from trainer_kai.cli.commands.doctor.facts import SCHEDULER, InstallationFacts
-from trainer_kai.cli.commands.doctor.finding import (
+from trainer_kai.cli.commands.doctor.facts import (
+    SCHEDULER,
     CannotTell,
     CheckFinding,
     Fact,
     Findings,
+    InstallationFacts,
     all_of,
     both,
     ok,
@@ -78,7 +78,7 @@ def _of_definition(wanted: ExpectedDefinition) -> Check:
 
 
 def _of_account(wanted: ExpectedAccount) -> Check:
-    findings = partial(permissions.check_account, wanted)
+    findings = partial(processes.check_account, wanted)
     skip = shares_no_gpus, "not needed: trainer-kai shares no GPU"
     is_agent = wanted.name == RESERVATION_APP
     return _reads(lambda it: it.accounts[wanted.name], findings, *([skip] if is_agent else []))
@@ -131,7 +131,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "settings": _reads(lambda it: it.deployments, processes.check_settings),
     "permissions": _each(
         lambda it: {
-            f"permissions of {permissions.title(wanted)}": _of_account(wanted)
+            f"permissions of {processes.title(wanted)}": _of_account(wanted)
             for wanted in it.manifests.accounts
         }
     ),

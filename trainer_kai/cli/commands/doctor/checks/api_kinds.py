@@ -12,11 +12,14 @@ from trainer_kai.cli.commands.doctor.expected import (
     field_paths,
     rule_messages,
 )
-from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj, listed, nested_field
-from trainer_kai.cli.commands.doctor.finding import (
+from trainer_kai.cli.commands.doctor.facts import (
     CannotTell,
     Findings,
+    InstallationFacts,
+    Obj,
     fault,
+    listed,
+    nested_field,
     ok,
     require,
     warning,

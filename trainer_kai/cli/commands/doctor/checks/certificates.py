@@ -20,23 +20,21 @@ from trainer_kai.cli.commands.doctor.checks.dry_runs import refused_by, webhook_
 from trainer_kai.cli.commands.doctor.checks.webhooks import installed_webhooks
 from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
-    InstallationFacts,
-    Obj,
-    annotations_of,
-    listed,
-    nested_field,
-    webhook_setting,
-)
-from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
     CheckFinding,
     Fact,
     Findings,
+    InstallationFacts,
+    Obj,
     Unread,
+    annotations_of,
     fault,
+    listed,
+    nested_field,
     ok,
     require,
     warning,
+    webhook_setting,
 )
 
 Chain: TypeAlias = tuple[x509.Certificate, ...]  # the first one, and its issuers

@@ -23,22 +23,20 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.cli.commands.doctor.checks.webhooks import installed_webhooks, selects_namespace
 from trainer_kai.cli.commands.doctor.facts import (
+    CannotTell,
+    CheckFinding,
     DryRun,
+    Findings,
     InstallationFacts,
     Obj,
+    Unread,
     annotations_of,
+    fault,
+    if_read,
     labels_of,
     listed,
     name_of,
     nested_field,
-)
-from trainer_kai.cli.commands.doctor.finding import (
-    CannotTell,
-    CheckFinding,
-    Findings,
-    Unread,
-    fault,
-    if_read,
     ok,
     unknown,
     warning,

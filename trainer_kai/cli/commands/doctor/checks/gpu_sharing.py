@@ -9,19 +9,23 @@ from trainer_kai.api.names import APP, RESERVATION_APP, RESERVED_DEVICE
 from trainer_kai.cli.commands.doctor.checks.dry_runs import kai_binds
 from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
+    Findings,
     InstallationFacts,
     Obj,
     annotations_of,
+    fault,
     is_alive,
     labels_of,
     listed,
     name_of,
     nested_field,
+    ok,
     parse_time,
+    require,
     scheduler_setting,
+    warning,
     webhook_setting,
 )
-from trainer_kai.cli.commands.doctor.finding import Findings, fault, ok, require, warning
 
 _RUNTIME_CLASS: Final = "nvidia"  # the default of the setting
 _ALLOCATION_S: Final = 40.0

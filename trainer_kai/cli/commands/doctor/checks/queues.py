@@ -14,22 +14,20 @@ from trainer_kai.api.names import ACCESS, CPU_WORKER, DEFAULT_QUEUE, GPU_WORKER,
 from trainer_kai.cli.commands.doctor.checks.dry_runs import assigned_queue, kai_binds
 from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
+    CannotTell,
+    Findings,
     InstallationFacts,
     NodeFacts,
     PodGroupQueue,
-    listed,
-    nested_field,
-    scheduler_setting,
-    webhook_setting,
-)
-from trainer_kai.cli.commands.doctor.finding import (
-    CannotTell,
-    Findings,
     Unread,
     fault,
     if_read,
+    listed,
+    nested_field,
     ok,
+    scheduler_setting,
     warning,
+    webhook_setting,
 )
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command, is_closed

@@ -10,21 +10,19 @@ from trainer_kai.api.names import DEVICE_ACCESS_WEBHOOK, GPU_SHARE_WEBHOOK, JOBS
 from trainer_kai.cli.commands.doctor.expected import ExpectedConfiguration, ExpectedWebhook
 from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
+    CheckFinding,
+    Findings,
     InstallationFacts,
     Obj,
+    fault,
+    if_read,
     listed,
     name_of,
     nested_field,
-    webhook_setting,
-)
-from trainer_kai.cli.commands.doctor.finding import (
-    CheckFinding,
-    Findings,
-    fault,
-    if_read,
     ok,
     require,
     warning,
+    webhook_setting,
 )
 
 APPLY: Final = "apply the overlay again (kubectl apply --server-side -k …)"

@@ -14,8 +14,7 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
     healthy_installation,
 )
 from trainer_kai.cli.commands.doctor.expected import expected_manifests
-from trainer_kai.cli.commands.doctor.facts import InstallationFacts
-from trainer_kai.cli.commands.doctor.finding import require
+from trainer_kai.cli.commands.doctor.facts import InstallationFacts, require
 
 _JOBSETS = "trainer-kai-jobsets"
 _ALL = f"trainer-kai-configmaps, trainer-kai-gpu-sharing, trainer-kai-jobs, {_JOBSETS} and 12 more"

@@ -24,11 +24,12 @@ from trainer_kai.cli.commands.doctor.checks.all_checks import CHECKS, run_checks
 from trainer_kai.cli.commands.doctor.expected import Permission, expected_manifests
 from trainer_kai.cli.commands.doctor.facts import (
     NOT_ASKED,
+    CheckState,
     Installation,
     InstallationFacts,
     Obj,
+    require,
 )
-from trainer_kai.cli.commands.doctor.finding import CheckState, require
 
 
 def by_address(found: Any) -> None:

@@ -14,8 +14,7 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
 )
 from trainer_kai.api.meta import Meta
 from trainer_kai.cli.commands.doctor.expected import Permission
-from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj
-from trainer_kai.cli.commands.doctor.finding import require
+from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj, require
 
 _DENIED = (
     "RuntimeClass {} does not exist: the API server denies pods that request shares of GPUs"

@@ -8,10 +8,9 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
     deployment,
     healthy_installation,
 )
-from trainer_kai.cli.commands.doctor.checks.permissions import needed_permissions
+from trainer_kai.cli.commands.doctor.checks.processes import needed_permissions
 from trainer_kai.cli.commands.doctor.expected import Permission
-from trainer_kai.cli.commands.doctor.facts import InstallationFacts
-from trainer_kai.cli.commands.doctor.finding import Unread
+from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Unread
 
 BIND = Permission(verb="create", group="", resource="pods", subresource="binding")
 READ = Permission(verb="list", group="coordination.k8s.io", resource="leases", name="kai-scheduler")
