@@ -13,6 +13,7 @@ from benchmarks import (
     incremental,
     modules,
     planning,
+    pod_templates,
     podgrouper,
     scheduler_start,
     scheduling,
@@ -44,6 +45,7 @@ _BY_NAME: Final = {
     "scheduler_start": scheduler_start,
     "sharing": sharing,
     "ablation": ablation,
+    "pod_templates": pod_templates,
 }
 _WITHOUT_CHAIN: Final = {
     "planning",
@@ -56,6 +58,7 @@ _WITHOUT_CHAIN: Final = {
     "podgrouper",
     "modules",
     "ablation",
+    "pod_templates",
 }
 
 if __name__ == "__main__":
