@@ -28,7 +28,7 @@ from scheduler.state.podgroups.podgroup import (
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.reasons import UnschedulableReason
-from trainer_kai.policy.podgroups.podgroup_plan import workload_name
+from trainer_kai.policy.podgroups.grouping import workload_name
 
 
 class OwningTrainJob(NamedTuple):

@@ -10,9 +10,12 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from trainer_kai.api.cluster_kinds import (
     Namespace,
     Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
     PodDisruptionBudget,
     PriorityClass,
     ResourceQuota,
+    StorageClass,
 )
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
@@ -36,7 +39,6 @@ from trainer_kai.api.resources import (
     TRAINJOBS,
     Resource,
 )
-from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 

@@ -5,7 +5,7 @@ import json
 from typing import Any, Final, cast
 from unittest.mock import patch
 
-from scheduler.shell.evict.stale_gangs import StaleGangController
+from scheduler.shell.evict.stale_gang_observer import StaleGangController
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.missing_pods import Shortage

@@ -25,7 +25,7 @@ DESELECTED: Final = (
     f"{_POLICY}/lint/test_node_index.py::test_a_node_that_says_the_same_again_costs_nothing",
     f"{_POLICY}/lint/test_budget.py::test_a_moment_for_each",
     f"{_POLICY}/expand/test_jobset.py::test_ports_are_not_compared_each_with_each",
-    f"{_POLICY}/podgroups/test_podgroup_plan.py::test_as_many_as_are_planned_take_a_moment",
+    f"{_POLICY}/podgroups/test_grouping.py::test_as_many_as_are_planned_take_a_moment",
 )
 # The same examples for every mutant.
 ENVIRONMENT: Final = {"CI": "1", "PYTHONHASHSEED": "0"}

@@ -15,11 +15,14 @@ from trainer_kai.api.cluster_kinds import (
     Lease,
     Namespace,
     Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
     PodDisruptionBudget,
     PriorityClass,
     ResourceQuota,
     Role,
     RoleBinding,
+    StorageClass,
 )
 from trainer_kai.api.jobset import Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
@@ -39,7 +42,6 @@ from trainer_kai.api.names import (
     TRAINER,
 )
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.trainjob import Runtime, TrainJob
 
 T = TypeVar("T", bound=Object)

@@ -26,6 +26,13 @@ from trainer_kai.api.requested_values import requested_annotation_faults, reques
 from trainer_kai.podgrouper.store import PodRecord
 from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, field_paths
 from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.podgroups.grouping import (
+    PlannedPodGroup,
+    PodGroupPlan,
+    count_pods,
+    plan_podgroups,
+    podset_name,
+)
 from trainer_kai.policy.podgroups.manifests import (
     GroupingRules,
     ManifestFields,
@@ -33,13 +40,6 @@ from trainer_kai.policy.podgroups.manifests import (
     planned_podgroup_name,
     podgroup_manifests,
     running_update,
-)
-from trainer_kai.policy.podgroups.podgroup_plan import (
-    PlannedPodGroup,
-    PodGroupPlan,
-    count_pods,
-    plan_podgroups,
-    podset_name,
 )
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 

@@ -27,7 +27,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.resources import JOBS, JOBSETS, same_name_trainjob_owner
 from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, WatchedPodGroup, stored_podgroup
-from trainer_kai.policy.podgroups.podgroup_plan import PodObservation, observe_pod
+from trainer_kai.policy.podgroups.grouping import PodObservation, observe_pod
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 

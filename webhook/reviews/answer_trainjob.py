@@ -49,7 +49,7 @@ from webhook.rules.access_requests import (
     UserInfo,
     forbidden_fault,
 )
-from webhook.rules.trainjob_queue import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
+from webhook.rules.trainjob_queue_sources import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
 from webhook.rules.trainjob_validate import (
     LintPolicy,
     TrainJobContext,

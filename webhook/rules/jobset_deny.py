@@ -14,8 +14,8 @@ from trainer_kai.api.names import (
     VOLCANO_GROUP,
 )
 from trainer_kai.api.syntax import label_value_fault
-from trainer_kai.policy.podgroups.podgroup_plan import PodGroupPlan, size_fault
-from trainer_kai.policy.queueing.queue_access import QueueChoice, RequestedQueues
+from trainer_kai.policy.podgroups.grouping import PodGroupPlan, size_fault
+from trainer_kai.policy.queueing.queue_resolution import QueueChoice, RequestedQueues
 from webhook.admission.review import INVALID, AdmissionDenial
 
 

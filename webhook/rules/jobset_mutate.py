@@ -39,9 +39,9 @@ from trainer_kai.policy.expand.jobset import (
     CARRIED_LABELS,
     carried_to_pods,
 )
+from trainer_kai.policy.podgroups.grouping import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.podgroup_plan import PodGroupPlan, plan_podgroups
-from trainer_kai.policy.queueing.queue_access import (
+from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
     QueueSource,
     RequestedQueues,

@@ -21,8 +21,8 @@ from trainer_kai.api.names import (
     SUBGROUP,
 )
 from trainer_kai.api.resources import JOBS, PODS
+from trainer_kai.policy.podgroups.grouping import podgroup_name, podset_name
 from trainer_kai.policy.podgroups.manifests import GroupingMode
-from trainer_kai.policy.podgroups.podgroup_plan import podgroup_name, podset_name
 from webhook.admission.patch import PatchBuilder
 from webhook.admission.review import (
     UNCHANGED,

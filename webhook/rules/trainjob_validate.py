@@ -26,9 +26,9 @@ from trainer_kai.errors import FieldError
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS, misspelled_keys
+from trainer_kai.policy.podgroups.grouping import too_many_jobs
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.podgroup_plan import too_many_jobs
-from trainer_kai.policy.queueing.queue_access import QueueSource
+from trainer_kai.policy.queueing.queue_resolution import QueueSource
 from webhook.admission.review import (
     NO_OBJECTIONS,
     UNCHANGED,
@@ -50,7 +50,7 @@ from webhook.rules.jobset_deny import (
     other_schedulers,
     requests_our_scheduler,
 )
-from webhook.rules.trainjob_queue import (
+from webhook.rules.trainjob_queue_sources import (
     PATCHES,
     RUNTIME_REF_PATH,
     RequestedQueue,

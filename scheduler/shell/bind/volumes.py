@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Final
 
 from scheduler.state.inputs import Cluster
+from trainer_kai.api.cluster_kinds import PersistentVolumeClaim
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PVCS
-from trainer_kai.api.storage import PersistentVolumeClaim
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.tasks import within
 from trainer_kai.kube.rest.response import ApiError, Conflict, ErrorDetails

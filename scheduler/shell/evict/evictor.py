@@ -19,9 +19,9 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.event_objects import event_object, post_event
-from scheduler.shell.evict.eviction_records import last_eviction_annotation
 from scheduler.shell.evict.rate_limit import evicted_gpus_annotation
-from scheduler.shell.evict.suspend import Suspender
+from scheduler.shell.evict.suspend_resume import Suspender
+from scheduler.shell.evict.write_eviction_records import last_eviction_annotation
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from scheduler.state.inputs import epoch_s

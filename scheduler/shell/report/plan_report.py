@@ -34,8 +34,8 @@ from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.cluster_events import is_pending
 from scheduler.state.cache.creation_failures import CreationFailure
-from scheduler.state.cache.queueing_hints import is_pending
 from scheduler.state.commands import (
     Commands,
     PlannedEviction,

@@ -35,7 +35,7 @@ from scheduler.shell.report.plan_report import (
     missing_queue_use,
 )
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.queueing_hints import is_pending
+from scheduler.state.cache.cluster_events import is_pending
 from trainer_kai.api.kai_kinds import PodGroup, QueueStatus, SchedulingCondition
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import POD_GROUP

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
-from scheduler.state.cache.creation_failures import PodCreationFailures
-from scheduler.state.cache.evictions import InFlightEvictions, SuspendedTrainJobs
-from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
-from scheduler.state.cache.members import PodGroupMembers, podgroup_key
-from scheduler.state.cache.pods_by_gpu import GpuGroups
-from scheduler.state.cache.queueing_hints import (
+from scheduler.state.cache.cluster_events import (
     QUEUEING_HINTS,
     PodFingerprint,
     is_pending,
@@ -25,18 +20,22 @@ from scheduler.state.cache.queueing_hints import (
     pod_hint,
     podgroup_fingerprint,
 )
+from scheduler.state.cache.creation_failures import PodCreationFailures
+from scheduler.state.cache.evictions import InFlightEvictions, SuspendedTrainJobs
+from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
+from scheduler.state.cache.members import PodGroupMembers, podgroup_key
+from scheduler.state.cache.pods_by_gpu import GpuGroups
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.podgroups.missing_pods import is_lost, min_existing_pods
 from scheduler.state.snapshot.builder import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
-from trainer_kai.api.cluster_kinds import Node
+from trainer_kai.api.cluster_kinds import Node, PersistentVolumeClaim
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, TRAINJOBS, Resource
-from trainer_kai.api.storage import PersistentVolumeClaim
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
 

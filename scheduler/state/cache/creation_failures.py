@@ -16,7 +16,7 @@ from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GANG, JOB_NAME
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
-from trainer_kai.policy.podgroups.podgroup_plan import podgroup_name
+from trainer_kai.policy.podgroups.grouping import podgroup_name
 from trainer_kai.policy.pods.creation_failures import (
     CreatedPod,
     PodCreationFailure,

@@ -48,7 +48,7 @@ from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.podgroups.anticipated import anticipated_pod
 from trainer_kai.policy.podgroups.eviction_record import is_evicted
-from trainer_kai.policy.podgroups.podgroup_plan import plan_podgroups
+from trainer_kai.policy.podgroups.grouping import plan_podgroups
 
 _RELOCATION_WAIT_S: Final = 300  # pods that come back later have no reserved places
 

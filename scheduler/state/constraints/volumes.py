@@ -14,10 +14,10 @@ from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import DONE, PodTable
+from trainer_kai.api.cluster_kinds import PersistentVolume, PersistentVolumeClaim
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
 from trainer_kai.api.quantity import Quantity, QuantityError, whole
-from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim
 
 _ClaimSignature: TypeAlias = tuple[str, Key | None, frozenset[str], int]
 _VolumeKind: TypeAlias = tuple[frozenset[str], Alternatives | None]

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.podgroup import LabelRequirement
 from scheduler.core.model.resources import NONE
-from trainer_kai.api.cluster_kinds import Node
+from trainer_kai.api.cluster_kinds import Node, TopologySelectorTerm
 from trainer_kai.api.matching import NodeRule, ValueRange, label_number, node_rules
 from trainer_kai.api.meta import NodeSelector, NodeSelectorTerm
-from trainer_kai.api.storage import TopologySelectorTerm
 
 Alternatives = tuple[tuple[LabelRequirement, ...], ...]
 

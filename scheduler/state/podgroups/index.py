@@ -33,7 +33,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, JOBSET_NAME, RESERVED
-from trainer_kai.policy.podgroups.podgroup_plan import newest_attempts, podgroup_name
+from trainer_kai.policy.podgroups.grouping import newest_attempts, podgroup_name
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -37,7 +37,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import TERMINAL_PHASES, Container, ContainerPort, Pod, PodSpec, Resources
 from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.policy.podgroups.anticipated import AnticipatedPods, read_anticipated
-from trainer_kai.policy.podgroups.podgroup_plan import (
+from trainer_kai.policy.podgroups.grouping import (
     newest_attempts,
     observe_pod,
     podset_name_prefix,

@@ -32,7 +32,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
-from trainer_kai.policy.podgroups.podgroup_plan import podset_and_attempt
+from trainer_kai.policy.podgroups.grouping import podset_and_attempt
 from trainer_kai.policy.pods.gpu_share_config_maps import is_config_map_prefix
 from trainer_kai.policy.pods.requests import (
     PodHostPort,

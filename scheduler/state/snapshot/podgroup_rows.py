@@ -36,7 +36,7 @@ from scheduler.state.pods.pod_table import (
 from scheduler.state.snapshot.prefilter import BuildContext
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import PREEMPTION_DELAY
-from trainer_kai.policy.podgroups.podgroup_plan import workload_name
+from trainer_kai.policy.podgroups.grouping import workload_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,8 @@ from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, ShareOptions
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
-from scheduler.shell.evict.stale_gangs import StaleGangController
-from scheduler.shell.evict.suspend import Suspender
+from scheduler.shell.evict.stale_gang_observer import StaleGangController
+from scheduler.shell.evict.suspend_resume import Suspender
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
 from scheduler.shell.report.status import StatusReporter
 from scheduler.state.cache.cache import ClusterCache

@@ -23,7 +23,7 @@ from trainer_kai.api.names import (
     SCHEDULER_NAME,
 )
 from trainer_kai.api.pod import Pod
-from trainer_kai.policy.podgroups.podgroup_plan import plan_podgroups
+from trainer_kai.policy.podgroups.grouping import plan_podgroups
 
 _FIXTURES: Final = ROOT / "tests" / "fixtures" / "jobsets"
 RUNTIMES: Final = tuple(sorted(folder.name for folder in _FIXTURES.iterdir()))

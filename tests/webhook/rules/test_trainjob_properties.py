@@ -17,11 +17,11 @@ from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY
 from trainer_kai.api.trainjob import Runtime as WholeRuntime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.expand.jobset import expand
-from trainer_kai.policy.queueing.queue_access import RequestedQueues, resolve_queue
+from trainer_kai.policy.queueing.queue_resolution import RequestedQueues, resolve_queue
 from webhook.admission.review import NO_OBJECTIONS
 from webhook.cache.runtimes import SlimRuntimeSpec, summarize_runtime
 from webhook.rules.jobset_deny import deny_exclusive_placement, other_schedulers
-from webhook.rules.trainjob_queue import SlimRuntimePatch, resolve_trainjob_queues
+from webhook.rules.trainjob_queue_sources import SlimRuntimePatch, resolve_trainjob_queues
 from webhook.rules.trainjob_validate import TrainJobValidation
 
 QUEUES = st.sampled_from(["", "a", "b", "Team_C", "x" * 64])

@@ -19,7 +19,7 @@ from trainer_kai.api.quantity import QuantityError, milli
 from trainer_kai.api.text import listed_names, verb_form
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import LintBudget, NodeIndex, union
-from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, PlannedSubGroup
+from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PlannedSubGroup
 from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount, pod_requests
 
 _DEVICES: Final = (GPU, AMD_GPU)

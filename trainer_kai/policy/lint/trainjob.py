@@ -52,8 +52,8 @@ from trainer_kai.policy.lint.node_capacity import (
 )
 from trainer_kai.policy.lint.node_index import KnownCluster, LintBudget, count_spec_parts
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
+from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, plan_podgroups
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,

@@ -23,7 +23,7 @@ from trainer_kai.api.pod import (
     TopologySpread,
     Volume,
 )
-from trainer_kai.policy.podgroups.podgroup_plan import (
+from trainer_kai.policy.podgroups.grouping import (
     PlannedPodGroup,
     PlannedSubGroup,
     podset_name_prefix,

@@ -54,7 +54,7 @@ from trainer_kai.api.requested_values import (
 from trainer_kai.api.resources import JOBSETS, PODGROUPS
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.anticipated import anticipated_annotation
-from trainer_kai.policy.podgroups.podgroup_plan import (
+from trainer_kai.policy.podgroups.grouping import (
     JobPodCounts,
     PlannedPodGroup,
     PlannedSubGroup,

@@ -23,18 +23,18 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.pod import Pod
 from trainer_kai.policy.podgroups.anticipated import read_anticipated
-from trainer_kai.policy.podgroups.manifests import (
-    GroupingRules,
-    ManifestFields,
-    planned_podgroup_name,
-    podgroup_manifests,
-)
-from trainer_kai.policy.podgroups.podgroup_plan import (
+from trainer_kai.policy.podgroups.grouping import (
     PodGroupPlan,
     count_pods,
     observe_pod,
     plan_podgroups,
     podset_name,
+)
+from trainer_kai.policy.podgroups.manifests import (
+    GroupingRules,
+    ManifestFields,
+    planned_podgroup_name,
+    podgroup_manifests,
 )
 
 OURS: Final = "kai-scheduler"

@@ -21,8 +21,8 @@ from trainer_kai.policy.podgroups.anticipated import (
     anticipated_annotation,
     read_anticipated,
 )
+from trainer_kai.policy.podgroups.grouping import plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules, podgroup_manifests
-from trainer_kai.policy.podgroups.podgroup_plan import plan_podgroups
 
 OURS = "kai-scheduler"
 PAGE = ROOT / "docs" / "grouping.md"

@@ -14,8 +14,8 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.validate import podgroup_faults
+from trainer_kai.policy.podgroups.grouping import JobPodCounts, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields, podgroup_manifests
-from trainer_kai.policy.podgroups.podgroup_plan import JobPodCounts, plan_podgroups
 
 OURS = "kai-scheduler"
 BUNDLED = GroupingRules("bundled", OURS, "default-queue")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api.syntax import dns_label_fault
-from trainer_kai.policy.podgroups.podgroup_plan import (
+from trainer_kai.policy.podgroups.grouping import (
     MAIN,
     owner_name,
     podgroup_name,

@@ -11,13 +11,13 @@ from tests.trainer_kai.policy.podgroups.simulation import OURS, simulate_jobset
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.podgroups.podgroup_plan import (
+from trainer_kai.policy.podgroups.grouping import (
     MAIN,
     PlannedPodGroup,
     PodGroupPlan,
     plan_podgroups,
 )
+from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 BUNDLED = GroupingRules("bundled", OURS, "default-queue")
 EXTERNAL = GroupingRules("external", OURS, "default-queue")

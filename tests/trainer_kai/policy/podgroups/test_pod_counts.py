@@ -7,7 +7,7 @@ import pytest
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.pod import Pod
-from trainer_kai.policy.podgroups.podgroup_plan import (
+from trainer_kai.policy.podgroups.grouping import (
     JobPodCounts,
     PodObservation,
     count_pods,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.policy.queueing.queue_access import (
+from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
     QueueSource,
     RequestedQueues,

@@ -32,10 +32,10 @@ from trainer_kai.policy.expand.jobset import expand, launcher_trains
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import NOTHING_KNOWN, KnownCluster
 from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
+from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PodGroupPlan
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
-from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, PodGroupPlan
 from trainer_kai.policy.pods.requests import format_amounts, pod_requests
-from trainer_kai.policy.queueing.queue_access import (
+from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
     QueueSource,
     RequestedQueues,
@@ -45,7 +45,7 @@ from webhook.admission.patch import Operation
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, ReviewedKind
 from webhook.cache.admission_cache import QueueTree, TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
-from webhook.rules.trainjob_queue import QUEUE_LABEL_PATH, unusable_queue_message
+from webhook.rules.trainjob_queue_sources import QUEUE_LABEL_PATH, unusable_queue_message
 
 _UID: Final = "UID"
 _REPORTED_ELSEWHERE: Final = (  # by the build, the plan and the checks of values

@@ -13,7 +13,7 @@ import msgspec
 from trainer_kai.api import resources
 from trainer_kai.api.meta import Key, Meta, PartialObject
 from trainer_kai.api.names import POD_GROUP, QUEUE
-from trainer_kai.policy.queueing.queue_access import RequestedQueues, resolve_queue
+from trainer_kai.policy.queueing.queue_resolution import RequestedQueues, resolve_queue
 
 
 class SiteSettings(NamedTuple):

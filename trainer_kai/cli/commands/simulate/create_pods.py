@@ -39,8 +39,8 @@ from trainer_kai.cli.input.kinds import UID
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.podgrouper.plan import ObservedState, PodAssignment, is_admitted_here, plan
 from trainer_kai.podgrouper.store import PodRecord
+from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, observe_pod, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
-from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, observe_pod, plan_podgroups
 from trainer_kai.policy.start_order import pods_at_once, start_order
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.shell.cycle import Cycle
-from scheduler.shell.evict.suspend import Suspender
+from scheduler.shell.evict.suspend_resume import Suspender
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.attributes import suspend_refusal

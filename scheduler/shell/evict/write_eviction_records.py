@@ -46,7 +46,7 @@ from trainer_kai.policy.podgroups.eviction_record import (
     encode_last_eviction,
     last_eviction_of,
 )
-from trainer_kai.policy.podgroups.podgroup_plan import workload_name
+from trainer_kai.policy.podgroups.grouping import workload_name
 
 _Annotations: TypeAlias = dict[str, str | None]  # None removes one
 

@@ -37,7 +37,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.shell.event_objects import trainjob_object
-from scheduler.shell.evict.eviction_records import EvictionRecords, JobRecreator
+from scheduler.shell.evict.write_eviction_records import EvictionRecords, JobRecreator
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction
 from scheduler.state.podgroups.attributes import has_eviction_copy, suspend_refusal

@@ -14,7 +14,7 @@ from trainer_kai.api.jobset import JobSet, JobSetSpec, ReplicatedJob
 from trainer_kai.api.meta import Meta, TemplateMeta
 from trainer_kai.api.names import COSCHEDULING_GROUP, QUEUE, VOLCANO_GROUP
 from trainer_kai.api.pod import PodTemplate
-from trainer_kai.policy.queueing.queue_access import (
+from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
     QueueSource,
     RequestedQueues,

@@ -16,7 +16,7 @@ from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.bounds import MOST_EXPECTED, MOST_SUB_GROUPS
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.policy.podgroups.podgroup_plan import PlannedPodGroup, PodGroupPlan, plan_podgroups
+from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PodGroupPlan, plan_podgroups
 from trainer_kai.policy.start_order import start_order, with_dependents
 
 OURS = "kai-scheduler"

@@ -18,7 +18,7 @@ from tests.webhook.trainjobs import (
     validate_case,
     validated_trainjob,
 )
-from webhook.rules.trainjob_queue import RequestedQueue
+from webhook.rules.trainjob_queue_sources import RequestedQueue
 from webhook.rules.trainjob_validate import TrainJobContext, TrainJobValidation
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
