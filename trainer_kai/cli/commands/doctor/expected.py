@@ -86,7 +86,7 @@ def expected_manifests(
     scheduler_name: str = SCHEDULER_NAME, namespace: str = ""
 ) -> ExpectedManifests:
     """Return the manifests for the scheduler name and the namespace of an installation."""
-    text, account = PATH.read_text(), "system:serviceaccount:{}:"
+    text, account = PATH.read_text(encoding="utf-8"), "system:serviceaccount:{}:"
     home = msgspec.json.decode(text, type=ExpectedManifests).namespace
     text = text.replace(account.format(home), account.format(namespace or home))
     text = text.replace(f"'{SCHEDULER_NAME}'", f"'{scheduler_name}'")

@@ -220,7 +220,8 @@ async def _fetch_all(reader: ApiReader, facts: InstallationFacts) -> Installatio
     dry_runs: list[Fact[DryRun]] = [results[name] for name in _DRY_RUNS]
     skews = [it.skew_s for it in dry_runs if not isinstance(it, Unread) and it.got]
     results["skew_s"] = min(skews, key=abs) if skews else Unread("no dry run succeeded")
-    return facts._replace(**{name: it for name, it in results.items() if name in facts._fields})
+    del results["runtimes"]  # read for the fact about their queues only
+    return facts._replace(**results)
 
 
 def _in_namespace(read: ListRead, facts: InstallationFacts) -> ListRead:
@@ -293,10 +294,11 @@ async def _denied_permissions(
         action = "create subjectaccessreviews.authorization.k8s.io"
         return await read_fact(action, reader.is_denied(user, permission))
 
-    answers = [await is_denied(permissions[0])]
-    if not isinstance(answers[0], Unread):
-        answers += await asyncio.gather(*map(is_denied, permissions[1:]))
-    denied = all_of(dict(zip(permissions, answers, strict=False)))
+    first = await is_denied(permissions[0])
+    if isinstance(first, Unread):
+        return first
+    answers = [first, *await asyncio.gather(*map(is_denied, permissions[1:]))]
+    denied = all_of(dict(zip(permissions, answers, strict=True)))
     if isinstance(denied, Unread):
         return denied
     return [permission for permission, is_lacking in denied.items() if is_lacking]

@@ -50,7 +50,7 @@ from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
 
-_SCHEMA: Final = "trainer-kai/plan/v1"
+_SCHEMA: Final = "trainer-kai/plan/v2"
 _BLOCKED: Final = 1  # the exit code
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
 _PLANNED_KINDS: Final = (TRAINJOBS, JOBSETS, CLUSTER_RUNTIMES, RUNTIMES, NAMESPACES)

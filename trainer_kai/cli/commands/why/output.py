@@ -20,7 +20,7 @@ from trainer_kai.cli.commands.why.report import (
 from trainer_kai.cli.commands.why.snapshot import placed_gpu_shares
 from trainer_kai.cli.output.table import escaped, table, without_uids, wrapped_lines
 
-_SCHEMA: Final = "trainer-kai/why/v1"
+_SCHEMA: Final = "trainer-kai/why/v2"
 _TIME_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STATE", "PODS")
 _POD_HEADINGS: Final = ("POD", "STATE", "NODE", "PODS")

@@ -274,7 +274,7 @@ async def test_a_program_gets_plain_values() -> None:
     cluster.store.forbidden = {"leases"}
 
     assert as_json(await cluster.why()) == {
-        "schema": "trainer-kai/why/v1",
+        "schema": "trainer-kai/why/v2",
         "kind": "TrainJob",
         "namespace": "default",
         "name": "job",
