@@ -112,7 +112,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
         subprocess.run(
-            ["git", "worktree", "add", "--quiet", "--detach", tree, args.commit], cwd=ROOT, check=True
+            ["git", "worktree", "add", "--quiet", "--detach", tree, args.commit],
+            cwd=ROOT,
+            check=True,
         )
         try:
             commands = [*_commands(Path(folder), args.clusters)]
