@@ -54,7 +54,7 @@ def _attemptable(session: Session) -> Iterator[int]:
 
 
 def _attempt_each(session: Session, rows: list[int]) -> list[int]:
-    """Attempt each PodGroup, and again while it is placed; return those that failed."""
+    """Attempt each PodGroup, and again while it is placed; return the PodGroups that failed."""
     failed = []
     first = len(session.allocations)
     nominated = session.nominated_podgroups

@@ -1,4 +1,4 @@
-"""The shared GPUs of one node: those that pods hold for others, and which of them pods have.
+"""The shared GPUs of one node: GPUs that reservation pods hold, and which of them pods share.
 
 A reservation pod holds one GPU for the pods that share it. Without such pods it is about to be
 deleted: its GPU is used and releasing. While it terminates, its GPU takes no further share: the
