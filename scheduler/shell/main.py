@@ -23,7 +23,7 @@ from scheduler.shell.bind.gpu.reserve_device import (
     ReservationPods,
     ReservationPodSource,
 )
-from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, ShareOptions
+from scheduler.shell.bind.gpu.share_step import GpuShareStep, ShareOptions
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
@@ -173,7 +173,7 @@ def _gpu_shares(
     settings: SchedulerSettings,
     writes: LimitedWrites,
     context: ProcessContext,
-) -> GpuShareBinder:
+) -> GpuShareStep:
     pods, sharing = settings.reservation_pods, settings.gpu_sharing
     own = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
     source = ReservationPodSource(
@@ -188,7 +188,7 @@ def _gpu_shares(
         cdi=pods.cdi,
         gpu_resources=gpu_resources(settings.policies),
     )
-    return GpuShareBinder(unlimited, cache, reservations, writes, options)
+    return GpuShareStep(unlimited, cache, reservations, writes, options)
 
 
 class _WatchedKind(NamedTuple):

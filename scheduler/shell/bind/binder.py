@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
-from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, PodShares, ReservedShares
+from scheduler.shell.bind.gpu.share_step import GpuShareStep, PodShares, ReservedShares
 from scheduler.shell.bind.volumes import VolumeBinder, VolumeNotBound
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.shell.event_objects import event_object
@@ -64,7 +64,7 @@ class BindSteps(NamedTuple):
     """The parts that do what the binder itself does not: it calls them in its order."""
 
     evict: EvictVictims
-    shares: GpuShareBinder
+    shares: GpuShareStep
     writes: LimitedWrites
     recorder: EventRecorder
 

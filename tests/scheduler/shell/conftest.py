@@ -16,7 +16,7 @@ from scheduler.shell.bind.gpu.reserve_device import (
     ReservationPods,
     ReservationPodSource,
 )
-from scheduler.shell.bind.gpu.share_binder import GpuShareBinder, ShareOptions
+from scheduler.shell.bind.gpu.share_step import GpuShareStep, ShareOptions
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
@@ -84,7 +84,7 @@ class SchedulerHarness:
         source = ReservationPodSource(OwnImage(client, None, "image"), options, ALLOCATION_S)
         unlimited = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         pods = ReservationPods(unlimited, cache, source, writes, metrics, log)
-        self.shares = GpuShareBinder(client, cache, pods, writes, self.share_options)
+        self.shares = GpuShareStep(client, cache, pods, writes, self.share_options)
         steps = BindSteps(evictor.evict_all, self.shares, writes, self.recorder)
         self.binder = Binder(client, cache, steps, self.cycle, metrics, log)
         parts = client, cache, self.shares, self.binder.execute, self.recorder, log

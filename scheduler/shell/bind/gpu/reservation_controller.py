@@ -21,7 +21,7 @@ from scheduler.shell.bind.gpu.reservation_manifest import (
     reserved_device,
 )
 from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
-from scheduler.shell.bind.gpu.share_binder import GpuShareBinder
+from scheduler.shell.bind.gpu.share_step import GpuShareStep
 from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
@@ -57,7 +57,7 @@ class ReservationController:
         self,
         client: Client,
         cache: ClusterCache,
-        shares: GpuShareBinder,
+        shares: GpuShareStep,
         evict: EvictTrainJob,
         recorder: EventRecorder,
         log: FilteringBoundLogger,

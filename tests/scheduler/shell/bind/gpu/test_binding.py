@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.shell.bind.gpu.share_binder import ShareOptions
+from scheduler.shell.bind.gpu.share_step import ShareOptions
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
 from tests.support.state.objects import group, node, pod
 from trainer_kai.api.names import GPU

@@ -72,7 +72,7 @@ class ReservedShares(NamedTuple):
     failures: Mapping[Key, ApiError]
 
 
-class GpuShareBinder:
+class GpuShareStep:
     """Carries out and undoes the steps for one pod at a time."""
 
     def __init__(
