@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
-from scheduler.shell.bind.binder import Binder, BindSteps
+from scheduler.shell.bind.binder import Binder, BinderParts
 from scheduler.shell.bind.gpu.reservation_controller import ReservationController
 from scheduler.shell.bind.gpu.reservation_manifest import ReservationPodOptions
 from scheduler.shell.bind.gpu.reserve_device import (
@@ -24,6 +24,8 @@ from scheduler.shell.bind.gpu.reserve_device import (
     ReservationPodSource,
 )
 from scheduler.shell.bind.gpu.share_step import GpuShareStep, ShareOptions
+from scheduler.shell.bind.steps import BindStep, BindSteps
+from scheduler.shell.bind.volumes import VolumeStep
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
@@ -139,8 +141,12 @@ class _Leadership(NamedTuple):
         evictor = Evictor(fenced, cache, suspender, events, metrics, log)
         writes = LimitedWrites(fenced.clock)
         shares = _gpu_shares(fenced, cache, self.settings, writes, self.context)
-        steps = BindSteps(evictor.evict_all, shares, writes, events)
-        binder = Binder(fenced, cache, steps, self.cycle, metrics, log)
+        bind_steps: list[BindStep] = [  # in the order in which a pod is prepared
+            VolumeStep(fenced, cache),
+            shares,
+        ]
+        parts = BinderParts(evictor.evict_all, BindSteps(bind_steps, log), writes, events)
+        binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
         reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
         grace_limiter = TerminationGraceLimiter(
@@ -188,7 +194,7 @@ def _gpu_shares(
         cdi=pods.cdi,
         gpu_resources=gpu_resources(settings.policies),
     )
-    return GpuShareStep(unlimited, cache, reservations, writes, options)
+    return GpuShareStep(unlimited, cache, reservations, writes, options, context.log)
 
 
 class _WatchedKind(NamedTuple):

@@ -1,6 +1,7 @@
 """Carries out the commands for one PodGroup: reserves places, evicts victims, binds its pods.
 
-1. A bind is sent only after what it relies on is written: reserved places for later pods.
+1. A bind is sent only after what it relies on is written: reserved places for later pods, and what
+   the bind steps write for its pod.
 2. A victim is evicted only after its preemptor is nominated and the places of relocated pods are
    reserved, and only if all victims can be evicted.
 3. The pods of a PodGroup are bound together. A pod with a refused bind is forgotten, and the next
@@ -19,9 +20,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
-from scheduler.shell.bind.gpu.share_step import GpuShareStep, PodShares, ReservedShares
-from scheduler.shell.bind.volumes import VolumeBinder, VolumeNotBound
+from scheduler.shell.bind.steps import BindSteps, PodBind, StepFailed
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
@@ -47,7 +46,6 @@ _BACKOFF_S: Final = 1.0  # of a pod that was refused, the first time
 _MAX_BACKOFF_S: Final = 60.0
 _BACKOFF_KEPT_S: Final = 3600.0  # a pod that is not refused again for so long is deleted, or bound
 _RETRY_DELAYS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # after a bind without an answer
-_NO_SHARES: Final = ReservedShares({}, {})
 _RESERVE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _NOMINATE: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 
@@ -60,11 +58,11 @@ class Replanner(Protocol):
         ...
 
 
-class BindSteps(NamedTuple):
+class BinderParts(NamedTuple):
     """The parts that do what the binder itself does not: it calls them in its order."""
 
     evict: EvictVictims
-    shares: GpuShareStep
+    steps: BindSteps
     writes: LimitedWrites
     recorder: EventRecorder
 
@@ -90,7 +88,7 @@ class Binder:
         self,
         client: Client,
         cache: ClusterCache,
-        steps: BindSteps,
+        parts: BinderParts,
         replanner: Replanner,
         metrics: Metrics,
         log: FilteringBoundLogger,
@@ -98,15 +96,13 @@ class Binder:
         self._client = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         self._cache = cache
         self._lost_pods = cache.lost_pods
-        self._volumes = VolumeBinder(cache.cluster)
-        cache.on_claim_change = self._volumes.claim_changed
-        self._evict = steps.evict
-        self._shares = steps.shares
-        self._recorder = steps.recorder
+        self._evict = parts.evict
+        self._steps = parts.steps
+        self._recorder = parts.recorder
         self._replanner = replanner
         self._metrics = metrics
         self._log = log
-        self._writes = steps.writes
+        self._writes = parts.writes
         self._command_queues: dict[Key, _CommandQueue] = {}
         # of pods and PodGroups that were refused; the one that was refused last is last
         self._backoffs: dict[Key, _Backoff] = {}
@@ -141,16 +137,13 @@ class Binder:
             else:
                 self._lost_pods.retry_annotation(commands.group, commands.reserve_annotation)
             return
-        reserved = await self._shares.reserve(commands) if commands.gpu_groups else _NO_SHARES
-        if reserved.failures:
+        failures = await self._steps.reserve(commands)
+        if failures:
             command_queue.failures += 1
-            self._forget_unreserved(commands, reserved.failures)
+            self._forget_unreserved(commands, failures)
             return
-        shares = reserved.by_pod
         async with asyncio.TaskGroup() as group:
-            binds = [
-                group.create_task(self._bind(*it, shares.get(it.pod))) for it in commands.binds
-            ]
+            binds = [group.create_task(self._bind(*it, commands)) for it in commands.binds]
             nominated = zip(commands.nominations, commands.uids, strict=True)
             nominations = {it: group.create_task(self._nominate(*it, uid)) for it, uid in nominated}
         if commands.evictions:
@@ -249,12 +242,10 @@ class Binder:
     def _forget_unreserved(
         self, commands: PodGroupCommands, failures: Mapping[Key, ApiError]
     ) -> None:
-        """Forget the commands for pods of which some have no GPU: none of them is bound."""
+        """Forget the commands for pods of which some lack what they need: none of them is bound."""
         for pod, error in failures.items():
-            self._log.warning("gpu not reserved", pod=str(pod), error=str(error))
             self._metrics.binds.labels("refused").inc()
-            if isinstance(error, DeviceNotReserved):
-                self._post(pod, "GpuReservationFailed", error.message)
+            self._post_failure(pod, error)
         first, pods = next(iter(failures)), [it.pod for it in commands.binds]
         for pod, _ in commands.nominations:
             self._cache.assumed.forget_nomination(pod)
@@ -269,24 +260,15 @@ class Binder:
         self._cache.assumed.await_reservation(commands.group, self._watch_deadline_s())
         self._replanner.replan(commands.group.namespace)
 
-    async def _undo_shares(self, pod: Key, shares: PodShares | None) -> None:
-        if shares is None:
-            return
-        try:
-            await self._shares.undo(pod)
-        except ApiError as error:
-            self._log.warning("gpu share not undone", pod=str(pod), error=str(error))
-
-    async def _bind(self, pod: Key, node: str, shares: PodShares | None) -> bool:
+    async def _bind(self, pod: Key, node: str, commands: PodGroupCommands) -> bool:
         known = self._cache.cluster.pods.get(pod)
         assumed_meta = self._cache.assumed.bound_metadata(pod)
         if known is None or assumed_meta is None or known.metadata.uid != assumed_meta.uid:
             self._backoffs.pop(pod, None)
             return False  # the pod is gone or recreated, and nothing is assumed any more
+        pod_bind = PodBind(pod, node, assumed_meta.uid, commands)
         try:
-            await self._volumes.bind(self._client, known, node)
-            if shares is not None:
-                await self._shares.prepare(pod, node, shares)
+            prepared = await self._steps.prepare(pod_bind)
         except ApiError as error:
             self._not_bound(pod, node, error)
             return False
@@ -296,7 +278,7 @@ class Binder:
             self._cache.assumed.await_seen(pod, self._watch_deadline_s())
             return False
         except ApiError as error:
-            await self._undo_shares(pod, shares)
+            await self._steps.undo(pod_bind, prepared)
             self._not_bound(pod, node, error)
             return False
         self._backoffs.pop(pod, None)
@@ -304,15 +286,16 @@ class Binder:
         self._log.info("pod bound", pod=str(pod), node=node)
         return True  # the bind is final, however late a watch shows it
 
-    def _post(self, pod: Key, reason: str, message: str) -> None:
+    def _post_failure(self, pod: Key, error: ApiError) -> None:
+        """Post why a step failed, if the step says it."""
         known = self._cache.cluster.pods.get(pod)
-        if known is not None:
-            self._recorder.post(event_object(PODS, known.metadata), reason, message, "Warning")
+        if known is not None and isinstance(error, StepFailed):
+            concerned = event_object(PODS, known.metadata)
+            self._recorder.post(concerned, error.event_reason, error.message, "Warning")
 
     def _not_bound(self, pod: Key, node: str, error: ApiError) -> None:
         """Forget a bind that was refused; the second time in a row after a while."""
-        if isinstance(error, VolumeNotBound):
-            self._post(pod, "VolumeNotBound", error.details.message)
+        self._post_failure(pod, error)
         fields = {"pod": str(pod), "node": node, "error": str(error)}
         if isinstance(error, NotFound | Conflict):
             self._log.info("pod not bound", **fields)

@@ -1,14 +1,14 @@
 """A scheduler on an API server in memory, and a clock that the test advances."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.shell.bind.binder import Binder, BindSteps
+from scheduler.shell.bind.binder import Binder, BinderParts
 from scheduler.shell.bind.gpu.reservation_controller import ReservationController
 from scheduler.shell.bind.gpu.reservation_manifest import ReservationPodOptions
 from scheduler.shell.bind.gpu.reserve_device import (
@@ -17,6 +17,8 @@ from scheduler.shell.bind.gpu.reserve_device import (
     ReservationPodSource,
 )
 from scheduler.shell.bind.gpu.share_step import GpuShareStep, ShareOptions
+from scheduler.shell.bind.steps import BindStep, BindSteps
+from scheduler.shell.bind.volumes import VolumeStep
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
@@ -61,6 +63,7 @@ class SchedulerHarness:
             )
         )
         self.share_options = ShareOptions(gpu_resources=(GPU,))
+        self.more_steps: Sequence[BindStep] = ()  # after those of the product
         self.while_planning: Callable[[], None] = lambda: None
         self.plan_starts_s: list[float] = []
         """When plans were begun."""
@@ -84,11 +87,13 @@ class SchedulerHarness:
         source = ReservationPodSource(OwnImage(client, None, "image"), options, ALLOCATION_S)
         unlimited = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         pods = ReservationPods(unlimited, cache, source, writes, metrics, log)
-        self.shares = GpuShareStep(client, cache, pods, writes, self.share_options)
-        steps = BindSteps(evictor.evict_all, self.shares, writes, self.recorder)
-        self.binder = Binder(client, cache, steps, self.cycle, metrics, log)
-        parts = client, cache, self.shares, self.binder.execute, self.recorder, log
-        self.reservations = ReservationController(*parts)
+        self.shares = GpuShareStep(client, cache, pods, writes, self.share_options, log)
+        steps = BindSteps((VolumeStep(client, cache), self.shares, *self.more_steps), log)
+        parts = BinderParts(evictor.evict_all, steps, writes, self.recorder)
+        self.binder = Binder(client, cache, parts, self.cycle, metrics, log)
+        self.reservations = ReservationController(
+            client, cache, self.shares, self.binder.execute, self.recorder, log
+        )
         self.stale_gangs = StaleGangController(client, cache, self.cycle.wake, self.recorder, log)
         self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)
 

@@ -18,6 +18,7 @@ from scheduler.shell.bind.gpu.reservation_manifest import (
     reservation_pod,
     reserved_device,
 )
+from scheduler.shell.bind.steps import StepFailed
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from trainer_kai.api.meta import Key, Meta
@@ -46,13 +47,13 @@ _NO_DEVICE: Final = ("UnexpectedAdmissionError", f"OutOf{GPU}")  # reasons of a 
 _RETRY_S: Final = 0.5  # while the pod of that name terminates
 
 
-class DeviceNotReserved(Conflict):
+class DeviceNotReserved(StepFailed):
     """No GPU could be reserved: the pods that would share it are planned again."""
 
     def __init__(self, place: GpuPlace, message: str, outcome: str = "failed") -> None:
         """*outcome*: failed, timeout, or refused (the node has no GPU left)."""
-        super().__init__(ErrorDetails(f"RESERVE GPU {place}", 409, "NotReserved", message))
-        self.message = message
+        details = ErrorDetails(f"RESERVE GPU {place}", 409, "NotReserved", message)
+        super().__init__(details, "GpuReservationFailed")
         self.outcome = outcome
 
 

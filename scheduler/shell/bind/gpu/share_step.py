@@ -1,20 +1,23 @@
-"""Gives pods their shares of GPUs before they are bound; each step can be repeated and undone.
+"""Gives pods their shares of GPUs before they are bound; each write can be repeated and undone.
 
 1. The GPUs are reserved, and their devices known.
 2. The pod gets the labels of its GPUs, so that it counts as their user whatever happens next.
 3. The ConfigMaps that its container waits for are written.
 
-Then it is bound. After a failure the steps are undone in reverse; a GPU that no pod uses any more
+Then it is bound. After a failure the writes are undone in reverse; a GPU that no pod uses any more
 is released by `ReservationController`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
+from structlog.typing import FilteringBoundLogger
+
 from scheduler.shell.bind.gpu.reservation_manifest import GpuPlace
 from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved, ReservationPods
+from scheduler.shell.bind.steps import BindStep, PodBind
 from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PodGroupCommands
@@ -58,22 +61,10 @@ class ShareOptions(NamedTuple):
     gpu_resources: tuple[str, ...] = ()
 
 
-class PodShares(NamedTuple):
-    """The shared GPUs that a pod gets: their groups, and their devices in the same order."""
+class GpuShareStep(BindStep):
+    """Prepares and undoes a pod under a lock of its own."""
 
-    groups: tuple[str, ...]
-    devices: tuple[str, ...]
-
-
-class ReservedShares(NamedTuple):
-    """The shares of the pods that are bound together, and why other pods have none."""
-
-    by_pod: Mapping[Key, PodShares]
-    failures: Mapping[Key, ApiError]
-
-
-class GpuShareStep:
-    """Carries out and undoes the steps for one pod at a time."""
+    name = "gpu share"
 
     def __init__(
         self,
@@ -82,33 +73,34 @@ class GpuShareStep:
         reservations: ReservationPods,
         writes: LimitedWrites,
         options: ShareOptions,
+        log: FilteringBoundLogger,
     ) -> None:
         self._client: Final = client
         self._cache: Final = cache
         self.reservations: Final = reservations
         self._writes: Final = writes
         self._options: Final = options
+        self._log: Final = log
         self._locks: Final = _PodLocks()
 
-    async def reserve(self, commands: PodGroupCommands) -> ReservedShares:
-        nodes = dict(commands.binds)
+    async def reserve(self, commands: PodGroupCommands) -> Mapping[Key, ApiError]:
+        if not commands.gpu_groups:
+            return {}
+        binds = [it for it in commands.binds if it.pod in commands.gpu_groups]
         outcomes = await asyncio.gather(
-            *(
-                self._reserve(key, nodes[key], groups)
-                for key, groups in commands.gpu_groups.items()
-            ),
+            *(self._reserve(pod, _places(node, commands.gpu_groups[pod])) for pod, node in binds)
         )
-        pairs = list(zip(commands.gpu_groups, outcomes, strict=True))
-        return ReservedShares(
-            {key: it for key, it in pairs if not isinstance(it, ApiError)},
-            {key: it for key, it in pairs if isinstance(it, ApiError)},
-        )
+        pairs = zip(binds, outcomes, strict=True)
+        failures = {it.pod: outcome for it, outcome in pairs if outcome is not None}
+        for pod, error in failures.items():
+            self._log.warning("gpu not reserved", pod=str(pod), error=str(error))
+        return failures
 
-    async def _reserve(self, key: Key, node: str, groups: tuple[str, ...]) -> PodShares | ApiError:
+    async def _reserve(self, key: Key, places: list[GpuPlace]) -> ApiError | None:
+        """Have the GPUs of a pod reserved; return why they are not."""
         pod = self._cache.cluster.pods.get(key)
         if pod is None:
             return _lost(key)
-        places = [GpuPlace(node, group) for group in groups]
         try:
             self._config_maps(pod, places[0])
         except DeviceNotReserved as error:
@@ -122,7 +114,7 @@ class GpuShareStep:
                 return it
             if isinstance(it, BaseException):
                 raise it
-        return PodShares(groups, tuple(it for it in devices if isinstance(it, str)))
+        return None
 
     def gpus_of(self, pod: Pod) -> int:
         """Return the thousandths of GPUs that a pod on a node has, in parts or whole."""
@@ -132,46 +124,60 @@ class GpuShareStep:
         amounts = pod_requests(pod.spec)
         return sum(amounts.get(it, 0) for it in self._options.gpu_resources)
 
-    async def prepare(self, key: Key, node: str, shares: PodShares) -> None:
-        """Label the pod, and write its ConfigMaps; if that fails, nothing of it is left."""
-        async with self._locks.hold(key):
-            labelled = await self._label(key, gpu_group_labels(shares.groups), shares.devices)
+    def is_done(self, bind: PodBind) -> bool:
+        return bind.pod not in bind.commands.gpu_groups
+
+    async def prepare(self, bind: PodBind) -> None:
+        """Label the pod, and write its ConfigMaps."""
+        groups = bind.commands.gpu_groups[bind.pod]
+        places = _places(bind.node, groups)
+        async with self._locks.hold(bind.pod):
+            devices = [self.reservations.known_device(it) for it in places]
+            self._refuse_lost(places, devices)
+            labelled = await self._label(bind.pod, gpu_group_labels(groups), devices)
             try:
-                await self._write_config_maps(key, labelled, node, shares)
-                self._refuse_lost(node, shares)
+                await self._write_config_maps(labelled, places[0], devices)
+                self._refuse_lost(places, devices)
             except ApiError:
                 with suppress(ApiError):  # what is left is removed as a leftover
                     await self._remove(labelled)
                 raise
 
     async def _write_config_maps(
-        self, key: Key, labelled: Pod, node: str, shares: PodShares
+        self, labelled: Pod, place: GpuPlace, devices: Sequence[str]
     ) -> None:
+        key = labelled.metadata.key
         pod = self._cache.cluster.pods.get(key)
         if pod is None or pod.metadata.uid != labelled.metadata.uid:
             raise _lost(key)
-        maps = self._config_maps(pod, GpuPlace(node, shares.groups[0]))
-        data = self._data(pod, node, shares)
+        maps = self._config_maps(pod, place)
+        data = self._data(pod, place, devices)
         await self._apply(pod, maps.capabilities, data)
         # KAI reads the device here where a container has a variable of its own for it.
         await self._apply(pod, maps.direct_env, {VISIBLE_DEVICES: data[VISIBLE_DEVICES]})
 
-    def _refuse_lost(self, node: str, shares: PodShares) -> None:
-        for group, device in zip(shares.groups, shares.devices, strict=True):
-            place = GpuPlace(node, group)
+    def _refuse_lost(self, places: Sequence[GpuPlace], devices: Sequence[str]) -> None:
+        """Refuse GPUs that are not reserved, or not these devices any more."""
+        for place, device in zip(places, devices, strict=True):
+            node = place.node
             if node not in self._cache.cluster.nodes:
                 raise DeviceNotReserved(place, f"the node {node} does not exist any more")
-            if self.reservations.known_device(place) != device:
-                message = f"the GPU {device} of node {node} is not reserved any more"
+            if not device or self.reservations.known_device(place) != device:
+                named = device or f"of group {place.group}"
+                message = f"the GPU {named} of node {node} is not reserved any more"
                 raise DeviceNotReserved(place, message)
 
-    async def undo(self, key: Key) -> None:
-        """Remove what `prepare` wrote from a pod that is not bound; failures are left to others."""
-        async with self._locks.hold(key):
-            pod = self._cache.assumed.seen_pod(key)
-            if pod is not None and not pod.spec.node_name:
+    async def undo(self, bind: PodBind) -> None:
+        """Remove what `prepare` wrote; what that leaves is removed as a leftover."""
+        async with self._locks.hold(bind.pod):
+            pod = self._cache.assumed.seen_pod(bind.pod)
+            if pod is None or pod.spec.node_name:
+                return
+            try:
                 with suppress(NotFound, Conflict):  # it is gone, or is seen bound in a moment
                     await self._remove(pod)
+            except ApiError as error:
+                self._log.warning("gpu share not undone", pod=str(bind.pod), error=str(error))
 
     async def undo_leftover(self, key: Key) -> None:
         """Remove what was written on a pod that is on no node now; a conflict is raised."""
@@ -180,7 +186,7 @@ class GpuShareStep:
             if pod is not None and not pod.spec.node_name and not assumed.gpu_groups(key):
                 await self._remove(pod)
 
-    async def _label(self, key: Key, labels: Mapping[str, str], devices: tuple[str, ...]) -> Pod:
+    async def _label(self, key: Key, labels: Mapping[str, str], devices: Sequence[str]) -> Pod:
         """Label the pod as it was planned: a change of its queue or PodGroup is a conflict."""
         for tries_left in reversed(range(_LABEL_TRIES)):
             meta, seen = self._cache.assumed.bound_metadata(key), self._cache.assumed.seen_pod(key)
@@ -208,14 +214,14 @@ class GpuShareStep:
             raise DeviceNotReserved(place, message)
         return maps
 
-    def _data(self, pod: Pod, node: str, shares: PodShares) -> dict[str, str]:
-        sharing, memory_mib = self._sharing(pod), self._memory_mib(node)
+    def _data(self, pod: Pod, place: GpuPlace, devices: Sequence[str]) -> dict[str, str]:
+        sharing, memory_mib = self._sharing(pod), self._memory_mib(place.node)
         if sharing is None:
             message = f"pod {pod.metadata.key} does not request the share any more that it gets"
-            raise DeviceNotReserved(GpuPlace(node, shares.groups[0]), message)
+            raise DeviceNotReserved(place, message)
         hundredths = max((sharing.thousandths_of_device(memory_mib) + 5) // 10, 1)
         limit = memory_mib * hundredths // 100 if self._options.limits_memory else 0
-        names = [f"{CDI_GPU_PREFIX}{it}" if self._options.cdi else it for it in shares.devices]
+        names = [f"{CDI_GPU_PREFIX}{it}" if self._options.cdi else it for it in devices]
         return config_map_data(names, hundredths, limit or None)
 
     def _sharing(self, pod: Pod) -> GpuSharing | None:
@@ -289,6 +295,10 @@ class _PodLocks:
                 del self._locks[key]
             else:
                 self._locks[key] = lock, users - 1
+
+
+def _places(node: str, groups: Iterable[str]) -> list[GpuPlace]:
+    return [GpuPlace(node, group) for group in groups]
 
 
 def _patch(

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from scheduler.shell.bind.steps import PodBind
+from scheduler.state.commands import PodGroupCommands
 from tests.scheduler.shell.bind.gpu.conftest import (
     DEVICE,
     GROUP,
@@ -62,6 +64,32 @@ async def test_a_reservation_is_lost_before_the_bind(sharing: SharingHarness) ->
         assert len(sharing.reservation_pods()) == 1
 
 
+async def test_a_reservation_is_lost_while_another_pod_waits_for_its_gpu(
+    sharing: SharingHarness,
+) -> None:
+    """Its pod is not labelled with a GPU that is not reserved; an Event says why it waits."""
+    sharing.api.put(node("a", gpu=1), node("b", gpu=1), group("g", minMember=2))
+    sharing.api.put(share("p", "0.9", group="g"), share("r", "0.9", group="g"))
+    sharing.is_agent_silent = True
+    async with sharing.leading():
+        await sharing.advance(1)
+        lost, other = sharing.reservation_pods()
+        sharing.annotate(lost, {DEVICE: "GPU-x"})
+        await sharing.advance(1)
+        sharing.api.delete("Pod", lost["metadata"]["name"])
+        sharing.annotate(other, {DEVICE: "GPU-y"})
+        await sharing.advance(1)
+        (bound,) = {"p", "r"} & sharing.api.node_of_pods().keys()
+        (waiting,) = {"p", "r"} - {bound}
+        assert f"patch pods/status {waiting}" not in sharing.api.written()
+        assert (f"Pod {waiting}", "GpuReservationFailed") in sharing.events()
+        sharing.is_agent_silent = False
+        await sharing.advance(60)
+
+        assert {"p", "r"} <= sharing.api.node_of_pods().keys()
+        assert len(sharing.reservation_pods()) == 2
+
+
 async def test_users_of_a_lost_gpu_count_while_another_pod_is_bound(
     sharing: SharingHarness,
 ) -> None:
@@ -89,7 +117,8 @@ async def test_a_pod_that_is_bound_already_keeps_all(sharing: SharingHarness) ->
         annotations = {**waiting["metadata"]["annotations"], _DEVICES: "GPU-1"}
         meta = {**waiting["metadata"], "labels": {GROUP: "g1"}, "annotations": annotations}
         sharing.api.put({**waiting, "metadata": meta, "spec": {**waiting["spec"], "nodeName": "a"}})
-        await sharing.shares.undo(Key("ns", "p"))
+        commands = PodGroupCommands(Key("ns", "p"), None, (), (), None)
+        await sharing.shares.undo(PodBind(Key("ns", "p"), "a", "p", commands))
 
         assert sharing.groups_of_pods() == {"p": ["g1"]}
         assert sharing.api.get("Pod", "p")["metadata"]["annotations"][_DEVICES] == "GPU-1"
