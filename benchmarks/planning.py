@@ -239,9 +239,9 @@ def _check_shares(snapshot: Snapshot, result: Plan) -> str:
     """Return how many GPUs the shares are on; none has more of them than there is of it."""
     used = Counter[tuple[int, int]]()
     for allocation in result.allocations:
-        for pod, node, slots in allocation.binds:
-            share = snapshot.signatures[snapshot.pods.signature[pod]].device_share
-            used.update({(node, slot): share for slot in slots})
+        for bind in allocation.binds:
+            share = snapshot.signatures[snapshot.pods.signature[bind.pod]].device_share
+            used.update({(bind.node, slot): share for slot in bind.slots})
     assert max(used.values()) <= 1000
     least = -(-used.total() // 1000)
     return f"{len(used):,} GPUs, at least {least:,} are needed ({len(used) / least:.3f} times)"

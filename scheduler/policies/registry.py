@@ -147,7 +147,7 @@ def nominated_node(_signature: SchedulingSignature, features: NodeFeatures) -> S
 
 
 def shared_gpu(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    return 1 * features.shares_gpu
+    return 1 * features.shares_device
 
 
 def binpack(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:

@@ -167,14 +167,15 @@ def _gpu_groups(
     """
     devices, ids = encoded.snapshot.devices, dict[tuple[int, int], str]()
     without_id, groups = devices.made_up | devices.closed, {}
-    for pod, node, slots in (it for one in plan.allocations for it in one.binds if it.slots):
+    for bind in (it for one in plan.allocations for it in one.binds if it.slots):
+        node = bind.node
         first, end = np.searchsorted(devices.node, (node, node + 1)).tolist()
-        for slot in slots:
+        for slot in bind.slots:
             if (node, slot) not in ids:
                 row = first + slot
                 is_known = row < end and row not in without_id
                 ids[node, slot] = devices.ids[row] if is_known else new_gpu_group()
-        groups[encoded.pod_keys[pod]] = tuple([ids[node, slot] for slot in slots])
+        groups[encoded.pod_keys[bind.pod]] = tuple([ids[node, slot] for slot in bind.slots])
     return groups
 
 

@@ -7,6 +7,7 @@ are true of the end.
 
 from collections.abc import Iterator
 
+from scheduler.core.attempts import elastic_failure, missing_pods
 from scheduler.core.gang import (
     SignatureRuns,
     Tasks,
@@ -18,7 +19,7 @@ from scheduler.core.gang import (
 )
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet
 from scheduler.core.model.rejections import prefilter_rejection
-from scheduler.core.session import Session, elastic_failure, missing_pods
+from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 
 

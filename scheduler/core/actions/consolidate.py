@@ -20,6 +20,7 @@ from scheduler.core.actions.victim_search import (
     solve_scenario,
     use_free_resources,
 )
+from scheduler.core.attempts import RequestKey, podgroup_key
 from scheduler.core.eviction.eviction_scenario import (
     BudgetCheck,
     CandidateVictims,
@@ -38,7 +39,7 @@ from scheduler.core.eviction.victims import (
     unrelated_units,
     victims_of,
 )
-from scheduler.core.gang import PodSetTasks, SignatureRuns, Tasks, is_satisfied
+from scheduler.core.gang import PodSetTasks, Tasks, is_satisfied
 from scheduler.core.model.podgroup import (
     PodGroupInfo,
     PodSet,
@@ -50,8 +51,9 @@ from scheduler.core.model.podgroup import (
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
 from scheduler.core.model.result import Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.capacity import free_amount, requested_gpus
-from scheduler.core.session import Session, podgroup_key
+from scheduler.core.nodes.capacity import free_amount
+from scheduler.core.nodes.placement import PlacementMode, PlacementRequest
+from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.scheduler_names import Action
 
@@ -126,9 +128,7 @@ class ConsolidationCandidates:
 
     def _is_placeable_anywhere(self, member: Victim) -> bool:
         signature = self._snapshot.signatures[member.signature]
-        return member.node != NONE and not (
-            signature.affinity or signature.spread_constraints or signature.device_memory
-        )
+        return member.node != NONE and signature.may_relocate
 
     def _has_same_signature(self, podset: PodSet, signature_of: dict[str, int]) -> bool:
         if not podset.pending or not podset.running:
@@ -157,10 +157,10 @@ class RelocatedTasks(Scenario[UnitMembers]):
     def restore(self, candidate: UnitMembers) -> None:
         self._evicted.discard(candidate.row)
 
-    def tasks(self) -> Tasks:
+    def request(self) -> PlacementRequest:
         eviction_units = sorted(self._evicted, key=self._ranks.__getitem__)
         relocated = self._relocatable.of_units(self._pool, eviction_units)
-        return tuple([podset_tasks for _, podset_tasks in relocated])
+        return PlacementRequest(tuple([podset_tasks for _, podset_tasks in relocated]))
 
 
 def consolidate(session: Session) -> None:
@@ -180,7 +180,7 @@ class _Consolidation:
 
     def run(self) -> None:
         session = self._session
-        failed_requests: dict[tuple[int, SignatureRuns, int], int] = {}
+        failed_requests: dict[tuple[int, RequestKey, int], int] = {}
         for row in preemptors_in_order(
             session, lambda one: self._may_consolidate(one) and self._is_free_in_total(one)
         ):
@@ -188,7 +188,7 @@ class _Consolidation:
             if not self._may_consolidate(row):
                 continue
             own = row if podgroup.owning_jobset or podgroup.has_running else NONE
-            request_key = podgroup.queue, session.attempts[row].signatures, own
+            request_key = podgroup.queue, session.attempts[row].request_key, own
             allocation_count = len(session.allocations)
             if failed_requests.get(request_key) == allocation_count:
                 continue
@@ -205,9 +205,9 @@ class _Consolidation:
         """Say whether all nodes together have free what a PodGroup requests."""
         session, attempt = self._session, self._session.attempts[row]
         cpu, memory, gpu = attempt.amounts
-        amounts = cpu, memory, requested_gpus(session.snapshot, attempt.signatures, gpu)
+        amounts = cpu, memory, gpu + session.nodes.devices.uncharged_gpus(attempt.signatures)
         return all(
-            amounts[kind] <= free_amount(session.statement, kind)
+            amounts[kind] <= free_amount(session.nodes, kind)
             for kind in RESOURCE_KINDS
             if amounts[kind] > 0
         )
@@ -245,7 +245,7 @@ class _Consolidation:
             session.placer,
             CandidateVictims(victims.pool, iter(candidates), len(candidates), True),  # noqa: FBT003
             (BudgetCheck(session.allowance), relocated),
-            tasks_beside=relocated.tasks,
+            beside=relocated.request,
         )
         solution = solve_scenario(session, len(candidates), scenario)
         if solution.ranks is None:
@@ -280,13 +280,13 @@ class _Consolidation:
         for eviction_unit in eviction_units:
             session.evict(victims.pool.victims[eviction_unit])
         relocated = relocatable.of_units(victims.pool, eviction_units)
-        tasks = tuple(podset_tasks for _, podset_tasks in relocated)
-        if not self._fits_with(request, tasks) or not session.place(
-            row, is_final=False, is_pipelined=True, is_relocating=True
+        beside = PlacementRequest(tuple(podset_tasks for _, podset_tasks in relocated))
+        if not self._fits_with(request.placement, beside) or not session.place(
+            row, is_final=False, mode=PlacementMode.RELOCATING
         ):
             session.statement.roll_back(checkpoint)
             return False
-        reserved = session.placer.reserve(tasks)
+        reserved = session.placer.reserve(beside)
         assert reserved is not None  # it was placed on trial just now
         reserved_places: Counter[tuple[int, str, int]] = Counter()
         for at, node, count in reserved:
@@ -298,21 +298,21 @@ class _Consolidation:
         self._protect(row)
         return True
 
-    def _fits_with(self, request: PreemptorRequest, relocated: Tasks) -> bool:
-        """Say whether relocated pods fit beside the preemptor, with shares also before it.
+    def _fits_with(self, request: PlacementRequest, relocated: PlacementRequest) -> bool:
+        """Say whether relocated pods fit beside the preemptor, with devices also before it.
 
-        A reserved place is on a node, and not on a GPU: in the next plan it has the fullest one.
+        A reserved place is on a node, and names no device: the next plan chooses one.
         """
-        placer, signatures = self._session.placer, self._session.snapshot.signatures
-        placed = placer.fits(request.tasks, request.assigned, relocated)
+        placer, devices = self._session.placer, self._session.nodes.devices
+        placed = placer.fits(request, relocated)
         if placed is None:
             return False
-        if not any(signatures[it.podset.expected_signature].shared_devices for it in relocated):
+        if not any(devices.of[it.podset.expected_signature] for it in relocated.tasks):
             return True
         count = sum([len(it.pods) + it.expected for it in request.tasks])
         while count > 0:
-            count -= placed.pop(0)[2]
-        return placer.fits_beside(placed, request.tasks, request.assigned)
+            count -= placed.pop(0).pod_count
+        return placer.fits_beside(placed, request)
 
     def _record(
         self, eviction_unit: int, row: int, reserved_places: Counter[tuple[int, str, int]]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, TypeAlias
 
+from scheduler.core.attempts import RequestKey
 from scheduler.core.eviction.eviction_scenario import (
     BudgetCheck,
     CandidateVictims,
@@ -19,7 +20,6 @@ from scheduler.core.eviction.failures import Protection
 from scheduler.core.eviction.victim_order import by_plugin
 from scheduler.core.eviction.victim_set_solver import Scenario, Solution, solve
 from scheduler.core.eviction.victims import UnitFilter, Victim, excluding, unrelated_units
-from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.rejections import (
     EvictionFailure,
     FitErrorReason,
@@ -29,15 +29,16 @@ from scheduler.core.model.rejections import (
 )
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceKind
 from scheduler.core.model.result import Eviction
-from scheduler.core.nodes.capacity import free_amount, requested_gpus
-from scheduler.core.nodes.devices import MAX_UNCHARGED
+from scheduler.core.nodes.capacity import free_amount
+from scheduler.core.nodes.placement import PlacementMode
+from scheduler.core.nodes.pod_relations import has_no_relations
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.scheduler_names import Action
 
 OrderedVictims: TypeAlias = Callable[[UnitFilter], tuple[Iterator[int], int]]
 Checks: TypeAlias = Callable[[], Sequence[Scenario[UnitMembers]]]
-_FailedRequest: TypeAlias = tuple[int, int, SignatureRuns, bool, int, bool]
+_FailedRequest: TypeAlias = tuple[int, int, RequestKey, bool, int, bool]
 
 
 class VictimSearch:
@@ -56,14 +57,13 @@ class VictimSearch:
         """Say whether the most that may be evicted, with what is free, could be enough."""
         amounts = self._session.attempts[self._row].amounts
         kind = ResourceKind.GPU if amounts[ResourceKind.GPU] else ResourceKind.CPU
-        requested, statement = amounts[kind], self._session.statement
+        requested, nodes = amounts[kind], self._session.nodes
         if kind == ResourceKind.GPU:
-            signatures = self._session.attempts[self._row].signatures
-            requested = requested_gpus(statement.snapshot, signatures, requested)
-            # Shares free more than queues are charged, which is rounded.
-            requested -= MAX_UNCHARGED * statement.devices.share_count
+            requested += nodes.devices.uncharged_gpus(self._session.attempts[self._row].signatures)
+            # Evicted pods may free more than their queues are charged.
+            requested -= nodes.devices.max_uncharged_gpus
         missing = requested - most(kind)
-        return missing <= 0 or missing <= free_amount(statement, kind)
+        return missing <= 0 or missing <= free_amount(nodes, kind)
 
     def lacking_kinds(self) -> list[ResourceKind]:
         """Return of what too little is free: GPUs, and what else lacks where these are free."""
@@ -203,7 +203,7 @@ class VictimSearch:
             amounts = pool.amounts(eviction_unit, members)
             session.evict(members)
             session.refund(pool.eviction_units[eviction_unit].queue, amounts)
-        if not place_preemptor(session, self._row, is_pipelined=True):
+        if not place_preemptor(session, self._row, PlacementMode.PIPELINED):
             session.statement.roll_back(checkpoint)
             for eviction_unit, members in evicted.items():
                 cpu, memory, gpu = pool.amounts(eviction_unit, members)
@@ -251,7 +251,7 @@ def preempt_for_each(
         request_key = (
             podgroup.queue,
             podgroup.priority if by_priority else 0,
-            attempt.signatures,
+            attempt.request_key,
             podgroup.is_preemptible,
             row if session.attempts.has_reserved_places(row) else NONE,
             is_delayed(session, row),
@@ -298,28 +298,27 @@ def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) ->
 
 
 def preemptor_request(session: Session, row: int) -> PreemptorRequest:
-    tasks, _, signatures, _, _ = session.attempts[row]
+    attempt, nodes = session.attempts[row], session.nodes
     has_reserved_places = session.attempts.has_reserved_places(row)
     wanted: dict[int, int] = {}
-    for signature, count in signatures:
+    for signature, count in attempt.signatures:
         wanted[signature] = wanted.get(signature, 0) + count
-    has_no_relations = all(
-        session.placer.ranking(signature).has_no_relations for signature in wanted
-    )
-    has_shares = any(session.snapshot.signatures[it].shared_devices for it in wanted)
+    signatures, strategy = session.snapshot.signatures, attempt.strategy
+    are_unrelated = all(has_no_relations(signatures[it]) for it in wanted)
+    has_devices = any(nodes.devices.of[it] for it in wanted)
     return PreemptorRequest(
         podgroup=row,
-        tasks=tasks,
-        assigned=session.attempts.assigned(row),
+        placement=session.attempts.request(row),
         wanted=wanted,
         capacities={}
         if has_reserved_places
-        else {signature: session.capacities.of(signature) for signature in wanted},
-        is_count_enough=has_no_relations
+        else {it: session.capacities.of(it, strategy.reach(it)) for it in wanted},
+        is_count_enough=are_unrelated
         and len(wanted) == 1
-        and not (has_reserved_places or has_shares),
-        has_no_relations=has_no_relations,
-        reuses_placement=has_no_relations and not has_shares,
+        and not (has_reserved_places or has_devices)
+        and strategy.fits_by_count,
+        has_no_relations=are_unrelated,
+        reuses_placement=are_unrelated and not has_devices,
     )
 
 
@@ -331,11 +330,11 @@ def use_free_resources(session: Session, request: PreemptorRequest) -> bool:
         capacity.refresh()
         if capacity.total < request.wanted[signature]:
             return False
-    return place_preemptor(session, request.podgroup, is_pipelined=False)
+    return place_preemptor(session, request.podgroup, PlacementMode.IDLE)
 
 
-def place_preemptor(session: Session, row: int, *, is_pipelined: bool) -> bool:
-    if not session.place(row, is_final=False, is_pipelined=is_pipelined):
+def place_preemptor(session: Session, row: int, mode: PlacementMode) -> bool:
+    if not session.place(row, is_final=False, mode=mode):
         return False
     session.place_elastic(row)
     session.preemptors.add(row)

@@ -11,20 +11,19 @@ from typing import Final, NamedTuple
 
 from scheduler.core.eviction.victim_set_solver import Scenario
 from scheduler.core.eviction.victims import DisruptionAllowance, EvictionUnit, Victim, VictimPool
-from scheduler.core.gang import AssignedTasks, Tasks
 from scheduler.core.model.resources import NONE, Amounts
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.capacity import PodCapacity
-from scheduler.core.nodes.devices import WHOLE_GPU, Slots
-from scheduler.core.nodes.placement import Placer
+from scheduler.core.nodes.devices import DeviceTrial, release_on_trial
+from scheduler.core.nodes.placement import PlacementRequest, Placer
+from scheduler.core.nodes.statement import Change
 
 _MAX_TRIALS: Final = 2**9  # for one preemptor
 
 
 class PreemptorRequest(NamedTuple):
     podgroup: int
-    tasks: Tasks
-    assigned: AssignedTasks
+    placement: PlacementRequest
     wanted: dict[int, int]  # pods by signature
     capacities: dict[int, PodCapacity]  # by signature
     is_count_enough: bool  # enough capacity for their number is enough
@@ -64,9 +63,9 @@ class EvictionScenario(Scenario[int]):
         candidates: CandidateVictims,
         checks: Sequence[Scenario[UnitMembers]],
         headroom: "QueueHeadroom | None" = None,
-        tasks_beside: Callable[[], Tasks] = tuple,
+        beside: Callable[[], PlacementRequest | None] = lambda: None,
     ) -> None:
-        """Nothing fits unless *headroom* is valid, and *tasks_beside* must be placed as well."""
+        """Nothing fits unless *headroom* is valid, and tasks *beside* must be placed as well."""
         self.trials = 0
         self.is_truncated = False
         self.eviction_units: Final[list[int]] = []  # by rank, as far as needed so far
@@ -77,10 +76,10 @@ class EvictionScenario(Scenario[int]):
         self._checks: Final = checks
         self._headroom: Final = headroom
         self._informed: Final = checks if headroom is None else (*checks, headroom)
-        self._tasks_beside: Final = tasks_beside
+        self._beside: Final = beside
         self._free: Final[dict[int, list[int]]] = {}  # of nodes, as it would be
-        # Likewise what is used of shared GPUs, of nodes with victims that have shares.
-        self._used_shares: Final[dict[int, list[int]]] = {}
+        # Likewise the devices of each sort, from the first victim on that holds any.
+        self._trial_devices: tuple[DeviceTrial, ...] = ()
         self._evicted: Final[dict[Victim, int]] = {}  # in how many evicted units it is
         self._placed: Final[dict[int, Counter[int]]] = {}  # on trial, by node: amounts by resource
         self._changed_nodes: Final[set[int]] = set()  # of these nodes, those that changed since
@@ -141,18 +140,18 @@ class EvictionScenario(Scenario[int]):
         return UnitMembers(row, pool.eviction_units[row], changed, pool.amounts(row, changed))
 
     def _change_free(self, members: list[Victim], sign: int) -> None:
-        statement = self._placer.statement
+        resources = self._placer.nodes.resources
         nodes = set()
-        for _, node, signature, slots in members:
+        for _, node, signature, held in members:
             if node == NONE:
                 continue
             free = self._free.get(node)
             if free is None:
-                free = self._free[node] = statement.free[node].tolist()
-            for resource, amount in statement.requests(signature):
+                free = self._free[node] = resources.free[node].tolist()
+            for resource, amount in resources.requests(signature):
                 free[resource] += sign * amount
-            if slots:
-                self._change_shares(node, signature, slots, sign)
+            if held:
+                self._release(Change(node, signature, -sign, on_idle=False, held=held))
             nodes.add(node)
         for node in nodes:
             self._refresh_capacities(node)
@@ -160,25 +159,13 @@ class EvictionScenario(Scenario[int]):
                 self._changed_nodes.add(node)
 
     def _refresh_capacities(self, node: int) -> None:
-        used_shares: Sequence[int] | None = self._used_shares.get(node)
-        if used_shares is None:
-            used_shares = self._placer.statement.devices.used_later(node)
         for capacity in self._request.capacities.values():
             if capacity.is_open[node]:
-                capacity.set_free(node, self._free[node], used_shares)
+                capacity.set_free(node, self._free[node], self._trial_devices)
 
-    def _change_shares(self, node: int, signature: int, slots: Slots, sign: int) -> None:
-        """Free shares of GPUs; a GPU of which nothing is used is free as a whole one."""
-        devices = self._placer.statement.devices
-        used = self._used_shares.get(node)
-        if used is None:
-            used = self._used_shares[node] = [*devices.used_later(node)]
-        amount, column = sign * devices.share(signature, node), devices.column[node]
-        for slot in slots:
-            before = used[slot]
-            used[slot] = devices.changed(node, slot, before, -amount)
-            if column != NONE and (before > 0) != (used[slot] > 0):
-                self._free[node][column] += sign * WHOLE_GPU
+    def _release(self, change: Change) -> None:
+        self._trial_devices = self._trial_devices or self._placer.nodes.devices.trials()
+        release_on_trial(self._trial_devices, change, self._free[change.node])
 
     def _placement_stands(self) -> bool:
         for node in [*self._changed_nodes]:
@@ -193,15 +180,13 @@ class EvictionScenario(Scenario[int]):
             self.is_truncated = True
             return False
         self.trials += 1
-        statement = self._placer.statement
+        nodes, statement = self._placer.nodes, self._placer.nodes.statement
         checkpoint = statement.checkpoint
         for member in self._evicted:
             if member.node == NONE:
                 continue
-            statement.evict(member.node, member.signature, member.slots)
-        placements = self._placer.fits(
-            self._request.tasks, self._request.assigned, self._tasks_beside()
-        )
+            statement.evict(member.node, member.signature, member.held)
+        placements = self._placer.fits(self._request.placement, self._beside())
         statement.roll_back(checkpoint)
         if placements is None:
             return False
@@ -209,7 +194,7 @@ class EvictionScenario(Scenario[int]):
         self._changed_nodes.clear()
         for node, signature, count in placements:
             placed = self._placed.setdefault(node, Counter())
-            for resource, amount in statement.requests(signature):
+            for resource, amount in nodes.resources.requests(signature):
                 placed[resource] += count * amount
         return True
 

@@ -25,7 +25,7 @@ from scheduler.core.model.podgroup import (
     is_evictable,
     podsets_of,
 )
-from scheduler.core.model.resources import NONE, Amounts, ResourceKind
+from scheduler.core.model.resources import NONE, Amounts, HeldDevices, ResourceKind
 from scheduler.core.model.result import MinRuntime
 from scheduler.core.model.snapshot import DisruptionBudgets, PodState, Snapshot, SnapshotQueues
 from scheduler.core.model.usage import (
@@ -52,7 +52,7 @@ class Victim(NamedTuple):
     pod: int  # below zero: a reserved place
     node: int  # or NONE: on an unknown node
     signature: int
-    slots: tuple[int, ...] = ()  # the shared GPUs of the node of which it has a share
+    held: HeldDevices = ()
 
 
 Members: TypeAlias = tuple[Victim, ...]
@@ -519,9 +519,9 @@ def victims_of(snapshot: Snapshot) -> Callable[[int], Members]:
     found = list(
         map(Victim, rows.tolist(), pods.node[rows].tolist(), pods.signature[rows].tolist())
     )
-    slots_of_pod = snapshot.devices.slots_of_pod
-    if slots_of_pod:
-        found = [it._replace(slots=slots_of_pod.get(it.pod, ())) for it in found]
+    held_devices = snapshot.held_devices
+    if held_devices:
+        found = [it._replace(held=held_devices.get(it.pod, ())) for it in found]
 
     reserved_places = count(1)
 
@@ -530,7 +530,7 @@ def victims_of(snapshot: Snapshot) -> Callable[[int], Members]:
         for podset in (tree,) if isinstance(tree, PodSet) else podsets_of(tree):
             if podset.reserved_places:
                 there += [
-                    Victim(-next(reserved_places), it.node, it.signature, it.slots)
+                    Victim(-next(reserved_places), it.node, it.signature, it.held)
                     for it in podset.reserved_places
                 ]
         return tuple(there)

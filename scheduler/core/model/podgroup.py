@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.rejections import PreFilterFailure
-from scheduler.core.model.resources import NONE
+from scheduler.core.model.resources import NONE, DeviceSort, HeldDevices, devices_of
 
 
 class LabelRequirement(NamedTuple):
@@ -68,6 +68,19 @@ class SchedulingSignature:
     requests_mig: bool = False
     unknown_resources: tuple[tuple[str, int], ...] = ()  # that it requests and no node has
 
+    @property
+    def is_charged_by_node(self) -> bool:
+        """Say whether it depends on its node what its queue is charged."""
+        return self.least_queue_request is not None
+
+    @property
+    def may_relocate(self) -> bool:
+        """Say whether a place for it can be reserved before its own is free.
+
+        Where it depends on other pods, or on the GPUs of its node, that is not known.
+        """
+        return not (self.affinity or self.spread_constraints or self.device_memory)
+
 
 class ReservationCause(IntEnum):
     ANTICIPATED = 0
@@ -81,7 +94,12 @@ class ReservedPlace(NamedTuple):
     node: int
     signature: int
     cause: ReservationCause
-    slots: tuple[int, ...] = ()  # the shared GPUs of its node of which it has a share
+    held: HeldDevices = ()
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The shared GPUs of its node of which it has a share."""
+        return devices_of(self.held, DeviceSort.GPU_SHARE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,10 @@ class ShareShortage(NamedTuple):
     places: ReservationPodPlaces | None = None  # where only these are missing of what shares need
 
 
+# What is missing of devices, of one sort each.
+DeviceShortage: TypeAlias = ShareShortage
+
+
 class FitErrors(NamedTuple):
     """Why a pod fits on no node: the nodes by reason, and the resources that are missing."""
 
@@ -171,9 +175,14 @@ class FitErrors(NamedTuple):
     unplaced: int  # such pods of the attempt without a node, this one included
     fitting: int  # of these, how many fit on those nodes beside pods of the attempt alone
     is_resolvable: bool  # by evicting other pods
-    share_shortage: ShareShortage | None = None  # of a pod that requests shares of GPUs
+    device_shortages: tuple[DeviceShortage, ...] = ()
     # Of a pod that requests MIG profiles: the nodes that GPU_MODE counts.
     mig_refusals: Mapping[MigRefusal, int] = MappingProxyType({})
+
+    @property
+    def share_shortage(self) -> ShareShortage | None:
+        """What is missing of shares of GPUs, of a pod that requests them."""
+        return next((it for it in self.device_shortages if isinstance(it, ShareShortage)), None)
 
 
 class QueueBoundExceeded(NamedTuple):

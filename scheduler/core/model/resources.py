@@ -25,6 +25,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Amounts: TypeAlias = tuple[int, int, int]  # by ResourceKind
+# The devices that a pod holds on its node, by DeviceSort; empty where it holds none of any sort.
+HeldDevices: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 class ResourceKind(IntEnum):
@@ -38,6 +40,12 @@ class ResourceKind(IntEnum):
 RESOURCE_KINDS: Final = tuple(ResourceKind)
 
 
+class DeviceSort(IntEnum):
+    """Devices of a node of which it matters which ones a pod gets, and not only how many."""
+
+    GPU_SHARE = 0  # slots of the shared GPUs of the node of which it has a share
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceColumns:
     names: tuple[str, ...]
@@ -46,6 +54,14 @@ class ResourceColumns:
     cpu: int
     pods: int
     gpus: tuple[int, ...]  # whole devices, in thousandths
+
+
+def held_shares(slots: tuple[int, ...]) -> HeldDevices:
+    return (slots,) if slots else ()
+
+
+def devices_of(held: HeldDevices, sort: DeviceSort) -> tuple[int, ...]:
+    return held[sort] if len(held) > sort else ()
 
 
 def sums(rows: Ints, amounts: Ints, counts: Ints, size: int) -> Ints:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
 from scheduler.core.model.rejections import QueueBoundExceeded, Rejection
-from scheduler.core.model.resources import Amounts, Ints
+from scheduler.core.model.resources import Amounts, DeviceSort, HeldDevices, Ints, devices_of
 from scheduler.core.model.usage import Usage
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.scheduler_names import Action
@@ -26,9 +26,14 @@ from trainer_kai.api.scheduler_names import Action
 class PodPlacement(NamedTuple):
     pod: int
     node: int
-    # The shared GPUs of which it has a share, by slot; slots of the node that the snapshot does not
-    # have are new: two pods of a plan with the same one share that GPU.
-    slots: tuple[int, ...] = ()
+    # Slots of the node that the snapshot does not have are new: two pods of a plan with the same
+    # one share that GPU.
+    held: HeldDevices = ()
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The shared GPUs of which it has a share."""
+        return devices_of(self.held, DeviceSort.GPU_SHARE)
 
 
 class Reservation(NamedTuple):
@@ -110,7 +115,8 @@ class NodeFeatures(NamedTuple):
     fits_idle: ScoreValue  # whether the pod fits into what is idle
     has_gpu: ScoreValue
     is_nominated: ScoreValue
-    shares_gpu: ScoreValue = 0  # whether pods share a GPU there of which the share is idle
+    # Whether it gets an idle part of a device there that other pods have a part of.
+    shares_device: ScoreValue = 0
 
 
 class ScorePlugin(Protocol):

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.core.model.podgroup import AffinityTerm, PodGroupInfo, SchedulingSignature
-from scheduler.core.model.resources import Bools, Floats, Ints, ResourceColumns
+from scheduler.core.model.resources import (
+    Bools,
+    Floats,
+    HeldDevices,
+    Ints,
+    ResourceColumns,
+    held_shares,
+)
 
 
 class NodeFault(IntEnum):
@@ -158,6 +165,11 @@ class Snapshot:
     total: tuple[int, int, int]  # by ResourceKind: what the queues at the top share
     now: int  # seconds since 1970
     budgets: DisruptionBudgets = NO_BUDGETS
+
+    @property
+    def held_devices(self) -> dict[int, HeldDevices]:
+        """The devices of running pods, by pod; of those that hold any."""
+        return {pod: held_shares(slots) for pod, slots in self.devices.slots_of_pod.items()}
 
     def __post_init__(self) -> None:
         for table in (self.nodes, self.devices, self.pod_relations, self.queues, self.pods):

@@ -8,21 +8,15 @@ import numpy as np
 
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import ReservedPlace, SchedulingSignature
-from scheduler.core.model.rejections import (
-    FitErrorReason,
-    FitErrors,
-    MigRefusal,
-    ReservationPodPlaces,
-    ShareShortage,
-)
+from scheduler.core.model.rejections import FitErrorReason, FitErrors, MigRefusal
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.capacity import count_fitting_pods
-from scheduler.core.nodes.devices import WHOLE_GPU, DeviceShares, share_on_nodes
 from scheduler.core.nodes.placement import PlacementFailure
-from scheduler.core.nodes.predicates import DYNAMIC_PREDICATES, STATIC_PREDICATES, has_value
+from scheduler.core.nodes.predicates import STATIC_PREDICATES, has_value
 from scheduler.core.nodes.ranking import NodeRanking
 from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.working_nodes import WorkingNodes
 from trainer_kai.api.reasons import UnschedulableReason
 
 
@@ -30,82 +24,73 @@ class _WithoutAttempt(NamedTuple):
     """What is free without the attempt, and without the reserved places that its pods give up."""
 
     before: Ints  # [node, resource]
-    free_shares: int
+    free_gpus: int  # thousandths, beside whole ones
     fitting: int  # pods beside those of the attempt, if no others were there
     own_counts: dict[FitErrorReason, int]
 
 
-class _FreeGpus(NamedTuple):
-    """What a node has free of GPUs for a pod that requests shares, in thousandths."""
-
-    node: int
-    share: int  # of each GPU that the pod requests there
-    free: int  # of each of so many GPUs as the pod requests: the ones with the most
-    total: int
-    new_gpus: int  # GPUs of the pod that no pod shares yet: each needs a reservation pod
-    places: int  # for these
-
-
 def collect_fit_errors(
-    statement: Statement, ranking: NodeRanking, failure: PlacementFailure, signatures: SignatureRuns
+    nodes: WorkingNodes, ranking: NodeRanking, failure: PlacementFailure, signatures: SignatureRuns
 ) -> FitErrors:
     """Check all nodes for the pod that fits on none; then roll the statement back."""
-    by_reason, left = _nodes_by_reason(statement, ranking)
-    requested = [(r, n) for r, n in enumerate(ranking.signature.request) if n]
-    too_small = _too_small(statement.snapshot, ranking.signature, by_reason)
-    insufficient = {r: int((left & (statement.free[:, r] < n)).sum()) for r, n in requested}
-    here, shortage = statement.free[left], _share_shortage(statement, ranking, left)
-    without = _roll_back(statement, ranking, failure, by_reason)
+    snapshot, free = nodes.snapshot, nodes.resources.free
+    by_reason, left = _nodes_by_reason(nodes, ranking)
+    requested = nodes.resources.requests(ranking.row)
+    too_small = _too_small(nodes, ranking, by_reason)
+    insufficient = {r: int((left & (free[:, r] < n)).sum()) for r, n in requested}
+    here, shortages = free[left], nodes.devices.shortages(ranking.row, left)
+    without = _roll_back(nodes, ranking, failure, by_reason)
     return FitErrors(
-        reason=_reason(statement.snapshot, without.before, without.free_shares, signatures, left),
+        reason=_reason(nodes, without, signatures, left),
         signature=failure.signature,
         placed=failure.placed,
         needed=sum([count for _, count in signatures]),
         counts={reason: int(nodes.sum()) for reason, nodes in by_reason.items()},
         own_counts=without.own_counts,
-        taints=_nodes_by_taint(statement.snapshot, ranking.signature, by_reason),
-        keys=_nodes_by_label(statement.snapshot, ranking.signature, by_reason),
+        taints=_nodes_by_taint(snapshot, ranking.signature, by_reason),
+        keys=_nodes_by_label(snapshot, ranking.signature, by_reason),
         too_small={r: len(has) for r, has in too_small.items()},
         largest_allocatable={r: max(has) for r, has in too_small.items()},
         insufficient={r: n for r, n in insufficient.items() if n},
         largest_free={r: int(here[:, r].max(initial=0)) for r, _ in requested},
         total_free={r: total(np.maximum(here[:, r], 0)) for r, _ in requested},
-        unplaced=_count_unplaced(statement, signatures, failure),
+        unplaced=_count_unplaced(snapshot, signatures, failure),
         fitting=without.fitting,
         is_resolvable=FitErrorReason.ROOM in by_reason,
-        share_shortage=shortage,
-        mig_refusals=_mig_refusals(statement.snapshot, ranking.signature, by_reason),
+        device_shortages=shortages,
+        mig_refusals=_mig_refusals(snapshot, ranking.signature, by_reason),
     )
 
 
 def _roll_back(
-    statement: Statement,
+    nodes: WorkingNodes,
     ranking: NodeRanking,
     failure: PlacementFailure,
     by_reason: dict[FitErrorReason, Bools],
 ) -> _WithoutAttempt:
     """Roll the statement back; nodes are those of which only free resources are too small."""
-    left = by_reason.get(FitErrorReason.ROOM, np.zeros(len(statement.idle), dtype=np.bool_))
+    statement, free = nodes.statement, nodes.resources.free
+    left = by_reason.get(FitErrorReason.ROOM, np.zeros(len(free), dtype=np.bool_))
     places = failure.reserved_places
     _deallocate(statement, [place for at, place in places if at > failure.placed])
-    after = statement.free.copy()
+    after = free.copy()
     statement.roll_back(failure.checkpoint)
     _deallocate(statement, [place for _, place in places])
-    own_counts = _own_counts(statement, ranking.signature, by_reason)
-    before, free_shares = statement.free.copy(), _free_shares(statement, left)
+    own_counts = _own_counts(nodes, ranking.signature, by_reason)
+    before, free_gpus = free.copy(), nodes.devices.free_on(left)
     statement.roll_back(failure.checkpoint)
-    allocatable = statement.snapshot.nodes.allocatable - (before - after)
-    fitting = count_fitting_pods(statement.snapshot, allocatable, ranking.signature, left)
-    return _WithoutAttempt(before[left], free_shares, fitting, own_counts)
+    allocatable = nodes.snapshot.nodes.allocatable - (before - after)
+    fitting = count_fitting_pods(nodes, allocatable, ranking.row, left)
+    return _WithoutAttempt(before[left], free_gpus, fitting, own_counts)
 
 
 def _nodes_by_reason(
-    statement: Statement, ranking: NodeRanking
+    nodes: WorkingNodes, ranking: NodeRanking
 ) -> tuple[dict[FitErrorReason, Bools], Bools]:
     """Return the nodes by their first reason, and those of which only free resources are short."""
     by_reason: dict[FitErrorReason, Bools] = {}
-    left = np.ones(len(statement.idle), dtype=np.bool_)
-    for fit_error_reason, mask in _masks(statement, ranking):
+    left = ranking.subset.within(np.ones(len(nodes.resources.free), dtype=np.bool_))
+    for fit_error_reason, mask in _masks(nodes, ranking):
         if (left & ~mask).any():
             by_reason[fit_error_reason] = left & ~mask
         left = left & mask
@@ -114,18 +99,13 @@ def _nodes_by_reason(
     return by_reason, left
 
 
-def _masks(statement: Statement, ranking: NodeRanking) -> list[tuple[FitErrorReason, Bools]]:
+def _masks(nodes: WorkingNodes, ranking: NodeRanking) -> list[tuple[FitErrorReason, Bools]]:
     signature = ranking.signature
     masks = [
-        (fit_error_reason, rule(statement.snapshot, signature))
+        (fit_error_reason, rule(nodes.snapshot, signature))
         for fit_error_reason, rule in STATIC_PREDICATES
     ]
-    masks += [
-        (fit_error_reason, rule(statement, signature))
-        for fit_error_reason, is_needed, rule in DYNAMIC_PREDICATES
-        if is_needed(signature)
-    ]
-    return masks
+    return [*masks, *nodes.relations.why_not(signature)]
 
 
 def _nodes_by_taint(
@@ -166,15 +146,17 @@ def _nodes_by_label(
 
 
 def _too_small(
-    snapshot: Snapshot, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
+    nodes: WorkingNodes, ranking: NodeRanking, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[int, list[int]]:
     """Return for each resource what the nodes have that are too small even when empty."""
     if FitErrorReason.TOO_SMALL not in by_reason:
         return {}
-    allocatable = snapshot.nodes.allocatable[by_reason[FitErrorReason.TOO_SMALL]]
-    request = [*signature.request]
-    if signature.shared_devices and snapshot.resources.gpus:
-        request[snapshot.resources.gpus[0]] = signature.shared_devices * WHOLE_GPU
+    allocatable = nodes.snapshot.nodes.allocatable[by_reason[FitErrorReason.TOO_SMALL]]
+    request = [*ranking.signature.request]
+    for devices in nodes.devices.of[ranking.row]:
+        needed = devices.empty_request(ranking.row)
+        if needed is not None:
+            request[needed[0]] = needed[1]
     requested = ((r, allocatable[:, r], n) for r, n in enumerate(request) if n)
     return {r: has[has < n].tolist() for r, has, n in requested if (has < n).any()}
 
@@ -195,25 +177,25 @@ def _mig_refusals(
 
 def _deallocate(statement: Statement, reserved_places: Iterable[ReservedPlace]) -> None:
     for reserved_place in reserved_places:
-        statement.deallocate(reserved_place.node, reserved_place.signature, reserved_place.slots)
+        statement.deallocate(reserved_place.node, reserved_place.signature, reserved_place.held)
 
 
 def _own_counts(
-    statement: Statement, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
+    nodes: WorkingNodes, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[FitErrorReason, int]:
-    dynamic = [(it, rule) for it, _, rule in DYNAMIC_PREDICATES if it in by_reason]
-    passed = np.ones(len(statement.idle), dtype=np.bool_)
-    for _, rule in dynamic:
-        passed &= rule(statement, signature)
+    dynamic = [it for it in nodes.relations.why_not(signature) if it[0] in by_reason]
+    passed = np.ones(len(nodes.resources.free), dtype=np.bool_)
+    for _, mask in dynamic:
+        passed &= mask
     own = {it: int((by_reason[it] & passed).sum()) for it, _ in dynamic}
     return {it: n for it, n in own.items() if n}
 
 
 def _count_unplaced(
-    statement: Statement, signatures: SignatureRuns, failure: PlacementFailure
+    snapshot: Snapshot, signatures: SignatureRuns, failure: PlacementFailure
 ) -> int:
     """Count the pods without a node that request the same; nominated nodes do not matter."""
-    every = statement.snapshot.signatures
+    every = snapshot.signatures
     it = replace(every[failure.signature], nominated_node=NONE)
     found, passed = 0, 0
     for signature, count in signatures:
@@ -225,104 +207,37 @@ def _count_unplaced(
 
 
 def _requested_amounts(
-    snapshot: Snapshot, signatures: SignatureRuns, nodes: Bools
+    nodes: WorkingNodes, signatures: SignatureRuns, mask: Bools
 ) -> dict[int, int]:
-    """Return what pods request of each resource, and under NONE in shares of GPUs of some nodes."""
+    """Return what pods request of each resource, and under NONE of GPUs beside whole ones."""
     wanted: dict[int, int] = {}
     for row, count in signatures:
-        signature = snapshot.signatures[row]
-        for r, n in enumerate(signature.request):
-            if n:
-                wanted[r] = wanted.get(r, 0) + count * n
-        if signature.shared_devices:
-            least = int(share_on_nodes(snapshot, signature)[nodes].min(initial=2 * WHOLE_GPU))
-            share = signature.shared_devices * least
-            wanted[NONE] = wanted.get(NONE, 0) + count * share
+        for r, n in nodes.resources.requests(row):
+            wanted[r] = wanted.get(r, 0) + count * n
+        if nodes.devices.of[row]:
+            gpus = count * nodes.devices.requested_gpus(row, mask)
+            wanted[NONE] = wanted.get(NONE, 0) + gpus
     return wanted
 
 
 def _reason(
-    snapshot: Snapshot, free: Ints, free_shares: int, signatures: SignatureRuns, nodes: Bools
+    nodes: WorkingNodes, without: _WithoutAttempt, signatures: SignatureRuns, mask: Bools
 ) -> UnschedulableReason:
     """Return the reason by the nodes of which only resources are short, without the attempt.
 
-    Of GPUs, what is free of shared ones counts as well.
+    Of GPUs, what is free of those that pods share counts as well.
     """
+    snapshot, free, more_gpus = nodes.snapshot, without.before, without.free_gpus
     if not len(free):
         return UnschedulableReason.NO_NODE_MATCHES
     if any(snapshot.signatures[row].unknown_resources for row, _ in signatures):
         return UnschedulableReason.NO_CAPACITY  # a later pod fits no node
-    wanted = _requested_amounts(snapshot, signatures, nodes)
+    wanted = _requested_amounts(nodes, signatures, mask)
     gpus = snapshot.resources.gpus
     free_of = {r: total(np.maximum(free[:, r], 0)) for r in {*wanted, *gpus} - {NONE}}
-    free_gpus = sum([free_of[r] for r in gpus]) + free_shares
+    free_gpus = sum([free_of[r] for r in gpus]) + more_gpus
     wanted_gpus = sum([wanted.get(r, 0) for r in (*gpus, NONE)])
     is_enough = wanted_gpus <= free_gpus and all(
-        free_of[r] + (free_shares if r in gpus else 0) >= n for r, n in wanted.items() if r != NONE
+        free_of[r] + (more_gpus if r in gpus else 0) >= n for r, n in wanted.items() if r != NONE
     )
     return UnschedulableReason.FRAGMENTED if is_enough else UnschedulableReason.NO_CAPACITY
-
-
-def _free_shares(statement: Statement, nodes: Bools) -> int:
-    """Return what is free of the shared GPUs of some nodes with no more in use than they have."""
-    devices, free = statement.devices, statement.free
-    return sum(
-        [
-            devices.rooms(node)
-            for node in devices.later
-            if nodes[node] and free[node, devices.column[node]] >= 0
-        ]
-    )
-
-
-def _share_shortage(
-    statement: Statement, ranking: NodeRanking, nodes: Bools
-) -> ShareShortage | None:
-    if not ranking.signature.shared_devices:
-        return None
-    found = [_free_gpus(statement, ranking, node) for node in np.flatnonzero(nodes).tolist()]
-    nearest = max(found, key=lambda it: (it.free > 0, it.free - it.share), default=None)
-    largest = 0 if nearest is None else nearest.free
-    return ShareShortage(
-        insufficient=sum([it.free < it.share for it in found]),
-        requested=min([it.share for it in found], default=2 * WHOLE_GPU),
-        largest_free=largest,
-        largest_node=nearest.node if nearest is not None and largest else NONE,
-        total_free=sum([it.total for it in found]),
-        places=_missing_places(found),
-    )
-
-
-def _free_gpus(statement: Statement, ranking: NodeRanking, node: int) -> _FreeGpus:
-    devices, needed = statement.devices, ranking.signature.shared_devices
-    share, free = devices.share(ranking.row, node), statement.free[node].tolist()
-    gpus = free[devices.column[node]]
-    if gpus < 0:  # more GPUs are used than the node has
-        return _FreeGpus(node, share, free=0, total=0, new_gpus=0, places=0)
-    whole = gpus // WHOLE_GPU
-    shared = sum([0 < used <= WHOLE_GPU - share for used in devices.used_later(node)])
-    return _FreeGpus(
-        node,
-        share,
-        free=_room_of_each(devices, node, whole, needed),
-        total=whole * WHOLE_GPU + devices.rooms(node),
-        new_gpus=max(needed - shared, 0),
-        places=max(free[statement.snapshot.resources.pods] - 1, 0),  # one is for the pod itself
-    )
-
-
-def _room_of_each(devices: DeviceShares, node: int, whole: int, needed: int) -> int:
-    """Return what at least is free of each of so many GPUs of a node, those with the most."""
-    if needed <= whole:
-        return WHOLE_GPU
-    used = sorted([it for it in devices.used_later(node) if it > 0])[: needed - whole]
-    return max(WHOLE_GPU - used[-1], 0) if len(used) == needed - whole else 0
-
-
-def _missing_places(found: list[_FreeGpus]) -> ReservationPodPlaces | None:
-    """Return the places that are missing on nodes with GPUs that have enough free."""
-    short = [it for it in found if it.free >= it.share and it.places < it.new_gpus]
-    if not short:
-        return None
-    nearest = min(short, key=lambda it: it.new_gpus - it.places)
-    return ReservationPodPlaces(len(short), nearest.new_gpus, nearest.places)

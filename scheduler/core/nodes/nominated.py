@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from scheduler.core.gang import SignatureRuns, Tasks
-from scheduler.core.model.resources import NONE, Amounts, Ints
+from scheduler.core.model.resources import NONE, Amounts
 from scheduler.core.model.result import QuotaRefusal
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
-from scheduler.core.nodes.devices import Slots
-from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.reserved_places import Places, PlaceWithDevices
+from scheduler.core.nodes.working_nodes import WorkingNodes
 
 _NON_PREEMPTIBLE_PRIORITY: Final = 2**63  # of non-preemptible PodGroups: no other is larger
 NominationAccess = tuple[int, int]  # a queue and a priority
@@ -75,18 +75,16 @@ class NominatedPodGroups:
 class _Nomination(NamedTuple):
     row: int
     attempt_index: int  # 0 for the next attempt; each later pod is one
-    nodes: Ints  # [pod]
-    amounts: Ints  # [pod, resource]
+    places: Places
     queue_request: Amounts
-    shares: tuple[tuple[int, int, Slots], ...] = ()  # node, signature and GPUs of pods with shares
 
 
 class NominatedCapacity:
     """What is reserved, by queue, priority and PodGroup."""
 
-    def __init__(self, snapshot: Snapshot, statement: Statement, usage: Usage) -> None:
-        self._snapshot: Final = snapshot
-        self._statement: Final = statement
+    def __init__(self, nodes: WorkingNodes, usage: Usage) -> None:
+        self._snapshot: Final = nodes.snapshot
+        self._nodes: Final = nodes
         self._usage: Final = usage
         self._charged: Final = usage.emptied()
         self._nominations: Final[dict[int, dict[int, dict[int, list[_Nomination]]]]] = {}
@@ -182,79 +180,43 @@ class NominatedCapacity:
             del self._nominations[queue]
 
     def _nomination(self, row: int, attempt_index: int, signatures: SignatureRuns) -> _Nomination:
-        every = self._snapshot.signatures
+        every, nodes = self._snapshot.signatures, self._nodes
         rows = [it for it, count in signatures for _ in range(count)]
-        rows = [it for it in rows if every[it].nominated_node != NONE]
-        pods = [every[it] for it in rows]
-        shares: tuple[tuple[int, int, Slots], ...] = tuple(
-            [(every[it].nominated_node, it, ()) for it in rows if every[it].shared_devices]
+        at = [(every[it].nominated_node, it) for it in rows if every[it].nominated_node != NONE]
+        places = Places(
+            np.array([node for node, _ in at], dtype=np.int64),
+            np.array([every[it].request for _, it in at], dtype=np.int64),
+            tuple([PlaceWithDevices(node, it) for node, it in at if nodes.devices.of[it]]),
         )
-        nodes = np.array([one.nominated_node for one in pods], dtype=np.int64)
-        amounts = np.array([one.request for one in pods], dtype=np.int64)
-        charge_on = self._statement.devices.charge_on
-        charges = [charge_on(it, every[it].nominated_node) for it in rows]
+        charges = [nodes.charges.on(it, node) for node, it in at]
         cpu, memory, gpu = map(sum, zip(*charges, strict=True))
-        return _Nomination(row, attempt_index, nodes, amounts, (cpu, memory, gpu), shares)
+        return _Nomination(row, attempt_index, places, (cpu, memory, gpu))
 
     def _reserve(self, nominations: list[_Nomination]) -> None:
         """Reserve each of these that fits, in order: all at once, or else by halves."""
         if not nominations:
             return
-        nodes, amounts = _concatenated(nominations)
-        self._statement.reserve(nodes, amounts)
-        is_enough = bool(((self._statement.free[nodes] >= 0) | (amounts == 0)).all())
-        reserved = self._with_shares(nominations) if is_enough else None
+        reserved = self._nodes.reserved.add([one.places for one in nominations])
         if reserved is not None:
-            for one in reserved:
+            pairs = zip(nominations, reserved, strict=True)
+            nominations = [one._replace(places=places) for one, places in pairs]
+            for one in nominations:
                 queue, priority = self._queue_and_priority(one.row)
                 of = self._nominations.setdefault(queue, {}).setdefault(priority, {})
                 of.setdefault(one.row, []).append(one)
-            self._charge(reserved, self._charged, 1)
-            return
-        self._statement.reserve(nodes, -amounts)
-        if len(nominations) > 1:
+            self._charge(nominations, self._charged, 1)
+        elif len(nominations) > 1:
             half = len(nominations) // 2
             self._reserve(nominations[:half])
             self._reserve(nominations[half:])
 
-    def _with_shares(self, nominations: list[_Nomination]) -> list[_Nomination] | None:
-        """Reserve the shares of GPUs beside other resources; return None if not all fit."""
-        statement = self._statement
-        found: list[_Nomination] = []
-        for one in nominations:
-            shares: list[tuple[int, int, Slots]] = []
-            for node, signature, _ in one.shares:
-                # One place for the pod itself is reserved already.
-                choice = statement.choose_devices(node, signature, is_counted=True)
-                if choice is None:
-                    self._reserve_shares([*found, one._replace(shares=tuple(shares))], -1)
-                    return None
-                shares.append((node, signature, choice.slots))
-                statement.reserve_shares(*shares[-1], 1)
-            found.append(one._replace(shares=tuple(shares)))
-        return found
-
-    def _reserve_shares(self, nominations: list[_Nomination], sign: int) -> None:
-        for one in nominations:
-            for node, signature, slots in one.shares:
-                self._statement.reserve_shares(node, signature, slots, sign)
-
     def _unreserve(self, nominations: list[_Nomination]) -> None:
         if nominations:
-            nodes, amounts = _concatenated(nominations)
-            self._statement.reserve(nodes, -amounts)
-            self._reserve_shares(nominations, -1)
+            self._nodes.reserved.undo([one.places for one in nominations])
             self._charge(nominations, self._charged, -1)
 
     def _charge(self, nominations: list[_Nomination], usage: Usage, sign: int) -> None:
-        for row, _, _, _, (cpu, memory, gpu), _ in nominations:
+        for row, _, _, (cpu, memory, gpu) in nominations:
             podgroup = self._snapshot.podgroups[row]
             amounts = (sign * cpu, sign * memory, sign * gpu)
             usage.charge(podgroup.queue, amounts, is_non_preemptible=not podgroup.is_preemptible)
-
-
-def _concatenated(nominations: list[_Nomination]) -> tuple[Ints, Ints]:
-    if len(nominations) == 1:
-        return nominations[0].nodes, nominations[0].amounts
-    nodes = np.concatenate([one.nodes for one in nominations])
-    return nodes, np.concatenate([one.amounts for one in nominations])

@@ -1,23 +1,69 @@
-"""Placement of the tasks of one attempt on nodes: all of them, or none."""
+"""Placement of the tasks of a request on nodes: all of them, or none.
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, TypeAlias
+A request says what is to be placed, by which strategy, and how. Its alternatives are tried in their
+order until one fits and is accepted; after each of the others everything is as it was before.
+"""
 
-import numpy as np
+from collections.abc import Callable, Hashable, Iterator
+from enum import Enum
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from scheduler.core.gang import AssignedTasks, PodSetTasks, SignatureRuns, Tasks, is_satisfied
-from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, SubGroupTree, podsets_of
-from scheduler.core.model.resources import NONE
-from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Policies, Reservation
-from scheduler.core.nodes.devices import WHOLE_GPU, Slots
-from scheduler.core.nodes.ranking import ALL_NODES, NodeRanking, NodeSubset, ScoredResource
-from scheduler.core.nodes.statement import Statement
-
-# To which nodes the pods of a signature are restricted.
-SubsetOf: TypeAlias = Callable[[int], NodeSubset]
+from scheduler.core.gang import (
+    NONE_ASSIGNED,
+    AssignedTasks,
+    PodSetTasks,
+    SignatureRuns,
+    Tasks,
+    is_satisfied,
+)
+from scheduler.core.model.podgroup import (
+    PodSet,
+    ReservationCause,
+    ReservedPlace,
+    SubGroupTree,
+    podsets_of,
+)
+from scheduler.core.model.resources import NONE, HeldDevices
+from scheduler.core.model.result import (
+    PodGroupAllocation,
+    PodPlacement,
+    Policies,
+    QuotaRefusal,
+    Reservation,
+)
+from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
+from scheduler.core.nodes.strategy import (
+    ALL_NODES,
+    EVERYWHERE,
+    Alternative,
+    Alternatives,
+    NodeSubset,
+    PlacementStrategy,
+)
+from scheduler.core.nodes.working_nodes import WorkingNodes
 
 _MAX_RANKINGS: Final = 512  # each is as large as there are nodes
-_NO_SLOTS: Final[Slots] = ()
+_NO_DEVICES: Final[HeldDevices] = ()
+T = TypeVar("T")
+
+
+class PlacementMode(Enum):
+    """How tasks are placed where they fit."""
+
+    IDLE = 0  # they start at once if all of them can, or those beyond the minimum
+    PIPELINED = 1  # all of them wait, even if there are idle resources
+    RELOCATING = 2  # likewise, and beside a trial: only the first alternative is tried
+
+
+class PlacementRequest(NamedTuple):
+    """What is to be placed, where it may be, and how."""
+
+    tasks: Tasks
+    assigned: AssignedTasks = NONE_ASSIGNED  # of its PodGroup, before
+    strategy: PlacementStrategy = EVERYWHERE
+    podgroup: int = NONE  # it matters where pods wait for each other
+    mode: PlacementMode = PlacementMode.IDLE
 
 
 class PlacementFailure(NamedTuple):
@@ -28,6 +74,27 @@ class PlacementFailure(NamedTuple):
     checkpoint: int  # to which the statement must be rolled back
     # What pods of the attempt give up, by their positions.
     reserved_places: tuple[tuple[int, ReservedPlace], ...] = ()
+    subset: NodeSubset = ALL_NODES  # to which the pod was restricted
+
+
+class RefusedPlacement(NamedTuple):
+    """The tasks fit, and may not be placed like that."""
+
+    allocation: PodGroupAllocation
+    refusal: QuotaRefusal
+
+
+class MustWait(Enum):
+    """The tasks may only be placed if all of them wait."""
+
+    MUST_WAIT = 0
+
+
+MUST_WAIT: Final = MustWait.MUST_WAIT
+_IDLE, _RELOCATING = PlacementMode.IDLE, PlacementMode.RELOCATING
+# Says whether an allocation may stay; of one that is pipelined it is asked again.
+PlacementCheck: TypeAlias = Callable[[PodGroupAllocation, bool], QuotaRefusal | MustWait | None]
+_PlacedAlternative: TypeAlias = T | PlacementFailure | RefusedPlacement
 
 
 class _PlacedPods(NamedTuple):
@@ -37,25 +104,32 @@ class _PlacedPods(NamedTuple):
     signature: int
     on_idle: bool = False
     pod_count: int = 1
-    slots: Slots = ()
+    held: HeldDevices = ()
 
 
-def _all_nodes(_signature: int) -> NodeSubset:
-    return ALL_NODES
+class PlacedPods(NamedTuple):
+    """Pods that fit on a node on trial."""
+
+    node: int
+    signature: int
+    pod_count: int
 
 
 class Placer:
-    def __init__(self, statement: Statement, policies: Policies) -> None:
-        self.statement: Final = statement
+    def __init__(self, nodes: WorkingNodes, policies: Policies) -> None:
+        self.nodes: Final = nodes
+        self._statement: Final = nodes.statement
+        self._resources: Final = nodes.resources
+        self._devices: Final = nodes.devices
         self._policies = policies
         # By signature and key of the subset.
-        self._rankings: dict[tuple[int, tuple[int, ...]], NodeRanking] = {}
+        self._rankings: dict[tuple[int, Hashable], NodeRanking] = {}
         self._scored_resources = {
-            it: ScoredResource(statement.snapshot, has_gpu=it) for it in (False, True)
+            it: ScoredResource(nodes.snapshot, has_gpu=it) for it in (False, True)
         }
         # By PodGroup that waits for what is being released: what need not wait.
         self.allocated_now: Final[dict[int, AssignedTasks]] = {}
-        self._signature_of: Final[list[int]] = statement.snapshot.pods.signature.tolist()
+        self._signature_of: Final[list[int]] = nodes.snapshot.pods.signature.tolist()
 
     def ranking(self, signature: int, subset: NodeSubset = ALL_NODES) -> NodeRanking:
         key = signature, subset.key
@@ -63,11 +137,9 @@ class Placer:
         if ranking is None:
             if len(self._rankings) >= _MAX_RANKINGS:  # the oldest one is dropped
                 del self._rankings[next(iter(self._rankings))]
-            scored_resource = self._scored_resources[
-                self.statement.snapshot.signatures[signature].has_gpu
-            ]
+            has_gpu = self.nodes.snapshot.signatures[signature].has_gpu
             ranking = self._rankings[key] = NodeRanking(
-                self.statement, self._policies, signature, scored_resource, subset
+                self.nodes, self._policies, signature, self._scored_resources[has_gpu], subset
             )
         return ranking
 
@@ -90,131 +162,203 @@ class Placer:
         return tuple([run for run in found if run[1]])
 
     def place(
-        self,
-        podgroup: int,
-        tasks: Tasks,
-        assigned: AssignedTasks,
-        *,
-        is_pipelined: bool = False,
-        subset_of: SubsetOf = _all_nodes,
-    ) -> PodGroupAllocation | PlacementFailure:
-        """Place all of some tasks, or return the pod that fits on no node of its subset.
+        self, request: PlacementRequest, check: PlacementCheck | None = None
+    ) -> PodGroupAllocation | PlacementFailure | QuotaRefusal:
+        """Place all of some tasks, or return the pod that fits on no node, or the first refusal.
 
-        With *is_pipelined* all pods wait, even if there are idle resources.
+        After a failure the pods placed before are still in the statement.
         """
-        placements = self._place_all(tasks, assigned, subset_of)
+        checkpoint, first = self._statement.checkpoint, request.strategy.first(request.tasks)
+        placed = self._place_checked(request, check, first)
+        if isinstance(placed, PodGroupAllocation):
+            return placed
+        if isinstance(placed, PlacementFailure) and not request.strategy.has_others:
+            return placed
+        attempt = partial(self._place_checked, request, check)
+        return self._place_others(request, checkpoint, placed, attempt)
+
+    def fits(
+        self, request: PlacementRequest, beside: PlacementRequest | None = None
+    ) -> list[PlacedPods] | None:
+        """Return the pods of each node if all tasks fit; nothing is placed.
+
+        So must the tasks *beside*, after these, which then wait.
+        """
+        checkpoint = self._statement.checkpoint
+
+        def attempt(alternative: Alternative) -> list[_PlacedPods] | PlacementFailure:
+            placed = self._place_alternative(request, alternative)
+            if beside is None or isinstance(placed, PlacementFailure):
+                return placed
+            placed = [self._pipelined(placed_pods) for placed_pods in placed]
+            others = self._place_unchecked(beside)
+            return others if isinstance(others, PlacementFailure) else [*placed, *others]
+
+        placed = self._first_placed(request, attempt)
+        self._statement.roll_back(checkpoint)
+        if isinstance(placed, PlacementFailure | QuotaRefusal):
+            return None
+        return [PlacedPods(it.node, it.signature, it.pod_count) for it in placed]
+
+    def fits_beside(self, reserved: list[PlacedPods], request: PlacementRequest) -> bool:
+        """Say whether tasks fit when places on nodes are reserved before; nothing is placed."""
+        statement = self._statement
+        checkpoint, fits = statement.checkpoint, True
+        for node, signature, count in reserved:
+            held: HeldDevices | None = ()
+            if self._devices.of[signature]:
+                held = self._devices.choose_reserved(node, signature)
+                fits = fits and held is not None
+            statement.allocate(node, signature, on_idle=False, count=count, held=held or ())
+        fits = fits and self.fits(request) is not None
+        statement.roll_back(checkpoint)
+        return fits
+
+    def reserve(self, request: PlacementRequest) -> list[tuple[int, int, int]] | None:
+        """Place pods that do not exist; return task indexes, nodes and numbers if all fit."""
+        placed = self._place_unchecked(request)
+        if isinstance(placed, PlacementFailure):
+            return None
+        return [(it.tasks_index, it.node, it.pod_count) for it in placed]
+
+    def _place_unchecked(self, request: PlacementRequest) -> list[_PlacedPods] | PlacementFailure:
+        placed = self._first_placed(request, partial(self._place_alternative, request))
+        assert not isinstance(placed, QuotaRefusal)  # nothing was checked
+        return placed
+
+    def _first_placed(
+        self, request: PlacementRequest, attempt: Callable[[Alternative], _PlacedAlternative[T]]
+    ) -> T | PlacementFailure | QuotaRefusal:
+        checkpoint = self._statement.checkpoint
+        placed = attempt(request.strategy.first(request.tasks))
+        return self._place_others(request, checkpoint, placed, attempt)
+
+    def _place_others(
+        self,
+        request: PlacementRequest,
+        checkpoint: int,
+        placed: _PlacedAlternative[T],
+        attempt: Callable[[Alternative], _PlacedAlternative[T]],
+    ) -> T | PlacementFailure | QuotaRefusal:
+        """Try the alternatives after the first, which was *placed*, until one is.
+
+        If none is, return the first refusal, or else the last failure; then the pods that were
+        placed before that are still in the statement.
+        """
+        refusal, others = None, None
+        while True:
+            refused = None
+            if isinstance(placed, RefusedPlacement):
+                refusal, refused = refusal or placed.refusal, placed.allocation
+            elif not isinstance(placed, PlacementFailure):
+                return placed
+            if request.mode is _RELOCATING:
+                break
+            if others is None:
+                others = request.strategy.others(request.tasks, refused)
+                alternative = next(others, None)
+            else:
+                alternative = _next(others, refused)
+            if alternative is None:
+                break
+            self._statement.roll_back(checkpoint)
+            placed = attempt(alternative)
+        if refusal is None:
+            assert isinstance(placed, PlacementFailure)
+            return placed
+        self._statement.roll_back(checkpoint)
+        return refusal
+
+    def _place_checked(
+        self, request: PlacementRequest, check: PlacementCheck | None, alternative: Alternative
+    ) -> PodGroupAllocation | PlacementFailure | RefusedPlacement:
+        if check is None:
+            return self._allocation(request, alternative, is_pipelined=request.mode is not _IDLE)
+        checkpoint, before = self._statement.checkpoint, self.allocated_now.get(request.podgroup)
+        is_pipelined = request.mode is not _IDLE
+        placed = self._allocation(request, alternative, is_pipelined=is_pipelined)
+        if isinstance(placed, PlacementFailure):
+            return placed
+        outcome = check(placed, is_pipelined)
+        if outcome is MUST_WAIT:
+            self._undo(request.podgroup, checkpoint, before)
+            placed = self._allocation(request, alternative, is_pipelined=True)
+            if isinstance(placed, PlacementFailure):
+                return placed
+            outcome = check(placed, True)  # noqa: FBT003
+        if outcome is None:
+            return placed
+        assert outcome is not MUST_WAIT  # all of them wait
+        self._undo(request.podgroup, checkpoint, before)
+        return RefusedPlacement(placed, outcome)
+
+    def _undo(self, podgroup: int, checkpoint: int, allocated_now: AssignedTasks | None) -> None:
+        self._statement.roll_back(checkpoint)
+        if allocated_now is not None:
+            self.allocated_now[podgroup] = allocated_now
+        else:
+            self.allocated_now.pop(podgroup, None)
+
+    def _allocation(
+        self, request: PlacementRequest, alternative: Alternative, *, is_pipelined: bool
+    ) -> PodGroupAllocation | PlacementFailure:
+        placements = self._place_alternative(request, alternative)
         if isinstance(placements, PlacementFailure):
             return placements
         if is_pipelined:
             placements = [self._pipelined(placed_pods) for placed_pods in placements]
+        placements = self._pipeline_together(request, placements)
         return _podgroup_allocation(
-            podgroup, tasks, self._pipeline_together(podgroup, tasks, assigned, placements)
+            request, placements, self.nodes.snapshot.podgroups[request.podgroup].tree
         )
 
-    def fits(
-        self, tasks: Tasks, assigned: AssignedTasks, beside: Tasks = ()
-    ) -> list[tuple[int, int, int]] | None:
-        """Return nodes, signatures and numbers of pods if all tasks fit; nothing is placed.
-
-        So must tasks *beside*, after these, which then wait.
-        """
-        checkpoint = self.statement.checkpoint
-        placements = self._place_all(tasks, assigned)
-        if beside and not isinstance(placements, PlacementFailure):
-            placements = [self._pipelined(placed_pods) for placed_pods in placements]
-            others = self._place_all(beside, AssignedTasks())
-            placements = others if isinstance(others, PlacementFailure) else [*placements, *others]
-        self.statement.roll_back(checkpoint)
-        return (
-            None
-            if isinstance(placements, PlacementFailure)
-            else [(it.node, it.signature, it.pod_count) for it in placements]
-        )
-
-    def restore_allocated_now(self, podgroup: int, before: AssignedTasks | None) -> None:
-        """Call it after the statement was rolled back."""
-        if before is not None:
-            self.allocated_now[podgroup] = before
-        else:
-            self.allocated_now.pop(podgroup, None)
-
-    def fits_beside(
-        self, reserved: list[tuple[int, int, int]], tasks: Tasks, assigned: AssignedTasks
-    ) -> bool:
-        """Say whether tasks fit when places on nodes are reserved before; nothing is placed.
-
-        Places are nodes, signatures and numbers. Those with shares of GPUs get the fullest ones.
-        """
-        statement = self.statement
-        checkpoint, fits = statement.checkpoint, True
-        for node, signature, count in reserved:
-            slots: Slots | None = ()
-            if statement.devices.devices_of[signature]:
-                free = statement.free[node].tolist()
-                slots = statement.devices.packed(signature, node, free)
-                fits = fits and slots is not None
-            statement.allocate(node, signature, on_idle=False, count=count, slots=slots or ())
-        fits = fits and self.fits(tasks, assigned) is not None
-        statement.roll_back(checkpoint)
-        return fits
-
-    def reserve(self, tasks: Tasks) -> list[tuple[int, int, int]] | None:
-        """Place pods that do not exist; return task indexes, nodes and numbers if all fit."""
-        placements = self._place_all(tasks, AssignedTasks())
-        return (
-            None
-            if isinstance(placements, PlacementFailure)
-            else [(it.tasks_index, it.node, it.pod_count) for it in placements]
-        )
-
-    def _place_all(
-        self, tasks: Tasks, assigned: AssignedTasks, subset_of: SubsetOf = _all_nodes
+    def _place_alternative(
+        self, request: PlacementRequest, alternative: Alternative
     ) -> list[_PlacedPods] | PlacementFailure:
-        checkpoint = self.statement.checkpoint
         placements: list[_PlacedPods] = []
+        checkpoint = self._statement.checkpoint
+        places: _UnusedPlaces | None = None  # most PodGroups have none
 
-        def failed(signature: int) -> PlacementFailure:
+        def failed(signature: int, subset: NodeSubset) -> PlacementFailure:
             placed = sum([it.pod_count for it in placements])
-            return PlacementFailure(
-                signature, placed, checkpoint, tuple(_places_given_up(tasks, assigned))
-            )
+            given_up = tuple(_places_given_up(request, alternative))
+            return PlacementFailure(signature, placed, checkpoint, given_up, subset)
 
-        for i, podset_tasks in enumerate(tasks):
-            reserved_places = (
-                assigned.unused_places(podset_tasks.podset)
-                if podset_tasks.podset.reserved_places
-                else ()
-            )
-            ranking, last = None, NONE
-            for j, pod in enumerate(podset_tasks.pods):
-                signature = self._signature_of[pod]
-                if ranking is None or signature != last:
-                    ranking, last = self.ranking(signature, subset_of(signature)), signature
-                node = self._node_for(
-                    ranking, reserved_places[j] if j < len(reserved_places) else None
-                )
-                if node == NONE:
-                    return failed(signature)
-                placements.append(self._allocate(i, pod, node, signature))
-            if podset_tasks.expected:
-                expected = podset_tasks.podset.expected_signature
-                ranking = self.ranking(expected, subset_of(expected))
-                if not self._place_expected(i, podset_tasks, ranking, placements):
-                    return failed(expected)
+        for part in alternative:
+            subset_of = part.subset_of
+            for i, podset_tasks in part.tasks_of(request.tasks):
+                podset, pods, expected = podset_tasks
+                if places is None and podset.reserved_places:
+                    places = _UnusedPlaces(request.assigned)
+                ranking, last = None, NONE
+                for pod in pods:
+                    signature = self._signature_of[pod]
+                    if ranking is None or signature != last:
+                        ranking, last = self.ranking(signature, subset_of(signature)), signature
+                    place = None if places is None else places.next(podset)
+                    node = self._node_for(ranking, place)
+                    if node == NONE:
+                        return failed(signature, ranking.subset)
+                    placements.append(self._allocate(i, pod, node, signature))
+                if expected:
+                    signature = podset.expected_signature
+                    ranking = self.ranking(signature, subset_of(signature))
+                    if not self._place_expected(i, podset_tasks, ranking, placements):
+                        return failed(signature, ranking.subset)
         return placements
 
     def _allocate(
         self, tasks_index: int, pod: int, node: int, signature: int, count: int = 1
     ) -> _PlacedPods:
-        """Add pods to the statement; return them, with slots, and whether they fit into idle."""
-        statement = self.statement
-        on_idle, slots = statement.fits_idle(node, signature), _NO_SLOTS
-        if statement.devices.devices_of[signature]:
-            choice = statement.choose_devices(node, signature)
+        """Add pods to the statement; return them, with devices, and whether they fit into idle."""
+        on_idle, held = self._resources.fits_idle(node, signature), _NO_DEVICES
+        if self._devices.of[signature]:
+            choice = self._devices.choose(node, signature)
             assert choice is not None  # the node was ranked as one that fits
-            on_idle, slots = on_idle and choice.on_idle, choice.slots
-        statement.allocate(node, signature, on_idle=on_idle, count=count, slots=slots)
-        return _PlacedPods(tasks_index, pod, node, signature, on_idle, count, slots)
+            held, are_idle = choice
+            on_idle = on_idle and are_idle
+        self._statement.allocate(node, signature, on_idle=on_idle, count=count, held=held)
+        return _PlacedPods(tasks_index, pod, node, signature, on_idle, count, held)
 
     def _place_expected(
         self,
@@ -235,10 +379,11 @@ class Placer:
         return True
 
     def _pipeline_together(
-        self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, placements: list[_PlacedPods]
+        self, request: PlacementRequest, placements: list[_PlacedPods]
     ) -> list[_PlacedPods]:
         """Let all pods wait if one does, unless the PodGroup is satisfied without it."""
-        info = self.statement.snapshot.podgroups[podgroup]
+        podgroup, assigned = request.podgroup, request.assigned
+        info = self.nodes.snapshot.podgroups[podgroup]
         if podgroup not in self.allocated_now:
             # Without running pods it has no reserved places.
             pipelined = self._pipelined_places(info.tree) if info.has_running else {}
@@ -251,7 +396,7 @@ class Placer:
         before = self.allocated_now[podgroup]
         if not any(placed_pods.on_idle for placed_pods in placements):
             return placements
-        now = _with_allocated_now(before, tasks, placements)
+        now = _with_allocated_now(before, request.tasks, placements)
         if not is_satisfied(info.tree, now):
             now = before
             placements = [self._pipelined(placed_pods) for placed_pods in placements]
@@ -267,24 +412,14 @@ class Placer:
         return found
 
     def _is_pipelined_place(self, place: ReservedPlace) -> bool:
-        snapshot = self.statement.snapshot
-        request = snapshot.signatures[place.signature].request
-        idle = snapshot.nodes.idle[place.node]
-        if any(n and has < 0 for n, has in zip(request, idle, strict=True)):
-            return True
-        if not place.slots:
-            return False
-        devices = snapshot.devices
-        first = int(np.searchsorted(devices.node, place.node))
-        return bool(
-            idle[self.statement.devices.column[place.node]] < 0
-            or any(devices.used[first + slot] > WHOLE_GPU for slot in place.slots)
-        )
+        idle = self.nodes.snapshot.nodes.idle[place.node]
+        requests = self._resources.requests(place.signature)
+        return any(idle[r] < 0 for r, _ in requests) or self._devices.is_waiting(place)
 
     def _node_for(self, ranking: NodeRanking, reserved_place: ReservedPlace | None) -> int:
         if reserved_place is not None:
-            self.statement.deallocate(
-                reserved_place.node, reserved_place.signature, reserved_place.slots
+            self._statement.deallocate(
+                reserved_place.node, reserved_place.signature, reserved_place.held
             )
             if ranking.fits(reserved_place.node):
                 return reserved_place.node
@@ -293,21 +428,46 @@ class Placer:
     def _pipelined(self, placed_pods: _PlacedPods) -> _PlacedPods:
         if not placed_pods.on_idle:
             return placed_pods
-        self.statement.pipeline(
-            placed_pods.node, placed_pods.signature, placed_pods.pod_count, placed_pods.slots
+        self._statement.pipeline(
+            placed_pods.node, placed_pods.signature, placed_pods.pod_count, placed_pods.held
         )
         return placed_pods._replace(on_idle=False)
 
 
-def _places_given_up(tasks: Tasks, assigned: AssignedTasks) -> Iterator[tuple[int, ReservedPlace]]:
+def _next(others: Alternatives, refused: PodGroupAllocation | None) -> Alternative | None:
+    try:
+        return others.send(refused)
+    except StopIteration:
+        return None
+
+
+class _UnusedPlaces:
+    """Hands out the reserved places of PodSets that no pod has taken, one for each pod."""
+
+    def __init__(self, assigned: AssignedTasks) -> None:
+        self._assigned: Final = assigned
+        self._left: Final[dict[str, Iterator[ReservedPlace]]] = {}
+
+    def next(self, podset: PodSet) -> ReservedPlace | None:
+        left = self._left.get(podset.name)
+        if left is None:
+            left = self._left[podset.name] = iter(self._assigned.unused_places(podset))
+        return next(left, None)
+
+
+def _places_given_up(
+    request: PlacementRequest, alternative: Alternative
+) -> Iterator[tuple[int, ReservedPlace]]:
     """Yield the reserved places that pods give up, by the positions of these among all pods."""
-    first = 0
-    for podset_tasks in tasks:
-        for at, reserved_place in enumerate(
-            assigned.unused_places(podset_tasks.podset)[: len(podset_tasks.pods)]
-        ):
-            yield first + at, reserved_place
-        first += len(podset_tasks.pods) + podset_tasks.expected
+    at, places = 0, _UnusedPlaces(request.assigned)
+    for part in alternative:
+        for _, podset_tasks in part.tasks_of(request.tasks):
+            for _ in podset_tasks.pods:
+                place = places.next(podset_tasks.podset)
+                if place is not None:
+                    yield at, place
+                at += 1
+            at += podset_tasks.expected
 
 
 def _with_allocated_now(
@@ -323,19 +483,23 @@ def _with_allocated_now(
 
 
 def _podgroup_allocation(
-    podgroup: int, tasks: Tasks, placements: list[_PlacedPods]
+    request: PlacementRequest, placements: list[_PlacedPods], tree: SubGroupTree
 ) -> PodGroupAllocation:
     binds: list[PodPlacement] = []
     nominations: list[PodPlacement] = []
     reserved: dict[tuple[str, int], int] = {}
-    for podset_tasks, pod, node, _, on_idle, count, slots in placements:
+    for at, pod, node, _, on_idle, count, held in placements:
         if pod == NONE:
-            key = (tasks[podset_tasks].podset.name, node)
+            key = (request.tasks[at].podset.name, node)
             reserved[key] = reserved.get(key, 0) + count
         else:
-            (binds if on_idle else nominations).append(PodPlacement(pod, node, slots))
+            (binds if on_idle else nominations).append(PodPlacement(pod, node, held))
     reservations = [
         Reservation(podset, node, n, ReservationCause.ANTICIPATED)
         for (podset, node), n in reserved.items()
     ]
-    return PodGroupAllocation(podgroup, tuple(binds), tuple(nominations), tuple(reservations))
+    is_first = request.assigned is NONE_ASSIGNED and binds and not nominations
+    is_start = is_first and not any(podset.running for podset in podsets_of(tree))
+    return PodGroupAllocation(
+        request.podgroup, tuple(binds), tuple(nominations), tuple(reservations), bool(is_start)
+    )

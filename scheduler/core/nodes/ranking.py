@@ -5,60 +5,21 @@ best of all and changing one cost the square root of the number of nodes and har
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.resources import NONE, Bools, Ints, ResourceKind
+from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import NodeFeatures, Policies, ScoreValue
 from scheduler.core.model.snapshot import GpuMode, Snapshot
-from scheduler.core.nodes.predicates import (
-    fits_empty_node,
-    has_no_relations,
-    passes_dynamic,
-    pods_until_skewed,
-)
-from scheduler.core.nodes.statement import Statement, has_enough
+from scheduler.core.nodes.node_resources import has_enough
+from scheduler.core.nodes.pod_relations import has_no_relations
+from scheduler.core.nodes.predicates import fits_empty_node
+from scheduler.core.nodes.strategy import ALL_NODES, NodeSubset
+from scheduler.core.nodes.working_nodes import WorkingNodes
 
 _GPU: Final = ResourceKind.GPU
 _RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by one
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class NodeSubset:
-    """Some nodes, to which pods are restricted beside all that their own specs say.
-
-    In one plan equal keys mean equal nodes: what is computed for a subset is cached by its key.
-    """
-
-    key: tuple[int, ...]
-    mask: Bools | None  # [node]; None is all nodes
-
-    def within(self, nodes: Bools) -> Bools:
-        return nodes if self.mask is None else nodes & self.mask
-
-
-ALL_NODES: Final = NodeSubset((), None)
-
-
-class MemorySubsets:
-    """For pods that request memory of GPUs: the nodes with larger GPUs than those before."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot: Final = snapshot
-        self._larger = ALL_NODES
-
-    def subset_of(self, signature: int) -> NodeSubset:
-        is_by_memory = self._snapshot.signatures[signature].least_queue_request is not None
-        return self._larger if is_by_memory else ALL_NODES
-
-    def exclude_smallest(self, nodes: Iterable[int]) -> None:
-        """Exclude all nodes with GPUs that are not larger than the smallest of some nodes."""
-        memory = self._snapshot.nodes.gpu_memory
-        least = min([int(memory[node]) for node in nodes])
-        self._larger = NodeSubset((least,), memory > least)
 
 
 class ScoredResource:
@@ -78,19 +39,23 @@ class ScoredResource:
 class NodeRanking:
     def __init__(
         self,
-        statement: Statement,
+        nodes: WorkingNodes,
         policies: Policies,
         signature: int,
         scored_resource: ScoredResource,
         subset: NodeSubset = ALL_NODES,
     ) -> None:
-        self.signature: Final = statement.snapshot.signatures[signature]
+        self.signature: Final = nodes.snapshot.signatures[signature]
         self.row: Final = signature
-        self._statement: Final = statement
+        self.subset: Final = subset
+        self._preference: Final = subset.preference
+        self._resources: Final = nodes.resources
+        self._relations: Final = nodes.relations
+        self._devices: Final = nodes.devices.of[signature]
+        self._statement: Final = nodes.statement
         self._policies: Final = policies
         self._scored_resource: Final = scored_resource
-        self.fits_empty: Final = subset.within(fits_empty_node(statement.snapshot, self.signature))
-        self._has_shares: Final = self.signature.shared_devices > 0
+        self.fits_empty: Final = subset.within(fits_empty_node(nodes.snapshot, self.signature))
         self._requests: Final = tuple((r, n) for r, n in enumerate(self.signature.request) if n)
         self.has_no_relations: Final = has_no_relations(self.signature)
         self._open = self.fits_empty  # and that no other pod closes
@@ -118,13 +83,13 @@ class NodeRanking:
         Of pods with relations to each other, no more than leave all nodes open that are open. All
         of them fit into what is idle, or none does.
         """
-        if self._has_shares:
+        if self._devices:
             return 1
         if not self.has_no_relations:
             most = int(min(most, self._pods_while_open(node)))
         if most == 1:
             return 1
-        idle, free = self._statement.idle[node], self._statement.free[node]
+        idle, free = self._resources.idle[node], self._resources.free[node]
         fitting = min([most, *(int(free[r]) // n for r, n in self._requests)])
         before = np.arange(fitting)
         is_idle = [idle[r] - before * n >= n for r, n in self._requests]
@@ -139,6 +104,8 @@ class NodeRanking:
             is_nominated=node == self.signature.nominated_node,
         )
         score, (other, next_score) = self._score(features), self._second_best(node)
+        if self._preference is not None:
+            score += self._preference[node]
         is_last = score <= next_score if other < node else score < next_score
         is_last = is_last | (features.fits_idle != features.fits_idle[0])
         return int(is_last.argmax()) if is_last.any() else fitting
@@ -151,7 +118,7 @@ class NodeRanking:
         """
         if not self._statement.was_last_allocated(node, self.row):
             return 1
-        return pods_until_skewed(self._statement, self.signature, node)
+        return self._relations.pods_until_skewed(self.signature, node)
 
     def _second_best(self, node: int) -> tuple[int, float]:
         at, place = divmod(node, self._width)
@@ -172,7 +139,7 @@ class NodeRanking:
         if self._seen == len(changed_nodes):
             return
         is_relation_changed = (
-            not self.has_no_relations and self._relation_changes != self._statement.relation_changes
+            not self.has_no_relations and self._relation_changes != self._relations.change_count
         )
         if is_relation_changed or (len(changed_nodes) - self._seen) * _RESCORE_ALL_RATIO > len(
             self.fits_empty
@@ -184,65 +151,68 @@ class NodeRanking:
         self._seen = len(changed_nodes)
 
     def _rescore_all(self) -> None:
-        statement = self._statement
-        self._seen = len(statement.changed_nodes)
-        self._relation_changes = statement.relation_changes
+        resources, relations = self._resources, self._relations
+        self._seen = len(self._statement.changed_nodes)
+        self._relation_changes = relations.change_count
         if not len(self.fits_empty):
             return
-        passing = None if self.has_no_relations else passes_dynamic(statement, self.signature)
+        passing = None if self.has_no_relations else relations.passing(self.signature)
         self._open = self.fits_empty if passing is None else self.fits_empty & passing
         columns = [r for r, _ in self._requests]
         request = np.array([n for _, n in self._requests])
-        mask = self._open & (statement.free[:, columns] >= request).all(axis=1)
-        fits_idle = (statement.idle[:, columns] >= request).all(axis=1)
-        shares_gpu: ScoreValue = 0
-        if self._has_shares:
-            fits, fits_now, shares_gpu = statement.devices.fits_on_nodes(
-                self.row, statement.free, statement.idle
+        mask = self._open & (resources.free[:, columns] >= request).all(axis=1)
+        fits_idle = (resources.idle[:, columns] >= request).all(axis=1)
+        shares_device: ScoreValue = 0
+        for devices in self._devices:
+            fits, fits_now, is_beside = devices.fits_on_nodes(
+                self.row, resources.free, resources.idle
             )
             mask, fits_idle = mask & fits, fits_idle & fits_now
-            shares_gpu = shares_gpu & fits_idle
+            shares_device = (shares_device | is_beside) & fits_idle
         features = NodeFeatures(
-            free=statement.free[:, self._scored_resource.columns].sum(axis=1),
+            free=resources.free[:, self._scored_resource.columns].sum(axis=1),
             allocatable=self._scored_resource.allocatable,
             max_allocatable=self._scored_resource.max_allocatable,
             fits_idle=fits_idle,
             has_gpu=self._scored_resource.has_gpu,
             is_nominated=np.equal(np.arange(len(mask)), self.signature.nominated_node),
-            shares_gpu=shares_gpu,
+            shares_device=shares_device,
         )
         self._scores[: len(mask)] = np.where(mask, self._score(features), -math.inf)
+        if self._preference is not None:
+            self._scores[: len(mask)] += self._preference
         self._tops = self.rows.max(axis=1)
 
     def _rescore(self, node: int) -> None:
         if not self._open[node]:
             return
-        free = self._statement.free[node].tolist()
+        free = self._resources.free[node].tolist()
         score = -math.inf
-        fits, fits_idle, shares_gpu = has_enough(free, self._requests), False, False
+        fits, fits_idle, shares_device = has_enough(free, self._requests), False, False
         if fits:
-            idle = self._statement.idle[node].tolist()
+            idle = self._resources.idle[node].tolist()
             fits_idle = has_enough(idle, self._requests)
-            if self._has_shares:
-                fits, fits_now, has_shared = self._statement.devices.fits(
-                    self.row, node, free, idle
-                )
-                fits_idle = fits_idle and fits_now
-                shares_gpu = has_shared and fits_idle
+            for devices in self._devices:
+                here, now, is_beside = devices.fits(self.row, node, free, idle)
+                fits, fits_idle = fits and here, fits_idle and now
+                shares_device = shares_device or is_beside
         if fits:
             scored_resource = self._scored_resource
-            features = NodeFeatures(
-                free=sum([free[r] for r in scored_resource.columns]),
-                allocatable=scored_resource.allocatable_list[node],
-                max_allocatable=scored_resource.max_allocatable,
-                fits_idle=fits_idle,
-                has_gpu=scored_resource.has_gpu_list[node],
-                is_nominated=node == self.signature.nominated_node,
-                shares_gpu=shares_gpu,
+            features = NodeFeatures(  # by position: it is made for every node that changes
+                sum([free[r] for r in scored_resource.columns]),
+                scored_resource.allocatable_list[node],
+                scored_resource.max_allocatable,
+                fits_idle,
+                scored_resource.has_gpu_list[node],
+                node == self.signature.nominated_node,
+                shares_device and fits_idle,
             )
-            if features not in self._score_cache:
-                self._score_cache[features] = self._score(features)
-            score = self._score_cache[features]
+            known = self._score_cache.get(features)
+            if known is None:
+                known = self._score_cache[features] = self._score(features)
+            score = known
+            if self._preference is not None:
+                score += self._preference[node]
         row = node // self._width
         was, top = self._scores[node], self._tops[row]
         self._scores[node] = score

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
 from scheduler.core.model.rejections import PreFilterFailure
-from scheduler.core.model.resources import NONE
+from scheduler.core.model.resources import NONE, held_shares
 from scheduler.core.model.snapshot import PodState, SnapshotPods
 from scheduler.state.inputs import StateOptions, epoch_s
 from scheduler.state.podgroups.attributes import (
@@ -289,7 +289,7 @@ def _reserved_places(
         if node not in slots:
             slots[node] = iter(context.shared_gpus.slots_of_places(*podset, node))
         row = signatures.row_on(pod_class, node)
-        places.append(ReservedPlace(node, row, cause, next(slots[node], ())))
+        places.append(ReservedPlace(node, row, cause, held_shares(next(slots[node], ()))))
     return tuple(places)
 
 

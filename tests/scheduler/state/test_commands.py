@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.core.model.podgroup import ReservationCause
 from scheduler.core.model.rejections import ClusterEvent, MissingPods, Rejection
-from scheduler.core.model.resources import NONE
+from scheduler.core.model.resources import NONE, held_shares
 from scheduler.core.model.result import (
     Eviction,
     Plan,
@@ -299,13 +299,13 @@ def _planned_shares() -> tuple[EncodedSnapshot, Plan]:
     rows = {key.name: row for row, key in enumerate(found.pod_keys)}
     podgroup = found.snapshot.pods.podgroup.tolist()
     binds = [
-        PodPlacement(rows["several"], 0, (_NEW, _X)),
-        PodPlacement(rows["same"], 0, (_UNKNOWN, _NEW)),
-        PodPlacement(rows["closed"], 0, (_CLOSED,)),
+        PodPlacement(rows["several"], 0, held_shares((_NEW, _X))),
+        PodPlacement(rows["same"], 0, held_shares((_UNKNOWN, _NEW))),
+        PodPlacement(rows["closed"], 0, held_shares((_CLOSED,))),
         PodPlacement(rows["whole"], 0),
-        PodPlacement(rows["elsewhere"], 1, (0,)),
+        PodPlacement(rows["elsewhere"], 1, held_shares((0,))),
     ]
-    waits = PodPlacement(rows["nominated"], 1, (0,))
+    waits = PodPlacement(rows["nominated"], 1, held_shares((0,)))
     return found, _plan(
         *(PodGroupAllocation(podgroup[it.pod], binds=(it,)) for it in binds),
         PodGroupAllocation(podgroup[waits.pod], nominations=(waits,)),

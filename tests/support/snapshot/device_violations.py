@@ -49,7 +49,7 @@ def released_places(snapshot: Snapshot, plan: Plan, podgroup: int) -> Iterator[R
 
 
 def _wrong_devices(snapshot: Snapshot, placed: PodPlacement) -> Iterator[str]:
-    pod, node, slots = placed
+    pod, node, slots = placed.pod, placed.node, placed.slots
     one, name = snapshot.signatures[snapshot.pods.signature[pod]], snapshot.nodes.names[node]
     mode, gpus = snapshot.nodes.gpu_mode[node], list(snapshot.resources.gpus)
     if len(slots) != one.shared_devices or len({*slots}) != len(slots):
@@ -160,8 +160,9 @@ class SharedGpuUse:
                 (True, allocation.binds),
                 (False, allocation.nominations),
             ):
-                for pod, node, slots in placements:
-                    self._add((node, int(signature[pod]), slots), 1, is_now=is_now)
+                for it in placements:
+                    of = (it.node, int(signature[it.pod]), it.slots)
+                    self._add(of, 1, is_now=is_now)
             expected = {it.name: it.expected_signature for it in self._podsets(allocation.podgroup)}
             for podset, node, number, _ in allocation.reservations:
                 self._reserve(node, expected[podset], number)

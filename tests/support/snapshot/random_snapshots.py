@@ -20,7 +20,7 @@ from scheduler.core.model.podgroup import (
     SubGroupTree,
     podsets_of,
 )
-from scheduler.core.model.resources import NONE, UNBOUND
+from scheduler.core.model.resources import NONE, UNBOUND, held_shares
 from scheduler.core.model.result import Plan, PodGroupAllocation
 from scheduler.core.model.snapshot import (
     GpuMode,
@@ -30,7 +30,7 @@ from scheduler.core.model.snapshot import (
     SharedDevices,
     Snapshot,
 )
-from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.working_nodes import WorkingNodes
 from tests.support.snapshot.builder import (
     Builder,
     SnapshotNode,
@@ -40,6 +40,7 @@ from tests.support.snapshot.builder import (
     signature,
 )
 from tests.support.snapshot.device_violations import share_on_node
+from tests.support.snapshot.statement_state import gpu_shares, working_nodes
 
 _ZONE: Final = 0  # the key of the label
 _IN_ZONE: Final = (((LabelRequirement(_ZONE, frozenset({0})),),),)
@@ -285,20 +286,22 @@ def _row_on_node(build: Builder, one: SchedulingSignature, node: int) -> int:
 
 def _with_nominated(snapshot: Snapshot) -> Snapshot:
     """Take the capacity of reserved places, and charge their queues."""
-    statement = Statement(snapshot)
+    nodes = working_nodes(snapshot)
     queues = _QueueCharges(snapshot)
     podgroups = []
     for podgroup in snapshot.podgroups:
 
         def take(place: ReservedPlace, podgroup: PodGroupInfo = podgroup) -> ReservedPlace:
-            slots = _best_fit(statement, place.node, place.signature)
-            statement.allocate(place.node, place.signature, on_idle=True, slots=slots)
+            slots = _best_fit(nodes, place.node, place.signature)
+            nodes.statement.allocate(
+                place.node, place.signature, on_idle=True, held=held_shares(slots)
+            )
             queues.charge(podgroup.queue, place.signature, 1, not podgroup.is_preemptible)
             queues.request(podgroup.queue, place.signature, 1)
-            return place._replace(slots=slots)
+            return place._replace(held=held_shares(slots))
 
         podgroups.append(replace(podgroup, tree=_mapped(podgroup.tree, take)))
-    return replace(_written(snapshot, statement, queues), podgroups=tuple(podgroups))
+    return replace(_written(snapshot, nodes, queues), podgroups=tuple(podgroups))
 
 
 def _mapped(tree: SubGroupTree, take: Callable[[ReservedPlace], ReservedPlace]) -> SubGroupTree:
@@ -307,11 +310,11 @@ def _mapped(tree: SubGroupTree, take: Callable[[ReservedPlace], ReservedPlace]) 
     return replace(tree, reserved_places=tuple(take(it) for it in tree.reserved_places))
 
 
-def _best_fit(statement: Statement, node: int, one: int) -> tuple[int, ...]:
+def _best_fit(nodes: WorkingNodes, node: int, one: int) -> tuple[int, ...]:
     """Return the GPUs that a reserved place has: the fullest that fit, else more GPUs."""
-    snapshot = statement.snapshot
+    snapshot = nodes.snapshot
     share = share_on_node(snapshot, snapshot.signatures[one], node)
-    used = [*statement.devices.used_later(node)]
+    used = [*gpu_shares(nodes).used_later(node)]
     fitting = sorted(
         (-amount, slot) for slot, amount in enumerate(used) if 0 < amount <= 1000 - share
     )
@@ -351,7 +354,7 @@ class _QueueCharges:
 
 def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """Return the cluster when everything is bound; nothing may have been nominated."""
-    statement = Statement(snapshot)
+    nodes = working_nodes(snapshot)
     charges = _QueueCharges(snapshot)
     podgroups = list(snapshot.podgroups)
     state, node_of = snapshot.pods.state.copy(), snapshot.pods.node.copy()
@@ -360,14 +363,15 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
         podgroup = podgroups[admission.podgroup]
         is_fixed = not podgroup.is_preemptible
         for reserved_place in _released_places(podgroup.tree, admission):
-            statement.deallocate(
-                reserved_place.node, reserved_place.signature, reserved_place.slots
+            nodes.statement.deallocate(
+                reserved_place.node, reserved_place.signature, reserved_place.held
             )
             charges.charge(podgroup.queue, reserved_place.signature, -1, is_fixed)
             charges.request(podgroup.queue, reserved_place.signature, -1)
-        for pod, node, slots in admission.binds:
+        for bind in admission.binds:
+            pod, node, slots = bind.pod, bind.node, bind.slots
             one = int(snapshot.pods.signature[pod])
-            statement.allocate(node, one, on_idle=True, slots=slots)
+            nodes.statement.allocate(node, one, on_idle=True, held=held_shares(slots))
             charges.charge(podgroup.queue, one, 1, is_fixed)
             slots_of_pod.update({pod: slots} if slots else {})
             state[pod], node_of[pod] = PodState.RUNNING, node
@@ -377,12 +381,12 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
                 podset.expected_signature for podset in podsets_of(tree) if podset.name == name
             )
             for _ in range(number):
-                statement.allocate(node, one, on_idle=True)
+                nodes.statement.allocate(node, one, on_idle=True)
                 charges.charge(podgroup.queue, one, 1, is_fixed)
                 charges.request(podgroup.queue, one, 1)
         podgroups[admission.podgroup] = replace(podgroup, tree=tree)
     pods = replace(snapshot.pods, state=state, node=node_of)
-    written = _written(snapshot, statement, charges)
+    written = _written(snapshot, nodes, charges)
     devices = replace(written.devices, slots_of_pod=slots_of_pod)
     return replace(written, podgroups=tuple(podgroups), pods=pods, devices=devices)
 
@@ -415,19 +419,19 @@ def _grown_tree(tree: SubGroupTree, admission: PodGroupAllocation) -> SubGroupTr
     )
 
 
-def _written(snapshot: Snapshot, statement: Statement, charges: _QueueCharges) -> Snapshot:
+def _written(snapshot: Snapshot, nodes: WorkingNodes, charges: _QueueCharges) -> Snapshot:
     pod_relations = replace(
         snapshot.pod_relations,
-        selector_counts=statement.selector_counts,
-        anti_affinity_counts=statement.anti_affinity_counts,
-        claim_node=tuple(statement.claim_node),
-        claim_users=tuple(statement.claim_users),
+        selector_counts=nodes.relations.selector_counts,
+        anti_affinity_counts=nodes.relations.anti_affinity_counts,
+        claim_node=tuple(nodes.relations.claim_node),
+        claim_users=tuple(nodes.relations.claim_users),
     )
     return replace(
         snapshot,
-        nodes=replace(snapshot.nodes, idle=statement.idle, ports=statement.ports),
+        nodes=replace(snapshot.nodes, idle=nodes.resources.idle, ports=nodes.relations.ports),
         pod_relations=pod_relations,
-        devices=_devices(snapshot, statement),
+        devices=_devices(snapshot, nodes),
         queues=replace(
             snapshot.queues,
             allocated=charges.allocated,
@@ -437,9 +441,9 @@ def _written(snapshot: Snapshot, statement: Statement, charges: _QueueCharges) -
     )
 
 
-def _devices(snapshot: Snapshot, statement: Statement) -> SharedDevices:
+def _devices(snapshot: Snapshot, nodes: WorkingNodes) -> SharedDevices:
     """Return the shared GPUs as a statement has them."""
-    now, later = statement.devices.now, statement.devices.later
+    now, later = gpu_shares(nodes).now, gpu_shares(nodes).later
     rows = [(node, slot) for node in sorted(now) for slot in range(len(now[node]))]
     return SharedDevices(
         ids=tuple(f"gpu-{slot:03}" for _, slot in rows),

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import pytest
 
+from scheduler.core.model.resources import held_shares
 from scheduler.core.model.result import Eviction, Plan, PodGroupAllocation, PodPlacement
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from tests.support.case import Case, ids
@@ -67,12 +68,12 @@ def test_mig_profiles_are_resources_of_their_own() -> None:
 
 def binds(pod: int, node: int, *slots: int) -> PodGroupAllocation:
     """Bind the pod of a PodGroup."""
-    return PodGroupAllocation(pod, (PodPlacement(pod, node, slots),))
+    return PodGroupAllocation(pod, (PodPlacement(pod, node, held_shares(slots)),))
 
 
 def nominates(pod: int, node: int, *slots: int) -> PodGroupAllocation:
     """Nominate a node for the pod of a PodGroup."""
-    return PodGroupAllocation(pod, nominations=(PodPlacement(pod, node, slots),))
+    return PodGroupAllocation(pod, nominations=(PodPlacement(pod, node, held_shares(slots)),))
 
 
 def evicts(pod: int) -> Eviction:

@@ -46,7 +46,7 @@ def short(nodes: int, *numbers: *tuple[int, int, int, int, int], **more: Any) ->
     The numbers are, of ShareShortage: insufficient, requested, largest_free, largest_node,
     total_free.
     """
-    return errors({ROOM: nodes}, share_shortage=ShareShortage(*numbers), **more)
+    return errors({ROOM: nodes}, device_shortages=(ShareShortage(*numbers),), **more)
 
 
 def placeless(
@@ -54,7 +54,7 @@ def placeless(
 ) -> FitErrors:
     """Return that places for reservation pods are missing, where whole GPUs are free."""
     shortage = ShareShortage(insufficient, 200, 1000, 0, 1000, places)
-    return errors({ROOM: nodes}, share_shortage=shortage, **more)
+    return errors({ROOM: nodes}, device_shortages=(shortage,), **more)
 
 
 def memory(mib: int, devices: int = 1) -> SchedulingSignature:

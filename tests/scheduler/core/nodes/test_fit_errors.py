@@ -4,7 +4,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from scheduler.core.gang import AssignedTasks, tasks_to_allocate
+from scheduler.core.gang import tasks_to_allocate
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     LabelRequirement,
@@ -25,8 +25,7 @@ from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Policies
 from scheduler.core.model.snapshot import GpuMode, NodeFault, Snapshot
 from scheduler.core.nodes.fit_errors import collect_fit_errors
-from scheduler.core.nodes.placement import PlacementFailure, Placer
-from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.placement import PlacementFailure, PlacementRequest, Placer
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import (
@@ -37,6 +36,7 @@ from tests.support.snapshot.builder import (
     signature,
 )
 from tests.support.snapshot.random_snapshots import no_pod_affinity
+from tests.support.snapshot.statement_state import working_nodes
 from trainer_kai.api.reasons import UnschedulableReason
 
 POLICIES: Final = build_policies(PolicySelection())
@@ -58,14 +58,14 @@ def numbers_of(
 
 def failed(snapshot: Snapshot, policies: Policies = POLICIES) -> FitErrors:
     """Return the numbers of the first PodGroup, which does not fit."""
-    statement = Statement(snapshot)
-    placer = Placer(statement, policies)
+    nodes = working_nodes(snapshot)
+    placer = Placer(nodes, policies)
     tasks = tasks_to_allocate(snapshot.podgroups[0].tree)
-    placed = placer.place(0, tasks, AssignedTasks())
+    placed = placer.place(PlacementRequest(tasks, podgroup=0))
     assert isinstance(placed, PlacementFailure)
     signatures = placer.signature_runs(tasks)
-    details = collect_fit_errors(statement, placer.ranking(placed.signature), placed, signatures)
-    assert (statement.idle == snapshot.nodes.idle).all()
+    details = collect_fit_errors(nodes, placer.ranking(placed.signature), placed, signatures)
+    assert (nodes.resources.idle == snapshot.nodes.idle).all()
     return details
 
 

@@ -20,15 +20,16 @@ from scheduler.core.model.podgroup import (
     SubGroupSet,
     SubGroupTree,
 )
-from scheduler.core.model.result import PodGroupAllocation, Reservation
+from scheduler.core.model.result import PodGroupAllocation, QuotaRefusal, Reservation
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.placement import PlacementFailure, Placer
-from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.placement import PlacementFailure, PlacementRequest, Placer
+from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.size import examples
 from tests.support.snapshot.builder import Builder, SnapshotNode, signature
 from tests.support.snapshot.random_snapshots import no_pod_affinity
+from tests.support.snapshot.statement_state import working_nodes
 
 POLICIES: Final = build_policies(PolicySelection())
 GPU, PAIR, CPU = 0, 1, 2
@@ -68,30 +69,31 @@ def _leaf(build: Builder, name: str, it: PodSetCase) -> PodSet:
     return PodSet(name, it.minimum, tuple(pods), it.running, 0, reserved_places, later, row)
 
 
-def described(placed: PodGroupAllocation | PlacementFailure) -> str:
+def described(placed: PodGroupAllocation | PlacementFailure | QuotaRefusal) -> str:
     """Return nodes by pod; ~ is before one where it waits, + before one that is reserved."""
     if isinstance(placed, PlacementFailure):
         return f"no room for {placed.signature} after {placed.placed}"
+    assert isinstance(placed, PodGroupAllocation)
     bound = {pod: f"{node}" for pod, node, _ in placed.binds}
     is_pipelined = {pod: f"~{node}" for pod, node, _ in placed.nominations}
     reserved = [f"+{it.node}" * it.number for it in placed.reservations]
     return " ".join([*(at for _, at in sorted({**bound, **is_pipelined}.items())), *reserved])
 
 
-def play(given: Snapshot) -> tuple[list[str], Statement]:
+def play(given: Snapshot) -> tuple[list[str], WorkingNodes]:
     """Place attempt after attempt, until nothing is left or one finds no room."""
-    statement = Statement(given)
-    placer = Placer(statement, POLICIES)
+    nodes = working_nodes(given)
+    placer = Placer(nodes, POLICIES)
     tree, assigned = given.podgroups[0].tree, AssignedTasks()
     got: list[str] = []
     while taken := tasks_to_allocate(tree, assigned):
-        placed = placer.place(0, taken, assigned)
+        placed = placer.place(PlacementRequest(taken, assigned, podgroup=0))
         got.append(described(placed))
         if isinstance(placed, PlacementFailure):
-            statement.roll_back(placed.checkpoint)
+            nodes.statement.roll_back(placed.checkpoint)
             break
         assigned.add(taken)
-    return got, statement
+    return got, nodes
 
 
 TWO: Final = [SnapshotNode(gpu=2), SnapshotNode(gpu=2)]
@@ -204,30 +206,33 @@ def test_another_group_that_is_enough_does_not_wait() -> None:
 
 def test_a_nominated_gang_takes_nothing_that_is_idle() -> None:
     """A gang that has to wait leaves what is idle to pods that can start at once."""
-    _, statement = play(snapshot_of(SOON, [PodSetCase((GPU,) * 3, 3)]))
-    assert (statement.idle[:, 3].tolist(), statement.free[:, 3].tolist()) == ([1000, 1000], [0, 0])
+    _, nodes = play(snapshot_of(SOON, [PodSetCase((GPU,) * 3, 3)]))
+    assert (nodes.resources.idle[:, 3].tolist(), nodes.resources.free[:, 3].tolist()) == (
+        [1000, 1000],
+        [0, 0],
+    )
 
 
 def test_a_reserved_place_is_given_up_for_its_pod() -> None:
     """The room of one pod is taken in all, wherever it went."""
-    nodes = [SnapshotNode(gpu=1), SnapshotNode(gpu=1, used_gpu=1, prefilter_fault=4)]
-    _, statement = play(snapshot_of(nodes, [PodSetCase((GPU,), 1, reserved_places=(1,))]))
-    assert statement.idle[:, 3].tolist() == [0, 1000]
+    two = [SnapshotNode(gpu=1), SnapshotNode(gpu=1, used_gpu=1, prefilter_fault=4)]
+    _, nodes = play(snapshot_of(two, [PodSetCase((GPU,), 1, reserved_places=(1,))]))
+    assert nodes.resources.idle[:, 3].tolist() == [0, 1000]
 
 
 def test_a_failure_can_be_rolled_back() -> None:
     """Its checkpoint is before the attempt, with all reserved places where they were."""
-    nodes = [SnapshotNode(gpu=2, used_gpu=1), SnapshotNode(gpu=2)]
-    given = snapshot_of(nodes, [PodSetCase((GPU, PAIR, PAIR), 3, reserved_places=(0,))])
-    got, statement = play(given)
+    two = [SnapshotNode(gpu=2, used_gpu=1), SnapshotNode(gpu=2)]
+    given = snapshot_of(two, [PodSetCase((GPU, PAIR, PAIR), 3, reserved_places=(0,))])
+    got, nodes = play(given)
     assert got == ["no room for 1 after 2"]
-    assert (statement.idle == given.nodes.idle).all()
+    assert (nodes.resources.idle == given.nodes.idle).all()
 
 
 def test_a_pod_knows_its_signature() -> None:
     """The signatures of an attempt: real pods in their order, then later ones."""
     given = snapshot_of(TWO, [PodSetCase((PAIR, CPU), 4, expected=2)])
-    placer = Placer(Statement(given), POLICIES)
+    placer = Placer(working_nodes(given), POLICIES)
     assert placer.signature_runs(tasks_to_allocate(given.podgroups[0].tree)) == (
         (PAIR, 1),
         (CPU, 1),
@@ -238,8 +243,8 @@ def test_a_pod_knows_its_signature() -> None:
 def test_reservations_name_podset_node_and_cause() -> None:
     """So that the shell that carries them out needs no plan of its own."""
     given = snapshot_of(TWO, [PodSetCase((GPU,), 2, expected=1), PodSetCase((GPU,), 2, expected=1)])
-    placed = Placer(Statement(given), POLICIES).place(
-        0, tasks_to_allocate(given.podgroups[0].tree), AssignedTasks()
+    placed = Placer(working_nodes(given), POLICIES).place(
+        PlacementRequest(tasks_to_allocate(given.podgroups[0].tree), podgroup=0)
     )
     assert isinstance(placed, PodGroupAllocation)
     assert placed.reservations == (
@@ -251,7 +256,7 @@ def test_reservations_name_podset_node_and_cause() -> None:
 def test_rankings_are_kept() -> None:
     one: SchedulingSignature = SIGNATURES[GPU]
     given = snapshot_of(TWO, [PodSetCase((GPU,), 1)])
-    placer = Placer(Statement(given), POLICIES)
+    placer = Placer(working_nodes(given), POLICIES)
     assert placer.ranking(GPU) is placer.ranking(GPU)
     assert placer.ranking(GPU).signature == one
 
@@ -282,12 +287,14 @@ def test_later_pods_in_a_row_lie_as_one_by_one(
     build.podgroup(podset)
     given = build.snapshot()
     policies = POLICIES if packs else _SPREAD
-    together, apart = (Placer(Statement(given), policies) for _ in range(2))
-    in_a_row = together.place(0, (PodSetTasks(podset, (), count),), AssignedTasks())
-    one_by_one = apart.place(0, (PodSetTasks(podset, (), 1),) * count, AssignedTasks())
+    together, apart = (Placer(working_nodes(given), policies) for _ in range(2))
+    in_a_row = together.place(PlacementRequest((PodSetTasks(podset, (), count),), podgroup=0))
+    one_by_one = apart.place(PlacementRequest((PodSetTasks(podset, (), 1),) * count, podgroup=0))
     assert described(in_a_row) == described(one_by_one)
     for name in ("idle", "free"):
-        assert (getattr(together.statement, name) == getattr(apart.statement, name)).all()
+        assert (
+            getattr(together.nodes.resources, name) == getattr(apart.nodes.resources, name)
+        ).all()
 
 
 _ZONE: Final = 0  # a column of labels, the other one is of hosts
@@ -372,12 +379,12 @@ def test_related_pods_in_a_row_lie_as_one_by_one(
     )
     given = build.snapshot(pod_relations=crowd)
     policies = POLICIES if packs else _SPREAD
-    together, apart = (Placer(Statement(given), policies) for _ in range(2))
-    in_a_row = together.place(0, (PodSetTasks(podset, (), count),), AssignedTasks())
-    one_by_one = apart.place(0, (PodSetTasks(podset, (), 1),) * count, AssignedTasks())
+    together, apart = (Placer(working_nodes(given), policies) for _ in range(2))
+    in_a_row = together.place(PlacementRequest((PodSetTasks(podset, (), count),), podgroup=0))
+    one_by_one = apart.place(PlacementRequest((PodSetTasks(podset, (), 1),) * count, podgroup=0))
     assert described(in_a_row) == described(one_by_one)
-    assert (together.statement.free == apart.statement.free).all()
-    assert (together.statement.selector_counts == apart.statement.selector_counts).all()
+    assert (together.nodes.resources.free == apart.nodes.resources.free).all()
+    assert (together.nodes.relations.selector_counts == apart.nodes.relations.selector_counts).all()
 
 
 def test_a_hundred_thousand_expected_pods_are_a_few_placements() -> None:
@@ -386,10 +393,10 @@ def test_a_hundred_thousand_expected_pods_are_a_few_placements() -> None:
     one = build.signature_row(signature(gpu=0, cpu=0.001, memory=0))
     podset = PodSet("a", 100_000, expected=100_000, expected_signature=one)
     build.podgroup(podset)
-    placer = Placer(Statement(build.snapshot()), POLICIES)
+    placer = Placer(working_nodes(build.snapshot()), POLICIES)
     tasks = tasks_to_allocate(podset)
-    placed = placer.place(0, tasks, AssignedTasks())
+    placed = placer.place(PlacementRequest(tasks, podgroup=0))
     assert isinstance(placed, PodGroupAllocation)
     assert [it.number for it in placed.reservations] == [1000] * 100
     assert placer.signature_runs(tasks) == ((one, 100_000),)
-    assert placer.statement.checkpoint == 100
+    assert placer.nodes.statement.checkpoint == 100

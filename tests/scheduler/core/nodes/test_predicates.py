@@ -16,17 +16,13 @@ from scheduler.core.model.podgroup import (
 from scheduler.core.model.rejections import FitErrorReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import NodeFault
-from scheduler.core.nodes.predicates import (
-    DYNAMIC_PREDICATES,
-    STATIC_PREDICATES,
-    fits_empty_node,
-    has_no_relations,
-    passes_dynamic,
-)
-from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.pod_relations import DYNAMIC_PREDICATES, has_no_relations
+from scheduler.core.nodes.predicates import STATIC_PREDICATES, fits_empty_node
+from scheduler.core.nodes.working_nodes import WorkingNodes
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, signature
 from tests.support.snapshot.random_snapshots import no_pod_affinity
+from tests.support.snapshot.statement_state import working_nodes
 
 ZONE, DISK = 0, 1  # keys
 A, B, C = 0, 1, 2  # their values
@@ -325,8 +321,8 @@ DYNAMIC_CASES: list[Case[Given, list[int]]] = [
 ]
 
 
-def described(given: Given) -> Statement:
-    """Return the statement of what is given."""
+def described(given: Given) -> WorkingNodes:
+    """Return the nodes of what is given."""
     crowd = no_pod_affinity(
         len(given.nodes),
         selector_counts=np.array([given.counts], dtype=np.int32),
@@ -334,15 +330,15 @@ def described(given: Given) -> Statement:
         **given.more,
     )
     snapshot = Builder(nodes=given.nodes).snapshot(pod_relations=crowd)
-    statement = Statement(snapshot)
-    statement.ports[:, 0] = given.ports
-    return statement
+    nodes = working_nodes(snapshot)
+    nodes.relations.ports[:, 0] = given.ports
+    return nodes
 
 
 @pytest.mark.parametrize("case", DYNAMIC_CASES, ids=ids)
 def test_what_depends_on_others(case: Case[Given, list[int]]) -> None:
     """Claims, ports, affinity, anti-affinity of both sides, spread."""
-    passed = passes_dynamic(described(case.given), case.given.signature)
+    passed = described(case.given).relations.passing(case.given.signature)
     assert passed is not None
     assert np.flatnonzero(passed).tolist() == case.want
     assert not has_no_relations(case.given.signature)
@@ -352,15 +348,15 @@ def test_a_pod_without_terms_is_not_checked() -> None:
     """Matching a selector, or taking a port, is the concern of others."""
     one = signature(gpu=1, matched_selectors=(0,), host_ports=(0,))
     assert has_no_relations(one)
-    assert passes_dynamic(described(Given(one)), one) is None
+    assert described(Given(one)).relations.passing(one) is None
 
 
 def _first_then_second(first: SchedulingSignature, second: SchedulingSignature) -> list[int]:
     build = Builder(nodes=LABELLED)
     rows = [build.signature_row(first), build.signature_row(second)]
-    statement = Statement(build.snapshot(pod_relations=no_pod_affinity(4)))
-    statement.allocate(0, rows[0], on_idle=True)
-    passed = passes_dynamic(statement, second)
+    nodes = working_nodes(build.snapshot(pod_relations=no_pod_affinity(4)))
+    nodes.statement.allocate(0, rows[0], on_idle=True)
+    passed = nodes.relations.passing(second)
     return [0, 1, 2, 3] if passed is None else np.flatnonzero(passed).tolist()
 
 

@@ -11,9 +11,10 @@ from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import NodeFeatures, Policies, ScorePlugin
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.predicates import fits_empty_node, passes_dynamic
+from scheduler.core.nodes.node_resources import has_enough
+from scheduler.core.nodes.predicates import fits_empty_node
 from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
-from scheduler.core.nodes.statement import Statement, has_enough
+from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.policies.registry import (
     PolicySelection,
     availability,
@@ -28,6 +29,7 @@ from tests.support.case import Case, ids
 from tests.support.size import examples
 from tests.support.snapshot.builder import Builder, SnapshotNode, signature
 from tests.support.snapshot.random_snapshots import no_pod_affinity
+from tests.support.snapshot.statement_state import working_nodes
 
 PACKED: Final = build_policies(PolicySelection())
 SPREAD: Final = build_policies(PolicySelection(gpu_placement="spread", cpu_placement="spread"))
@@ -84,11 +86,9 @@ BEST: list[Case[tuple[list[SnapshotNode], SchedulingSignature, Policies], int]] 
 ]
 
 
-def field_of(statement: Statement, policies: Policies, row: int) -> NodeRanking:
-    has_gpu = statement.snapshot.signatures[row].has_gpu
-    return NodeRanking(
-        statement, policies, row, ScoredResource(statement.snapshot, has_gpu=has_gpu)
-    )
+def field_of(nodes: WorkingNodes, policies: Policies, row: int) -> NodeRanking:
+    has_gpu = nodes.snapshot.signatures[row].has_gpu
+    return NodeRanking(nodes, policies, row, ScoredResource(nodes.snapshot, has_gpu=has_gpu))
 
 
 @pytest.mark.parametrize("case", BEST, ids=ids)
@@ -98,7 +98,7 @@ def test_the_best_node(
     """Rule 24: promised, now, without GPUs, placement, name."""
     nodes, one, policies = case.given
     build = Builder(nodes=nodes)
-    field = field_of(Statement(build_with(build, one)), policies, 0)
+    field = field_of(working_nodes(build_with(build, one)), policies, 0)
     assert field.best() == case.want
     if case.want != NONE:
         assert field.fits(case.want)
@@ -112,35 +112,35 @@ def build_with(build: Builder, *signatures: SchedulingSignature) -> Snapshot:
 
 def test_one_node_that_changes_is_looked_at_again() -> None:
     """It gets better, worse and full, among many that stay as they are."""
-    statement = Statement(build_with(Builder(nodes=[SnapshotNode(gpu=2)] * 30), signature(gpu=1)))
-    field = field_of(statement, PACKED, 0)
+    nodes = working_nodes(build_with(Builder(nodes=[SnapshotNode(gpu=2)] * 30), signature(gpu=1)))
+    field = field_of(nodes, PACKED, 0)
     got = []
     for _ in range(13):
         got.append(field.best())
-        statement.allocate(field.best(), 0, on_idle=True)
+        nodes.statement.allocate(field.best(), 0, on_idle=True)
     assert got == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6]
     assert [field.fits(node) for node in (1, 6, 7)] == [False, True, True]
-    statement.deallocate(1, 0)
+    nodes.statement.deallocate(1, 0)
     assert field.best() == 1
-    statement.roll_back(0)
+    nodes.statement.roll_back(0)
     assert field.best() == 0
 
 
 def test_a_node_that_was_idle_is_so_no_longer() -> None:
     """Though it would be the fullest of those where one could wait."""
-    nodes = [SnapshotNode(gpu=2, releasing_gpu=1)] * 30
-    statement = Statement(build_with(Builder(nodes=nodes), signature(gpu=1)))
-    field = field_of(statement, PACKED, 0)
-    statement.allocate(0, 0, on_idle=True)
+    given = [SnapshotNode(gpu=2, releasing_gpu=1)] * 30
+    nodes = working_nodes(build_with(Builder(nodes=given), signature(gpu=1)))
+    field = field_of(nodes, PACKED, 0)
+    nodes.statement.allocate(0, 0, on_idle=True)
     assert (field.best(), field.fits(0)) == (1, True)
 
 
 def test_a_node_that_is_closed_stays_closed_whatever_changes_there() -> None:
     """Others may go there, and it would be the fullest."""
-    nodes = [SnapshotNode(gpu=2)] * 29 + [SnapshotNode(gpu=2, taints=(True,))]
-    statement = Statement(build_with(Builder(nodes=nodes), signature(gpu=1), TOLERANT))
-    field, other = field_of(statement, PACKED, 0), field_of(statement, PACKED, 1)
-    statement.allocate(29, 1, on_idle=True)
+    given = [SnapshotNode(gpu=2)] * 29 + [SnapshotNode(gpu=2, taints=(True,))]
+    nodes = working_nodes(build_with(Builder(nodes=given), signature(gpu=1), TOLERANT))
+    field, other = field_of(nodes, PACKED, 0), field_of(nodes, PACKED, 1)
+    nodes.statement.allocate(29, 1, on_idle=True)
     assert (field.best(), field.fits(29)) == (0, False)
     assert (other.best(), other.fits(29)) == (29, True)
 
@@ -155,19 +155,19 @@ SIGNATURES: Final = (
 )
 
 
-def naive(statement: Statement, one: int, *, packs: bool) -> int:
-    snapshot, form = statement.snapshot, SIGNATURES[one]
+def naive(nodes: WorkingNodes, one: int, *, packs: bool) -> int:
+    snapshot, form = nodes.snapshot, SIGNATURES[one]
     passes = fits_empty_node(snapshot, form)
-    others = passes_dynamic(statement, form)
+    others = nodes.relations.passing(form)
     column = 3 if form.has_gpu else 0
     ranked = []
     for node in np.flatnonzero(passes if others is None else passes & others).tolist():
-        if has_enough(statement.free[node].tolist(), statement.requests(one)):
-            room = int(statement.free[node, column])
+        if has_enough(nodes.resources.free[node].tolist(), nodes.resources.requests(one)):
+            room = int(nodes.resources.free[node, column])
             whole = int(snapshot.nodes.allocatable[node, column])
             placement = room if packs else -room / whole if whole else 0
             has_gpu = snapshot.nodes.allocatable[node, 3] > 0
-            next_score = (node != form.nominated_node, not statement.fits_idle(node, one))
+            next_score = (node != form.nominated_node, not nodes.resources.fits_idle(node, one))
             ranked.append((*next_score, bool(has_gpu and not form.has_gpu), placement, node))
     return int(min(ranked)[-1]) if ranked else NONE
 
@@ -187,35 +187,33 @@ _node = st.builds(
 @settings(max_examples=examples(50))
 @given(st.data(), st.lists(_node, min_size=1, max_size=30), st.booleans())
 def test_the_best_is_what_looking_at_all_of_them_gives(
-    data: st.DataObject, nodes: list[SnapshotNode], packs: bool
+    data: st.DataObject, given_nodes: list[SnapshotNode], packs: bool
 ) -> None:
     """After any takes, gives and roll-backs, for signatures that are asked now and then."""
-    statement = Statement(build_with(Builder(nodes=nodes), *SIGNATURES))
-    fields = [
-        field_of(statement, PACKED if packs else SPREAD, one) for one in range(len(SIGNATURES))
-    ]
+    nodes = working_nodes(build_with(Builder(nodes=given_nodes), *SIGNATURES))
+    fields = [field_of(nodes, PACKED if packs else SPREAD, one) for one in range(len(SIGNATURES))]
     there: list[tuple[int, int]] = []
     points = [(0, 0)]
     for _ in range(data.draw(st.integers(1, 15))):
         one = data.draw(st.integers(0, len(SIGNATURES) - 1))
         node = fields[one].best()
-        assert node == naive(statement, one, packs=packs)
+        assert node == naive(nodes, one, packs=packs)
         act = data.draw(st.sampled_from(["take", "take", "take", "give", "back", "mark"]))
         if act == "take" and node != NONE:
-            on_idle = statement.fits_idle(node, one)
-            statement.allocate(node, one, on_idle=on_idle)
+            on_idle = nodes.resources.fits_idle(node, one)
+            nodes.statement.allocate(node, one, on_idle=on_idle)
             there += [(node, one)] if on_idle else []
         elif act == "give" and there:
-            statement.deallocate(*there.pop())
+            nodes.statement.deallocate(*there.pop())
             points = [(0, 0)]
         elif act == "mark":
-            points.append((statement.checkpoint, len(there)))
+            points.append((nodes.statement.checkpoint, len(there)))
         elif act == "back":
             checkpoint, number = points.pop() if len(points) > 1 else points[0]
-            statement.roll_back(checkpoint)
+            nodes.statement.roll_back(checkpoint)
             del there[number:]
     for one, field in enumerate(fields):
-        assert field.best() == naive(statement, one, packs=packs)
+        assert field.best() == naive(nodes, one, packs=packs)
 
 
 SCORES: Final[dict[str, ScorePlugin]] = {

@@ -1,4 +1,4 @@
-"""The statement after random changes: exactly what the pods come to that are there.
+"""The nodes after random changes: exactly what the pods come to that are there.
 
 The changes need not make sense for a scheduler: GPUs are shared by more pods than fit.
 """
@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import pytest
 
-from scheduler.core.model.resources import Ints
+from scheduler.core.model.resources import Ints, held_shares
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.working_nodes import WorkingNodes
 from tests.support.size import seeds
 from tests.support.snapshot.builder import (
     Builder,
@@ -23,6 +23,7 @@ from tests.support.snapshot.builder import (
     share_signature,
     signature,
 )
+from tests.support.snapshot.statement_state import gpu_shares, working_nodes
 
 GPU: Final = 3  # the column
 PODS: Final = 2
@@ -77,13 +78,13 @@ def snapshot() -> Snapshot:
     return replace(found, devices=replace(found.devices, closed=CLOSED))
 
 
-def tables_of(statement: Statement) -> Tables:
-    devices = statement.devices
+def tables_of(nodes: WorkingNodes) -> Tables:
+    devices = gpu_shares(nodes)
     now, later = (_by_slot(used) for used in (devices.now, devices.later))
     assert devices.free_shares == sum(max(1000 - it, 0) for it in later.values() if it > 0)
     open_slots = [it for slot, it in enumerate(devices.later[0]) if slot not in CLOSED]
     assert devices.rooms(0) == sum([1000 - it for it in open_slots if 0 < it < 1000])
-    return Tables(statement.idle.tolist(), statement.free.tolist(), now, later)
+    return Tables(nodes.resources.idle.tolist(), nodes.resources.free.tolist(), now, later)
 
 
 def _by_slot(used: dict[int, list[int]]) -> Counter[tuple[int, int]]:
@@ -149,7 +150,7 @@ class Walk:
     def __init__(self, seed: int) -> None:
         self._random: Final = Random(seed)
         self.given: Final = snapshot()
-        self.statement: Final = Statement(self.given)
+        self.nodes: Final = working_nodes(self.given)
         self.pods: list[Pod] = []
         self.reserved: Final[list[Pod]] = []  # a roll back leaves it
         self.changes: Final = Counter[str]()
@@ -168,12 +169,12 @@ class Walk:
             self.check()
 
     def check(self) -> None:
-        assert tables_of(self.statement) == computed(self.given, self.pods, self.reserved)
+        assert tables_of(self.nodes) == computed(self.given, self.pods, self.reserved)
 
     def _add_checkpoint(self) -> None:
-        statement, reserved = self.statement, self.changes["reserve"] + self.changes["release"]
+        nodes, reserved = self.nodes, self.changes["reserve"] + self.changes["release"]
         self._checkpoints.append(
-            (statement.checkpoint, [*self.pods], tables_of(statement), reserved)
+            (nodes.statement.checkpoint, [*self.pods], tables_of(nodes), reserved)
         )
 
     def _roll_back(self) -> None:
@@ -181,22 +182,26 @@ class Walk:
         checkpoint, pods, before, reserved = self._checkpoints[at]
         del self._checkpoints[at + 1 :]
         self.pods = [*pods]
-        self.statement.roll_back(checkpoint)
+        self.nodes.statement.roll_back(checkpoint)
         self.changes["roll back"] += 1
         if reserved == self.changes["reserve"] + self.changes["release"]:
             self.changes["exact"] += 1
-            assert tables_of(self.statement) == before
+            assert tables_of(self.nodes) == before
         self.check()
 
     def _change(self) -> None:
-        random, statement = self._random, self.statement
+        random, nodes = self._random, self.nodes
         change = random.choices(CHANGES, WEIGHTS)[0]
         bound = [it for it in self.pods if it.is_now and it.is_later and it.number == 1]
         self.changes[change] += 1
         if change == "allocate":
             pod = self._new_pod()
-            statement.allocate(
-                pod.node, pod.signature, on_idle=pod.is_now, count=pod.number, slots=pod.slots
+            nodes.statement.allocate(
+                pod.node,
+                pod.signature,
+                on_idle=pod.is_now,
+                count=pod.number,
+                held=held_shares(pod.slots),
             )
             self.pods.append(pod)
         elif change in {"deallocate", "evict", "pipeline"} and bound:
@@ -216,28 +221,28 @@ class Walk:
             node, count = random.randrange(len(NODES)), random.choice((1, 1, 1, 3))
             return Pod(node, row, (), count, is_now=random.random() < 0.7)
         node = random.choice(SHARING)
-        choice = self.statement.choose_devices(node, row)
+        choice = self.nodes.devices.choose(node, row)
         slots = tuple(random.sample(SLOTS, one.shared_devices))
         if choice is not None and random.random() < 0.5:
-            slots = choice.slots
+            (slots,) = choice[0]
         return Pod(node, row, slots, is_now=random.random() < 0.7)
 
     def _remove(self, change: str, pod: Pod) -> None:
         node, row, slots = pod[:3]
         if change == "deallocate":
-            self.statement.deallocate(node, row, slots)
+            self.nodes.statement.deallocate(node, row, held_shares(slots))
         elif change == "evict":
-            self.statement.evict(node, row, slots)
+            self.nodes.statement.evict(node, row, held_shares(slots))
             self.pods.append(pod._replace(is_later=False))
         else:
-            self.statement.pipeline(node, row, slots=slots)
+            self.nodes.statement.pipeline(node, row, held=held_shares(slots))
             self.pods.append(pod._replace(is_now=False))
 
     def _reserve(self, pod: Pod, sign: int) -> None:
         request = np.array([self.given.signatures[pod.signature].request], dtype=np.int64)
-        self.statement.reserve(np.array([pod.node]), sign * request)
+        self.nodes.resources.reserve(np.array([pod.node]), sign * request)
         if pod.slots:
-            self.statement.reserve_shares(pod.node, pod.signature, pod.slots, sign)
+            self.nodes.devices.reserve(pod.node, pod.signature, held_shares(pod.slots), sign)
         if sign > 0:
             self.reserved.append(pod)
         else:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler.core.model.resources import held_shares
 from scheduler.core.model.result import Plan, PodGroupAllocation, PodPlacement
 from scheduler.core.model.snapshot import SharedDevices
 from scheduler.state.inputs import Cluster, epoch_s
@@ -225,7 +226,9 @@ def gpu_ids(
     )
     snapshot = replace(build.snapshot(), devices=table)
     binds, nominations = (
-        tuple(PodPlacement(names.index(name), 0, slots) for name, slots in them.items())
+        tuple(
+            PodPlacement(names.index(name), 0, held_shares(slots)) for name, slots in them.items()
+        )
         for them in (bound, nominated)
     )
     allocation = PodGroupAllocation(1, binds, nominations)

@@ -129,7 +129,7 @@ def test_memory_of_a_nominated_pod_is_its_share_on_that_node() -> None:
 def test_reserved_places_have_shares() -> None:
     """They are drawn beside those of pods."""
     here = snapshot(SnapshotNode(gpu=1), [("x", 800, 0)])
-    places = (ReservedPlace(0, 1, ReservationCause.ANTICIPATED, (0,)),)
+    places = (ReservedPlace(0, 1, ReservationCause.ANTICIPATED, ((0,),)),)
     podset = PodSet("default", 1, reserved_places=places)
     podgroups = (here.podgroups[0], replace(here.podgroups[1], tree=podset))
 

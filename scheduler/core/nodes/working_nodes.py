@@ -1,0 +1,66 @@
+"""The working copy of the nodes of one plan: what has a part in a placement, by name.
+
+A new sort of devices is one more line in `_DEVICES`, a new placement strategy one in `_STRATEGIES`.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from scheduler.core.gang import SignatureRuns
+from scheduler.core.model.resources import DeviceSort
+from scheduler.core.model.result import Policies
+from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.nodes.charges import NodeCharges
+from scheduler.core.nodes.devices import DeviceParticipant, NodeDevices
+from scheduler.core.nodes.gpu_shares.shares import GpuShares
+from scheduler.core.nodes.node_resources import NodeResources
+from scheduler.core.nodes.pod_relations import PodRelationCounts
+from scheduler.core.nodes.reserved_places import ReservedPlaces
+from scheduler.core.nodes.statement import Statement
+from scheduler.core.nodes.strategy import EVERYWHERE, LargerGpus, PlacementStrategy
+
+_DEVICES: Final[
+    dict[DeviceSort, Callable[[Snapshot, NodeResources, Policies], DeviceParticipant]]
+] = {DeviceSort.GPU_SHARE: GpuShares}
+
+
+class WorkingNodes:
+    def __init__(self, snapshot: Snapshot, policies: Policies) -> None:
+        self.snapshot: Final = snapshot
+        self.resources: Final = NodeResources(snapshot)
+        self.relations: Final = PodRelationCounts(snapshot)
+        devices = [_DEVICES[sort](snapshot, self.resources, policies) for sort in DeviceSort]
+        self.devices: Final = NodeDevices(tuple(devices), self.resources, snapshot.resources.pods)
+        self.statement: Final = Statement((self.resources, self.relations, *devices))
+        self.reserved: Final = ReservedPlaces(self.resources, self.devices, self.statement)
+        self.charges: Final = NodeCharges(snapshot, self.devices)
+        strategies = [of(self) for of in _STRATEGIES]
+        self._strategies: Final = [of for of in strategies if of is not None]
+
+    def strategy_of(self, podgroup: int, signatures: SignatureRuns) -> PlacementStrategy:
+        """Return how pods of some signatures of a PodGroup are placed."""
+        for of in self._strategies:
+            strategy = of(podgroup, signatures)
+            if strategy is not None:
+                return strategy
+        return EVERYWHERE
+
+
+# Returns the strategy for pods of some signatures of a PodGroup, if it needs one.
+StrategyOf: TypeAlias = Callable[[int, SignatureRuns], PlacementStrategy | None]
+
+
+def _by_charge(nodes: WorkingNodes) -> StrategyOf | None:
+    signatures, charges = nodes.snapshot.signatures, nodes.charges
+    if not charges.depend_on_nodes:
+        return None
+    strategy = LargerGpus(nodes.snapshot, charges)
+
+    def strategy_of(_podgroup: int, runs: SignatureRuns) -> PlacementStrategy | None:
+        return strategy if any(signatures[row].is_charged_by_node for row, _ in runs) else None
+
+    return strategy_of
+
+
+# Each returns None if no PodGroup of a snapshot needs it: then it costs nothing.
+_STRATEGIES: Final[tuple[Callable[[WorkingNodes], StrategyOf | None], ...]] = (_by_charge,)
