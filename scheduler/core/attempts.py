@@ -1,7 +1,6 @@
 """The attempts of a plan: what each pending PodGroup takes next, and what it was given before."""
 
-from collections.abc import Hashable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from scheduler.core.gang import (
     NONE_ASSIGNED,
@@ -28,13 +27,10 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage, charged
 from scheduler.core.nodes.capacity import EmptyClusterFit
 from scheduler.core.nodes.nominated import NominatedPodGroups
-from scheduler.core.nodes.placement import PlacementMode, PlacementRequest, Placer
-from scheduler.core.nodes.strategy import PlacementStrategy
+from scheduler.core.nodes.placement import PlacementRequest, Placer
+from scheduler.core.nodes.strategy import PlacementStrategy, RequestKey
 from scheduler.core.queues.order import PodGroupKey
 from trainer_kai.api.reasons import UnschedulableReason
-
-# Of equal requests all fit, or none: the signatures, and the key of the strategy.
-RequestKey: TypeAlias = tuple[SignatureRuns, Hashable]
 
 
 class PlacementAttempt(NamedTuple):
@@ -44,15 +40,11 @@ class PlacementAttempt(NamedTuple):
     key: PodGroupKey
     least_amounts: Amounts  # on the nodes where the least is charged, if that depends on them
     strategy: PlacementStrategy
+    request_key: RequestKey  # of attempts with equal keys all fit, or none
 
     @property
     def depends_on_nodes(self) -> bool:
         return self.least_amounts != self.amounts
-
-    @property
-    def request_key(self) -> RequestKey:
-        """Of attempts with equal keys all fit, or none."""
-        return self.signatures, self.strategy.key
 
     @property
     def fits_empty_cluster(self) -> bool:
@@ -68,7 +60,8 @@ class Attempts(dict[int, PlacementAttempt]):
     ) -> None:
         super().__init__()
         self._snapshot: Final = placer.nodes.snapshot
-        self._nodes: Final = placer.nodes
+        self._charges: Final = placer.nodes.charges
+        self._strategy_of: Final = placer.nodes.strategy_of
         self._policies: Final = policies
         self._placer: Final = placer
         self._empty_cluster_fit: Final = EmptyClusterFit(placer, usage)
@@ -92,9 +85,9 @@ class Attempts(dict[int, PlacementAttempt]):
                 return True
         return False
 
-    def request(self, row: int, mode: PlacementMode = PlacementMode.IDLE) -> PlacementRequest:
-        attempt = self[row]
-        return PlacementRequest(attempt.tasks, self.assigned(row), attempt.strategy, row, mode)
+    def request(self, row: int, *, is_pipelined: bool = False) -> PlacementRequest:
+        attempt, assigned = self[row], self.assigned(row)
+        return PlacementRequest(attempt.tasks, assigned, attempt.strategy, row, is_pipelined)
 
     def add(self, row: int, tasks: Tasks) -> None:
         tree = self._snapshot.podgroups[row].tree
@@ -129,19 +122,20 @@ class Attempts(dict[int, PlacementAttempt]):
     ) -> PlacementAttempt:
         signatures = self._placer.signature_runs(tasks)
         amounts = self._amounts(tasks, signatures, assigned)
-        charges, least = self._nodes.charges, amounts
-        if charges.depend_on_nodes:
-            least = charges.least(amounts, signatures)
-        strategy = self._nodes.strategy_of(row, signatures)
+        least = amounts
+        if self._charges.depend_on_nodes:
+            least = self._charges.least(amounts, signatures)
+        strategy = self._strategy_of(row, signatures)
         key = podgroup_key(self._snapshot, self._policies, row, available_state)
         if self._nominated:  # before others, but not before a larger priority
             first = min(1, len(key) - 1)
             key = (*key[:first], not self._nominated.all_nominated(tasks), *key[first:])
+        request_key = signatures, strategy.key
         fits_empty_cluster = self._empty_cluster_fit.fits_empty_cluster(
-            self._snapshot.podgroups[row].queue, least, signatures, strategy
+            self._snapshot.podgroups[row].queue, least, request_key, strategy
         )
         key = (not fits_empty_cluster, *key)
-        return PlacementAttempt(tasks, amounts, signatures, key, least, strategy)
+        return PlacementAttempt(tasks, amounts, signatures, key, least, strategy, request_key)
 
     def _amounts(self, tasks: Tasks, requested: SignatureRuns, assigned: AssignedTasks) -> Amounts:
         """Return what tasks add to the usage of their queue: used reserved places come off."""

@@ -5,12 +5,12 @@ far, what each pending PodGroup takes next, and why PodGroups were rejected.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from scheduler.core.attempts import Attempts, PlacementAttempt, RequestKey, podgroup_key
+from scheduler.core.attempts import Attempts, PlacementAttempt, podgroup_key
 from scheduler.core.eviction.failures import EvictionFailures
 from scheduler.core.eviction.victim_order import LostWork, Victims
 from scheduler.core.eviction.victims import (
@@ -47,20 +47,19 @@ from scheduler.core.nodes.placement import (
     MUST_WAIT,
     MustWait,
     PlacementFailure,
-    PlacementMode,
+    PlacementRequest,
     Placer,
 )
+from scheduler.core.nodes.strategy import RequestKey
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import unevictable_usage
 from scheduler.core.queues.releasing import ReleasingPods
 
-_IDLE: Final = PlacementMode.IDLE
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 
-# Signatures, and the key of their strategy.
-_FailedKey: TypeAlias = tuple[NominationAccess, SignatureRuns, Hashable]
+_FailedKey: TypeAlias = tuple[NominationAccess, RequestKey]
 _FailedRequests: TypeAlias = dict[_FailedKey, FitErrors | None]
 
 
@@ -72,7 +71,8 @@ class Session:
         self.snapshot: Final = snapshot
         self.policies: Final = policies
         # What is decided.
-        self.allocations: Final[list[PodGroupAllocation]] = []
+        self.nodes: Final = WorkingNodes(snapshot, policies)
+        self.allocations: Final = self.nodes.allocations
         self.evictions: Final[list[Eviction]] = []
         self.relocations: Final[list[Relocation]] = []
         self.rejections: Final[dict[int, Rejection]] = {}
@@ -89,7 +89,6 @@ class Session:
         self.usage.add_unevictable(unevictable_usage(snapshot))
         self.queue_order: Final = QueueOrder(queues, self.usage, self.fair_shares, total)
         # Nodes.
-        self.nodes: Final = WorkingNodes(snapshot, policies)
         self.statement: Final = self.nodes.statement
         self.releasing: Final = ReleasingPods(snapshot, self.usage, self.nodes.charges.on)
         self.placer: Final = Placer(self.nodes, policies)
@@ -122,12 +121,19 @@ class Session:
             self.snapshot.queues, self.queue_order.key, attempts.requested, keys, nomination_rank
         )
 
-    def place(self, row: int, *, is_final: bool, mode: PlacementMode = _IDLE) -> bool:
+    def place(
+        self,
+        row: int,
+        *,
+        is_final: bool,
+        request: PlacementRequest | None = None,
+    ) -> bool:
         """Place the next attempt of a PodGroup, if it fits and its queue may use so much.
 
-        If not, the reason is recorded if it *is_final*.
+        If not, the reason is recorded if it *is_final*. Unless there is a *request* for it, its
+        tasks start at once where they can.
         """
-        placed = self._place(row, is_final=is_final, mode=mode)
+        placed = self._place(row, request, is_final=is_final)
         if isinstance(placed, PodGroupAllocation):
             self._record(row, placed)
             return True
@@ -210,7 +216,7 @@ class Session:
         return None
 
     def _place(
-        self, row: int, *, is_final: bool, mode: PlacementMode
+        self, row: int, request: PlacementRequest | None, *, is_final: bool
     ) -> PodGroupAllocation | Rejection | None:
         """Place the next tasks of a PodGroup, or return the rejection, if that is known."""
         attempt = self.attempts[row]
@@ -223,13 +229,16 @@ class Session:
         if refusal is not None:
             return _quota_rejection(row, refusal)
         has_reserved_places = self.attempts.has_reserved_places(row)
-        failed_key = self.nominated_capacity.access(row), attempt.signatures, attempt.strategy.key
+        failed_key = self.nominated_capacity.access(row), attempt.request_key
         releasing_refusal = self.releasing.refusal(row, amounts, self.refusal)
-        if not has_reserved_places and self._is_known_failure(failed_key, is_final=is_final):
-            return _node_rejection(row, self._failed_requests[failed_key], releasing_refusal)
-        if mode is _IDLE and self.releasing.must_pipeline(row, amounts, self.refusal):
-            mode = PlacementMode.PIPELINED
-        placed = self._place_tasks(row, mode)
+        if not has_reserved_places and failed_key in self._failed_requests:
+            details = self._failed_requests[failed_key]
+            if not (is_final and details is None):
+                return _node_rejection(row, details, releasing_refusal)
+        if request is None:
+            must_pipeline = self.releasing.must_pipeline(row, amounts, self.refusal)
+            request = self.attempts.request(row, is_pipelined=must_pipeline)
+        placed = self._place_tasks(row, request)
         if isinstance(placed, PlacementFailure):
             details = self._fit_errors(placed, attempt.signatures, is_final=is_final)
             if not has_reserved_places:
@@ -268,10 +277,10 @@ class Session:
         return None
 
     def _place_tasks(
-        self, row: int, mode: PlacementMode
+        self, row: int, request: PlacementRequest
     ) -> PodGroupAllocation | PlacementFailure | QuotaRefusal:
         """Place tasks; if need be on what is reserved for lower priorities of the queue."""
-        request, check = self.attempts.request(row, mode), None
+        check = None
         # Of most it is known before they are placed what they are charged, and nothing is released.
         if self.attempts[row].depends_on_nodes or self.releasing.is_any:
             check = partial(self._check_charge, row)
@@ -331,12 +340,6 @@ class Session:
         if not attempt.depends_on_nodes:
             return attempt.amounts
         return self.nodes.charges.of(attempt.amounts, attempt.tasks, placed)
-
-    def _is_known_failure(self, failed_key: _FailedKey, *, is_final: bool) -> bool:
-        """Say whether these did not fit and nothing has changed since; with the reason if final."""
-        return failed_key in self._failed_requests and not (
-            is_final and self._failed_requests[failed_key] is None
-        )
 
     def _fit_errors(
         self, failure: PlacementFailure, signatures: SignatureRuns, *, is_final: bool

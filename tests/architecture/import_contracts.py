@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
@@ -77,6 +78,11 @@ class Linter:
             options["id"]: _KINDS[options["type"]](options["name"], session, options)
             for options in configuration["contracts_options"]
         }
+        self._protected = {
+            module
+            for options in configuration["contracts_options"]
+            for module in options.get("protected_modules", ())
+        }
         self._graph = grimp.build_graph(
             *session["root_packages"], include_external_packages=True, cache_dir=None
         )
@@ -102,7 +108,7 @@ class Linter:
         graph = deepcopy(self._graph)
         importers = _plant(graph, plants)
         if importers:
-            _keep_imports(graph, importers)
+            _keep_imports(graph, importers, self._protected)
         return graph
 
 
@@ -144,9 +150,11 @@ def _resolved(graph: grimp.ImportGraph, name: str, roots: set[str]) -> str:
     return name
 
 
-def _keep_imports(graph: grimp.ImportGraph, importers: Iterable[str]) -> None:
+def _keep_imports(
+    graph: grimp.ImportGraph, importers: Iterable[str], protected: AbstractSet[str]
+) -> None:
     """Leave what leads to the importers and what they reach; contracts name the rooms, too."""
-    kept = {module for module in graph.modules if module.count(".") < 2}
+    kept = {module for module in graph.modules if module.count(".") < 2} | protected
     for module in importers:
         kept |= {module, *graph.find_downstream_modules(module)}
         kept |= graph.find_upstream_modules(module)

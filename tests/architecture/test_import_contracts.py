@@ -95,6 +95,12 @@ REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
             "scheduler/agent/__init__.py: import scheduler.state",
         ),
     },
+    "gpu-shares-behind-devices": {
+        "a victim knows them": (
+            "scheduler/core/eviction/new.py: from scheduler.core.nodes.gpu_shares import new",
+            "scheduler/core/nodes/gpu_shares/new.py:",
+        ),
+    },
     "agent-is-imported-by-tests-only": {
         "a benchmark imports it": ("benchmarks/new.py: import scheduler.agent",),
         "the command line imports a part of it": (

@@ -20,7 +20,7 @@ from scheduler.core.actions.victim_search import (
     solve_scenario,
     use_free_resources,
 )
-from scheduler.core.attempts import RequestKey, podgroup_key
+from scheduler.core.attempts import podgroup_key
 from scheduler.core.eviction.eviction_scenario import (
     BudgetCheck,
     CandidateVictims,
@@ -52,7 +52,9 @@ from scheduler.core.model.resources import NONE, RESOURCE_KINDS
 from scheduler.core.model.result import Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.capacity import free_amount
-from scheduler.core.nodes.placement import PlacementMode, PlacementRequest
+from scheduler.core.nodes.placement import PlacementRequest
+from scheduler.core.nodes.strategy import EVERYWHERE, Alternative, RequestKey
+from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.scheduler_names import Action
@@ -61,7 +63,9 @@ _RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAP
 
 
 class ConsolidationCandidates:
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, nodes: WorkingNodes) -> None:
+        snapshot = nodes.snapshot
+        self._nodes: Final = nodes
         self._snapshot: Final = snapshot
         members = victims_of(snapshot)
         tasks = (
@@ -111,6 +115,9 @@ class ConsolidationCandidates:
             return ()
         if not all(self._has_same_signature(podset, signature_of) for podset in podsets):
             return ()
+        signatures = tuple([(signature_of[it.name], it.running) for it in podsets if it.running])
+        if self._nodes.strategy_of(row, signatures) is not EVERYWHERE:
+            return ()  # those of several PodGroups are placed together, on all nodes
         return tuple(
             PodSetTasks(
                 PodSet(
@@ -216,7 +223,7 @@ class _Consolidation:
         """They are collected at the first call: most plans relocate nothing."""
         if self._collected is None:
             session, snapshot = self._session, self._session.snapshot
-            candidates = ConsolidationCandidates(snapshot)
+            candidates = ConsolidationCandidates(session.nodes)
             protected = {it for it in range(len(snapshot.podgroups)) if it not in candidates.tasks}
             key = partial(podgroup_key, snapshot, session.policies)
             pool = VictimPool(
@@ -281,9 +288,9 @@ class _Consolidation:
             session.evict(victims.pool.victims[eviction_unit])
         relocated = relocatable.of_units(victims.pool, eviction_units)
         beside = PlacementRequest(tuple(podset_tasks for _, podset_tasks in relocated))
-        if not self._fits_with(request.placement, beside) or not session.place(
-            row, is_final=False, mode=PlacementMode.RELOCATING
-        ):
+        alternative = self._fits_with(request.placement, beside)
+        fitting = request.placement._replace(is_pipelined=True, only=alternative)
+        if alternative is None or not session.place(row, is_final=False, request=fitting):
             session.statement.roll_back(checkpoint)
             return False
         reserved = session.placer.reserve(beside)
@@ -298,21 +305,25 @@ class _Consolidation:
         self._protect(row)
         return True
 
-    def _fits_with(self, request: PlacementRequest, relocated: PlacementRequest) -> bool:
-        """Say whether relocated pods fit beside the preemptor, with devices also before it.
+    def _fits_with(
+        self, request: PlacementRequest, relocated: PlacementRequest
+    ) -> Alternative | None:
+        """Return where relocated pods fit beside the preemptor, with devices also before it.
 
         A reserved place is on a node, and names no device: the next plan chooses one.
         """
         placer, devices = self._session.placer, self._session.nodes.devices
-        placed = placer.fits(request, relocated)
-        if placed is None:
-            return False
+        found = placer.fits(request, relocated)
+        if found is None:
+            return None
+        placed, alternative = found
         if not any(devices.of[it.podset.expected_signature] for it in relocated.tasks):
-            return True
+            return alternative
         count = sum([len(it.pods) + it.expected for it in request.tasks])
         while count > 0:
             count -= placed.pop(0).pod_count
-        return placer.fits_beside(placed, request)
+        fits = placer.fits_beside(placed, request._replace(only=alternative))
+        return alternative if fits else None
 
     def _record(
         self, eviction_unit: int, row: int, reserved_places: Counter[tuple[int, str, int]]

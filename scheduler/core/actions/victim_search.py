@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, TypeAlias
 
-from scheduler.core.attempts import RequestKey
 from scheduler.core.eviction.eviction_scenario import (
     BudgetCheck,
     CandidateVictims,
@@ -30,8 +29,9 @@ from scheduler.core.model.rejections import (
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceKind
 from scheduler.core.model.result import Eviction
 from scheduler.core.nodes.capacity import free_amount
-from scheduler.core.nodes.placement import PlacementMode
+from scheduler.core.nodes.placement import PlacementRequest
 from scheduler.core.nodes.pod_relations import has_no_relations
+from scheduler.core.nodes.strategy import RequestKey
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.scheduler_names import Action
@@ -203,7 +203,8 @@ class VictimSearch:
             amounts = pool.amounts(eviction_unit, members)
             session.evict(members)
             session.refund(pool.eviction_units[eviction_unit].queue, amounts)
-        if not place_preemptor(session, self._row, PlacementMode.PIPELINED):
+        pipelined = session.attempts.request(self._row, is_pipelined=True)
+        if not place_preemptor(session, self._row, pipelined):
             session.statement.roll_back(checkpoint)
             for eviction_unit, members in evicted.items():
                 cpu, memory, gpu = pool.amounts(eviction_unit, members)
@@ -246,14 +247,15 @@ def preempt_for_each(
     equals no other. *preempt_for* returns why no victim was evicted.
     """
     failed_requests: dict[_FailedRequest, tuple[int, EvictionFailure]] = {}
+    podgroups, attempts = session.snapshot.podgroups, session.attempts
     for row in preemptors_in_order(session, may_preempt):
-        podgroup, attempt = session.snapshot.podgroups[row], session.attempts[row]
+        podgroup, attempt = podgroups[row], attempts[row]
         request_key = (
             podgroup.queue,
             podgroup.priority if by_priority else 0,
             attempt.request_key,
             podgroup.is_preemptible,
-            row if session.attempts.has_reserved_places(row) else NONE,
+            row if attempts.has_reserved_places(row) else NONE,
             is_delayed(session, row),
         )
         allocation_count = len(session.allocations)
@@ -273,7 +275,7 @@ def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) ->
     Once the limit of evictions is reached, the rest that *may_preempt* is noted as rate limited.
     """
     podgroups, attempts = session.snapshot.podgroups, session.attempts
-    evictions = session.evictions
+    evictions, releasing = session.evictions, session.releasing
     left = {row for row, one in session.rejections.items() if _is_resolvable(one)}
     left &= {*attempts} - session.evicted
     jobs_order = session.jobs_order(left)
@@ -283,7 +285,8 @@ def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) ->
                 session.failures.record(one, EvictionFailure(is_rate_limited=True))
             return
         left.remove(row)
-        if session.releasing.refusal(row, attempts[row].least_amounts, session.refusal) is not None:
+        least = attempts[row].least_amounts
+        if releasing.is_any and releasing.refusal(row, least, session.refusal) is not None:
             continue
         eviction_count = len(evictions)
         yield row
@@ -330,11 +333,11 @@ def use_free_resources(session: Session, request: PreemptorRequest) -> bool:
         capacity.refresh()
         if capacity.total < request.wanted[signature]:
             return False
-    return place_preemptor(session, request.podgroup, PlacementMode.IDLE)
+    return place_preemptor(session, request.podgroup)
 
 
-def place_preemptor(session: Session, row: int, mode: PlacementMode) -> bool:
-    if not session.place(row, is_final=False, mode=mode):
+def place_preemptor(session: Session, row: int, request: PlacementRequest | None = None) -> bool:
+    if not session.place(row, is_final=False, request=request):
         return False
     session.place_elastic(row)
     session.preemptors.add(row)

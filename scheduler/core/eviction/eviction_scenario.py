@@ -186,13 +186,13 @@ class EvictionScenario(Scenario[int]):
             if member.node == NONE:
                 continue
             statement.evict(member.node, member.signature, member.held)
-        placements = self._placer.fits(self._request.placement, self._beside())
+        found = self._placer.fits(self._request.placement, self._beside())
         statement.roll_back(checkpoint)
-        if placements is None:
+        if found is None:
             return False
         self._placed.clear()
         self._changed_nodes.clear()
-        for node, signature, count in placements:
+        for node, signature, count in found.pods:
             placed = self._placed.setdefault(node, Counter())
             for resource, amount in nodes.resources.requests(signature):
                 placed[resource] += count * amount

@@ -60,6 +60,11 @@ def held_shares(slots: tuple[int, ...]) -> HeldDevices:
     return (slots,) if slots else ()
 
 
+def with_devices(held: HeldDevices, sort: DeviceSort, devices: tuple[int, ...]) -> HeldDevices:
+    """Add the devices of a sort after those of all sorts before it."""
+    return (*held, *((),) * (sort - len(held)), devices)
+
+
 def devices_of(held: HeldDevices, sort: DeviceSort) -> tuple[int, ...]:
     return held[sort] if len(held) > sort else ()
 

@@ -17,7 +17,13 @@ from scheduler.core.nodes.devices import DeviceView
 from scheduler.core.nodes.node_resources import UNLIMITED
 from scheduler.core.nodes.placement import Placer
 from scheduler.core.nodes.ranking import NodeRanking
-from scheduler.core.nodes.strategy import ALL_NODES, EVERYWHERE, NodeSubset, PlacementStrategy
+from scheduler.core.nodes.strategy import (
+    ALL_NODES,
+    NodeSubset,
+    PlacementStrategy,
+    RequestKey,
+    SubsetOf,
+)
 from scheduler.core.nodes.working_nodes import WorkingNodes
 
 _MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
@@ -118,32 +124,38 @@ class EmptyClusterFit:
         self._snapshot: Final = placer.nodes.snapshot
         self._paths: Final = usage.paths
         self._limits: Final[list[list[float]]] = self._snapshot.queues.limit.tolist()
-        self._known: Final[dict[tuple[SignatureRuns, Hashable], bool]] = {}
+        self._known: Final[dict[RequestKey, bool]] = {}
         self._fitting: Final[dict[_AlikePods, int]] = {}
 
     def fits_empty_cluster(
         self,
         queue: int,
         amounts: Amounts,
-        signatures: SignatureRuns,
-        strategy: PlacementStrategy = EVERYWHERE,
+        request: RequestKey,
+        strategy: PlacementStrategy,
     ) -> bool:
         for q in self._paths[queue]:
             for requested, limit in zip(amounts, self._limits[q], strict=True):
                 if requested > limit != UNBOUND:
                     return False
-        key = signatures, strategy.key
-        if key not in self._known:
-            self._known[key] = self._fits_empty_nodes(signatures, strategy)
-        return self._known[key]
+        known = self._known.get(request)
+        if known is None:
+            known = self._known[request] = any(
+                self._fits_empty_nodes(request[0], strategy, it) for it in strategy.reaches()
+            )
+        return known
 
-    def _fits_empty_nodes(self, signatures: SignatureRuns, strategy: PlacementStrategy) -> bool:
+    def _fits_empty_nodes(
+        self, signatures: SignatureRuns, strategy: PlacementStrategy, subset_of: SubsetOf
+    ) -> bool:
         """Count pods together that request the same and that fit on the same nodes."""
         needed = Counter[_AlikePods]()
         for row, number in signatures:
             request = self._snapshot.signatures[row].request
-            fits_empty = self._placer.ranking(row, strategy.reach(row)).fits_empty
-            devices = tuple([it.request_key(row) for it in self._nodes.devices.of[row]])
+            within_reach = self._placer.ranking(row, strategy.reach(row)).fits_empty
+            fits_empty = subset_of(row).within(within_reach)
+            of_row = self._nodes.devices.of[row]
+            devices = tuple([(it.sort, it.request_key(row)) for it in of_row])
             alike = request, devices, fits_empty.tobytes()
             needed[alike] += number
             if alike not in self._fitting:

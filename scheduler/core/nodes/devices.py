@@ -18,6 +18,7 @@ from scheduler.core.model.resources import (
     Ints,
     ResourceKind,
     devices_of,
+    with_devices,
 )
 from scheduler.core.nodes.node_resources import NodeResources
 from scheduler.core.nodes.statement import Change, Concerned, Participant
@@ -116,6 +117,10 @@ class DeviceParticipant(Participant, DeviceView, Protocol):
         """Return the thousandths that a pod requests beside whole GPUs, the least of any node."""
         return 0
 
+    def is_enough(self, _requested: SignatureRuns, _nodes: Bools, /) -> bool:
+        """Say whether some nodes together have what pods request, if these devices are no GPUs."""
+        return True
+
     def empty_request(self, _signature: int, /) -> tuple[int, int] | None:
         """Return a resource and how much of it a node must have when it is empty."""
         return None
@@ -155,7 +160,7 @@ class NodeDevices:
             choice = it.choose(signature, node, free, idle)
             if choice is None:
                 return None
-            held = _with(held, it.sort, choice.devices)
+            held = with_devices(held, it.sort, choice.devices)
             on_idle = on_idle and choice.on_idle
         return held, on_idle
 
@@ -166,7 +171,7 @@ class NodeDevices:
             devices = it.choose_reserved(signature, node, self._resources.free[node].tolist())
             if devices is None:
                 return None
-            held = _with(held, it.sort, devices)
+            held = with_devices(held, it.sort, devices)
         return held
 
     def reserve(self, node: int, signature: int, held: HeldDevices, sign: int) -> None:
@@ -203,6 +208,9 @@ class NodeDevices:
     def requested_gpus(self, signature: int, nodes: Bools) -> int:
         return sum([it.requested_gpus(signature, nodes) for it in self.of[signature]])
 
+    def are_enough(self, requested: SignatureRuns, nodes: Bools) -> bool:
+        return all(it.is_enough(requested, nodes) for it in self.participants)
+
     def shortages(self, signature: int, nodes: Bools) -> tuple[DeviceShortage, ...]:
         found = [it.shortage(signature, nodes) for it in self.of[signature]]
         return tuple([it for it in found if it is not None])
@@ -213,10 +221,3 @@ def release_on_trial(trials: tuple[DeviceTrial, ...], change: Change, free: list
         devices = devices_of(change.held, sort)
         if devices:
             trials[sort].release(change, devices, free)
-
-
-def _with(held: HeldDevices, sort: DeviceSort, devices: tuple[int, ...]) -> HeldDevices:
-    """Add the devices of a sort after those of all sorts before it."""
-    if len(held) == sort:
-        return (*held, devices)
-    return _with((*held, ()), sort, devices)

@@ -25,6 +25,7 @@ class _WithoutAttempt(NamedTuple):
 
     before: Ints  # [node, resource]
     free_gpus: int  # thousandths, beside whole ones
+    are_devices_enough: bool
     fitting: int  # pods beside those of the attempt, if no others were there
     own_counts: dict[FitErrorReason, int]
 
@@ -39,7 +40,7 @@ def collect_fit_errors(
     too_small = _too_small(nodes, ranking, by_reason)
     insufficient = {r: int((left & (free[:, r] < n)).sum()) for r, n in requested}
     here, shortages = free[left], nodes.devices.shortages(ranking.row, left)
-    without = _roll_back(nodes, ranking, failure, by_reason)
+    without = _roll_back(nodes, ranking, failure, by_reason, signatures)
     return FitErrors(
         reason=_reason(nodes, without, signatures, left),
         signature=failure.signature,
@@ -67,6 +68,7 @@ def _roll_back(
     ranking: NodeRanking,
     failure: PlacementFailure,
     by_reason: dict[FitErrorReason, Bools],
+    signatures: SignatureRuns,
 ) -> _WithoutAttempt:
     """Roll the statement back; nodes are those of which only free resources are too small."""
     statement, free = nodes.statement, nodes.resources.free
@@ -78,10 +80,11 @@ def _roll_back(
     _deallocate(statement, [place for _, place in places])
     own_counts = _own_counts(nodes, ranking.signature, by_reason)
     before, free_gpus = free.copy(), nodes.devices.free_on(left)
+    are_enough = nodes.devices.are_enough(signatures, left)
     statement.roll_back(failure.checkpoint)
     allocatable = nodes.snapshot.nodes.allocatable - (before - after)
     fitting = count_fitting_pods(nodes, allocatable, ranking.row, left)
-    return _WithoutAttempt(before[left], free_gpus, fitting, own_counts)
+    return _WithoutAttempt(before[left], free_gpus, are_enough, fitting, own_counts)
 
 
 def _nodes_by_reason(
@@ -237,7 +240,8 @@ def _reason(
     free_of = {r: total(np.maximum(free[:, r], 0)) for r in {*wanted, *gpus} - {NONE}}
     free_gpus = sum([free_of[r] for r in gpus]) + more_gpus
     wanted_gpus = sum([wanted.get(r, 0) for r in (*gpus, NONE)])
-    is_enough = wanted_gpus <= free_gpus and all(
+    are_resources_enough = wanted_gpus <= free_gpus and all(
         free_of[r] + (more_gpus if r in gpus else 0) >= n for r, n in wanted.items() if r != NONE
     )
+    is_enough = are_resources_enough and without.are_devices_enough
     return UnschedulableReason.FRAGMENTED if is_enough else UnschedulableReason.NO_CAPACITY

@@ -48,14 +48,6 @@ _NO_DEVICES: Final[HeldDevices] = ()
 T = TypeVar("T")
 
 
-class PlacementMode(Enum):
-    """How tasks are placed where they fit."""
-
-    IDLE = 0  # they start at once if all of them can, or those beyond the minimum
-    PIPELINED = 1  # all of them wait, even if there are idle resources
-    RELOCATING = 2  # likewise, and beside a trial: only the first alternative is tried
-
-
 class PlacementRequest(NamedTuple):
     """What is to be placed, where it may be, and how."""
 
@@ -63,7 +55,8 @@ class PlacementRequest(NamedTuple):
     assigned: AssignedTasks = NONE_ASSIGNED  # of its PodGroup, before
     strategy: PlacementStrategy = EVERYWHERE
     podgroup: int = NONE  # it matters where pods wait for each other
-    mode: PlacementMode = PlacementMode.IDLE
+    is_pipelined: bool = False  # all of them wait, even if there are idle resources
+    only: Alternative | None = None  # of those of the strategy, the one that fitted on trial
 
 
 class PlacementFailure(NamedTuple):
@@ -91,7 +84,6 @@ class MustWait(Enum):
 
 
 MUST_WAIT: Final = MustWait.MUST_WAIT
-_IDLE, _RELOCATING = PlacementMode.IDLE, PlacementMode.RELOCATING
 # Says whether an allocation may stay; of one that is pipelined it is asked again.
 PlacementCheck: TypeAlias = Callable[[PodGroupAllocation, bool], QuotaRefusal | MustWait | None]
 _PlacedAlternative: TypeAlias = T | PlacementFailure | RefusedPlacement
@@ -113,6 +105,13 @@ class PlacedPods(NamedTuple):
     node: int
     signature: int
     pod_count: int
+
+
+class TrialPlacement(NamedTuple):
+    """Where tasks fit on trial; of several alternatives, in which one."""
+
+    pods: list[PlacedPods]
+    alternative: Alternative
 
 
 class Placer:
@@ -166,39 +165,41 @@ class Placer:
     ) -> PodGroupAllocation | PlacementFailure | QuotaRefusal:
         """Place all of some tasks, or return the pod that fits on no node, or the first refusal.
 
-        After a failure the pods placed before are still in the statement.
+        After a failure the pods placed before are still in the statement. Of several alternatives
+        the first one is explained.
         """
-        checkpoint, first = self._statement.checkpoint, request.strategy.first(request.tasks)
-        placed = self._place_checked(request, check, first)
-        if isinstance(placed, PodGroupAllocation):
-            return placed
-        if isinstance(placed, PlacementFailure) and not request.strategy.has_others:
-            return placed
+        only = request.only or request.strategy.only
+        if only is not None:  # of most
+            placed = self._place_checked(request, check, only)
+            return placed.refusal if isinstance(placed, RefusedPlacement) else placed
         attempt = partial(self._place_checked, request, check)
-        return self._place_others(request, checkpoint, placed, attempt)
+        return self._first_placed(request, attempt, is_trial=False)
 
     def fits(
         self, request: PlacementRequest, beside: PlacementRequest | None = None
-    ) -> list[PlacedPods] | None:
+    ) -> TrialPlacement | None:
         """Return the pods of each node if all tasks fit; nothing is placed.
 
         So must the tasks *beside*, after these, which then wait.
         """
         checkpoint = self._statement.checkpoint
 
-        def attempt(alternative: Alternative) -> list[_PlacedPods] | PlacementFailure:
+        def attempt(alternative: Alternative) -> TrialPlacement | PlacementFailure:
             placed = self._place_alternative(request, alternative)
-            if beside is None or isinstance(placed, PlacementFailure):
+            if isinstance(placed, PlacementFailure):
                 return placed
-            placed = [self._pipelined(placed_pods) for placed_pods in placed]
-            others = self._place_unchecked(beside)
-            return others if isinstance(others, PlacementFailure) else [*placed, *others]
+            if beside is not None:
+                placed = [self._pipelined(placed_pods) for placed_pods in placed]
+                others = self._place_unchecked(beside)
+                if isinstance(others, PlacementFailure):
+                    return others
+                placed += others
+            pods = [PlacedPods(it.node, it.signature, it.pod_count) for it in placed]
+            return TrialPlacement(pods, alternative)
 
         placed = self._first_placed(request, attempt)
         self._statement.roll_back(checkpoint)
-        if isinstance(placed, PlacementFailure | QuotaRefusal):
-            return None
-        return [PlacedPods(it.node, it.signature, it.pod_count) for it in placed]
+        return placed if isinstance(placed, TrialPlacement) else None
 
     def fits_beside(self, reserved: list[PlacedPods], request: PlacementRequest) -> bool:
         """Say whether tasks fit when places on nodes are reserved before; nothing is placed."""
@@ -227,55 +228,51 @@ class Placer:
         return placed
 
     def _first_placed(
-        self, request: PlacementRequest, attempt: Callable[[Alternative], _PlacedAlternative[T]]
-    ) -> T | PlacementFailure | QuotaRefusal:
-        checkpoint = self._statement.checkpoint
-        placed = attempt(request.strategy.first(request.tasks))
-        return self._place_others(request, checkpoint, placed, attempt)
-
-    def _place_others(
         self,
         request: PlacementRequest,
-        checkpoint: int,
-        placed: _PlacedAlternative[T],
         attempt: Callable[[Alternative], _PlacedAlternative[T]],
+        *,
+        is_trial: bool = True,
     ) -> T | PlacementFailure | QuotaRefusal:
-        """Try the alternatives after the first, which was *placed*, until one is.
+        """Try the alternatives until one is placed.
 
-        If none is, return the first refusal, or else the last failure; then the pods that were
-        placed before that are still in the statement.
+        If none is, return the first refusal, or else a failure: that of the first alternative,
+        unless it was a trial. Then the pods that were placed before it are in the statement.
         """
-        refusal, others = None, None
+        only = request.only or request.strategy.only
+        if only is not None:
+            placed = attempt(only)
+            return placed.refusal if isinstance(placed, RefusedPlacement) else placed
+        checkpoint, refusal = self._statement.checkpoint, None
+        alternatives = request.strategy.alternatives(request.tasks)
+        first = alternative = next(alternatives)
         while True:
-            refused = None
+            placed, refused = attempt(alternative), None
             if isinstance(placed, RefusedPlacement):
                 refusal, refused = refusal or placed.refusal, placed.allocation
             elif not isinstance(placed, PlacementFailure):
                 return placed
-            if request.mode is _RELOCATING:
-                break
-            if others is None:
-                others = request.strategy.others(request.tasks, refused)
-                alternative = next(others, None)
-            else:
-                alternative = _next(others, refused)
-            if alternative is None:
+            following = _next(alternatives, refused)
+            if following is None:
                 break
             self._statement.roll_back(checkpoint)
-            placed = attempt(alternative)
-        if refusal is None:
-            assert isinstance(placed, PlacementFailure)
-            return placed
-        self._statement.roll_back(checkpoint)
-        return refusal
+            alternative = following
+        if refusal is not None:
+            self._statement.roll_back(checkpoint)
+            return refusal
+        if alternative is not first and not is_trial:
+            self._statement.roll_back(checkpoint)
+            placed = attempt(first)  # fails once more
+        assert isinstance(placed, PlacementFailure)
+        return placed
 
     def _place_checked(
         self, request: PlacementRequest, check: PlacementCheck | None, alternative: Alternative
     ) -> PodGroupAllocation | PlacementFailure | RefusedPlacement:
         if check is None:
-            return self._allocation(request, alternative, is_pipelined=request.mode is not _IDLE)
+            return self._allocation(request, alternative, is_pipelined=request.is_pipelined)
         checkpoint, before = self._statement.checkpoint, self.allocated_now.get(request.podgroup)
-        is_pipelined = request.mode is not _IDLE
+        is_pipelined = request.is_pipelined
         placed = self._allocation(request, alternative, is_pipelined=is_pipelined)
         if isinstance(placed, PlacementFailure):
             return placed
@@ -434,9 +431,9 @@ class Placer:
         return placed_pods._replace(on_idle=False)
 
 
-def _next(others: Alternatives, refused: PodGroupAllocation | None) -> Alternative | None:
+def _next(left: Alternatives, refused: PodGroupAllocation | None) -> Alternative | None:
     try:
-        return others.send(refused)
+        return left.send(refused)
     except StopIteration:
         return None
 

@@ -7,9 +7,10 @@ asks where tasks could be placed asks it of the alternatives of their strategy.
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from scheduler.core.gang import PodSetTasks, Tasks
+from scheduler.core.gang import PodSetTasks, SignatureRuns, Tasks
 from scheduler.core.model.resources import Bools, Floats
 from scheduler.core.model.result import PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot
@@ -57,6 +58,10 @@ Alternative: TypeAlias = tuple[PlacementPart, ...]
 Alternatives: TypeAlias = Generator[Alternative, PodGroupAllocation | None, None]
 
 
+# Of equal requests all fit, or none: the signatures, and the key of the strategy.
+RequestKey: TypeAlias = tuple[SignatureRuns, Hashable]
+
+
 class PlacementStrategy(Protocol):
     @property
     def key(self) -> Hashable:
@@ -72,17 +77,21 @@ class PlacementStrategy(Protocol):
         """Return all nodes that pods of a signature may use in any of the alternatives."""
         ...
 
+    def reaches(self) -> Sequence[SubsetOf]:
+        """Return what each of the alternatives may use at most, of all that there could be."""
+        ...
+
     @property
-    def has_others(self) -> bool:
-        """Say whether there may be more alternatives than the first one."""
+    def only(self) -> Alternative | None:
+        """Return the alternative if there is never more than this one."""
         ...
 
-    def first(self, tasks: Tasks, /) -> Alternative:
-        """Return the alternative that is tried first; mostly it is the one that is placed."""
-        ...
+    def alternatives(self, tasks: Tasks, /) -> Alternatives:
+        """Yield the alternatives; there is a first one.
 
-    def others(self, tasks: Tasks, refused: PodGroupAllocation | None, /) -> Alternatives:
-        """Yield the others, as the first one was refused, or None if its tasks did not fit."""
+        When the first is asked for, nothing of the tasks is in the statement. When another one is,
+        what was placed of a failure still is.
+        """
         ...
 
 
@@ -98,16 +107,16 @@ class _Everywhere:
 
     key: Final = None
     fits_by_count: Final = True
-    has_others: Final = False
+    only: Final = _ON_ALL_NODES
 
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def first(self, _tasks: Tasks, /) -> Alternative:
-        return _ON_ALL_NODES
+    def reaches(self) -> Sequence[SubsetOf]:
+        return (_all_nodes,)
 
-    def others(self, _tasks: Tasks, _refused: PodGroupAllocation | None, /) -> Alternatives:
-        yield from ()
+    def alternatives(self, _tasks: Tasks, /) -> Alternatives:
+        yield _ON_ALL_NODES
 
 
 EVERYWHERE: Final[PlacementStrategy] = _Everywhere()
@@ -122,7 +131,7 @@ class LargerGpus:
 
     key: Final = None  # it follows from the signatures of the tasks
     fits_by_count: Final = True
-    has_others: Final = True
+    only: Final = None
 
     def __init__(self, snapshot: Snapshot, charges: NodeCharges) -> None:
         self._snapshot: Final = snapshot
@@ -131,18 +140,18 @@ class LargerGpus:
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def first(self, _tasks: Tasks, /) -> Alternative:
-        return _ON_ALL_NODES
+    def reaches(self) -> Sequence[SubsetOf]:
+        return (_all_nodes,)
 
-    def others(self, tasks: Tasks, refused: PodGroupAllocation | None, /) -> Alternatives:
-        memory, larger = self._snapshot.nodes.gpu_memory, ALL_NODES
-
-        def subset_of(signature: int) -> NodeSubset:
-            is_by_node = self._snapshot.signatures[signature].is_charged_by_node
-            return larger if is_by_node else ALL_NODES
-
+    def alternatives(self, tasks: Tasks, /) -> Alternatives:
+        memory = self._snapshot.nodes.gpu_memory
+        refused = yield _ON_ALL_NODES
         while refused is not None:
             pods = self._charges.pods_charged_by_node(tasks, refused)
             least = min([int(memory[it.node]) for it in pods])
             larger = NodeSubset(("larger GPUs", least), memory > least)
-            refused = yield (PlacementPart(subset_of),)
+            refused = yield (PlacementPart(partial(self._subset_of, larger)),)
+
+    def _subset_of(self, larger: NodeSubset, signature: int) -> NodeSubset:
+        is_by_node = self._snapshot.signatures[signature].is_charged_by_node
+        return larger if is_by_node else ALL_NODES

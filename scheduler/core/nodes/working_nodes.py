@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.resources import DeviceSort
-from scheduler.core.model.result import Policies
+from scheduler.core.model.result import PodGroupAllocation, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.charges import NodeCharges
 from scheduler.core.nodes.devices import DeviceParticipant, NodeDevices
@@ -34,6 +34,7 @@ class WorkingNodes:
         self.statement: Final = Statement((self.resources, self.relations, *devices))
         self.reserved: Final = ReservedPlaces(self.resources, self.devices, self.statement)
         self.charges: Final = NodeCharges(snapshot, self.devices)
+        self.allocations: Final[list[PodGroupAllocation]] = []  # of the plan so far
         strategies = [of(self) for of in _STRATEGIES]
         self._strategies: Final = [of for of in strategies if of is not None]
 

@@ -1,6 +1,6 @@
 """The alternatives of a strategy: tried in order, all but the one that is placed leave no trace."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,6 @@ from scheduler.core.nodes.placement import (
     MUST_WAIT,
     MustWait,
     PlacementFailure,
-    PlacementMode,
     PlacementRequest,
     Placer,
 )
@@ -25,6 +24,7 @@ from scheduler.core.nodes.strategy import (
     Alternatives,
     NodeSubset,
     PlacementPart,
+    SubsetOf,
 )
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from tests.support.case import Case, ids
@@ -53,7 +53,7 @@ class Listed:
 
     key: Final = None
     fits_by_count: Final = False
-    has_others: Final = True
+    only: Final = None
 
     def __init__(self, *alternatives: Alternative) -> None:
         self._alternatives: Final = alternatives
@@ -62,12 +62,11 @@ class Listed:
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def first(self, _tasks: Tasks, /) -> Alternative:
-        return self._alternatives[0]
+    def reaches(self) -> Sequence[SubsetOf]:
+        return [self.reach]
 
-    def others(self, _tasks: Tasks, refused: PodGroupAllocation | None, /) -> Alternatives:
-        self.refused.append(refused)
-        for alternative in self._alternatives[1:]:
+    def alternatives(self, _tasks: Tasks, /) -> Alternatives:
+        for alternative in self._alternatives:
             self.refused.append((yield alternative))
 
 
@@ -84,11 +83,11 @@ class Pair:
         self.placer: Final = Placer(self.nodes, Policies(scores=()))
 
     def request(
-        self, *alternatives: Alternative, mode: PlacementMode = PlacementMode.IDLE
+        self, *alternatives: Alternative, only: Alternative | None = None
     ) -> PlacementRequest:
         strategy = Listed(*alternatives)
         return PlacementRequest(
-            tasks_to_allocate(self.podset), strategy=strategy, podgroup=0, mode=mode
+            tasks_to_allocate(self.podset), strategy=strategy, podgroup=0, only=only
         )
 
 
@@ -116,7 +115,7 @@ def test_the_first_alternative_that_fits_is_placed(
     before = statement_state(pair.nodes)
     found = pair.placer.fits(pair.request(*alternatives))
     assert found is not None
-    assert [it.node for it in found] == case.want
+    assert [it.node for it in found.pods] == case.want
     assert statement_state(pair.nodes) == before
     assert nodes_of(pair.placer.place(pair.request(*alternatives))) == case.want
     placed = next(it for it in case.given if {*case.want} <= {*it.key})
@@ -125,11 +124,11 @@ def test_the_first_alternative_that_fits_is_placed(
     assert pair.nodes.statement.checkpoint == alone.nodes.statement.checkpoint
 
 
-def test_if_none_fits_the_last_failure_is_told() -> None:
+def test_if_none_fits_the_failure_of_the_first_is_told() -> None:
     """Its pods are in the statement until it is rolled back, so that it can be explained."""
     pair = Pair()
     before = statement_state(pair.nodes)
-    placed = pair.placer.place(pair.request(on(only()), on(only(0))))
+    placed = pair.placer.place(pair.request(on(only(0)), on(only())))
     assert isinstance(placed, PlacementFailure)
     assert (placed.placed, placed.subset.key) == (1, (0,))
     assert pair.nodes.statement.checkpoint == 1
@@ -175,11 +174,16 @@ def test_of_several_refusals_the_first_is_told() -> None:
         assert statement_state(pair.nodes) == before
 
 
-def test_beside_a_trial_only_the_first_alternative_is_tried() -> None:
+def test_an_alternative_that_fitted_on_trial_can_be_asked_for() -> None:
     """What was placed on trial beside it would not fit beside another one."""
     pair = Pair()
-    request = pair.request(on(only(0)), on(only(1)), mode=PlacementMode.RELOCATING)
-    assert isinstance(pair.placer.place(request), PlacementFailure)
+    alternatives = on(only(0)), on(only(1)), on(only(2))
+    found = pair.placer.fits(pair.request(*alternatives))
+    assert found is not None
+    assert found.alternative is alternatives[1]
+    assert nodes_of(pair.placer.place(pair.request(*alternatives, only=alternatives[2]))) == [2, 2]
+    failed = pair.placer.place(pair.request(*alternatives, only=alternatives[0]))
+    assert isinstance(failed, PlacementFailure)
 
 
 def test_what_must_wait_is_placed_once_more_and_waits() -> None:
@@ -205,7 +209,7 @@ def test_tasks_beside_decide_which_alternative_fits() -> None:
     before = statement_state(pair.nodes)
     found = pair.placer.fits(pair.request(on(only(1)), on(only(0))), beside)
     assert found is not None
-    assert [(it.node, it.pod_count) for it in found] == [(0, 1), (0, 1), (1, 1)]
+    assert [(it.node, it.pod_count) for it in found.pods] == [(0, 1), (0, 1), (1, 1)]
     assert statement_state(pair.nodes) == before
 
 
