@@ -30,7 +30,6 @@ from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceKind
 from scheduler.core.model.result import Eviction
 from scheduler.core.nodes.capacity import free_amount
 from scheduler.core.nodes.placement import PlacementRequest
-from scheduler.core.nodes.pod_relations import has_no_relations
 from scheduler.core.nodes.strategy import RequestKey
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
@@ -306,8 +305,8 @@ def preemptor_request(session: Session, row: int) -> PreemptorRequest:
     wanted: dict[int, int] = {}
     for signature, count in attempt.signatures:
         wanted[signature] = wanted.get(signature, 0) + count
-    signatures, strategy = session.snapshot.signatures, attempt.strategy
-    are_unrelated = all(has_no_relations(signatures[it]) for it in wanted)
+    strategy, ranking = attempt.strategy, session.placer.ranking
+    are_unrelated = all(ranking(it, strategy.reach(it)).has_no_relations for it in wanted)
     has_devices = any(nodes.devices.of[it] for it in wanted)
     return PreemptorRequest(
         podgroup=row,
