@@ -299,21 +299,26 @@ class Session:
         placed: PodGroupAllocation,
         is_pipelined: bool,
     ) -> QuotaRefusal | MustWait | None:
-        """Check that the queues of a PodGroup may have it where it was placed.
+        """Check that the queues of a PodGroup may have it there, beside what they are releasing.
 
         If it may stay as it is, what it waits for is noted.
         """
         amounts = self._charged_amounts(row, placed)
-        return self._check_quota(row, amounts, is_pipelined=is_pipelined) or self._check_releasing(
-            row, placed, amounts, is_pipelined=is_pipelined
-        )
+        if self.attempts[row].depends_on_nodes:
+            refusal = self._check_quota(row, amounts, is_pipelined=is_pipelined)
+            if refusal is not None:
+                return refusal
+        releasing = self.releasing.refusal(row, amounts, self.refusal)
+        if releasing is None:
+            self.releasing.cover(row, placed, with_reserved_places=is_pipelined)
+            return None
+        may_wait = self.releasing.try_cover(row, placed, amounts, self.refusal)
+        return None if may_wait else releasing
 
     def _check_quota(
         self, row: int, amounts: Amounts, *, is_pipelined: bool
     ) -> QuotaRefusal | MustWait | None:
-        """Check the bounds again, if it was not known before what it is charged."""
-        if not self.attempts[row].depends_on_nodes:
-            return None
+        """Check the bounds again, since it was not known before what it is charged."""
 
         def check_quota() -> QuotaRefusal | None:
             return self.refusal(self.usage, row, amounts)
@@ -323,17 +328,6 @@ class Session:
             return refusal
         must_wait = not is_pipelined and self.releasing.must_pipeline(row, amounts, self.refusal)
         return MUST_WAIT if must_wait else None
-
-    def _check_releasing(
-        self, row: int, placed: PodGroupAllocation, amounts: Amounts, *, is_pipelined: bool
-    ) -> QuotaRefusal | None:
-        """Check the bounds beside what the queues are releasing, if it does not wait for that."""
-        refusal = self.releasing.refusal(row, amounts, self.refusal)
-        if refusal is None:
-            self.releasing.cover(row, placed, with_reserved_places=is_pipelined)
-            return None
-        may_wait = self.releasing.try_cover(row, placed, amounts, self.refusal)
-        return None if may_wait else refusal
 
     def _charged_amounts(self, row: int, placed: PodGroupAllocation) -> Amounts:
         attempt = self.attempts[row]

@@ -165,8 +165,8 @@ class VictimSearch:
 
     def _evict_and_place(self, candidates: CandidateVictims, checks: Checks) -> bool:
         session = self._session
-        for reuses_placement in (self.request.reuses_placement, False):
-            request = self.request._replace(reuses_placement=reuses_placement)
+        request = self.request
+        for _ in range(2):
             budgets = BudgetCheck(session.allowance)
             has_budgets = candidates.respects_budgets and session.allowance.has_budgets
             headroom = QueueHeadroom(
@@ -187,6 +187,7 @@ class VictimSearch:
             eviction_units = [scenario.eviction_units[rank] for rank in solution.ranks]
             if self._carry_out(eviction_units):
                 return True
+            request = request._replace(reuses_placement=False)
             candidates = candidates._replace(order=chain(scenario.eviction_units, candidates.order))
         return False
 

@@ -142,6 +142,8 @@ class NodeDevices:
         self.participants: Final = participants  # by DeviceSort
         self._resources: Final = resources
         self._pods: Final = pods
+        # How much more all pods of the snapshot may have together than queues are charged.
+        self.max_uncharged_gpus: Final = sum([it.max_uncharged_gpus for it in participants])
         # By signature, the sorts of which pods request devices; mostly there are none.
         self.of: Final = Concerned(participants)
 
@@ -192,18 +194,21 @@ class NodeDevices:
         return [it for it in found if it is not None]
 
     def free_amount(self, kind: ResourceKind) -> int:
-        return sum([it.free_amount(kind) for it in self.participants])
+        found = 0
+        for it in self.participants:
+            found += it.free_amount(kind)
+        return found
 
     def free_on(self, nodes: Bools) -> int:
         return sum([it.free_on(nodes) for it in self.participants])
 
     def uncharged_gpus(self, signatures: SignatureRuns) -> int:
         """Return how much more pods take at least than their queue is charged for them."""
-        return sum([n * it.uncharged_gpus(row) for row, n in signatures for it in self.of[row]])
-
-    @property
-    def max_uncharged_gpus(self) -> int:
-        return sum([it.max_uncharged_gpus for it in self.participants])
+        found = 0
+        for row, count in signatures:
+            for it in self.of[row]:
+                found += count * it.uncharged_gpus(row)
+        return found
 
     def requested_gpus(self, signature: int, nodes: Bools) -> int:
         return sum([it.requested_gpus(signature, nodes) for it in self.of[signature]])
