@@ -67,8 +67,10 @@ class PodRelationCounts(Participant):
     def passing(self, signature: SchedulingSignature) -> Bools | None:
         """Return the nodes that other pods leave open, [node]; None if that is all of them."""
         mask: Bools | None = None
-        for _, passed in self.why_not(signature):
-            mask = passed if mask is None else mask & passed
+        for _, is_needed, rule in DYNAMIC_PREDICATES:
+            if is_needed(signature):
+                passed = rule(self, signature)
+                mask = passed if mask is None else mask & passed
         return mask
 
     def why_not(self, signature: SchedulingSignature) -> Iterator[tuple[FitErrorReason, Bools]]:
