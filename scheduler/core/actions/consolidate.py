@@ -194,7 +194,7 @@ class _Consolidation:
             podgroup = session.snapshot.podgroups[row]
             if not self._may_consolidate(row):
                 continue
-            own = row if podgroup.owning_jobset or podgroup.has_running else NONE
+            own = row if podgroup.workload or podgroup.has_running else NONE
             request_key = podgroup.queue, session.attempts[row].request_key, own
             allocation_count = len(session.allocations)
             if failed_requests.get(request_key) == allocation_count:
@@ -262,7 +262,7 @@ class _Consolidation:
     def _candidates(self, request: PreemptorRequest) -> list[int]:
         session, pool = self._session, self._relocatable().victims.pool
         podgroups = session.snapshot.podgroups
-        owning_jobset = podgroups[request.podgroup].owning_jobset
+        workload = podgroups[request.podgroup].workload
         unrelated = None
         if not request.has_no_relations:
             unrelated = unrelated_units(session.snapshot.signatures, request.wanted, pool)
@@ -271,7 +271,7 @@ class _Consolidation:
         def is_eligible(eviction_unit: int) -> bool:
             first = pool.podgroups[eviction_unit][0]
             is_own = first == request.podgroup or (
-                owning_jobset and podgroups[first].owning_jobset == owning_jobset
+                workload and podgroups[first].workload == workload
             )
             return not is_own and (may_evict is None or may_evict(eviction_unit))
 

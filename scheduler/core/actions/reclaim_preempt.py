@@ -144,7 +144,7 @@ class ReclaimCheck(Scenario[UnitMembers]):
         self._state: Final = ReclaimState(reclaimable)
         self._queue_order: Final = queue_order.with_allocated(self._state)
         self._earlier_requests: Final = earlier_requests
-        # What evicted PodGroups would request, whether as a JobSet; and how often.
+        # What evicted PodGroups would request, whether as a workload; and how often.
         self._evicted_requests: Final[dict[tuple[int, Amounts, bool], int]] = {}
 
     def may_evict(self, candidate: UnitMembers) -> bool:
@@ -154,7 +154,7 @@ class ReclaimCheck(Scenario[UnitMembers]):
         unit = candidate.unit
         self._state.subtract(unit.queue, candidate.amounts)
         for request in unit.first_requests:
-            evicted_request = unit.queue, request, unit.is_jobset
+            evicted_request = unit.queue, request, unit.is_workload
             self._evicted_requests[evicted_request] = (
                 self._evicted_requests.get(evicted_request, 0) + 1
             )
@@ -163,7 +163,7 @@ class ReclaimCheck(Scenario[UnitMembers]):
         unit = candidate.unit
         self._state.add(unit.queue, candidate.amounts)
         for request in unit.first_requests:
-            self._evicted_requests[unit.queue, request, unit.is_jobset] -= 1
+            self._evicted_requests[unit.queue, request, unit.is_workload] -= 1
 
     @property
     def shortfall(self) -> ReclaimShortfall | None:
@@ -191,15 +191,19 @@ class ReclaimCheck(Scenario[UnitMembers]):
     def _order_conflict(self, requested: Amounts) -> QueueOrderConflict | None:
         """Return the queue that lost resources and would come before the one that requests them.
 
-        A JobSet does not count where the reclaimer stays within its quota: what the JobSet loses is
+        A workload does not count where the reclaimer stays within its quota: what it loses is
         reserved for the reclaimer (rule 10b), which then is not reclaimed from. Otherwise a queue
-        could keep all that it uses over its quota in a TrainJob, which cannot shrink, that first
+        could keep all that it uses over its quota in a workload, which cannot shrink, that first
         requests little.
         """
         is_own_request = requested == self._reclaimable.reclaimer.amounts
-        for (queue, amounts, is_jobset), count in self._evicted_requests.items():
+        for (queue, amounts, is_workload), count in self._evicted_requests.items():
             reclaimer_queue, victim_queue = self._reclaimable.compared_queues(queue)
-            if is_own_request and is_jobset and self._reclaimable.is_within_quota(reclaimer_queue):
+            if (
+                is_own_request
+                and is_workload
+                and self._reclaimable.is_within_quota(reclaimer_queue)
+            ):
                 continue
             if count and self._state.could_allocate(queue, amounts):
                 key = self._queue_order.key(reclaimer_queue, requested)

@@ -16,7 +16,7 @@ from trainer_kai.api.scheduler_names import Action
 
 
 def evict_stale_gangs(session: Session) -> None:
-    """Evict stale PodGroups, the oldest first, each with all PodGroups of its JobSet.
+    """Evict stale PodGroups, the oldest first, each with all PodGroups of its workload.
 
     Not if pods of them were placed or evicted in this plan. The limit of GPUs does not hold them:
     it is about reclaiming and preempting too much.
@@ -38,13 +38,13 @@ def evict_stale_gangs(session: Session) -> None:
 def _evicted_together(
     podgroups: Sequence[PodGroupInfo], stale: list[int]
 ) -> Iterator[tuple[int, ...]]:
-    by_jobset: dict[str, list[int]] = {podgroups[row].owning_jobset: [] for row in stale}
+    by_workload: dict[str, list[int]] = {podgroups[row].workload: [] for row in stale}
     for row, podgroup in enumerate(podgroups) if stale else ():
-        if podgroup.owning_jobset in by_jobset:
-            by_jobset[podgroup.owning_jobset].append(row)
+        if podgroup.workload in by_workload:
+            by_workload[podgroup.workload].append(row)
     for row in stale:
-        owning_jobset = podgroups[row].owning_jobset
-        yield tuple(by_jobset[owning_jobset]) if owning_jobset else (row,)
+        workload = podgroups[row].workload
+        yield tuple(by_workload[workload]) if workload else (row,)
 
 
 def _running_pods(snapshot: Snapshot, rows: set[int]) -> dict[int, list[int]]:

@@ -66,7 +66,7 @@ class EvictionUnit(NamedTuple):
     amounts: Amounts
     priority: int = 0  # the largest of its PodGroups
     first_requests: tuple[Amounts, ...] = ()  # what its PodGroups would request first after it
-    is_jobset: bool = False  # a JobSet is evicted whole
+    is_workload: bool = False  # it is evicted whole
 
 
 class DisruptionAllowance:
@@ -195,7 +195,7 @@ class VictimPool:
         available_state = min_available_state(podgroup.tree)
         may_shrink = (
             self._shrink
-            and not podgroup.owning_jobset
+            and not podgroup.workload
             and (available_state > 0 or isinstance(podgroup.tree, SubGroupSet))
         )
         steps = list(_eviction_steps(podgroup, found)) if may_shrink else []
@@ -247,7 +247,7 @@ class VictimPool:
         )
         first = podgroups[rows[0]]
         self.eviction_units.append(
-            EvictionUnit(first.queue, key, amounts, most, requests, bool(first.owning_jobset))
+            EvictionUnit(first.queue, key, amounts, most, requests, bool(first.workload))
         )
         self._totals.append(amounts)
         self.victims.append(members)
@@ -290,7 +290,7 @@ class MinRuntimeGuard:
         paths: Sequence[Sequence[int]],
         configured: MinRuntime | None,
     ) -> None:
-        """Of a JobSet the PodGroup that began to run last counts."""
+        """Of a workload the PodGroup that began to run last counts."""
         queues = snapshot.queues
         is_needed = has_min_runtime(configured, queues)
         configured = configured or MinRuntime()
@@ -446,7 +446,7 @@ def _has_victims(podgroup: PodGroupInfo) -> bool:
 def _is_plain_podset(podgroup: PodGroupInfo) -> bool:
     """Say whether what a PodGroup keeps to the last is what it would request first."""
     return (
-        not podgroup.owning_jobset
+        not podgroup.workload
         and isinstance(podgroup.tree, PodSet)
         and not podgroup.tree.reserved_places
     )
@@ -464,14 +464,14 @@ def _unplaced(tree: SubGroupTree) -> SubGroupTree:
 def evictable_podgroups(
     podgroups: Sequence[PodGroupInfo], protected: Collection[int]
 ) -> Iterator[Rows]:
-    """Yield the PodGroups that may be evicted, those of a JobSet together."""
-    jobsets: dict[str, list[int]] = {}
+    """Yield the PodGroups that may be evicted, those of a workload together."""
+    workloads: dict[str, list[int]] = {}
     for row, podgroup in enumerate(podgroups):
-        if podgroup.owning_jobset:
-            jobsets.setdefault(podgroup.owning_jobset, []).append(row)
+        if podgroup.workload:
+            workloads.setdefault(podgroup.workload, []).append(row)
         elif row not in protected and is_evictable(podgroup):
             yield (row,)
-    for rows in jobsets.values():
+    for rows in workloads.values():
         queues = {podgroups[row].queue for row in rows}
         if len(queues) == 1 and all(
             row not in protected and is_evictable(podgroups[row]) for row in rows

@@ -142,7 +142,7 @@ class PodGroupInfo:
     tree: SubGroupTree
     prefilter_failure: PreFilterFailure | None = None
     has_running: bool = False  # pods of it run: places are reserved for those that are missing
-    owning_jobset: str = ""  # PodGroups of one JobSet are evicted together, and whole
+    workload: str = ""  # PodGroups of one workload are evicted together, and whole
     non_evictable_reason: str = ""  # why no pod of it may be evicted
     is_relocating: bool = False  # it is non-evictable only until it is relocated
     is_partly_succeeded: bool = False  # some pods of it run, and others have succeeded

@@ -27,7 +27,7 @@ class ClusterEvent(Flag):
 
     RESOURCES_FREED = auto()  # a pod on a node terminates, has ended or was deleted
     FOREIGN_POD_ASSIGNED = auto()  # a pod of another scheduler got a node: it may satisfy affinity
-    STAGE_PROGRESS = auto()  # a pod became Ready or no longer is, or a JobSet has a new status
+    STAGE_PROGRESS = auto()  # a pod became Ready or no longer is, or a workload has a new status
     BUDGET_CHANGED = auto()  # of a PodDisruptionBudget: pods may become evictable
     PODGROUP_INCOMPLETE = auto()  # a pod came to a PodGroup that lacks others: new numbers only
     TIME_PASSED = auto()  # every few seconds

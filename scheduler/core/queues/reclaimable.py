@@ -261,18 +261,18 @@ def unevictable_usage(snapshot: Snapshot) -> dict[int, UnevictableUsage]:
 
 
 def _unevictable_rows(podgroups: Sequence[PodGroupInfo]) -> Iterator[int]:
-    """Yield the unevictable PodGroups; of a JobSet all, if one is. Relocating ones are none."""
-    jobsets: dict[str, list[int]] = {}
+    """Yield the unevictable PodGroups; of a workload all, if one is. Relocating ones are none."""
+    workloads: dict[str, list[int]] = {}
     for row, podgroup in enumerate(podgroups):
-        if podgroup.owning_jobset:
-            jobsets.setdefault(podgroup.owning_jobset, []).append(row)
+        if podgroup.workload:
+            workloads.setdefault(podgroup.workload, []).append(row)
         elif (
             podgroup.non_evictable_reason
             and not podgroup.is_relocating
             and _is_charged_as_preemptible(podgroup)
         ):
             yield row
-    for rows in jobsets.values():
+    for rows in workloads.values():
         some = [podgroups[row] for row in rows]
         is_torn = any(podgroup.queue != some[0].queue for podgroup in some)
         if any(podgroup.is_relocating for podgroup in some) or not (

@@ -391,6 +391,6 @@ def _exceeding(usage: Usage, queue: int) -> list[int]:
 
 
 def _evicted_together(podgroups: Sequence[PodGroupInfo], row: int) -> list[int]:
-    jobset = podgroups[row].owning_jobset
-    rows = [row] if not jobset else range(len(podgroups))
-    return [it for it in rows if podgroups[it].owning_jobset == jobset and _is_fixed(podgroups[it])]
+    workload = podgroups[row].workload
+    rows = [row] if not workload else range(len(podgroups))
+    return [it for it in rows if podgroups[it].workload == workload and _is_fixed(podgroups[it])]

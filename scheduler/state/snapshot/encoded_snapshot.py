@@ -198,7 +198,7 @@ class _Dumper:
                 "bar": podgroup.prefilter_failure,
                 "growth_bar": podgroup.elastic_failure,
                 "leaves": (
-                    podgroup.owning_jobset,
+                    podgroup.workload,
                     podgroup.non_evictable_reason,
                     podgroup.may_relocate,
                 ),

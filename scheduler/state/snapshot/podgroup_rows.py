@@ -115,7 +115,7 @@ class PodGroupTable:
             prefilter_failure=prefilter_failure,
             elastic_failure=elastic_failure,
             has_running=record.has_started and (record.is_returning or not record.is_suspended),
-            owning_jobset=record.jobset_uid,
+            workload=record.jobset_uid,
             non_evictable_reason=context.evictability.non_evictable_reason(record),
             is_relocating=record.is_relocating,
             is_partly_succeeded=is_partly_succeeded(record),

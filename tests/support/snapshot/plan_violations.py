@@ -118,14 +118,12 @@ def _wrong_evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         if times > 1 or state[pod] != PodState.RUNNING:
             yield f"pod {pod} of {name} cannot go {times} times"
     yield from _protected_evictions(snapshot, plan)
-    owning_jobsets = {it.owning_jobset for it in snapshot.podgroups if it.owning_jobset}
+    workloads = {it.workload for it in snapshot.podgroups if it.workload}
     for it in plan.evictions:
         if it.preemptor not in awaiting:
             yield f"{snapshot.podgroups[it.podgroups[0]].name} is evicted for no PodGroup"
         whole = {row for row in it.podgroups if it.is_whole}
-        whole |= {
-            row for row in it.podgroups if snapshot.podgroups[row].owning_jobset in owning_jobsets
-        }
+        whole |= {row for row in it.podgroups if snapshot.podgroups[row].workload in workloads}
         left = [pod for pod in _running_pods(snapshot, whole) if pod not in gone]
         if left:
             yield f"{snapshot.podgroups[it.podgroups[0]].name} keeps {len(left)} pods"

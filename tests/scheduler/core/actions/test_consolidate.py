@@ -92,8 +92,8 @@ def elastic() -> Builder:
 def jobset(**more: Any) -> Builder:
     """Return a JobSet of two PodGroups, each on a node of its own, and one that needs a node."""
     builder = cluster()
-    builder.running_podgroup([0], ONE, owning_jobset="j")
-    builder.running_podgroup([1], ONE, owning_jobset="j", **more)
+    builder.running_podgroup([0], ONE, workload="j")
+    builder.running_podgroup([1], ONE, workload="j", **more)
     return waiting(builder)
 
 

@@ -40,8 +40,8 @@ def short(builder: Builder, count: int = 2, *, waiting: int = 0, **more: Any) ->
 def jobset(**more: Any) -> Builder:
     """Return a JobSet of two PodGroups, one of which is stale."""
     builder = cluster()
-    builder.running_podgroup([0], ONE, owning_jobset="j", **more)
-    return short(builder, owning_jobset="j")
+    builder.running_podgroup([0], ONE, workload="j", **more)
+    return short(builder, workload="j")
 
 
 def claimed() -> Builder:

@@ -85,8 +85,8 @@ def test_which_pods_may_be_evicted(
 def test_a_jobset_counts_whole(allowed: int, want: str) -> None:
     """A TrainJob is suspended, and all of its pods go at once."""
     builder = Builder([SnapshotNode(gpu=4)], [SnapshotQueue("a"), SnapshotQueue("b", quota=4)])
-    builder.running_podgroup([0] * 2, ONE, queue="a", owning_jobset="j")
-    builder.running_podgroup([0] * 2, ONE, queue="a", owning_jobset="j")
+    builder.running_podgroup([0] * 2, ONE, queue="a", workload="j")
+    builder.running_podgroup([0] * 2, ONE, queue="a", workload="j")
     builder.uniform_podgroup(1, ONE, queue="b")
     assert described(covered(builder, [allowed], ALL_FOUR)) == want
 

@@ -101,8 +101,8 @@ def test_one_of_a_jobset_keeps_all() -> None:
         [SnapshotNode()],
         [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
     )
-    builder.running_podgroup([0] * 4, ONE, queue="a", owning_jobset="j", running_since=1)
-    builder.running_podgroup([0] * 4, ONE, queue="a", owning_jobset="j", running_since=950)
+    builder.running_podgroup([0] * 4, ONE, queue="a", workload="j", running_since=1)
+    builder.running_podgroup([0] * 4, ONE, queue="a", workload="j", running_since=950)
     builder.uniform_podgroup(1, ONE, queue="b")
     assert lost(builder) == ""
 

@@ -47,12 +47,12 @@ LAST: list[Case[tuple[list[dict[str, Any]], int], str]] = [
     Case("where there are no others", ([_DONE], 1), "0"),
     Case(
         "all that leaves with one of them",
-        ([{"owning_jobset": "j"}, {**_DONE, "owning_jobset": "j"}], 1),
+        ([{"workload": "j"}, {**_DONE, "workload": "j"}], 1),
         "0,1",
     ),
     Case(
         "not before a PodGroup alone",
-        ([{}, {"owning_jobset": "j"}, {**_DONE, "owning_jobset": "j"}], 1),
+        ([{}, {"workload": "j"}, {**_DONE, "workload": "j"}], 1),
         "0",
     ),
     Case("nor what cannot go at all", ([{**_DONE, "non_evictable_reason": "x"}, {}], 2), ""),
@@ -116,6 +116,6 @@ def test_a_stale_podgroup_stays_with_a_partly_succeeded_one() -> None:
         builder = Builder([SnapshotNode(gpu=2)], [SnapshotQueue("a", quota=2)])
         builder.pod_on_node(0, builder.signature_row(ONE))
         short = PodSet("default", 2, running=1)
-        builder.podgroup(short, is_kept=True, owning_jobset="j", stale_at=0)
-        builder.running_podgroup([0], ONE, owning_jobset="j", is_partly_succeeded=is_done)
+        builder.podgroup(short, is_kept=True, workload="j", stale_at=0)
+        builder.running_podgroup([0], ONE, workload="j", is_partly_succeeded=is_done)
         assert described(builder) == ("" if is_done else "0,1")

@@ -34,7 +34,7 @@ def bundled() -> Builder:
     builder = Builder([SnapshotNode(gpu=6)], [SnapshotQueue("a"), SnapshotQueue("b", quota=6)])
     builder.running_podgroup([0], TWO, queue="a", running_since=100)
     for _ in range(2):
-        builder.running_podgroup([0], TWO, queue="a", running_since=500, owning_jobset="x")
+        builder.running_podgroup([0], TWO, queue="a", running_since=500, workload="x")
     builder.uniform_podgroup(1, TWO, queue="b")
     return builder
 

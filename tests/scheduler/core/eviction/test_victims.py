@@ -38,16 +38,16 @@ def one(count: int = 1, **more: Any) -> Builder:
 
 def two(**more: Any) -> Builder:
     builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b")])
-    builder.running_podgroup([0], ONE, queue="a", owning_jobset="x")
-    builder.running_podgroup([0], ONE, owning_jobset="x", **{"queue": "a", **more})
+    builder.running_podgroup([0], ONE, queue="a", workload="x")
+    builder.running_podgroup([0], ONE, workload="x", **{"queue": "a", **more})
     return builder
 
 
 def one_of_two() -> Builder:
     """Return two PodGroups of one JobSet, of which one waits."""
     builder = Builder([SnapshotNode()])
-    builder.running_podgroup([0], ONE, owning_jobset="x")
-    builder.uniform_podgroup(1, ONE, owning_jobset="x")
+    builder.running_podgroup([0], ONE, workload="x")
+    builder.uniform_podgroup(1, ONE, workload="x")
     return builder
 
 
@@ -109,7 +109,7 @@ EVICTION_UNITS: list[Case[Builder, list[str]]] = [
         one(3, minimum=1),
         ["0 all abc 1", "0 some b 1", "0 some c 1"],
     ),
-    Case("of a JobSet nothing is on top", one(3, minimum=1, owning_jobset="x"), ["0 all abc 3"]),
+    Case("of a workload nothing is on top", one(3, minimum=1, workload="x"), ["0 all abc 3"]),
     Case("PodGroups of a JobSet have one", two(), ["0,1 all ab 2"]),
     Case("unless one of them stays", two(non_evictable_reason="for a reason"), []),
     Case("or cannot be preempted", two(is_preemptible=False), []),
@@ -144,7 +144,7 @@ FIRST_REQUESTS: list[Case[Builder, list[list[int]]]] = [
     Case("for what it needs, and then for one at a time", one(3, minimum=1), [[1], [1], [1]]),
     Case("PodGroups of a JobSet each for itself", two(), [[1, 1]]),
     Case("one without pods for nothing", one_of_two(), [[1]]),
-    Case("of a JobSet for what it needs", one(3, minimum=1, owning_jobset="x"), [[1]]),
+    Case("of a workload for what it needs", one(3, minimum=1, workload="x"), [[1]]),
     Case("for what it holds", with_reserved_place(), [[2]]),
     Case("for one child of two", beside_reserved_places(), [[1]]),
     Case("one below its minimum for all it has", lacking(), [[1], [1]]),

@@ -29,29 +29,29 @@ def counted(*runs: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], int]]:
 
 # PodGroups that run -> what counts
 COUNTED: list[Case[list[dict[str, Any]], dict[str, tuple[tuple[int, ...], int]]]] = [
-    Case("nothing", [{}, {"owning_jobset": "j"}], {}),
+    Case("nothing", [{}, {"workload": "j"}], {}),
     Case("what stays", [_STAYS, {}, _STAYS], {"a": ((0, 2), 2)}),
     Case("not what moves", [{**_STAYS, "is_relocating": True}], {}),
     Case("nor what counts as fixed in any case", [{**_STAYS, "is_preemptible": False}], {}),
     Case("what is partly done can go", [{"is_partly_succeeded": True}], {}),
     Case(
         "a JobSet in two queues",
-        [{"owning_jobset": "j"}, {"owning_jobset": "j", "queue": "b"}],
+        [{"workload": "j"}, {"workload": "j", "queue": "b"}],
         {"a": ((0,), 1), "b": ((1,), 1)},
     ),
     Case(
         "a JobSet of which one PodGroup cannot be preempted",
-        [{"owning_jobset": "j"}, {"owning_jobset": "j", "is_preemptible": False}],
+        [{"workload": "j"}, {"workload": "j", "is_preemptible": False}],
         {"a": ((0,), 1)},
     ),
     Case(
         "a JobSet of which one stays",
-        [{"owning_jobset": "j"}, {**_STAYS, "owning_jobset": "j"}],
+        [{"workload": "j"}, {**_STAYS, "workload": "j"}],
         {"a": ((0, 1), 2)},
     ),
     Case(
         "a JobSet that moves",
-        [{"owning_jobset": "j"}, {**_STAYS, "owning_jobset": "j", "is_relocating": True}],
+        [{"workload": "j"}, {**_STAYS, "workload": "j", "is_relocating": True}],
         {},
     ),
 ]
