@@ -17,6 +17,7 @@ from trainer_kai.api.bounds import MOST_CONSTRAINED, MOST_EXPECTED
 from trainer_kai.api.names import ANTICIPATED, SUBGROUP
 from trainer_kai.podgrouper.plan import ObservedState, plan
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules
+from trainer_kai.policy.workloads.jobset import jobset_workload
 
 Obj = dict[str, Any]
 MOST_INT = 2**31 - 1
@@ -70,7 +71,7 @@ def test_a_jobset_that_expects_too_many_gets_no_group(
 
     assert bound(measured) == ["blue"] * 8 + ["red"] * 8
     steps = plan(
-        marked(waiting(replicas, 100_000)),
+        jobset_workload(marked(waiting(replicas, 100_000))),
         ObservedState({}),
         (),
         GroupingRules("bundled", SCHEDULER, ""),
@@ -124,7 +125,8 @@ def test_nor_do_they_where_there_is_room_for_many(simulate: SimulateFixture, say
     assert bound(measured) == ["blue"] * 8 + ["red"] * 8
     assert len([key for key in measured.waiting if key.startswith(TENANT)]) == 20
     for jobs in made.values() if says != "plain" else ():
-        steps = plan(marked(jobs), ObservedState({}), (), GroupingRules("bundled", SCHEDULER, ""))
+        workload, rules = jobset_workload(marked(jobs)), GroupingRules("bundled", SCHEDULER, "")
+        steps = plan(workload, ObservedState({}), (), rules)
         assert steps.apply == ()
         [report] = [str(it) for it in steps.podgroup_plan.findings if it.blocks]
         assert report == (
@@ -212,7 +214,7 @@ def test_a_group_that_says_too_much_is_misconfigured(
 def test_a_stage_of_too_many_jobs_is_refused_in_both_modes(mode: GroupingMode) -> None:
     """External mode went through all replicas one by one, and died of 2^31 - 1."""
     steps = plan(
-        marked([rjob("node", MOST_INT, 1)]),
+        jobset_workload(marked([rjob("node", MOST_INT, 1)])),
         ObservedState({}),
         (),
         GroupingRules(mode, SCHEDULER, ""),

@@ -21,6 +21,8 @@ from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
 from trainer_kai.podgrouper.plan import ObservedState, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
 from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.workload import ObjectKey
 from webhook.admission.review import AdmissionResponse
 
 Obj = dict[str, Any]
@@ -101,12 +103,13 @@ def test_a_name_of_a_manager_proves_nothing() -> None:
 def groups_of(made: JobSet, *trainjobs: Obj) -> tuple[Any, ...]:
     """Return the PodGroups that a JobSet gets in a cluster with some TrainJobs."""
     store = PodgrouperStore(counts=False)
-    store.jobset_changed(made.metadata.key, made)
+    workload = jobset_workload(made)
+    store.workload_changed(workload.key, workload)
     for it in trainjobs:
         known = decode(PartialObject, encode({"metadata": it["metadata"]}))
-        store.trainjob_changed(known.metadata.key, known)
-    has_trainjob = store.has_trainjob(made)
-    return plan(made, ObservedState({}, has_trainjob=has_trainjob), (), RULES).apply
+        store.owner_changed(ObjectKey("TrainJob", *known.metadata.key), known)
+    has_owner = store.has_owner(workload)
+    return plan(workload, ObservedState({}, has_owner=has_owner), (), RULES).apply
 
 
 NAMED: Final = trainjob("forged")

@@ -1,26 +1,18 @@
-"""What to write for one JobSet: PodGroups that are missing or differ, and unassigned pods.
+"""What to write for one workload: PodGroups that are missing or differ, and unassigned pods.
 
 The result follows only from the observed state, so a second run writes nothing. Nothing is written
-for a suspended JobSet: its queue may still change, and its PodGroups request nothing. While a pod
-of the JobSet is on a node, its PodGroups change only in ways that make eviction easier. Nothing is
-written for a JobSet without an existing TrainJob: its author may have invented labels and owners.
+for a suspended workload: its queue may still change, and its PodGroups request nothing. While a pod
+of it is on a node, its PodGroups change only in ways that make eviction easier. Nothing is written
+for a workload without its owner, if its kind has one: its author may have invented labels and
+owners.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import (
-    ADMITTED,
-    ADMITTED_MARK,
-    GANG,
-    JOBSET_CONTROLLER,
-    POD_GROUP,
-    QUEUE,
-    SUBGROUP,
-)
+from trainer_kai.api.names import GANG, POD_GROUP, QUEUE, SUBGROUP
 from trainer_kai.api.quantity import QuantityError
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.podgrouper.store import PodRecord
@@ -31,7 +23,6 @@ from trainer_kai.policy.podgroups.grouping import (
     PodGroupPlan,
     count_pods,
     plan_podgroups,
-    podset_name,
 )
 from trainer_kai.policy.podgroups.manifests import (
     GroupingRules,
@@ -42,6 +33,7 @@ from trainer_kai.policy.podgroups.manifests import (
     running_update,
 )
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
+from trainer_kai.policy.workloads.workload import Workload
 
 _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
@@ -49,7 +41,7 @@ _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 class ObservedState(NamedTuple):
     groups: Mapping[Key, StoredPodGroup]
     unsupported_fields: AbstractSet[str] = frozenset()  # of a PodGroup's spec: the CRD lacks them
-    has_trainjob: bool = True  # the TrainJob that the JobSet names as its controller exists
+    has_owner: bool = True  # the object that the workload names as its owner exists
     is_running: bool = False  # a pod of a PodGroup is on a node, and not finished
     priority_classes: SelectablePriorityClasses = SelectablePriorityClasses({})
 
@@ -67,27 +59,21 @@ class GroupingPlan(NamedTuple):
     deferred: tuple[Finding, ...] = ()  # changes that wait until no pod runs
 
 
-def is_admitted_here(jobset: JobSet) -> bool:
-    managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
-    return managed_here and jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
-
-
 def plan(
-    jobset: JobSet, observed: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
+    workload: Workload, observed: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
 ) -> GroupingPlan:
-    meta = jobset.metadata
-    is_over = meta.deletion_timestamp or jobset.status.terminal_state
-    if is_over or jobset.spec.suspend or not (observed.has_trainjob and is_admitted_here(jobset)):
+    is_ours = observed.has_owner and workload.is_admitted_here
+    if workload.is_over or workload.is_suspended or not is_ours:
         return GroupingPlan()
-    complete_plan = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
+    complete_plan = plan_podgroups(workload, rules.scheduler_name, staged=rules.mode == "external")
     marked = PodGroupPlan(
-        tuple(podgroup for podgroup in complete_plan.podgroups if _is_marked(jobset, podgroup)),
-        (*complete_plan.findings, *_request_findings(jobset)),
+        tuple(podgroup for podgroup in complete_plan.podgroups if _is_marked(workload, podgroup)),
+        (*complete_plan.findings, *_request_findings(workload)),
     )
     pods = list(members)
     counts = count_pods(pod.observation for pod in pods) if rules.mode == "external" else {}
     try:
-        wanted = list(podgroup_manifests(jobset, complete_plan, rules, counts))
+        wanted = list(podgroup_manifests(workload, complete_plan, rules, counts))
     except QuantityError as error:
         message = f"the PodGroups cannot be planned: {error}"
         finding = Finding("spec.replicatedJobs", message, blocks=True)
@@ -96,20 +82,20 @@ def plan(
         wanted = [_keep_lowered_minimum(fields, observed.groups) for fields in wanted]
     pairs = zip(complete_plan.podgroups, wanted, strict=True)
     updates = [
-        _restricted_while_running(fields, observed, rules)
+        _restricted_while_running(workload, fields, observed, rules)
         for podgroup, fields in pairs
         if podgroup in marked.podgroups
     ]
     apply = tuple(it.fields for it in updates if _differs(it.fields, observed))
-    assign = (_assignment(jobset, pod, marked, rules) for pod in pods if not pod.group)
+    assign = (_assignment(workload, pod, marked, rules) for pod in pods if not pod.group)
     deferred = tuple(dict.fromkeys(finding for it in updates for finding in it.deferred))
     is_first = bool(apply) and not observed.groups
     return GroupingPlan(apply, tuple(filter(None, assign)), is_first, marked, deferred)
 
 
-def _request_findings(jobset: JobSet) -> Iterator[Finding]:
+def _request_findings(workload: Workload) -> Iterator[Finding]:
     """Only with an invalid queue nothing can run."""
-    meta = jobset.metadata
+    meta = workload.metadata
     for fault in (
         *requested_label_faults(meta.labels, "metadata.labels"),
         *requested_annotation_faults(meta.annotations, "metadata.annotations"),
@@ -130,23 +116,28 @@ def _keep_lowered_minimum(
 
 
 def _restricted_while_running(
-    fields: ManifestFields, observed: ObservedState, rules: GroupingRules
+    workload: Workload, fields: ManifestFields, observed: ObservedState, rules: GroupingRules
 ) -> RunningUpdate:
     """Keep the current value of a field if pods run and the new one makes eviction harder."""
     current = observed.groups.get(_key(fields))
     if current is None or not observed.is_running:
         return RunningUpdate(fields)
     return running_update(
-        fields, current.metadata["labels"], current.spec, observed.priority_classes, rules.mode
+        fields,
+        current.metadata["labels"],
+        current.spec,
+        observed.priority_classes,
+        rules.mode,
+        workload.kind.called,
     )
 
 
-def _is_marked(jobset: JobSet, podgroup: PlannedPodGroup) -> bool:
+def _is_marked(workload: Workload, podgroup: PlannedPodGroup) -> bool:
     """Say whether admission marked the pods of a PodGroup, so that no user groups them."""
     names = {member.name for member in podgroup.subgroups}
     return any(
         GANG in job.template.spec.template.metadata.labels
-        for job in jobset.spec.replicated_jobs
+        for job in workload.spec.replicated_jobs
         if job.name in names
     )
 
@@ -182,15 +173,15 @@ def _contains(wanted: Any, current: Any) -> bool:
 
 
 def _assignment(
-    jobset: JobSet, pod: PodRecord, marked: PodGroupPlan, rules: GroupingRules
+    workload: Workload, pod: PodRecord, marked: PodGroupPlan, rules: GroupingRules
 ) -> PodAssignment | None:
     podgroup = marked.podgroup_of(pod.replicated_job)
     if podgroup is None or pod.observation.is_terminating:
         return None
     metadata: ManifestFields = {
         "uid": pod.uid,  # the API server rejects the merge if the pod was recreated
-        "annotations": {POD_GROUP: planned_podgroup_name(jobset, podgroup)},
+        "annotations": {POD_GROUP: planned_podgroup_name(workload, podgroup)},
     }
     if rules.mode == "bundled":
-        metadata["labels"] = {SUBGROUP: podset_name(pod.replicated_job, pod.job_index)}
+        metadata["labels"] = {SUBGROUP: pod.observation.podset}
     return PodAssignment(pod.key, {"metadata": metadata})

@@ -1,24 +1,25 @@
-"""Reconciles PodGroups with JobSets: the only module around `plan` that waits.
+"""Reconciles PodGroups with workloads: the only module around `plan` that waits.
 
-All replicas watch the cluster; only the leader writes. A new leader reconciles every JobSet, so no
-change is lost while there is no leader. Each write may be repeated: a PodGroup is applied as a
+All replicas watch the cluster; only the leader writes. A new leader reconciles every workload, so
+no change is lost while there is no leader. Each write may be repeated: a PodGroup is applied as a
 whole, and a pod is assigned by its uid.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.cluster_kinds import PriorityClass
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object, PartialObject
-from trainer_kai.api.names import GANG, JOBSET_UID, MEMBERS, POD_GROUP, QUEUE, STAGE
+from trainer_kai.api.names import GANG, MEMBERS, POD_GROUP, QUEUE, STAGE
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import JOBS, JOBSETS, PODS, PRIORITY_CLASSES, TRAINJOBS, Resource
+from trainer_kai.api.resources import JOBS, PODS, PRIORITY_CLASSES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.events import EventObject, EventRecorder
 from trainer_kai.kube.process.context import ClientObserver
@@ -36,15 +37,14 @@ from trainer_kai.podgrouper.watched_podgroup import (
     WatchedPodGroup,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
+from trainer_kai.policy.workloads.kinds import KINDS, OWNERS
+from trainer_kai.policy.workloads.workload import ObjectKey, Workload, WorkloadKind
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
 
 T = TypeVar("T", bound=Object)
 
-_JOBS, _TRAINJOBS = (
-    Resource(it.group, it.version, it.plural, it.kind, namespaced=True, struct=PartialObject)
-    for it in (JOBS, TRAINJOBS)
-)
+_JOBS: Final = JOBS.with_struct(PartialObject)
 _ORPHAN_S: Final = 60.0  # after which a PodGroup without owner and pods is deleted
 _APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True)
 _ASSIGN: Final = WriteOptions(field_manager=FIELD_MANAGER)
@@ -66,44 +66,47 @@ class Podgrouper:
         self._log = log
         self._store = PodgrouperStore(counts=rules.mode == "external")
         self._unsupported_fields: frozenset[str] = frozenset()
-        self._warned_uids: dict[Key, str] = {}  # by JobSet: its uid, once its findings were posted
-        self._deferred_messages: dict[Key, str] = {}  # by JobSet: the last Event `NotWhileRunning`
+        self._warned_uids: dict[ObjectKey, str] = {}  # of workloads with findings that were posted
+        self._deferred_messages: dict[ObjectKey, str] = {}  # of the last Event `NotWhileRunning`
         self._applying: dict[Key, bool] = {}  # False: it was deleted before the answer came
-        self._queue: WorkQueue[Key] | None = None  # while this process is the leader
+        self._queues: dict[str, WorkQueue[ObjectKey]] = {}  # by kind, while this process leads
         self._orphan_queue: WorkQueue[Key] | None = None  # the same
         self._orphaned: dict[Key, tuple[str, float]] = {}  # uid, and since when it has no owner
-        self._unsynced = 6
+        self._unsynced = 0
         self._synced = asyncio.Event()
 
     def start_watches(
         self, run: Runner, client: Client, client_observer: ClientObserver, health: Health
     ) -> None:
-        ours, of_jobsets = Selection(labels=GANG), Selection(labels=JOBSET_UID)
-        watched: list[tuple[str, ListTarget[Any], Callable[[Delta[Any]], None]]] = [
-            ("jobsets", ListTarget(JOBSETS), self._on_jobset),
-            ("podgroups", ListTarget(WATCHED_PODGROUPS, selection=ours), self._on_podgroup),
-            ("jobs", ListTarget(_JOBS, "", of_jobsets, only_metadata=True), self._on_job),
-            ("trainjobs", ListTarget(_TRAINJOBS, only_metadata=True), self._on_trainjob),
-            ("pods", ListTarget(PODS, selection=ours), self._on_pod),
-            ("priorityclasses", ListTarget(PRIORITY_CLASSES), self._on_priority_class),
-        ]
+        watched = [*self._watched()]
+        self._unsynced = len(watched)
         for name, target, on_change in watched:
             watch = Watch(client, target, client_observer)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
             run.start(f"watch {name}", _watch_service(watch, on_change, self._once_synced()))
 
+    def _watched(self) -> Iterator[tuple[str, ListTarget[Any], Callable[[Delta[Any]], None]]]:
+        ours = Selection(labels=GANG)
+        for kind in KINDS:
+            target = ListTarget(kind.resource)
+            yield kind.resource.plural, target, partial(self._on_workload, kind)
+        yield "podgroups", ListTarget(WATCHED_PODGROUPS, selection=ours), self._on_podgroup
+        for kind in KINDS:
+            controlled = Selection(labels=kind.job_label)
+            yield "jobs", ListTarget(_JOBS, "", controlled, only_metadata=True), self._on_job
+        for owner in OWNERS:
+            target = ListTarget(owner, only_metadata=True)
+            yield owner.plural, target, partial(self._on_owner, owner.kind)
+        yield "pods", ListTarget(PODS, selection=ours), self._on_pod
+        yield "priorityclasses", ListTarget(PRIORITY_CLASSES), self._on_priority_class
+
     async def lead(self, client: Client) -> None:
         """*client* is fenced."""
         await self._synced.wait()
-        self._log.info("grouping begins", jobsets=len(self._store.jobsets))
-        settings = WorkQueueSettings("jobsets", workers=8)
-        queue: WorkQueue[Key] = WorkQueue(
-            lambda key: self.reconcile(client, key),
-            settings,
-            client.clock,
-            self._log,
-            metrics=self._metrics.work_queue("jobsets"),
-        )
+        counts = Counter(key.kind for key in self._store.workloads)
+        counts_by_name = {it.resource.plural: counts[it.resource.kind] for it in KINDS}
+        self._log.info("grouping begins", **counts_by_name)
+        queues = {it.resource.kind: self._new_queue(client, it) for it in KINDS}
         orphan_queue: WorkQueue[Key] = WorkQueue(
             lambda key: self.delete_orphan(client, key),
             WorkQueueSettings("orphans", workers=1),
@@ -111,24 +114,36 @@ class Podgrouper:
             self._log,
             metrics=self._metrics.work_queue("orphans"),
         )
-        for key in self._store.jobsets:
-            queue.add(key)
-        for key in self._store.orphans:
-            orphan_queue.add(key)
-        self._queue, self._orphan_queue = queue, orphan_queue
-        running = [asyncio.create_task(it.run()) for it in (queue, orphan_queue)]
+        for workload in self._store.workloads:
+            queues[workload.kind].add(workload)
+        for group in self._store.orphans:
+            orphan_queue.add(group)
+        self._queues, self._orphan_queue = queues, orphan_queue
+        services = [*(it.run() for it in queues.values()), orphan_queue.run()]
+        running = [asyncio.create_task(it) for it in services]
         try:
             ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 task.result()
         finally:
-            self._queue = self._orphan_queue = None
+            self._queues, self._orphan_queue = {}, None
             await cancel_all(running)
+
+    def _new_queue(self, client: Client, kind: WorkloadKind) -> WorkQueue[ObjectKey]:
+        """Each kind has its own, so that many workloads of one delay no other."""
+        name = kind.resource.plural
+        return WorkQueue(
+            lambda key: self.reconcile(client, key),
+            WorkQueueSettings(name, workers=8),
+            client.clock,
+            self._log,
+            metrics=self._metrics.work_queue(name),
+        )
 
     async def delete_orphan(self, client: Client, key: Key) -> Requeue | None:
         """Delete a PodGroup of ours that lost its owner, when it is of no use any more.
 
-        Its JobSet was deleted and left its dependents behind. Without an owner it is not garbage
+        Its workload was deleted and left its dependents behind. Without an owner it is not garbage
         collected, and would keep its queue from being deleted.
         """
         uid = self._store.orphans.get(key)
@@ -147,30 +162,30 @@ class Podgrouper:
         self._orphaned.pop(key, None)
         return None
 
-    async def reconcile(self, client: Client, key: Key) -> Requeue | None:
-        jobset = self._store.jobsets.get(key)
-        # The PodGroups of a JobSet that was deleted are garbage collected.
-        if jobset is None:
+    async def reconcile(self, client: Client, key: ObjectKey) -> Requeue | None:
+        workload = self._store.workloads.get(key)
+        # The PodGroups of a workload that was deleted are garbage collected.
+        if workload is None:
             return None
-        groups = self._store.groups(jobset.metadata.uid)
+        uid = workload.metadata.uid
         observed = ObservedState(
-            groups,
+            self._store.groups(uid),
             self._unsupported_fields,
-            self._store.has_trainjob(jobset),
-            self._store.is_running(jobset.metadata.uid),
+            self._store.has_owner(workload),
+            self._store.is_running(uid),
             self._store.priority_classes,
         )
-        steps = plan(jobset, observed, self._store.members(jobset), self._rules)
-        self._warn(jobset, steps)
-        self._post_deferred(jobset, steps)
-        before = self._queues(jobset)
+        steps = plan(workload, observed, self._store.members(workload), self._rules)
+        self._warn(workload, steps)
+        self._post_deferred(workload, steps)
+        before = self._podgroup_queues(workload)
         try:
             for fields in steps.apply:
                 await self._apply(client, fields)
         finally:
-            if steps.is_first and self._store.groups(jobset.metadata.uid):
-                self._post_created(jobset, steps)
-            self._post_queue_change(jobset, before)
+            if steps.is_first and self._store.groups(uid):
+                self._post_created(workload, steps)
+            self._post_queue_change(workload, before)
         for pod, merged in steps.assign:
             try:
                 await client.merge_patch(PODS, pod, merged, _ASSIGN)
@@ -195,41 +210,41 @@ class Podgrouper:
         self._metrics.podgroups_applied.inc()
         self._log.info("podgroup applied", group=str(key), queue=fields["spec"]["queue"])
 
-    def _post_created(self, jobset: JobSet, steps: GroupingPlan) -> None:
+    def _post_created(self, workload: Workload, steps: GroupingPlan) -> None:
         planned = "; ".join(_described(fields) for fields in steps.apply)
-        queue = jobset.metadata.labels.get(QUEUE) or self._rules.default_queue
+        queue = workload.metadata.labels.get(QUEUE) or self._rules.default_queue
         message = f"Created the PodGroups in queue {queue}: {planned}"
-        self._recorder.post(_regarding(jobset), "PodGroupsCreated", message)
+        self._recorder.post(_regarding(workload), "PodGroupsCreated", message)
 
-    def _post_queue_change(self, jobset: JobSet, before: AbstractSet[str]) -> None:
-        moved = self._queues(jobset) - before
+    def _post_queue_change(self, workload: Workload, before: AbstractSet[str]) -> None:
+        moved = self._podgroup_queues(workload) - before
         if before and moved:
             old, new = ", ".join(sorted(before)), ", ".join(sorted(moved))
             message = f"The queue of the PodGroups changed from {old} to {new}"
-            self._recorder.post(_regarding(jobset), "QueueChanged", message)
+            self._recorder.post(_regarding(workload), "QueueChanged", message)
 
-    def _queues(self, jobset: JobSet) -> AbstractSet[str]:
-        groups = self._store.groups(jobset.metadata.uid).values()
+    def _podgroup_queues(self, workload: Workload) -> AbstractSet[str]:
+        groups = self._store.groups(workload.metadata.uid).values()
         return {group.spec.get("queue", "") for group in groups}
 
-    def _warn(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Once for each JobSet, as long as this process runs."""
-        key, uid = jobset.metadata.key, jobset.metadata.uid
+    def _warn(self, workload: Workload, steps: GroupingPlan) -> None:
+        """Once for each workload, as long as this process runs."""
+        key, uid = workload.key, workload.metadata.uid
         findings = steps.podgroup_plan.findings
         if findings and self._warned_uids.get(key) != uid:
             self._warned_uids[key] = uid
             for finding in findings:
                 reason = "CannotRun" if finding.blocks else "Noted"
-                self._recorder.post(_regarding(jobset), reason, str(finding), "Warning")
+                self._recorder.post(_regarding(workload), reason, str(finding), "Warning")
 
-    def _post_deferred(self, jobset: JobSet, steps: GroupingPlan) -> None:
+    def _post_deferred(self, workload: Workload, steps: GroupingPlan) -> None:
         """Post the changes that have no effect while pods run; again only if they differ."""
-        key, message = jobset.metadata.key, "; ".join(map(str, steps.deferred))
+        key, message = workload.key, "; ".join(map(str, steps.deferred))
         if message == self._deferred_messages.get(key, ""):
             return
         if message:
             self._deferred_messages[key] = message
-            self._recorder.post(_regarding(jobset), "NotWhileRunning", message, "Warning")
+            self._recorder.post(_regarding(workload), "NotWhileRunning", message, "Warning")
         else:
             del self._deferred_messages[key]
 
@@ -246,11 +261,12 @@ class Podgrouper:
 
         return synced
 
-    def _on_jobset(self, change: Delta[JobSet]) -> None:
-        if change.type is DeltaType.DELETED:
-            self._warned_uids.pop(change.key, None)
-            self._deferred_messages.pop(change.key, None)
-        self._enqueue(self._store.jobset_changed(change.key, _present(change)))
+    def _on_workload(self, kind: WorkloadKind, change: Delta[Any]) -> None:
+        key, obj = ObjectKey(kind.resource.kind, *change.key), _present(change)
+        if obj is None:
+            self._warned_uids.pop(key, None)
+            self._deferred_messages.pop(key, None)
+        self._enqueue(self._store.workload_changed(key, None if obj is None else kind.adapt(obj)))
 
     def _on_podgroup(self, change: Delta[Any]) -> None:
         group: WatchedPodGroup | None = _present(change)
@@ -266,8 +282,8 @@ class Podgrouper:
     def _on_job(self, change: Delta[PartialObject]) -> None:
         self._enqueue(self._store.job_changed(change.key, _present(change)))
 
-    def _on_trainjob(self, change: Delta[PartialObject]) -> None:
-        for key in self._store.trainjob_changed(change.key, _present(change)):
+    def _on_owner(self, kind: str, change: Delta[PartialObject]) -> None:
+        for key in self._store.owner_changed(ObjectKey(kind, *change.key), _present(change)):
             self._enqueue(key)
 
     def _on_pod(self, change: Delta[Pod]) -> None:
@@ -276,21 +292,15 @@ class Podgrouper:
     def _on_priority_class(self, change: Delta[PriorityClass]) -> None:
         self._store.priority_class_changed(change.key.name, _present(change))
 
-    def _enqueue(self, key: Key | None) -> None:
-        if key is not None and self._queue is not None:
-            self._queue.add(key)
+    def _enqueue(self, key: ObjectKey | None) -> None:
+        queue = self._queues.get(key.kind) if key is not None else None
+        if key is not None and queue is not None:
+            queue.add(key)
 
 
-def _regarding(jobset: JobSet) -> EventObject:
-    meta = jobset.metadata
-    owner = meta.controller
-    return EventObject(
-        owner.api_version if owner else JOBSETS.api_version,
-        owner.kind if owner else JOBSETS.kind,
-        meta.namespace,
-        owner.name if owner else meta.name,
-        owner.uid if owner else meta.uid,
-    )
+def _regarding(workload: Workload) -> EventObject:
+    it = workload.regarding
+    return EventObject(it.api_version, it.kind, workload.metadata.namespace, it.name, it.uid)
 
 
 def _present(change: Delta[T]) -> T | None:

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.resources import JOBSETS, PODGROUPS, Resource
+from trainer_kai.api.resources import PODGROUPS, Resource
+from trainer_kai.policy.workloads.kinds import kind_of_owner
 
 ManagedFieldPath: TypeAlias = tuple[str, ...]
 
@@ -68,7 +69,7 @@ def stored_podgroup(watched: WatchedPodGroup) -> StoredPodGroup:
     owners = [
         {"apiVersion": it.api_version, "kind": it.kind, "name": it.name, "uid": it.uid}
         for it in meta.owner_references
-        if it.kind == JOBSETS.kind  # other objects may own it too
+        if kind_of_owner(it) is not None  # other objects may own it too
     ]
     metadata = {
         "labels": meta.labels,

@@ -12,6 +12,8 @@ from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
 from trainer_kai.podgrouper.watched_podgroup import FIELD_MANAGER, WatchedPodGroup
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
+from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 NAME = f"pg-job-{UID}"
 BUNDLED = GroupingRules("bundled", SCHEDULER_NAME, DEFAULT_QUEUE)
@@ -20,16 +22,22 @@ EXTERNAL = GroupingRules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
 
 def store_with(jobset: JobSet, *, counts: bool = False) -> PodgrouperStore:
     store = PodgrouperStore(counts=counts)
-    store.trainjob_changed(*trainjob_for(jobset))
-    store.jobset_changed(jobset.metadata.key, jobset)
+    store.owner_changed(*trainjob_for(jobset))
+    change_jobset(store, jobset)
     for job in jobset.spec.replicated_jobs:
         store.job_changed(*job_for(jobset, job.name))
     return store
 
 
-def trainjob_for(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
+def change_jobset(store: PodgrouperStore, jobset: JobSet) -> ObjectKey | None:
+    """Pass a JobSet to the store as the watch does."""
+    workload = jobset_workload(jobset)
+    return store.workload_changed(workload.key, workload)
+
+
+def trainjob_for(jobset: JobSet, uid: str = "") -> tuple[ObjectKey, PartialObject]:
     (owner,) = jobset.metadata.owner_references
-    key = Key(jobset.metadata.namespace, owner.name)
+    key = ObjectKey("TrainJob", jobset.metadata.namespace, owner.name)
     metadata = {"namespace": key.namespace, "name": key.name, "uid": uid or owner.uid}
     return key, decode(PartialObject, encode({"metadata": metadata}))
 
@@ -86,9 +94,9 @@ def _owned(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> GroupingPlan:
-    (found,) = store.jobsets.values()
-    has_trainjob = store.has_trainjob(found)
-    observed = ObservedState(store.groups(found.metadata.uid), has_trainjob=has_trainjob)
+    (found,) = store.workloads.values()
+    has_owner = store.has_owner(found)
+    observed = ObservedState(store.groups(found.metadata.uid), has_owner=has_owner)
     return plan(found, observed, store.members(found), rules)
 
 

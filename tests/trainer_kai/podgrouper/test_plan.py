@@ -13,6 +13,7 @@ from tests.trainer_kai.podgrouper.stores import (
     NAME,
     applied,
     apply_plan,
+    change_jobset,
     job_for,
     next_plan,
     store_with,
@@ -36,6 +37,8 @@ from trainer_kai.api.names import (
 from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
 from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 TORCH = "torch-distributed"
 DEEPSPEED = "deepspeed-distributed"
@@ -136,7 +139,7 @@ def test_a_withdrawn_request_is_applied(case: Case[tuple[str, dict[str, str]], N
 
     for name in wish:
         del obj["metadata"][where][name]
-    store.jobset_changed(Key("default", "job"), jobset(obj))
+    change_jobset(store, jobset(obj))
     assert len(next_plan(store).apply) == 1
 
 
@@ -148,10 +151,10 @@ def test_the_queue_follows_the_jobset_when_it_is_resumed() -> None:
     obj["metadata"]["labels"][QUEUE] = "team-b"
 
     suspended(obj)
-    store.jobset_changed(Key("default", "job"), jobset(obj))
+    change_jobset(store, jobset(obj))
     assert not next_plan(store).apply
     obj["spec"]["suspend"] = False
-    store.jobset_changed(Key("default", "job"), jobset(obj))
+    change_jobset(store, jobset(obj))
     (fields,) = next_plan(store).apply
     assert fields["metadata"]["name"] == NAME
     assert (fields["spec"]["queue"], fields["metadata"]["labels"][QUEUE]) == ("team-b", "team-b")
@@ -214,7 +217,7 @@ def test_forged_pods_never_count(case: Case[dict[str, Any], None]) -> None:
         meta = msgspec.structs.replace(meta, owner_references=tuple(owners))
     store.pod_changed(Key("default", "a"), msgspec.structs.replace(true, metadata=meta))
 
-    (found,) = store.jobsets.values()
+    (found,) = store.workloads.values()
     assert list(store.members(found)) == []
 
 
@@ -222,11 +225,11 @@ def test_a_job_of_another_controller_brings_no_members() -> None:
     """A Job may carry the labels of a JobSet; its controller is its owner."""
     ours = admitted(recorded(TORCH))
     store = PodgrouperStore(counts=True)
-    store.jobset_changed(Key("default", "job"), ours)
+    change_jobset(store, ours)
     store.job_changed(*job_for(ours, "node", owner="another-jobset"))
     store.pod_changed(Key("default", "a"), pod("a", "node"))
 
-    assert list(store.members(ours)) == []
+    assert list(store.members(jobset_workload(ours))) == []
 
 
 def test_an_external_minimum_sinks_only_for_a_pod_that_waits() -> None:
@@ -251,7 +254,7 @@ def test_an_external_minimum_sinks_only_for_a_pod_that_waits() -> None:
 def test_a_field_that_a_definition_does_not_have_is_not_missed() -> None:
     """An older KAI drops what it does not know; to apply it again would change nothing."""
     store = store_with(admitted(recorded(TORCH), staged=True), counts=True)
-    (found,) = store.jobsets.values()
+    (found,) = store.workloads.values()
     (fields,) = next_plan(store, EXTERNAL).apply
     known_there = {k: it for k, it in fields["spec"].items() if k != "stalenessGracePeriod"}
     store.group_changed(Key("default", NAME), applied({**fields, "spec": known_there}))
@@ -295,10 +298,23 @@ def test_a_namesake_has_groups_of_its_own() -> None:
     apply_plan(store)
 
     obj["metadata"]["uid"] = "another"
-    store.jobset_changed(Key("default", "job"), jobset(obj))
+    change_jobset(store, jobset(obj))
     (fields,) = next_plan(store).apply
     assert fields["metadata"]["name"] == "pg-job-another"
     assert fields["metadata"]["ownerReferences"][0]["uid"] == "another"
+
+
+@pytest.mark.parametrize("api_version", ["v1", "example.com/v1"])
+def test_another_owner_of_a_group_is_left_alone(api_version: str) -> None:
+    """Also one whose kind has the name of ours, in a group of its own."""
+    store = store_with(admitted(recorded(TORCH)))
+    (fields,) = next_plan(store).apply
+    other = {"apiVersion": api_version, "kind": "JobSet", "name": "job", "uid": "another"}
+    owners = [*fields["metadata"]["ownerReferences"], other]
+    metadata = {**fields["metadata"], "ownerReferences": owners}
+    store.group_changed(Key("default", NAME), applied({**fields, "metadata": metadata}))
+
+    assert next_plan(store).apply == ()
 
 
 def test_a_group_that_was_deleted_comes_back() -> None:
@@ -308,5 +324,5 @@ def test_a_group_that_was_deleted_comes_back() -> None:
     key = Key("default", NAME)
     assert store.group_deleted(key, "the uid of the one before") is None
     assert next_plan(store).apply == ()
-    assert store.group_deleted(key, f"uid-{NAME}") == Key("default", "job")
+    assert store.group_deleted(key, f"uid-{NAME}") == ObjectKey("JobSet", "default", "job")
     assert next_plan(store).apply == (made,)

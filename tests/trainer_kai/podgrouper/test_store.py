@@ -1,4 +1,6 @@
-"""The podgrouper store: changes in, JobSets to reconcile out, no leak of deleted objects."""
+"""The podgrouper store: changes in, workloads to reconcile out, no leak of deleted objects."""
+
+from msgspec.structs import replace
 
 from tests.support.workloads.jobsets import UID, admitted, pod, recorded
 from tests.trainer_kai.podgrouper.stores import (
@@ -6,6 +8,7 @@ from tests.trainer_kai.podgrouper.stores import (
     NAME,
     applied,
     apply_plan,
+    change_jobset,
     job_for,
     next_plan,
     store_with,
@@ -14,8 +17,10 @@ from tests.trainer_kai.podgrouper.stores import (
 from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.podgrouper.store import PodgrouperStore
+from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.workload import ObjectKey
 
-JOB = Key("default", "job")
+JOB = ObjectKey("JobSet", "default", "job")
 GROUP = Key("default", NAME)
 POD, BOUND = Key("default", "a"), Key("default", "b")
 
@@ -24,12 +29,12 @@ def test_a_pod_that_came_before_its_job_is_looked_at_when_the_job_is_known() -> 
     """Watches are not in step with each other."""
     ours = admitted(recorded("torch-distributed"))
     store = PodgrouperStore(counts=False)
-    store.jobset_changed(JOB, ours)
+    change_jobset(store, ours)
     assert store.pod_changed(POD, pod("a", "node")) == JOB
-    assert list(store.members(ours)) == []
+    assert list(store.members(jobset_workload(ours))) == []
 
     assert store.job_changed(*job_for(ours, "node")) == JOB
-    assert [record.key for record in store.members(ours)] == [POD]
+    assert [record.key for record in store.members(jobset_workload(ours))] == [POD]
     assert store.job_changed(*job_for(ours, "node")) is None
 
 
@@ -37,14 +42,14 @@ def test_a_jobset_that_came_before_its_trainjob_is_looked_at_when_that_is_known(
     """Once: other changes of a TrainJob cause no reconcile."""
     ours = admitted(recorded("torch-distributed"))
     store = PodgrouperStore(counts=False)
-    store.jobset_changed(JOB, ours)
-    assert not store.has_trainjob(ours)
+    change_jobset(store, ours)
+    assert not store.has_owner(jobset_workload(ours))
     assert not next_plan(store).apply
 
-    assert store.trainjob_changed(*trainjob_for(ours)) == {JOB}
-    assert store.has_trainjob(ours)
+    assert store.owner_changed(*trainjob_for(ours)) == {JOB}
+    assert store.has_owner(jobset_workload(ours))
     assert next_plan(store).apply
-    assert store.trainjob_changed(*trainjob_for(ours)) == frozenset()
+    assert store.owner_changed(*trainjob_for(ours)) == frozenset()
 
 
 def test_another_trainjob_of_the_same_name_is_not_the_one_that_is_named() -> None:
@@ -53,11 +58,32 @@ def test_another_trainjob_of_the_same_name_is_not_the_one_that_is_named() -> Non
     store = store_with(ours)
     key, other = trainjob_for(ours, uid="another")
 
-    assert store.trainjob_changed(key, other) == {JOB}
-    assert not store.has_trainjob(ours)
-    store.trainjob_changed(*trainjob_for(ours))
-    store.trainjob_changed(key, None)
-    assert not store.has_trainjob(ours)
+    assert store.owner_changed(key, other) == {JOB}
+    assert not store.has_owner(jobset_workload(ours))
+    store.owner_changed(*trainjob_for(ours))
+    store.owner_changed(key, None)
+    assert not store.has_owner(jobset_workload(ours))
+
+
+def test_a_kind_without_owners_waits_for_none() -> None:
+    """Its workloads are created by users, and an owner that one names makes no difference."""
+    ours = jobset_workload(admitted(recorded("torch-distributed")))
+    kind = ours.kind._replace(owner=None)
+    store = PodgrouperStore(counts=False)
+    assert not store.has_owner(ours)
+    assert store.has_owner(replace(ours, kind=kind, owner=None))
+
+
+def test_two_kinds_may_have_workloads_of_one_name() -> None:
+    """The deletion of one leaves the other."""
+    ours = jobset_workload(admitted(recorded("torch-distributed")))
+    other = replace(ours, key=ours.key._replace(kind="Other"))
+    store = PodgrouperStore(counts=False)
+    for it in (ours, other):
+        assert store.workload_changed(it.key, it) == it.key
+
+    store.workload_changed(ours.key, None)
+    assert store.workloads == {other.key: other}
 
 
 def test_assigned_pods_are_not_kept_in_bundled_mode() -> None:
@@ -66,7 +92,7 @@ def test_assigned_pods_are_not_kept_in_bundled_mode() -> None:
     store = store_with(ours)
 
     assert store.pod_changed(POD, pod("a", "node", group=NAME)) is None
-    assert list(store.members(ours)) == []
+    assert list(store.members(jobset_workload(ours))) == []
 
 
 def test_an_external_scheduler_needs_pods_to_be_counted() -> None:
@@ -78,7 +104,7 @@ def test_an_external_scheduler_needs_pods_to_be_counted() -> None:
     assert store.pod_changed(POD, pod("a", "node", group=NAME)) is None
     assert store.pod_changed(POD, pod("a", "node", group=NAME, phase="Running")) == JOB
     assert store.pod_changed(POD, None) == JOB
-    assert list(store.members(ours)) == []
+    assert list(store.members(jobset_workload(ours))) == []
 
 
 def test_an_event_from_before_our_own_write_does_not_undo_it() -> None:
@@ -126,8 +152,8 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
     for job in ours.spec.replicated_jobs:
         store.job_changed(job_for(ours, job.name)[0], None)
     store.group_deleted(GROUP, f"uid-{NAME}")
-    store.jobset_changed(JOB, None)
-    store.trainjob_changed(trainjob_for(ours)[0], None)
+    store.workload_changed(JOB, None)
+    store.owner_changed(trainjob_for(ours)[0], None)
 
     kept = {name: value for name, value in vars(store).items() if isinstance(value, dict)}
     assert len(kept) == 15

@@ -19,7 +19,7 @@ although it occupies nothing.
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from trainer_kai.api.bounds import (
     MOST_CONSTRAINED,
@@ -28,22 +28,17 @@ from trainer_kai.api.bounds import (
     MOST_JOBS,
     MOST_SUB_GROUPS,
 )
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import (
-    ANCESTOR_STEP,
-    BATCH_MIN_MEMBER,
-    JOB_INDEX,
-    JOB_RESTART_ATTEMPT,
-    REPLICATED_JOB,
-    RESTART_ATTEMPT,
-)
+from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.requested_values import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.partition import JobSetPartition
 from trainer_kai.policy.pods.requests import has_inter_pod_constraints
 from trainer_kai.policy.start_order import INITIALIZERS, Edge, pods_at_once, start_order
+from trainer_kai.policy.workloads.jobset import jobset_pod_place
+from trainer_kai.policy.workloads.workload import PodPlace, RestartAttempt, StagedJobs
 
 MAIN: Final = "Main"  # the suffix of a JobSet's only PodGroup; no replicatedJob can have this name
 
@@ -100,7 +95,9 @@ class PodGroupPlan(NamedTuple):
         return None
 
 
-def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> PodGroupPlan:
+def plan_podgroups(
+    jobset: StagedJobs, scheduler_name: str, *, staged: bool = False
+) -> PodGroupPlan:
     """Pods of another scheduler are in no PodGroup."""
     excess = size_fault(jobset)
     if excess:
@@ -136,7 +133,7 @@ def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False)
     return PodGroupPlan(tuple(podgroups), tuple(findings), tuple(too_large))
 
 
-def size_fault(jobset: JobSet) -> str | None:
+def size_fault(jobset: StagedJobs) -> str | None:
     jobs = jobset.spec.replicated_jobs
     if len(jobs) > MOST_JOBS:
         return f"the JobSet {too_many_jobs(len(jobs))}"
@@ -199,7 +196,7 @@ def _is_initializer(job: ReplicatedJob) -> bool:
     return job.template.metadata.labels.get(ANCESTOR_STEP) in INITIALIZERS
 
 
-def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubGroup:
+def _subgroup(jobset: StagedJobs, name: str, findings: list[Finding]) -> PlannedSubGroup:
     jobs = jobset.spec.replicated_jobs
     index, job = next((i, job) for i, job in enumerate(jobs) if job.name == name)
     path = f"spec.replicatedJobs[{index}].template.metadata"
@@ -242,7 +239,7 @@ def _batch_min_member(
     return None
 
 
-def _other_scheduler_findings(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+def _other_scheduler_findings(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         name = _scheduler(job)
         if name not in {"", scheduler_name}:
@@ -282,9 +279,6 @@ def podset_name_prefix(replicated_job: str) -> str:
     return f"{replicated_job[:_HASHED_PREFIX]}-{digest}-replica-"
 
 
-RestartAttempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
-
-
 class PodObservation(NamedTuple):
     podset: str
     attempt: RestartAttempt
@@ -300,12 +294,13 @@ class JobPodCounts(NamedTuple):
     occupying: int = 0  # pods of an older attempt, or terminating
 
 
-def observe_pod(pod: Pod) -> PodObservation:
-    """Read a pod; the caller checks that it belongs to the JobSet."""
-    podset, attempt = podset_and_attempt(pod.metadata.labels)
+def observe_pod(pod: Pod, place: PodPlace | None = None) -> PodObservation:
+    """Read a pod, by default one of a JobSet; the caller checks that it belongs to the workload."""
+    if place is None:
+        place = jobset_pod_place(pod.metadata.labels)
     return PodObservation(
-        podset=podset,
-        attempt=attempt,
+        podset=podset_name(place.replicated_job, place.job_index),
+        attempt=place.attempt,
         phase=pod.status.phase,
         is_bound=bool(pod.spec.node_name),
         is_terminating=bool(pod.metadata.deletion_timestamp),
@@ -313,8 +308,8 @@ def observe_pod(pod: Pod) -> PodObservation:
 
 
 def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
-    podset = podset_name(labels.get(REPLICATED_JOB, ""), labels.get(JOB_INDEX, ""))
-    return podset, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
+    replicated_job, job_index, attempt = jobset_pod_place(labels)
+    return podset_name(replicated_job, job_index), attempt
 
 
 def newest_attempts(
@@ -348,7 +343,3 @@ def _counted(count: JobPodCounts, pod: PodObservation, *, counts: bool) -> JobPo
     if pod.is_bound:
         return count._replace(bound=count.bound + 1)
     return count._replace(waiting=count.waiting + 1)
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""The PodGroup manifest of each planned PodGroup of a JobSet, and which of its fields may change.
+"""The PodGroup manifest of each planned PodGroup, and which of its fields may change.
 
 A manifest is sent as a server-side apply with all fields that we manage, since a field that is left
 out would be removed. Fields of other clients (`reserved`, back-off, an assigned topology) are left
@@ -8,7 +8,7 @@ Our scheduler reads KAI's tree: a SubGroup for each replicatedJob, a PodSet for 
 external scheduler gets a flat PodGroup for each stage, with a minimum that sinks as pods succeed.
 
 Queue, priority and preemptibility decide whether a running PodGroup can be evicted, and users can
-change the labels of their JobSets. So while a pod is on a node, a change may only make eviction
+change the labels of their workloads. So while a pod is on a node, a change may only make eviction
 easier:
 
 - the queue and the node pool do not change;
@@ -27,11 +27,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import (
     ANTICIPATED,
     GANG,
-    JOBSET_NAME,
     MEMBERS,
     NODE_POOL,
     PREEMPTIBILITY,
@@ -51,7 +50,7 @@ from trainer_kai.api.requested_values import (
     requested_annotation_faults,
     requested_label_faults,
 )
-from trainer_kai.api.resources import JOBSETS, PODGROUPS
+from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.anticipated import anticipated_annotation
 from trainer_kai.policy.podgroups.grouping import (
@@ -68,6 +67,7 @@ from trainer_kai.policy.queueing.priority_classes import (
     SYSTEM_CLASS_PREFIX,
     SelectablePriorityClasses,
 )
+from trainer_kai.policy.workloads.workload import StagedJobs, Workload
 
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
@@ -86,72 +86,73 @@ class GroupingRules(NamedTuple):
 
 
 def podgroup_manifests(
-    jobset: JobSet,
+    workload: Workload,
     plan: PodGroupPlan,
     rules: GroupingRules,
     counts: Mapping[str, JobPodCounts] | None = None,
 ) -> Iterator[ManifestFields]:
-    """Yield the wanted PodGroups of a JobSet; *counts* are its pod counts, in external mode."""
-    jobs = {job.name: job for job in jobset.spec.replicated_jobs}
+    """Yield the wanted PodGroups of a workload; *counts* are its pod counts, in external mode."""
+    jobs = {job.name: job for job in workload.spec.replicated_jobs}
     levels = _levels(plan)
     for podgroup, level in zip(plan.podgroups, levels, strict=True):
         annotations = {
             STAGE: _stage_text(podgroup, level, max(levels)),
             MEMBERS: _members_text(podgroup),
-            TOP_OWNER: _owner_text(jobset),
+            TOP_OWNER: _owner_text(workload),
         }
         if rules.mode == "bundled":
-            name_of = partial(_podgroup_name_of, jobset, plan)
+            name_of = partial(_podgroup_name_of, workload, plan)
             annotations[ANTICIPATED] = anticipated_annotation(podgroup, jobs, name_of)
             spec = _tree_spec(podgroup, jobs)
         else:
-            spec = _flat_spec(jobset, podgroup, jobs, counts or {})
+            spec = _flat_spec(workload, podgroup, jobs, counts or {})
         yield {
             "apiVersion": PODGROUPS.api_version,
             "kind": PODGROUPS.kind,
             "metadata": {
-                "name": planned_podgroup_name(jobset, podgroup),
-                "namespace": jobset.metadata.namespace,
-                "labels": _labels(jobset, podgroup),
+                "name": planned_podgroup_name(workload, podgroup),
+                "namespace": workload.metadata.namespace,
+                "labels": _labels(workload, podgroup),
                 "annotations": {name: text for name, text in annotations.items() if text},
-                "ownerReferences": [_owner(jobset)],
+                "ownerReferences": [_owner(workload)],
             },
-            "spec": {**_requested_fields(jobset, podgroup, jobs, rules), **spec},
+            "spec": {**_requested_fields(workload, podgroup, jobs, rules), **spec},
         }
 
 
-def planned_podgroup_name(jobset: JobSet, podgroup: PlannedPodGroup) -> str:
-    return podgroup_name(jobset.metadata.name, jobset.metadata.uid, podgroup.suffix)
+def planned_podgroup_name(workload: StagedJobs, podgroup: PlannedPodGroup) -> str:
+    return podgroup_name(workload.metadata.name, workload.metadata.uid, podgroup.suffix)
 
 
-def _podgroup_name_of(jobset: JobSet, plan: PodGroupPlan, name: str) -> str:
+def _podgroup_name_of(workload: Workload, plan: PodGroupPlan, name: str) -> str:
     podgroup = plan.podgroup_of(name)
-    return planned_podgroup_name(jobset, podgroup) if podgroup else ""
+    return planned_podgroup_name(workload, podgroup) if podgroup else ""
 
 
-def _labels(jobset: JobSet, podgroup: PlannedPodGroup) -> dict[str, str]:
-    labels = {JOBSET_NAME: jobset.metadata.name, GANG: podgroup.suffix}
+def _labels(workload: Workload, podgroup: PlannedPodGroup) -> dict[str, str]:
+    labels = {workload.kind.name_label: workload.metadata.name, GANG: podgroup.suffix}
     for name in (QUEUE, NODE_POOL):
-        if jobset.metadata.labels.get(name):
-            labels[name] = jobset.metadata.labels[name]
+        if workload.metadata.labels.get(name):
+            labels[name] = workload.metadata.labels[name]
     return labels
 
 
-def _owner(jobset: JobSet) -> ManifestFields:
+def _owner(workload: Workload) -> ManifestFields:
+    resource = workload.kind.resource
     return {
-        "apiVersion": JOBSETS.api_version,
-        "kind": JOBSETS.kind,
-        "name": jobset.metadata.name,
-        "uid": jobset.metadata.uid,
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": workload.metadata.name,
+        "uid": workload.metadata.uid,
     }
 
 
-def _owner_text(jobset: JobSet) -> str:
+def _owner_text(workload: Workload) -> str:
     """Write the owner as KAI does, for tools that read it."""
-    meta = jobset.metadata
+    meta, resource = workload.metadata, workload.kind.resource
     return (
-        f"name: {meta.name}\nuid: {meta.uid}\ngroup: {JOBSETS.group}\n"
-        f"version: {JOBSETS.version}\nkind: {JOBSETS.kind}\n"
+        f"name: {meta.name}\nuid: {meta.uid}\ngroup: {resource.group}\n"
+        f"version: {resource.version}\nkind: {resource.kind}\n"
     )
 
 
@@ -183,13 +184,13 @@ def _members_text(podgroup: PlannedPodGroup) -> str:
 
 
 def _requested_fields(
-    jobset: JobSet,
+    workload: Workload,
     podgroup: PlannedPodGroup,
     jobs: Mapping[str, ReplicatedJob],
     rules: GroupingRules,
 ) -> ManifestFields:
     """Invalid values are ignored, as in KAI."""
-    meta = jobset.metadata
+    meta = workload.metadata
     labels = _valid_labels(meta.labels)
     annotations = _valid_annotations(meta.annotations)
     pods = [jobs[subgroup.name].template.spec.template.spec for subgroup in podgroup.subgroups]
@@ -266,7 +267,7 @@ def _podset(name: str, job: ReplicatedJob, min_member: int) -> ManifestFields:
 
 
 def _flat_spec(
-    jobset: JobSet,
+    workload: Workload,
     podgroup: PlannedPodGroup,
     jobs: Mapping[str, ReplicatedJob],
     counts: Mapping[str, JobPodCounts],
@@ -281,7 +282,7 @@ def _flat_spec(
     alive = [count.waiting + count.bound for each in found.values() for count in each]
     is_waiting = any(count.waiting for each in found.values() for count in each)
     if is_waiting and sum(alive) < podgroup.smallest_sum(needed):
-        succeeded = {one.name: one.succeeded for one in jobset.status.replicated_jobs_status}
+        succeeded = {one.name: one.succeeded for one in workload.jobs_status}
         needed = [
             0  # the pods of a finished Job may be deleted
             if succeeded.get(subgroup.name) == subgroup.replicas
@@ -319,28 +320,32 @@ def running_update(
     spec: Spec,
     priority_classes: SelectablePriorityClasses,
     mode: GroupingMode,
+    called: str,
 ) -> RunningUpdate:
-    """Return the update of a PodGroup with pods on nodes; *labels* and *spec* are its own."""
-    spec_wanted, deferred = wanted["spec"], list[Finding]()
+    """Return the update of a PodGroup with pods on nodes; *labels* and *spec* are its own.
+
+    Messages name the kind that users suspend: *called*.
+    """
+    spec_wanted, changes = wanted["spec"], list[tuple[str, str, Any, Any]]()
     for name, (path, is_easier) in _SPEC_RULES.items():
         # In external mode a grace period without a value never ends, so any value is shorter.
         if mode == "external" and name == "stalenessGracePeriod":
             continue
         requested = spec_wanted.get(name)
         if requested != spec.get(name) and not is_easier(spec, spec_wanted, priority_classes):
-            deferred.append(_deferred_finding(path, name, spec.get(name), requested))
+            changes.append((path, name, spec.get(name), requested))
             spec_wanted = _with(spec_wanted, name, spec.get(name))
     meta, labels_wanted = wanted["metadata"], wanted["metadata"]["labels"]
     if labels_wanted.get(NODE_POOL) != labels.get(NODE_POOL):
         requested = labels_wanted.get(NODE_POOL)
         path = f"labels[{NODE_POOL}]"
-        deferred.append(_deferred_finding(path, "node pool", labels.get(NODE_POOL), requested))
+        changes.append((path, "node pool", labels.get(NODE_POOL), requested))
     keeps_queue = spec_wanted["queue"] != wanted["spec"]["queue"]
     fixed_labels = (NODE_POOL, QUEUE) if keeps_queue else (NODE_POOL,)
     for name in fixed_labels:
         labels_wanted = _with(labels_wanted, name, labels.get(name))
     fields = {**wanted, "metadata": {**meta, "labels": labels_wanted}, "spec": spec_wanted}
-    return RunningUpdate(fields, tuple(deferred))
+    return RunningUpdate(fields, tuple(_deferred_finding(*it, called) for it in changes))
 
 
 def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
@@ -349,10 +354,10 @@ def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     return rest if value is None else {**rest, name: value}
 
 
-def _deferred_finding(path: str, name: str, current: Any, requested: Any) -> Finding:
+def _deferred_finding(path: str, name: str, current: Any, requested: Any, called: str) -> Finding:
     was, new = ("none" if it is None else repr(it) for it in (current, requested))
     message = (
-        f"{name} remains {was} while pods of the PodGroup run. To use {new}, suspend the TrainJob "
+        f"{name} remains {was} while pods of the PodGroup run. To use {new}, suspend the {called} "
         "and resume it"
     )
     return Finding(f"metadata.{path}", message)

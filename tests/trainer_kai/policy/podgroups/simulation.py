@@ -36,6 +36,7 @@ from trainer_kai.policy.podgroups.manifests import (
     planned_podgroup_name,
     podgroup_manifests,
 )
+from trainer_kai.policy.workloads.jobset import jobset_workload
 
 OURS: Final = "kai-scheduler"
 _ANTICIPATED: Final = "trainer-kai.dev/anticipated"
@@ -59,7 +60,7 @@ def written_podgroups(
     jobset: JobSet, plan: PodGroupPlan, rules: GroupingRules, pods: list[ManifestFields]
 ) -> list[ManifestFields]:
     counts = count_pods(observe_pod(decode(Pod, encode(pod))) for pod in pods)
-    return list(podgroup_manifests(jobset, plan, rules, counts))
+    return list(podgroup_manifests(jobset_workload(jobset), plan, rules, counts))
 
 
 class _Simulation:

@@ -23,6 +23,7 @@ from trainer_kai.policy.podgroups.anticipated import (
 )
 from trainer_kai.policy.podgroups.grouping import plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules, podgroup_manifests
+from trainer_kai.policy.workloads.jobset import jobset_workload
 
 OURS = "kai-scheduler"
 PAGE = ROOT / "docs" / "grouping.md"
@@ -342,9 +343,8 @@ def test_the_example_in_the_docs_is_what_a_podgroup_has() -> None:
         rjob("node", "data Complete", parallelism=3),
         rjob("launcher", "node Ready", pod=pod),
     )
-    _, group = podgroup_manifests(
-        of, plan_podgroups(of, OURS), GroupingRules("bundled", OURS, "default-queue")
-    )
+    rules = GroupingRules("bundled", OURS, "default-queue")
+    _, group = podgroup_manifests(jobset_workload(of), plan_podgroups(of, OURS), rules)
 
     example = PAGE.read_text().split("```json\n")[1].split("```")[0]
 

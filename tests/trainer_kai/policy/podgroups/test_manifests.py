@@ -16,6 +16,7 @@ from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.validate import podgroup_faults
 from trainer_kai.policy.podgroups.grouping import JobPodCounts, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields, podgroup_manifests
+from trainer_kai.policy.workloads.jobset import jobset_workload
 
 OURS = "kai-scheduler"
 BUNDLED = GroupingRules("bundled", OURS, "default-queue")
@@ -33,7 +34,7 @@ def wanted(
     """Return the groups of a JobSet; counts are named after the Jobs, `a_0` for the first of a."""
     plan = plan_podgroups(subject, OURS, staged=rules.mode == "external")
     by_podset = {"-replica-".join(name.rsplit("_", 1)): count for name, count in counts.items()}
-    return list(podgroup_manifests(subject, plan, rules, by_podset))
+    return list(podgroup_manifests(jobset_workload(subject), plan, rules, by_podset))
 
 
 def specs(subject: JobSet, rules: GroupingRules = BUNDLED) -> list[ManifestFields]:

@@ -84,7 +84,7 @@ def test_what_is_copied_while_pods_run(case: Case[Change, bool]) -> None:
     """What is not copied is reported, with its field and the kept value."""
     current, wanted = (fields(it, {QUEUE: "a"}) for it in case.given[:2])
     found = running_update(
-        wanted, current["metadata"]["labels"], current["spec"], CLASSES, case.given.mode
+        wanted, current["metadata"]["labels"], current["spec"], CLASSES, case.given.mode, "TrainJob"
     )
 
     assert found.fields == (wanted if case.want else current)
@@ -95,7 +95,12 @@ def test_queue_and_label_stay_together() -> None:
     """Also where the JobSet names none any more: label and field name the same queue."""
     for current, wanted in (({QUEUE: "a"}, {}), ({}, {QUEUE: "b"}), ({QUEUE: "a"}, {QUEUE: "b"})):
         found = running_update(
-            fields({"queue": "b"}, wanted), current, fields({}, {})["spec"], CLASSES, "bundled"
+            fields({"queue": "b"}, wanted),
+            current,
+            fields({}, {})["spec"],
+            CLASSES,
+            "bundled",
+            "TrainJob",
         )
         assert found.fields["metadata"]["labels"] == current
         assert found.fields["spec"]["queue"] == "a"
@@ -105,7 +110,7 @@ def test_the_node_pool_stays() -> None:
     """Where a KAI schedules, another pool is another scheduler: none would evict it."""
     for current, wanted in (({POOL: "x"}, {}), ({}, {POOL: "y"}), ({POOL: "x"}, {POOL: "y"})):
         found = running_update(
-            fields({}, wanted), current, fields({}, {})["spec"], CLASSES, "external"
+            fields({}, wanted), current, fields({}, {})["spec"], CLASSES, "external", "TrainJob"
         )
         assert found.fields["metadata"]["labels"] == current
         (reported,) = found.deferred
@@ -116,7 +121,12 @@ def test_a_message_says_what_is_kept_and_until_when() -> None:
     """With both values, and what to do."""
     change = fixed("", NO)
     found = running_update(
-        fields(change.wanted, {}), {}, fields(change.current, {})["spec"], CLASSES, "bundled"
+        fields(change.wanted, {}),
+        {},
+        fields(change.current, {})["spec"],
+        CLASSES,
+        "bundled",
+        "TrainJob",
     )
 
     (reported,) = map(str, found.deferred)
@@ -130,6 +140,8 @@ def test_a_message_says_what_is_kept_and_until_when() -> None:
 def test_a_group_without_a_queue_gets_one() -> None:
     """An older version may have created it; a missing value is not kept."""
     current = {"priorityClassName": "train"}
-    found = running_update(fields({"queue": "b"}, {QUEUE: "b"}), {}, current, CLASSES, "bundled")
+    found = running_update(
+        fields({"queue": "b"}, {QUEUE: "b"}), {}, current, CLASSES, "bundled", "TrainJob"
+    )
 
     assert found.fields == fields({"queue": "b"}, {QUEUE: "b"})

@@ -52,7 +52,7 @@ from trainer_kai.cli.commands.migrate.migration import (
     values_at,
 )
 from trainer_kai.cli.commands.migrate.queue_manifests import shares_text
-from trainer_kai.cli.commands.migrate.workloads import Workload, is_finished
+from trainer_kai.cli.commands.migrate.workloads import LabelledObject, is_finished
 from trainer_kai.cli.commands.queue.write_plan import effective_access
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import BindRequest
@@ -88,10 +88,10 @@ _STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
     (RUN_AI, QUEUES.kind): Queue,
     (RUN_AI, PODGROUPS.kind): OwnedPodGroup,
     (RUN_AI, "BindRequest"): BindRequest,
-    (KAI, "Config"): Workload,
-    (KAI, "SchedulingShard"): Workload,
-    (KAI, TOPOLOGIES.kind): Workload,
-    (JOBSETS.group, JOBSETS.kind): Workload,
+    (KAI, "Config"): LabelledObject,
+    (KAI, "SchedulingShard"): LabelledObject,
+    (KAI, TOPOLOGIES.kind): LabelledObject,
+    (JOBSETS.group, JOBSETS.kind): LabelledObject,
     ("", PODS.kind): ClaimingPod,
 }
 _VERSIONS: Final = {RUN_AI: ("v2", "v2alpha2", "v1alpha2"), KAI: ("v1", "v1alpha1")}

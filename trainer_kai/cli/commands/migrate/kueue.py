@@ -35,7 +35,7 @@ from trainer_kai.cli.commands.migrate.migration import (
 )
 from trainer_kai.cli.commands.migrate.workloads import (
     WORKLOAD_KINDS,
-    Workload,
+    LabelledObject,
     is_finished,
     labelled_templates,
     new_labels,
@@ -263,7 +263,7 @@ def _successors(
 
 
 def _add_workload(
-    migration: Migration, it: ReadObject[Workload], successors: _KueueSuccessors
+    migration: Migration, it: ReadObject[LabelledObject], successors: _KueueSuccessors
 ) -> None:
     labels = it.value.metadata.labels
     local = labels.get(KUEUE_QUEUE, "")

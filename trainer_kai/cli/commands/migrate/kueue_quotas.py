@@ -34,7 +34,7 @@ from trainer_kai.cli.commands.migrate.queue_manifests import (
     queue_name_fault,
     shares_text,
 )
-from trainer_kai.cli.commands.migrate.workloads import WORKLOAD_STRUCTS, Workload
+from trainer_kai.cli.commands.migrate.workloads import WORKLOAD_STRUCTS, LabelledObject
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
@@ -105,12 +105,12 @@ KUEUE_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
     (KUEUE, "Cohort"): QuotaObject,
     (KUEUE, "LocalQueue"): LocalQueue,
     (KUEUE, "WorkloadPriorityClass"): WorkloadPriorityClass,
-    (KUEUE, "ResourceFlavor"): Workload,
-    (KUEUE, "Topology"): Workload,
-    (KUEUE, "AdmissionCheck"): Workload,
-    (KUEUE, "ProvisioningRequestConfig"): Workload,
-    (KUEUE, "MultiKueueConfig"): Workload,
-    (KUEUE, "MultiKueueCluster"): Workload,
+    (KUEUE, "ResourceFlavor"): LabelledObject,
+    (KUEUE, "Topology"): LabelledObject,
+    (KUEUE, "AdmissionCheck"): LabelledObject,
+    (KUEUE, "ProvisioningRequestConfig"): LabelledObject,
+    (KUEUE, "MultiKueueConfig"): LabelledObject,
+    (KUEUE, "MultiKueueCluster"): LabelledObject,
     **WORKLOAD_STRUCTS,
 }
 

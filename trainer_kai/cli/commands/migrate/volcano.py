@@ -38,7 +38,7 @@ from trainer_kai.cli.commands.migrate.workloads import (
     CLUSTER,
     WORKLOAD_KINDS,
     WORKLOAD_STRUCTS,
-    Workload,
+    LabelledObject,
     is_finished,
     new_labels,
     relabel_trainjob,
@@ -86,9 +86,9 @@ class VolcanoQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 _STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
     (_SCHEDULING, "Queue"): VolcanoQueue,
-    (_SCHEDULING, "PodGroup"): Workload,
-    (_FLOW, "JobFlow"): Workload,
-    (_TOPOLOGY, "HyperNode"): Workload,
+    (_SCHEDULING, "PodGroup"): LabelledObject,
+    (_FLOW, "JobFlow"): LabelledObject,
+    (_TOPOLOGY, "HyperNode"): LabelledObject,
     **WORKLOAD_STRUCTS,
 }
 _NO_EQUIVALENT: Final = (
@@ -116,7 +116,7 @@ def plan_volcano(documents: Sequence[Document]) -> Migration:
     # A Job of Volcano and one of Kubernetes have the same kind.
     own_jobs = [it for it in documents if (it.group, it.kind) == (_BATCH, "Job")]
     objects = read_objects(documents, _STRUCTS, {_SCHEDULING: ("v1beta1",)})
-    jobs = read_objects(own_jobs, {(_BATCH, "Job"): Workload})["Job"]
+    jobs = read_objects(own_jobs, {(_BATCH, "Job"): LabelledObject})["Job"]
     migration = Migration()
     divided = _divided(objects["Queue"])
     _add_queues(migration, _parents_first(objects["Queue"], faults), divided, faults)
@@ -282,7 +282,9 @@ def _amounts(
     return amounts
 
 
-def _add_workload(migration: Migration, it: ReadObject[Workload], queues: AbstractSet[str]) -> None:
+def _add_workload(
+    migration: Migration, it: ReadObject[LabelledObject], queues: AbstractSet[str]
+) -> None:
     """Change a runtime or a TrainJob; pods that name Volcano in other kinds by hand."""
     meta = it.value.metadata
     if meta.controller:
@@ -309,7 +311,9 @@ def _no_queue_text(queue: Any) -> str:
     return f"{queue!r}: no such Queue is made: set the label {QUEUE} to the name of a Queue"
 
 
-def _add_runtime(migration: Migration, it: ReadObject[Workload], queues: AbstractSet[str]) -> None:
+def _add_runtime(
+    migration: Migration, it: ReadObject[LabelledObject], queues: AbstractSet[str]
+) -> None:
     """Remove Volcano from a runtime: its policy, its scheduler name, and its queue."""
     changes = [*_runtime_changes(it.document.fields)]
     if not changes:

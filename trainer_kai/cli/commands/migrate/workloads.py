@@ -48,7 +48,7 @@ _TEMPLATES: Final = (  # of runtimes, JobSets, and kinds with one pod template
 )
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class LabelledObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Any object with metadata; its spec is read by path."""
 
     metadata: Meta
@@ -57,15 +57,15 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 # Kinds that may have the labels of another system: TrainJobs and runtimes are rewritten.
 WORKLOAD_STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
     **{
-        (it.group, it.kind): Workload
+        (it.group, it.kind): LabelledObject
         for it in (CLUSTER_RUNTIMES, RUNTIMES, TRAINJOBS, JOBSETS, JOBS, PODS)
     },
-    (APPS, "Deployment"): Workload,
-    (APPS, "StatefulSet"): Workload,
-    (KUBEFLOW, "Notebook"): Workload,
-    (RAY, "RayJob"): Workload,
-    (RAY, "RayCluster"): Workload,
-    (LEADER_WORKER_SET, "LeaderWorkerSet"): Workload,
+    (APPS, "Deployment"): LabelledObject,
+    (APPS, "StatefulSet"): LabelledObject,
+    (KUBEFLOW, "Notebook"): LabelledObject,
+    (RAY, "RayJob"): LabelledObject,
+    (RAY, "RayCluster"): LabelledObject,
+    (LEADER_WORKER_SET, "LeaderWorkerSet"): LabelledObject,
 }
 WORKLOAD_KINDS: Final = tuple(kind for _, kind in WORKLOAD_STRUCTS)
 _FINISHED: Final = ("Complete", "Completed", "Failed")  # conditions of TrainJobs, Jobs, JobSets
@@ -108,7 +108,7 @@ def new_labels(
     return NewLabels(labels, removed)
 
 
-def is_finished(it: ReadObject[Workload]) -> bool:
+def is_finished(it: ReadObject[LabelledObject]) -> bool:
     """Say whether a TrainJob, Job or JobSet has ended: a move changes nothing for it."""
     fields = it.document.fields
     if any(state for _, state in values_at(fields, "status.terminalState")):
@@ -119,7 +119,7 @@ def is_finished(it: ReadObject[Workload]) -> bool:
     )
 
 
-def relabel_trainjob(migration: Migration, it: ReadObject[Workload], new: NewLabels) -> None:
+def relabel_trainjob(migration: Migration, it: ReadObject[LabelledObject], new: NewLabels) -> None:
     """Add a TrainJob with other labels: as a manifest, or in the cluster as a command."""
     migration.by_hand += field_notes(it, _PAUSED)
     if it.document.file == CLUSTER:
@@ -159,7 +159,7 @@ def without_status(fields: Mapping[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def relabelled_other(migration: Migration, it: ReadObject[Workload], new: NewLabels) -> None:
+def relabelled_other(migration: Migration, it: ReadObject[LabelledObject], new: NewLabels) -> None:
     """Add a note for a workload of another kind, unless a controller made it."""
     if it.value.metadata.controller:
         return
@@ -171,7 +171,7 @@ def relabelled_other(migration: Migration, it: ReadObject[Workload], new: NewLab
     migration.change_by_hand(it.name, "metadata.labels", message)
 
 
-def labelled_templates(it: ReadObject[Workload], key: str) -> Iterator[MigrationNote]:
+def labelled_templates(it: ReadObject[LabelledObject], key: str) -> Iterator[MigrationNote]:
     if it.value.metadata.controller:
         return
     for start in _TEMPLATES:

@@ -27,7 +27,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.resources import JOBSETS, RUNTIMES
 from trainer_kai.api.text import counted
 from trainer_kai.api.trainjob import Runtime, TrainJob
-from trainer_kai.podgrouper.plan import ObservedState, is_admitted_here, plan
+from trainer_kai.podgrouper.plan import ObservedState, plan
 from trainer_kai.policy.expand.jobset import expand, launcher_trains
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import NOTHING_KNOWN, KnownCluster
@@ -41,6 +41,7 @@ from trainer_kai.policy.queueing.queue_resolution import (
     RequestedQueues,
     resolve_queue,
 )
+from trainer_kai.policy.workloads.jobset import jobset_workload
 from webhook.admission.patch import Operation
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, ReviewedKind
 from webhook.cache.admission_cache import QueueTree, TrainJobSummary
@@ -149,7 +150,7 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
 def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
     """Return the preview of a JobSet as it is; without the mark of admission it is ignored."""
     preview = _preview(jobset, context, _queue_sources(jobset, context, None, ""))
-    if is_admitted_here(jobset):
+    if jobset_workload(jobset).is_admitted_here:
         linted = lint_jobset(jobset, preview.queue.queue, _rules(context), context.known_cluster)
         own = (*preview.findings, *_not_reported(linted), *_queue_findings(preview, context))
         return preview._replace(findings=own)
@@ -281,7 +282,7 @@ def _preview(jobset: JobSet, context: PreviewContext, queue_sources: RequestedQu
         metadata=replace(jobset.metadata, uid=jobset.metadata.uid or _UID, deletion_timestamp=""),
         spec=replace(jobset.spec, suspend=False),
     )
-    steps = plan(jobset, ObservedState({}), (), _rules(context))
+    steps = plan(jobset_workload(jobset), ObservedState({}), (), _rules(context))
     podgroups = _podgroup_previews(jobset, steps.podgroup_plan, steps.apply) if steps.apply else ()
     return Preview(
         kind="JobSet",

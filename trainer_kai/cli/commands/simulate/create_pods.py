@@ -37,11 +37,12 @@ from trainer_kai.cli.commands.plan.preview import PreviewContext, admitted_jobse
 from trainer_kai.cli.input.cluster import InputCluster
 from trainer_kai.cli.input.kinds import UID
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.podgrouper.plan import ObservedState, PodAssignment, is_admitted_here, plan
+from trainer_kai.podgrouper.plan import ObservedState, PodAssignment, plan
 from trainer_kai.podgrouper.store import PodRecord
 from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, observe_pod, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
 from trainer_kai.policy.start_order import pods_at_once, start_order
+from trainer_kai.policy.workloads.jobset import jobset_workload
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})
 _MAX_PODS: Final = 100_000  # of one workload; a cluster has hardly more pods in total
@@ -105,7 +106,7 @@ def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> 
     inputs.notes += faults
     if faults:
         return
-    if not is_admitted_here(jobset):
+    if not jobset_workload(jobset).is_admitted_here:
         why = "; ".join(map(str, findings)) or "another scheduler is requested"
         inputs.notes.append(f"TrainJob {key}: ignored: {why}")
     elif not any(job.replicas * pods_at_once(job) for job in jobset.spec.replicated_jobs):
@@ -152,8 +153,9 @@ def _create_podgroups(
     created = [] if pods or owner_fault or _has_started(jobset) else [*_first_pods(it.name, jobset)]
     for pod in created:
         cluster.pods.setdefault(pod.metadata.key, pod)
-    known = ObservedState({}, has_trainjob=not owner_fault)
-    steps = plan(jobset, known, map(_pod_record, (*pods, *created)), rules)
+    known = ObservedState({}, has_owner=not owner_fault)
+    members = map(_pod_record, (*pods, *created))
+    steps = plan(jobset_workload(jobset), known, members, rules)
     for finding in steps.podgroup_plan.findings:
         if finding.blocks:
             inputs.notes.append(f"{it.name}: never runs: {finding}")
@@ -208,7 +210,7 @@ def _has_started(jobset: JobSet) -> bool:
     """Say whether a JobSet has started, so that its missing pods have ended, or has no pods."""
     status = jobset.status
     is_known = bool(status.replicated_jobs_status or status.restarts or status.terminal_state)
-    return is_known or jobset.spec.suspend or not is_admitted_here(jobset)
+    return is_known or jobset.spec.suspend or not jobset_workload(jobset).is_admitted_here
 
 
 def _pod_record(pod: Pod) -> PodRecord:
@@ -219,7 +221,6 @@ def _pod_record(pod: Pod) -> PodRecord:
         uid=meta.uid,
         job_uid=controller.uid if controller else "",
         replicated_job=meta.labels.get(REPLICATED_JOB, ""),
-        job_index=meta.labels.get(JOB_INDEX, ""),
         group=meta.annotations.get(POD_GROUP, ""),
         observation=observe_pod(pod),
     )

@@ -37,7 +37,6 @@ from trainer_kai.cli.commands.why.podgroups import (
     standalone_snapshot,
 )
 from trainer_kai.cli.commands.why.snapshot import SCHEDULER_LEASE, PodSnapshot, TrainJobSnapshot
-from trainer_kai.podgrouper.plan import is_admitted_here
 from trainer_kai.policy.podgroups.eviction_record import eviction_reason
 from trainer_kai.policy.pods.creation_failures import (
     CANNOT_CREATE,
@@ -50,6 +49,7 @@ from trainer_kai.policy.pods.creation_failures import (
     still_applies,
 )
 from trainer_kai.policy.start_order import COMPLETE, Edge
+from trainer_kai.policy.workloads.jobset import jobset_workload
 
 _LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
 _MAX_NAMED: Final = 3
@@ -303,7 +303,7 @@ def _condition_reason(condition: SchedulingCondition) -> WaitingReason:
 
 
 def _no_podgroup(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> WaitingReason | None:
-    is_admitted = snapshot.jobset is None or is_admitted_here(snapshot.jobset)
+    is_admitted = snapshot.jobset is None or jobset_workload(snapshot.jobset).is_admitted_here
     if podgroup.api_object or PODGROUPS.plural in snapshot.unknown or not is_admitted:
         return None
     named = {it.metadata.annotations.get(POD_GROUP, "") for it in _unplaced(podgroup)} - {""}

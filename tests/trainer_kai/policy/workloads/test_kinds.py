@@ -1,0 +1,43 @@
+"""The table of kinds: each object finds its kind, and nothing is named twice."""
+
+import pytest
+
+from tests.support.case import Case, ids
+from trainer_kai.api.meta import OwnerReference
+from trainer_kai.api.names import JOBSET_NAME
+from trainer_kai.policy.workloads.jobset import JOBSET_KIND
+from trainer_kai.policy.workloads.kinds import KINDS, OWNERS, kind_of_owner, kind_of_pod
+from trainer_kai.policy.workloads.workload import ObjectKey, WorkloadKind
+
+CASES: list[Case[tuple[str, str], WorkloadKind | None]] = [
+    Case("a JobSet", ("jobset.x-k8s.io/v1alpha2", "JobSet"), JOBSET_KIND),
+    Case("in another version", ("jobset.x-k8s.io/v1", "JobSet"), JOBSET_KIND),
+    Case("of another group", ("example.com/v1", "JobSet"), None),
+    Case("an owner of workloads is none", ("trainer.kubeflow.org/v1alpha1", "TrainJob"), None),
+    Case("without a group", ("v1", "JobSet"), None),
+    Case("nothing", ("", ""), None),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_the_kind_of_an_owner(case: Case[tuple[str, str], WorkloadKind | None]) -> None:
+    api_version, kind = case.given
+
+    assert kind_of_owner(OwnerReference(api_version=api_version, kind=kind)) is case.want
+
+
+def test_the_kind_of_a_pod_is_that_of_the_name_it_carries() -> None:
+    assert kind_of_pod({JOBSET_NAME: "job"}) is JOBSET_KIND
+    assert kind_of_pod({"app": "web"}) is None
+
+
+def test_kinds_and_their_work_queues_are_distinct() -> None:
+    """Keys are distinguished by the kind, metrics and health conditions by the plural."""
+    for names in ({it.resource.kind for it in KINDS}, {it.resource.plural for it in KINDS}):
+        assert len(names) == len(KINDS)
+    assert len(set(OWNERS)) == len(OWNERS)
+
+
+def test_a_key_is_written_without_its_kind() -> None:
+    """Log lines of a work queue name the kind already."""
+    assert str(ObjectKey("JobSet", "team-a", "job")) == "team-a/job"
