@@ -165,7 +165,7 @@ class Session:
     def refund(self, queue: int, amounts: Amounts) -> None:
         """Refund a queue for evicted pods, which are releasing; or charge it with less than zero.
 
-        A signature that failed may be within its bounds now.
+        A request that failed may be within its bounds now.
         """
         self.usage.refund(queue, amounts, is_non_preemptible=False)
         self.releasing.evict(queue, amounts)

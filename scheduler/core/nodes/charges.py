@@ -25,7 +25,9 @@ class NodeCharges:
         self._snapshot: Final = snapshot
         self._signatures: Final = snapshot.signatures
         self._devices: Final = devices
-        self.depend_on_nodes: Final = any(it.is_charged_by_node for it in self._signatures)
+        self.depend_on_nodes: Final = any(
+            it.least_queue_request is not None for it in self._signatures
+        )
 
     def least(self, amounts: Amounts, requested: SignatureRuns) -> Amounts:
         """Return what pods are charged at least, of which *amounts* is the most."""

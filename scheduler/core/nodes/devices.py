@@ -2,7 +2,8 @@
 
 Each sort of devices is a participant of the statement, and says besides which devices a pod would
 get on a node, how many pods fit, and what is missing. `NodeDevices` asks all sorts at once. Pods of
-most signatures request none: readers ask `of` once for each signature.
+most signatures request none: readers ask `of` once for each signature. No two sorts may draw on the
+same resource: each is asked as if the others took nothing.
 """
 
 from collections.abc import Hashable, Sequence

@@ -169,7 +169,7 @@ class Placer:
         the first one is explained.
         """
         only = request.only or request.strategy.only
-        if only is not None:  # of most
+        if only is not None:  # of most, and so without a closure
             placed = self._place_checked(request, check, only)
             return placed.refusal if isinstance(placed, RefusedPlacement) else placed
         attempt = partial(self._place_checked, request, check)

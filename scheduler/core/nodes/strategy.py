@@ -90,7 +90,7 @@ class PlacementStrategy(Protocol):
         """Yield the alternatives; there is a first one.
 
         When the first is asked for, nothing of the tasks is in the statement. When another one is,
-        what was placed of a failure still is.
+        what was placed before a failure still is; of a refusal nothing is.
         """
         ...
 

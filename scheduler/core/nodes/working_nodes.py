@@ -34,7 +34,7 @@ class WorkingNodes:
         self.statement: Final = Statement((self.resources, self.relations, *devices))
         self.reserved: Final = ReservedPlaces(self.resources, self.devices, self.statement)
         self.charges: Final = NodeCharges(snapshot, self.devices)
-        self.allocations: Final[list[PodGroupAllocation]] = []  # of the plan so far
+        self.allocations: Final[list[PodGroupAllocation]] = []  # of the plan so far, for strategies
         strategies = [of(self) for of in _STRATEGIES]
         self._strategies: Final = [of for of in strategies if of is not None]
 
@@ -63,5 +63,7 @@ def _by_charge(nodes: WorkingNodes) -> StrategyOf | None:
     return strategy_of
 
 
-# Each returns None if no PodGroup of a snapshot needs it: then it costs nothing.
+# Each returns None if no PodGroup of a snapshot needs it: then it costs nothing. The first one that
+# a PodGroup needs is its strategy: one that restricts pods comes before one that only prefers, and
+# minds itself what the other would do for the same pods.
 _STRATEGIES: Final[tuple[Callable[[WorkingNodes], StrategyOf | None], ...]] = (_by_charge,)

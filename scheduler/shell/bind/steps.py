@@ -47,12 +47,12 @@ class BindStep(ABC):
         return {}
 
     def is_done(self, bind: PodBind) -> bool:  # noqa: ARG002 - most steps are the same for all pods
-        """Say whether there is nothing to prepare for this pod, and so nothing to undo."""
+        """Say whether this pod needs nothing of this step, and so nothing is to be undone."""
         return False
 
     @abstractmethod
     async def prepare(self, bind: PodBind) -> None:
-        """Write what the pod needs; after an `ApiError` nothing of it is left."""
+        """Write what the pod needs; after an `ApiError` nothing of it hinders others."""
 
     @abstractmethod
     async def undo(self, bind: PodBind) -> None:

@@ -1,1 +1,1 @@
-"""Shares of GPUs, which are one sort of devices; nothing else in the core knows them."""
+"""Shares of GPUs, one sort of devices: of what places pods only the static predicates know them."""

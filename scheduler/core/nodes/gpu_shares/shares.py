@@ -59,7 +59,7 @@ class GpuShares(GpuShareTable, DeviceParticipant):
         self, signature: int, node: int, free: Sequence[int], idle: Sequence[int], /
     ) -> DeviceFit:
         shared, shared_now, nominated, whole, whole_idle = self._fit(signature, node, free, idle)
-        needed = self.devices_of[signature]
+        needed = self.device_count[signature]
         return (
             shared + whole >= needed,
             shared_now + min(nominated + whole, whole_idle) >= needed,
@@ -71,7 +71,7 @@ class GpuShares(GpuShareTable, DeviceParticipant):
     ) -> DeviceChoice | None:
         share = self.share(signature, node)
         later, now = self.later.get(node, []), self.now.get(node, [])
-        fit, needed = self._fit(signature, node, free, idle), self.devices_of[signature]
+        fit, needed = self._fit(signature, node, free, idle), self.device_count[signature]
         sign, most = 1 if self._spreads else -1, WHOLE_GPU - share
         shared = [(sign * used, slot) for slot, used in enumerate(later) if 0 < used <= most]
         unused = self.unused_slots(node)
@@ -92,7 +92,7 @@ class GpuShares(GpuShareTable, DeviceParticipant):
 
     def choose_reserved(self, signature: int, node: int, free: Sequence[int], /) -> Slots | None:
         """Return the fullest GPUs with so much free, as the next snapshot will."""
-        fit, needed = self._fit(signature, node, free, free), self.devices_of[signature]
+        fit, needed = self._fit(signature, node, free, free), self.device_count[signature]
         most = WHOLE_GPU - self.share(signature, node)
         used_later = enumerate(self.later.get(node, ()))
         fullest = sorted([(-used, slot) for slot, used in used_later if 0 < used <= most])
@@ -102,7 +102,7 @@ class GpuShares(GpuShareTable, DeviceParticipant):
         return tuple(slots) if len(slots) == needed else None
 
     def fits_on_nodes(self, signature: int, free: Ints, idle: Ints, /) -> DeviceFits:
-        nodes, needed = np.arange(len(free)), self.devices_of[signature]
+        nodes, needed = np.arange(len(free)), self.device_count[signature]
         column = np.array(self.column, dtype=np.int64)
         has_gpu = column != NONE
         whole, whole_idle = _whole_gpus(free, idle, nodes, np.where(has_gpu, column, 0), self.pods)
@@ -139,7 +139,7 @@ class GpuShares(GpuShareTable, DeviceParticipant):
             return 0
         shares = sum([(WHOLE_GPU - it) // share for it in used if 0 < it < WHOLE_GPU])
         shares += max(free[column] // WHOLE_GPU, 0) * (WHOLE_GPU // share)
-        return shares // self.devices_of[signature]
+        return shares // self.device_count[signature]
 
     def fitting(self, signature: int, amounts: Ints, /) -> Ints:
         return fitting_when_empty(self.snapshot, amounts, self.snapshot.signatures[signature])
@@ -176,7 +176,7 @@ class GpuShares(GpuShareTable, DeviceParticipant):
         )
 
     def charged_gpus(self, signature: int, node: int, /) -> int:
-        return self.devices_of[signature] * self.share(signature, node)
+        return self.device_count[signature] * self.share(signature, node)
 
     def uncharged_gpus(self, signature: int, /) -> int:
         """Return what is rounded: queues are charged for hundredths of a share."""
@@ -195,7 +195,7 @@ class GpuShares(GpuShareTable, DeviceParticipant):
 
     def empty_request(self, signature: int, /) -> tuple[int, int] | None:
         gpus = self.snapshot.resources.gpus
-        return (gpus[0], self.devices_of[signature] * WHOLE_GPU) if gpus else None
+        return (gpus[0], self.device_count[signature] * WHOLE_GPU) if gpus else None
 
     def shortage(self, signature: int, nodes: Bools, /) -> DeviceShortage | None:
         found = [_free_gpus(self, signature, node) for node in np.flatnonzero(nodes).tolist()]
@@ -280,7 +280,7 @@ def _whole_gpus(free: Ints, idle: Ints, nodes: Ints, column: Ints, pods: int) ->
 
 
 def _free_gpus(devices: GpuShares, signature: int, node: int) -> _FreeGpus:
-    needed = devices.devices_of[signature]
+    needed = devices.device_count[signature]
     share, free = devices.share(signature, node), devices.resources.free[node].tolist()
     gpus = free[devices.column[node]]
     if gpus < 0:  # more GPUs are used than the node has

@@ -80,10 +80,10 @@ class GpuShareTable(Participant):
             else it.device_share
             for it in snapshot.signatures
         ]
-        self.devices_of: Final = [it.shared_devices for it in snapshot.signatures]
+        self.device_count: Final = [it.shared_devices for it in snapshot.signatures]
 
     def concerns(self, signature: int, /) -> bool:
-        return self.devices_of[signature] > 0
+        return self.device_count[signature] > 0
 
     def share(self, signature: int, node: int) -> int:
         share = self._shares[signature]

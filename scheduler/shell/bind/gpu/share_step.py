@@ -128,7 +128,11 @@ class GpuShareStep(BindStep):
         return bind.pod not in bind.commands.gpu_groups
 
     async def prepare(self, bind: PodBind) -> None:
-        """Label the pod, and write its ConfigMaps."""
+        """Label the pod, and write its ConfigMaps.
+
+        If its GPU was reserved anew since an earlier pod of the group was prepared, the two have
+        different devices: the controller deletes the users of the older one.
+        """
         groups = bind.commands.gpu_groups[bind.pod]
         places = _places(bind.node, groups)
         async with self._locks.hold(bind.pod):
