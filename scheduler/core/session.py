@@ -241,7 +241,7 @@ class Session:
         placed = self._place_tasks(row, request)
         if isinstance(placed, PlacementFailure):
             details = self._fit_errors(placed, attempt.signatures, is_final=is_final)
-            if not has_reserved_places and request.only is None:
+            if not has_reserved_places and request.pinned is None:
                 self._failed_requests[failed_key] = details
             self.nominated_capacity.restore()
             return _node_rejection(row, details, releasing_refusal)

@@ -289,7 +289,7 @@ class _Consolidation:
         relocated = relocatable.of_units(victims.pool, eviction_units)
         beside = PlacementRequest(tuple(podset_tasks for _, podset_tasks in relocated))
         alternative = self._fits_with(request.placement, beside)
-        fitting = request.placement._replace(is_pipelined=True, only=alternative)
+        fitting = request.placement._replace(is_pipelined=True, pinned=alternative)
         if alternative is None or not session.place(row, is_final=False, request=fitting):
             session.statement.roll_back(checkpoint)
             return False
@@ -322,7 +322,7 @@ class _Consolidation:
         count = sum([len(it.pods) + it.expected for it in request.tasks])
         while count > 0:
             count -= placed.pop(0).pod_count
-        fits = placer.fits_beside(placed, request._replace(only=alternative))
+        fits = placer.fits_beside(placed, request._replace(pinned=alternative))
         return alternative if fits else None
 
     def _record(

@@ -29,6 +29,9 @@ Amounts: TypeAlias = tuple[int, int, int]  # by ResourceKind
 HeldDevices: TypeAlias = tuple[tuple[int, ...], ...]
 
 
+NO_DEVICES: Final[HeldDevices] = ()
+
+
 class ResourceKind(IntEnum):
     """What queues share: the columns of their arrays."""
 

@@ -168,7 +168,7 @@ class Snapshot:
 
     @property
     def held_devices(self) -> dict[int, HeldDevices]:
-        """The devices of running pods, by pod; of those that hold any."""
+        """The devices of each running pod that holds any, by pod."""
         return {pod: held_shares(slots) for pod, slots in self.devices.slots_of_pod.items()}
 
     def __post_init__(self) -> None:

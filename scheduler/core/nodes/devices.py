@@ -13,6 +13,7 @@ from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import ReservedPlace
 from scheduler.core.model.rejections import DeviceShortage
 from scheduler.core.model.resources import (
+    NO_DEVICES,
     Bools,
     DeviceSort,
     HeldDevices,
@@ -100,7 +101,7 @@ class DeviceParticipant(Participant, DeviceView, Protocol):
         return 0
 
     def charged_gpus(self, _signature: int, _node: int, /) -> int:
-        """Return what is charged for a pod of those that are charged by their node."""
+        """Return what a queue is charged for a pod on a node, if that depends on the node."""
         return 0
 
     def uncharged_gpus(self, _signature: int, /) -> int:
@@ -130,7 +131,6 @@ class DeviceParticipant(Participant, DeviceView, Protocol):
 
 
 DeviceParticipants: TypeAlias = tuple[DeviceParticipant, ...]
-_NONE: Final[HeldDevices] = ()
 
 
 class NodeDevices:
@@ -158,7 +158,7 @@ class NodeDevices:
         free = self._resources.free[node].tolist()
         free[self._pods] += is_counted
         idle = self._resources.idle[node].tolist()
-        held, on_idle = _NONE, True
+        held, on_idle = NO_DEVICES, True
         for it in self.of[signature]:
             choice = it.choose(signature, node, free, idle)
             if choice is None:
@@ -169,7 +169,7 @@ class NodeDevices:
 
     def choose_reserved(self, node: int, signature: int) -> HeldDevices | None:
         """Return the devices of a reserved place, or None if they are not free."""
-        held = _NONE
+        held = NO_DEVICES
         for it in self.of[signature]:
             devices = it.choose_reserved(signature, node, self._resources.free[node].tolist())
             if devices is None:

@@ -186,7 +186,7 @@ def _deallocate(statement: Statement, reserved_places: Iterable[ReservedPlace]) 
 def _own_counts(
     nodes: WorkingNodes, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[FitErrorReason, int]:
-    dynamic = [it for it in nodes.relations.why_not(signature) if it[0] in by_reason]
+    dynamic = [*nodes.relations.why_not(signature, by_reason)]
     passed = np.ones(len(nodes.resources.free), dtype=np.bool_)
     for _, mask in dynamic:
         passed &= mask
@@ -228,7 +228,7 @@ def _reason(
 ) -> UnschedulableReason:
     """Return the reason by the nodes of which only resources are short, without the attempt.
 
-    Of GPUs, what is free of those that pods share counts as well.
+    Free parts of shared GPUs count as free GPUs.
     """
     snapshot, free, more_gpus = nodes.snapshot, without.before, without.free_gpus
     if not len(free):

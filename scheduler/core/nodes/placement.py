@@ -24,7 +24,7 @@ from scheduler.core.model.podgroup import (
     SubGroupTree,
     podsets_of,
 )
-from scheduler.core.model.resources import NONE, HeldDevices
+from scheduler.core.model.resources import NO_DEVICES, NONE, HeldDevices
 from scheduler.core.model.result import (
     PodGroupAllocation,
     PodPlacement,
@@ -44,7 +44,6 @@ from scheduler.core.nodes.strategy import (
 from scheduler.core.nodes.working_nodes import WorkingNodes
 
 _MAX_RANKINGS: Final = 512  # each is as large as there are nodes
-_NO_DEVICES: Final[HeldDevices] = ()
 T = TypeVar("T")
 
 
@@ -56,7 +55,7 @@ class PlacementRequest(NamedTuple):
     strategy: PlacementStrategy = EVERYWHERE
     podgroup: int = NONE  # it matters where pods wait for each other
     is_pipelined: bool = False  # all of them wait, even if there are idle resources
-    only: Alternative | None = None  # of those of the strategy, the one that fitted on trial
+    pinned: Alternative | None = None  # the alternative of the strategy that fitted on trial
 
 
 class PlacementFailure(NamedTuple):
@@ -99,7 +98,7 @@ class _PlacedPods(NamedTuple):
     held: HeldDevices = ()
 
 
-class PlacedPods(NamedTuple):
+class TrialPods(NamedTuple):
     """Pods that fit on a node on trial."""
 
     node: int
@@ -110,7 +109,7 @@ class PlacedPods(NamedTuple):
 class TrialPlacement(NamedTuple):
     """Where tasks fit on trial; of several alternatives, in which one."""
 
-    pods: list[PlacedPods]
+    pods: list[TrialPods]
     alternative: Alternative
 
 
@@ -168,7 +167,7 @@ class Placer:
         After a failure the pods placed before are still in the statement. Of several alternatives
         the first one is explained.
         """
-        only = request.only or request.strategy.only
+        only = request.pinned or request.strategy.only
         if only is not None:  # of most, and so without a closure
             placed = self._place_checked(request, check, only)
             return placed.refusal if isinstance(placed, RefusedPlacement) else placed
@@ -194,14 +193,14 @@ class Placer:
                 if isinstance(others, PlacementFailure):
                     return others
                 placed += others
-            pods = [PlacedPods(it.node, it.signature, it.pod_count) for it in placed]
+            pods = [TrialPods(it.node, it.signature, it.pod_count) for it in placed]
             return TrialPlacement(pods, alternative)
 
         placed = self._first_placed(request, attempt)
         self._statement.roll_back(checkpoint)
         return placed if isinstance(placed, TrialPlacement) else None
 
-    def fits_beside(self, reserved: list[PlacedPods], request: PlacementRequest) -> bool:
+    def fits_beside(self, reserved: list[TrialPods], request: PlacementRequest) -> bool:
         """Say whether tasks fit when places on nodes are reserved before; nothing is placed."""
         statement = self._statement
         checkpoint, fits = statement.checkpoint, True
@@ -239,7 +238,7 @@ class Placer:
         If none is, return the first refusal, or else a failure: that of the first alternative,
         unless it was a trial. Then the pods that were placed before it are in the statement.
         """
-        only = request.only or request.strategy.only
+        only = request.pinned or request.strategy.only
         if only is not None:
             placed = attempt(only)
             return placed.refusal if isinstance(placed, RefusedPlacement) else placed
@@ -348,7 +347,7 @@ class Placer:
         self, tasks_index: int, pod: int, node: int, signature: int, count: int = 1
     ) -> _PlacedPods:
         """Add pods to the statement; return them, with devices, and whether they fit into idle."""
-        on_idle, held = self._resources.fits_idle(node, signature), _NO_DEVICES
+        on_idle, held = self._resources.fits_idle(node, signature), NO_DEVICES
         if self._devices.of[signature]:
             choice = self._devices.choose(node, signature)
             assert choice is not None  # the node was ranked as one that fits

@@ -5,7 +5,7 @@ predicates are one function a rule, each returns a node mask.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -73,10 +73,12 @@ class PodRelationCounts(Participant):
                 mask = passed if mask is None else mask & passed
         return mask
 
-    def why_not(self, signature: SchedulingSignature) -> Iterator[tuple[FitErrorReason, Bools]]:
+    def why_not(
+        self, signature: SchedulingSignature, among: Container[FitErrorReason] | None = None
+    ) -> Iterator[tuple[FitErrorReason, Bools]]:
         """Yield for each reason that may close nodes to a pod the nodes that it leaves open."""
         for reason, is_needed, rule in DYNAMIC_PREDICATES:
-            if is_needed(signature):
+            if is_needed(signature) and (among is None or reason in among):
                 yield reason, rule(self, signature)
 
     def pods_until_skewed(self, signature: SchedulingSignature, node: int) -> float:

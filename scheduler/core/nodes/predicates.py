@@ -1,7 +1,7 @@
 """Predicates: on which nodes a pod can be placed; one function a rule, each returns a node mask.
 
-These depend on the node alone, and are evaluated once for each signature. Those that change while
-pods are placed are in `pod_relations`.
+These predicates depend on the node alone, and are evaluated once for each signature. The predicates
+that change while pods are placed are in `pod_relations`.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,7 @@ class PlaceWithDevices(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Places for some pods; of those that request devices, which ones as soon as it is reserved."""
+    """Places for some pods, and once they are reserved, the devices of each pod."""
 
     nodes: Ints  # [pod]
     amounts: Ints  # [pod, resource]

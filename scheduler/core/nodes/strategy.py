@@ -125,8 +125,8 @@ EVERYWHERE: Final[PlacementStrategy] = _Everywhere()
 class LargerGpus:
     """Pods that request memory of GPUs may use all nodes, then those where they are charged less.
 
-    After each refusal by a quota these are the nodes with GPUs that are larger than the smallest of
-    those that the pods were placed on.
+    After each refusal by a quota, the pods may use only nodes with GPUs that are larger than the
+    smallest GPU of the placement that was refused.
     """
 
     key: Final = None  # it follows from the signatures of the tasks

@@ -83,11 +83,11 @@ class Pair:
         self.placer: Final = Placer(self.nodes, Policies(scores=()))
 
     def request(
-        self, *alternatives: Alternative, only: Alternative | None = None
+        self, *alternatives: Alternative, pinned: Alternative | None = None
     ) -> PlacementRequest:
         strategy = Listed(*alternatives)
         return PlacementRequest(
-            tasks_to_allocate(self.podset), strategy=strategy, podgroup=0, only=only
+            tasks_to_allocate(self.podset), strategy=strategy, podgroup=0, pinned=pinned
         )
 
 
@@ -181,8 +181,11 @@ def test_an_alternative_that_fitted_on_trial_can_be_asked_for() -> None:
     found = pair.placer.fits(pair.request(*alternatives))
     assert found is not None
     assert found.alternative is alternatives[1]
-    assert nodes_of(pair.placer.place(pair.request(*alternatives, only=alternatives[2]))) == [2, 2]
-    failed = pair.placer.place(pair.request(*alternatives, only=alternatives[0]))
+    assert nodes_of(pair.placer.place(pair.request(*alternatives, pinned=alternatives[2]))) == [
+        2,
+        2,
+    ]
+    failed = pair.placer.place(pair.request(*alternatives, pinned=alternatives[0]))
     assert isinstance(failed, PlacementFailure)
 
 
