@@ -28,7 +28,7 @@ from scheduler.core.model.usage import Usage, charged
 from scheduler.core.nodes.capacity import EmptyClusterFit
 from scheduler.core.nodes.nominated import NominatedPodGroups
 from scheduler.core.nodes.placement import PlacementRequest, Placer
-from scheduler.core.nodes.strategy import PlacementStrategy, RequestKey
+from scheduler.core.nodes.strategies.strategy import PlacementStrategy, RequestKey
 from scheduler.core.queues.order import PodGroupKey
 from trainer_kai.api.reasons import UnschedulableReason
 

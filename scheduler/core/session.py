@@ -50,7 +50,7 @@ from scheduler.core.nodes.placement import (
     PlacementRequest,
     Placer,
 )
-from scheduler.core.nodes.strategy import RequestKey
+from scheduler.core.nodes.strategies.strategy import RequestKey
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, QueueOrder, keys_by_queue

@@ -97,8 +97,8 @@ REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
     },
     "gpu-shares-behind-devices": {
         "a victim knows them": (
-            "scheduler/core/eviction/new.py: from scheduler.core.nodes.gpu_shares import new",
-            "scheduler/core/nodes/gpu_shares/new.py:",
+            "scheduler/core/eviction/new.py: from scheduler.core.nodes.device_sorts import new",
+            "scheduler/core/nodes/device_sorts/new.py:",
         ),
     },
     "agent-is-imported-by-tests-only": {

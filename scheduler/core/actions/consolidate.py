@@ -53,7 +53,7 @@ from scheduler.core.model.result import Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.capacity import free_amount
 from scheduler.core.nodes.placement import PlacementRequest
-from scheduler.core.nodes.strategy import EVERYWHERE, Alternative, RequestKey
+from scheduler.core.nodes.strategies.strategy import EVERYWHERE, Alternative, RequestKey
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason

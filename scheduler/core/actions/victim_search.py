@@ -30,7 +30,7 @@ from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceKind
 from scheduler.core.model.result import Eviction
 from scheduler.core.nodes.capacity import free_amount
 from scheduler.core.nodes.placement import PlacementRequest
-from scheduler.core.nodes.strategy import RequestKey
+from scheduler.core.nodes.strategies.strategy import RequestKey
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.scheduler_names import Action

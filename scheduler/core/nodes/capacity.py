@@ -17,7 +17,7 @@ from scheduler.core.nodes.devices import DeviceView
 from scheduler.core.nodes.node_resources import UNLIMITED
 from scheduler.core.nodes.placement import Placer
 from scheduler.core.nodes.ranking import NodeRanking
-from scheduler.core.nodes.strategy import (
+from scheduler.core.nodes.strategies.strategy import (
     ALL_NODES,
     NodeSubset,
     PlacementStrategy,

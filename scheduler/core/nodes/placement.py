@@ -33,7 +33,7 @@ from scheduler.core.model.result import (
     Reservation,
 )
 from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
-from scheduler.core.nodes.strategy import (
+from scheduler.core.nodes.strategies.strategy import (
     ALL_NODES,
     EVERYWHERE,
     Alternative,

@@ -14,7 +14,7 @@ from scheduler.core.model.podgroup import LabelRequirement, SchedulingSignature
 from scheduler.core.model.rejections import FitErrorReason
 from scheduler.core.model.resources import Bools
 from scheduler.core.model.snapshot import GpuMode, NodeFault, Snapshot
-from scheduler.core.nodes.gpu_shares.table import WHOLE_GPU, share_on_nodes, whole_gpus
+from scheduler.core.nodes.device_sorts.gpu_share_table import WHOLE_GPU, share_on_nodes, whole_gpus
 
 StaticPredicate = Callable[[Snapshot, SchedulingSignature], Bools]
 LabelCodes = NDArray[np.int32]

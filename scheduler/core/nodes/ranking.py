@@ -15,7 +15,7 @@ from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.node_resources import has_enough
 from scheduler.core.nodes.pod_relations import has_no_relations
 from scheduler.core.nodes.predicates import fits_empty_node
-from scheduler.core.nodes.strategy import ALL_NODES, NodeSubset
+from scheduler.core.nodes.strategies.strategy import ALL_NODES, NodeSubset
 from scheduler.core.nodes.working_nodes import WorkingNodes
 
 _GPU: Final = ResourceKind.GPU

@@ -11,13 +11,13 @@ from scheduler.core.model.resources import DeviceSort
 from scheduler.core.model.result import PodGroupAllocation, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.charges import NodeCharges
+from scheduler.core.nodes.device_sorts.gpu_shares import GpuShares
 from scheduler.core.nodes.devices import DeviceParticipant, NodeDevices
-from scheduler.core.nodes.gpu_shares.shares import GpuShares
 from scheduler.core.nodes.node_resources import NodeResources
 from scheduler.core.nodes.pod_relations import PodRelationCounts
 from scheduler.core.nodes.reserved_places import ReservedPlaces
 from scheduler.core.nodes.statement import Statement
-from scheduler.core.nodes.strategy import EVERYWHERE, LargerGpus, PlacementStrategy
+from scheduler.core.nodes.strategies.strategy import EVERYWHERE, LargerGpus, PlacementStrategy
 
 _DEVICES: Final[
     dict[DeviceSort, Callable[[Snapshot, NodeResources, Policies], DeviceParticipant]]

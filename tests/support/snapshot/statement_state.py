@@ -7,8 +7,8 @@ from scheduler.core.gang import tasks_to_allocate
 from scheduler.core.model.resources import DeviceSort
 from scheduler.core.model.result import Policies
 from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.nodes.device_sorts.gpu_shares import GpuShares
 from scheduler.core.nodes.fit_errors import collect_fit_errors
-from scheduler.core.nodes.gpu_shares.shares import GpuShares
 from scheduler.core.nodes.placement import PlacementFailure, PlacementRequest, Placer
 from scheduler.core.nodes.working_nodes import WorkingNodes
 

@@ -18,7 +18,7 @@ from scheduler.core.nodes.placement import (
     PlacementRequest,
     Placer,
 )
-from scheduler.core.nodes.strategy import (
+from scheduler.core.nodes.strategies.strategy import (
     ALL_NODES,
     Alternative,
     Alternatives,

@@ -10,8 +10,7 @@ from scheduler.core.model.rejections import DeviceShortage, ReservationPodPlaces
 from scheduler.core.model.resources import NONE, Bools, DeviceSort, Ints, ResourceKind
 from scheduler.core.model.result import Policies
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.devices import DeviceChoice, DeviceFit, DeviceFits, DeviceParticipant
-from scheduler.core.nodes.gpu_shares.table import (
+from scheduler.core.nodes.device_sorts.gpu_share_table import (
     WHOLE_GPU,
     GpuShareTable,
     Slots,
@@ -20,6 +19,7 @@ from scheduler.core.nodes.gpu_shares.table import (
     share_on_nodes,
     used_of,
 )
+from scheduler.core.nodes.devices import DeviceChoice, DeviceFit, DeviceFits, DeviceParticipant
 from scheduler.core.nodes.node_resources import NodeResources
 from scheduler.core.nodes.statement import Change
 
