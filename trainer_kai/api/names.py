@@ -117,6 +117,7 @@ JOBSET_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"  # a value of 
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+JOB_CONTROLLER: Final = "kubernetes.io/job-controller"  # a value of managedBy
 JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"  # finalizer
 
 # Trainer.

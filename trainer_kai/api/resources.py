@@ -100,6 +100,7 @@ PDBS: Final = _namespaced(
 DEPLOYMENTS: Final = _namespaced(APPS, "v1", "deployments", Deployment, "Deployment")
 LEASES: Final = _namespaced(COORDINATION, "v1", "leases", Lease, "Lease")
 JOBS: Final = _namespaced(BATCH, "v1", "jobs", Job, "Job")
+CRON_JOBS: Final = _namespaced(BATCH, "v1", "cronjobs", PartialObject, "CronJob")
 JOBSETS: Final = _namespaced(JOBSET, "v1alpha2", "jobsets", JobSet, "JobSet")
 TRAINJOBS: Final = _namespaced(TRAINER, "v1alpha1", "trainjobs", TrainJob, "TrainJob")
 RUNTIMES: Final = _namespaced(TRAINER, "v1alpha1", "trainingruntimes", Runtime, "TrainingRuntime")
@@ -134,6 +135,7 @@ ALL: Final = (
     DEPLOYMENTS,
     LEASES,
     JOBS,
+    CRON_JOBS,
     JOBSETS,
     TRAINJOBS,
     RUNTIMES,

@@ -65,18 +65,19 @@ def plan(
     is_ours = observed.has_owner and workload.is_admitted_here
     if workload.is_over or workload.is_suspended or not is_ours:
         return GroupingPlan()
-    complete_plan = plan_podgroups(workload, rules.scheduler_name, staged=rules.mode == "external")
+    form, is_external = workload.kind.form, rules.mode == "external"
+    complete_plan = plan_podgroups(workload, rules.scheduler_name, staged=is_external, form=form)
     marked = PodGroupPlan(
         tuple(podgroup for podgroup in complete_plan.podgroups if _is_marked(workload, podgroup)),
         (*complete_plan.findings, *_request_findings(workload)),
     )
     pods = list(members)
-    counts = count_pods(pod.observation for pod in pods) if rules.mode == "external" else {}
+    counts = count_pods(pod.observation for pod in pods) if is_external else {}
     try:
         wanted = list(podgroup_manifests(workload, complete_plan, rules, counts))
     except QuantityError as error:
         message = f"the PodGroups cannot be planned: {error}"
-        finding = Finding("spec.replicatedJobs", message, blocks=True)
+        finding = Finding(form.jobs_path or "spec", message, blocks=True)
         return GroupingPlan(podgroup_plan=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
         wanted = [_keep_lowered_minimum(fields, observed.groups) for fields in wanted]
@@ -128,7 +129,7 @@ def _restricted_while_running(
         current.spec,
         observed.priority_classes,
         rules.mode,
-        workload.kind.called,
+        workload.called,
     )
 
 
@@ -182,6 +183,6 @@ def _assignment(
         "uid": pod.uid,  # the API server rejects the merge if the pod was recreated
         "annotations": {POD_GROUP: planned_podgroup_name(workload, podgroup)},
     }
-    if rules.mode == "bundled":
+    if rules.mode == "bundled" and workload.kind.form.jobs_path:
         metadata["labels"] = {SUBGROUP: pod.observation.podset}
     return PodAssignment(pod.key, {"metadata": metadata})

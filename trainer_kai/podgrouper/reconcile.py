@@ -88,15 +88,15 @@ class Podgrouper:
     def _watched(self) -> Iterator[tuple[str, ListTarget[Any], Callable[[Delta[Any]], None]]]:
         ours = Selection(labels=GANG)
         for kind in KINDS:
-            target = ListTarget(kind.resource)
+            target = ListTarget(kind.resource, selection=Selection(labels=kind.selection))
             yield kind.resource.plural, target, partial(self._on_workload, kind)
         yield "podgroups", ListTarget(WATCHED_PODGROUPS, selection=ours), self._on_podgroup
-        for kind in KINDS:
-            controlled = Selection(labels=kind.job_label)
-            yield "jobs", ListTarget(_JOBS, "", controlled, only_metadata=True), self._on_job
+        for label in filter(None, (kind.job_label for kind in KINDS)):
+            target = ListTarget(_JOBS, "", Selection(labels=label), only_metadata=True)
+            yield f"jobs with {label}", target, self._on_job
         for owner in OWNERS:
-            target = ListTarget(owner, only_metadata=True)
-            yield owner.plural, target, partial(self._on_owner, owner.kind)
+            owners = ListTarget(owner.resource.with_struct(PartialObject), only_metadata=True)
+            yield owner.resource.plural, owners, partial(self._on_owner, owner.resource.kind)
         yield "pods", ListTarget(PODS, selection=ours), self._on_pod
         yield "priorityclasses", ListTarget(PRIORITY_CLASSES), self._on_priority_class
 

@@ -61,7 +61,8 @@ class PodgrouperStore:
 
     def members(self, workload: Workload) -> Iterator[PodRecord]:
         for pod in self._pods.get(workload.key, {}).values():
-            if self._workload_uids.get(pod.job_uid) == workload.metadata.uid:
+            # Where the workload is itself a Job, no other object controls its pods.
+            if self._workload_uids.get(pod.job_uid, pod.job_uid) == workload.metadata.uid:
                 yield pod
 
     def is_running(self, uid: str) -> bool:
@@ -70,7 +71,7 @@ class PodgrouperStore:
 
     def has_owner(self, workload: Workload) -> bool:
         """Say whether the object that a workload names as its owner exists, with that uid."""
-        if workload.kind.owner is None:
+        if not workload.needs_owner:
             return True
         owner, key = workload.owner, workload.owner_key
         return owner is not None and key is not None and self._owner_uids.get(key) == owner.uid

@@ -42,6 +42,7 @@ from trainer_kai.policy.podgroups.grouping import (
     observe_pod,
     podset_name_prefix,
 )
+from trainer_kai.policy.workloads.kinds import pod_place
 
 
 class Shortage(NamedTuple):
@@ -248,7 +249,7 @@ def _is_enough(group: PodGroup, pod_counts: Mapping[str, int]) -> bool:
 
 
 def _newest_attempt(pods: Iterable[Pod]) -> list[Pod]:
-    observed = [(pod, observe_pod(pod)) for pod in pods]
+    observed = [(pod, observe_pod(pod, pod_place(pod.metadata.labels))) for pod in pods]
     newest_of = newest_attempts([(it.podset, it.attempt) for _, it in observed])
     return [pod for pod, it in observed if it.attempt == newest_of[it.podset]]
 

@@ -45,6 +45,7 @@ from trainer_kai.policy.pods.requests import (
     spec_limit_fault,
     term_count,
 )
+from trainer_kai.policy.workloads.kinds import pod_place
 
 PodMetadata: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 _SCHEDULING_ANNOTATIONS: Final = (POD_GROUP, GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES)
@@ -182,7 +183,7 @@ class PodClass:
     @property
     def attempt(self) -> tuple[str, tuple[int, int]]:
         """Return the Job of the pods, as a PodSet, and their attempt."""
-        return podset_and_attempt(self.labels)
+        return podset_and_attempt(pod_place(self.labels))
 
     @property
     def spec(self) -> PodSpec:

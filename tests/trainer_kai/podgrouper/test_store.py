@@ -71,7 +71,7 @@ def test_a_kind_without_owners_waits_for_none() -> None:
     kind = ours.kind._replace(owner=None)
     store = PodgrouperStore(counts=False)
     assert not store.has_owner(ours)
-    assert store.has_owner(replace(ours, kind=kind, owner=None))
+    assert store.has_owner(replace(ours, kind=kind, owner=None, needs_owner=False))
 
 
 def test_two_kinds_may_have_workloads_of_one_name() -> None:

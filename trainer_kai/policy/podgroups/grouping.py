@@ -37,8 +37,8 @@ from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.partition import JobSetPartition
 from trainer_kai.policy.pods.requests import has_inter_pod_constraints
 from trainer_kai.policy.start_order import INITIALIZERS, Edge, pods_at_once, start_order
-from trainer_kai.policy.workloads.jobset import jobset_pod_place
-from trainer_kai.policy.workloads.workload import PodPlace, RestartAttempt, StagedJobs
+from trainer_kai.policy.workloads.jobset import JOBSET_FORM
+from trainer_kai.policy.workloads.workload import JobsForm, PodPlace, RestartAttempt, StagedJobs
 
 MAIN: Final = "Main"  # the suffix of a JobSet's only PodGroup; no replicatedJob can have this name
 
@@ -96,21 +96,27 @@ class PodGroupPlan(NamedTuple):
 
 
 def plan_podgroups(
-    jobset: StagedJobs, scheduler_name: str, *, staged: bool = False
+    jobset: StagedJobs,
+    scheduler_name: str,
+    *,
+    staged: bool = False,
+    form: JobsForm = JOBSET_FORM,
 ) -> PodGroupPlan:
     """Pods of another scheduler are in no PodGroup."""
     excess = size_fault(jobset)
     if excess:
-        return PodGroupPlan((), (Finding("spec.replicatedJobs", excess, blocks=True),))
+        return PodGroupPlan((), (Finding(form.jobs_path, excess, blocks=True),))
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     order = start_order(jobset.spec)
     scheduled = [name for name in order.names if _scheduler(jobs[name]) in {"", scheduler_name}]
     initializers = [name for name in scheduled if _is_initializer(jobs[name])]
     partition = JobSetPartition(order, scheduled, initializers)
     parts = [*partition.parts(staged=staged)]
-    findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name)]
-    by_name = {name: _subgroup(jobset, name, findings) for name in scheduled}
-    min_subgroups = _batch_min_member(jobset.metadata.annotations, "metadata", findings)
+    findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name, form)]
+    by_name = {name: _subgroup(jobset, name, form, findings) for name in scheduled}
+    min_subgroups = None
+    if form.jobs_path:
+        min_subgroups = _batch_min_member(jobset.metadata.annotations, "metadata", findings)
     podgroups: list[PlannedPodGroup] = []
     too_large: list[str] = []
     for part in parts:
@@ -126,7 +132,7 @@ def plan_podgroups(
         podgroup = PlannedPodGroup(suffix, subgroups, needed, partition.incoming_edges(part))
         excess = _podgroup_size_fault(podgroup, staged=staged)
         if excess:
-            findings.append(Finding("spec.replicatedJobs", excess, blocks=True))
+            findings.append(Finding(form.jobs_path, excess, blocks=True))
             too_large += (subgroup.name for subgroup in subgroups)
         else:
             podgroups.append(podgroup)
@@ -196,16 +202,19 @@ def _is_initializer(job: ReplicatedJob) -> bool:
     return job.template.metadata.labels.get(ANCESTOR_STEP) in INITIALIZERS
 
 
-def _subgroup(jobset: StagedJobs, name: str, findings: list[Finding]) -> PlannedSubGroup:
+def _subgroup(
+    jobset: StagedJobs, name: str, form: JobsForm, findings: list[Finding]
+) -> PlannedSubGroup:
     jobs = jobset.spec.replicated_jobs
     index, job = next((i, job) for i, job in enumerate(jobs) if job.name == name)
-    path = f"spec.replicatedJobs[{index}].template.metadata"
+    path = f"{form.template_path(index)}metadata"
     requested = _batch_min_member(job.template.metadata.annotations, path, findings)
     pods = pods_at_once(job)
     if requested is not None and requested > pods:
         message = f"{requested} is more than the pods of each Job at the same time. {pods} is used"
         findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
-    min_member = min(requested, pods) if requested is not None else _default_min_member(job, pods)
+    default = _default_min_member(job, pods) if form.jobs_path else 1
+    min_member = min(default if requested is None else requested, pods)
     constrained = has_inter_pod_constraints(job.template.spec.template.spec)
     return PlannedSubGroup(
         name,
@@ -239,11 +248,13 @@ def _batch_min_member(
     return None
 
 
-def _other_scheduler_findings(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
+def _other_scheduler_findings(
+    jobset: StagedJobs, scheduler_name: str, form: JobsForm
+) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         name = _scheduler(job)
         if name not in {"", scheduler_name}:
-            path = f"spec.replicatedJobs[{i}].template.spec.template.spec.schedulerName"
+            path = f"{form.template_path(i)}spec.template.spec.schedulerName"
             message = f"the pods of {job.name} are in no PodGroup: scheduler {name!r} places them"
             yield Finding(path, message)
 
@@ -294,10 +305,8 @@ class JobPodCounts(NamedTuple):
     occupying: int = 0  # pods of an older attempt, or terminating
 
 
-def observe_pod(pod: Pod, place: PodPlace | None = None) -> PodObservation:
-    """Read a pod, by default one of a JobSet; the caller checks that it belongs to the workload."""
-    if place is None:
-        place = jobset_pod_place(pod.metadata.labels)
+def observe_pod(pod: Pod, place: PodPlace) -> PodObservation:
+    """Read a pod; the caller checks that it belongs to the workload."""
     return PodObservation(
         podset=podset_name(place.replicated_job, place.job_index),
         attempt=place.attempt,
@@ -307,9 +316,8 @@ def observe_pod(pod: Pod, place: PodPlace | None = None) -> PodObservation:
     )
 
 
-def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
-    replicated_job, job_index, attempt = jobset_pod_place(labels)
-    return podset_name(replicated_job, job_index), attempt
+def podset_and_attempt(place: PodPlace) -> tuple[str, RestartAttempt]:
+    return podset_name(place.replicated_job, place.job_index), place.attempt
 
 
 def newest_attempts(

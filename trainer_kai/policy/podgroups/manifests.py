@@ -103,7 +103,7 @@ def podgroup_manifests(
         if rules.mode == "bundled":
             name_of = partial(_podgroup_name_of, workload, plan)
             annotations[ANTICIPATED] = anticipated_annotation(podgroup, jobs, name_of)
-            spec = _tree_spec(podgroup, jobs)
+            spec = _bundled_spec(workload, podgroup, jobs)
         else:
             spec = _flat_spec(workload, podgroup, jobs, counts or {})
         yield {
@@ -230,6 +230,14 @@ def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
         "preferredTopologyLevel": annotations.get(TOPOLOGY_PREFERRED),
     }
     return {name: text for name, text in names.items() if text} if names["topology"] else None
+
+
+def _bundled_spec(
+    workload: Workload, podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
+) -> ManifestFields:
+    if workload.kind.form.jobs_path:
+        return _tree_spec(podgroup, jobs)
+    return {"minMember": max(podgroup.smallest_sum(it.min_pods for it in podgroup.subgroups), 1)}
 
 
 def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:

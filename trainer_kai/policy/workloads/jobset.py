@@ -1,10 +1,10 @@
-"""JobSets that Trainer creates: each belongs to the TrainJob of the same name."""
+"""JobSets: those that Trainer creates belong to the TrainJob of the same name, others to users."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.meta import OwnerReference, PartialObject
+from trainer_kai.api.meta import OwnerReference
 from trainer_kai.api.names import (
     JOB_INDEX,
     JOB_RESTART_ATTEMPT,
@@ -13,11 +13,34 @@ from trainer_kai.api.names import (
     JOBSET_UID,
     REPLICATED_JOB,
     RESTART_ATTEMPT,
+    TRAINJOB_CONTROLLER,
 )
 from trainer_kai.api.resources import JOBSETS, TRAINJOBS, same_name_trainjob_owner
-from trainer_kai.policy.workloads.workload import ObjectKey, PodPlace, Workload, WorkloadKind
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.policy.workloads.workload import (
+    JobsForm,
+    ObjectKey,
+    OwnerKind,
+    PodPlace,
+    Suspendable,
+    Workload,
+    WorkloadKind,
+)
+
+JOBSET_FORM: Final = JobsForm(JOBSETS.kind, "spec.replicatedJobs")
 
 _MANAGED_HERE: Final = frozenset({"", JOBSET_CONTROLLER})
+_TRAINJOB_MANAGED_HERE: Final = frozenset({"", TRAINJOB_CONTROLLER})
+
+
+def trainjob_suspendable(job: TrainJob) -> Suspendable:
+    meta = job.metadata
+    return Suspendable(
+        key=ObjectKey(TRAINJOBS.kind, meta.namespace, meta.name),
+        metadata=meta,
+        is_suspended=job.spec.suspend,
+        is_managed_here=job.spec.managed_by in _TRAINJOB_MANAGED_HERE,
+    )
 
 
 def jobset_workload(jobset: JobSet) -> Workload:
@@ -29,6 +52,7 @@ def jobset_workload(jobset: JobSet) -> Workload:
         metadata=meta,
         spec=spec,
         jobs_status=status.replicated_jobs_status,
+        needs_owner=meta.controller is not None,
         owner=same_name_trainjob_owner(meta),
         regarding=meta.controller or _own_reference(jobset),
         is_suspended=spec.suspend,
@@ -58,10 +82,11 @@ def _number(text: str | None) -> int:
 
 JOBSET_KIND: Final = WorkloadKind(
     resource=JOBSETS,
+    selection="",
     adapt=jobset_workload,
-    owner=TRAINJOBS.with_struct(PartialObject),
-    called=TRAINJOBS.kind,
+    owner=OwnerKind(TRAINJOBS, trainjob_suspendable),
     job_label=JOBSET_UID,
     name_label=JOBSET_NAME,
     pod_place=jobset_pod_place,
+    form=JOBSET_FORM,
 )

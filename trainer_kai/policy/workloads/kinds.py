@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from trainer_kai.api.meta import OwnerReference
+from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND
-from trainer_kai.policy.workloads.workload import WorkloadKind
+from trainer_kai.policy.workloads.workload import PodPlace, WorkloadKind
 
-KINDS: Final = (JOBSET_KIND,)
+# The pods of a JobSet have the label of their Job too, so that its row comes before that of Jobs.
+KINDS: Final = (JOBSET_KIND, JOB_KIND)
 OWNERS: Final = tuple(dict.fromkeys(it.owner for it in KINDS if it.owner is not None))
 
+_NO_PLACE: Final = PodPlace("", "", (0, 0))
 _BY_GROUP_AND_KIND: Final = {(it.resource.group, it.resource.kind): it for it in KINDS}
 
 
@@ -24,3 +27,8 @@ def kind_of_pod(labels: Mapping[str, str]) -> WorkloadKind | None:
         if kind.name_label in labels:
             return kind
     return None
+
+
+def pod_place(labels: Mapping[str, str]) -> PodPlace:
+    kind = kind_of_pod(labels)
+    return kind.pod_place(labels) if kind is not None else _NO_PLACE

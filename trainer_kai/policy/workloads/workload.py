@@ -1,8 +1,9 @@
-"""A workload as the podgrouper sees it, whatever its kind: the form that each adapter fills.
+"""A workload, whatever its kind: the form that each adapter fills.
 
 A workload is started, suspended and evicted as a whole, and its PodGroups belong to it. Its jobs
 are described as those of a JobSet, since that is the most general form: other kinds are a JobSet
-with fewer jobs and no order between them.
+with fewer jobs and no order between them. What suspends and resumes a workload is the object that
+its users create: its owner, or the workload itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from trainer_kai.api.jobset import JobSetSpec, ReplicatedJobStatus
-from trainer_kai.api.meta import Meta, OwnerReference, PartialObject
+from trainer_kai.api.meta import Meta, OwnerReference
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
 from trainer_kai.api.resources import Resource
 
@@ -37,20 +38,47 @@ class PodPlace(NamedTuple):
     attempt: RestartAttempt
 
 
+class JobsForm(NamedTuple):
+    """Where the manifests of a kind have their jobs, and what they are by default."""
+
+    kind: str
+    jobs_path: str  # "": the workload is its only job, and its PodGroup has no sub-groups
+
+    def template_path(self, index: int) -> str:
+        """Return the path of a job's template, to be followed by one of its fields."""
+        return f"{self.jobs_path}[{index}].template." if self.jobs_path else ""
+
+
+class Suspendable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The object that suspends and resumes a workload as a whole, by its `spec.suspend`."""
+
+    key: ObjectKey
+    metadata: Meta
+    is_suspended: bool
+    is_managed_here: bool  # and not by another controller, or in another cluster
+
+
+class OwnerKind(NamedTuple):
+    """The kind of the objects from which a controller makes workloads of another kind."""
+
+    resource: Resource[Any]
+    adapt: Callable[[Any], Suspendable]
+
+
 class WorkloadKind(NamedTuple):
     """What holds for all workloads of a kind.
 
-    A workload with an owner counts only while that exists with the uid that it names: of owners
-    only metadata are watched.
+    A workload with an owner counts only while that exists with the uid that it names.
     """
 
     resource: Resource[Any]
-    adapt: Callable[[Any], "Workload"]  # from the object that is watched
-    owner: Resource[PartialObject] | None  # None: users create the workload themselves
-    called: str  # in messages: the kind that users create, suspend and resume
-    job_label: str  # the Jobs that a workload controls have it
+    selection: str  # the label selector of the objects that are watched
+    adapt: Callable[[Any], "Workload | None"]  # None: it is a part of another workload
+    owner: OwnerKind | None  # None: users create all workloads of this kind themselves
+    job_label: str  # the Jobs that a workload controls have it; "": it is the Job of its pods
     name_label: str  # the name of the workload, on its pods and its PodGroups
     pod_place: Callable[[Mapping[str, str]], PodPlace]
+    form: JobsForm
 
 
 class StagedJobs(Protocol):
@@ -71,6 +99,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: Meta
     spec: JobSetSpec  # the jobs, their pod templates and their order; its other fields are not read
     jobs_status: tuple[ReplicatedJobStatus, ...] = ()
+    needs_owner: bool = False  # another object controls it
     owner: OwnerReference | None = None  # only one that may own a workload of this kind
     regarding: OwnerReference  # the object that its users look at: Events are about it
     is_suspended: bool
@@ -80,6 +109,19 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_admitted_here(self) -> bool:
         return self.is_managed_here and self.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
+
+    @property
+    def called(self) -> str:
+        """Return the kind that its users create, suspend and resume, for messages."""
+        return self.owner.kind if self.owner is not None else self.key.kind
+
+    def as_suspendable(self) -> Suspendable:
+        return Suspendable(
+            key=self.key,
+            metadata=self.metadata,
+            is_suspended=self.is_suspended,
+            is_managed_here=self.is_managed_here,
+        )
 
     @property
     def owner_key(self) -> ObjectKey | None:

@@ -43,6 +43,7 @@ from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, observe_pod, 
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
 from trainer_kai.policy.start_order import pods_at_once, start_order
 from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.kinds import pod_place
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})
 _MAX_PODS: Final = 100_000  # of one workload; a cluster has hardly more pods in total
@@ -222,7 +223,7 @@ def _pod_record(pod: Pod) -> PodRecord:
         job_uid=controller.uid if controller else "",
         replicated_job=meta.labels.get(REPLICATED_JOB, ""),
         group=meta.annotations.get(POD_GROUP, ""),
-        observation=observe_pod(pod),
+        observation=observe_pod(pod, pod_place(pod.metadata.labels)),
     )
 
 

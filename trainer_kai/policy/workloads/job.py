@@ -1,0 +1,73 @@
+"""Jobs that users create, or a CronJob: each is one PodGroup, and the pods are its members.
+
+As in KAI a Job starts with its first pod, unless its annotation `kai.scheduler/batch-min-member`
+asks for more. The Jobs of a JobSet are parts of that workload; Jobs of other controllers are left
+to KAI's rule for a single pod.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from trainer_kai.api.jobset import Job, JobSetSpec, JobTemplate, ReplicatedJob, ReplicatedJobStatus
+from trainer_kai.api.meta import OwnerReference, TemplateMeta
+from trainer_kai.api.names import JOB_CONTROLLER, JOB_NAME, JOBSET_UID
+from trainer_kai.api.resources import CRON_JOBS, JOBS
+from trainer_kai.policy.workloads.workload import (
+    JobsForm,
+    ObjectKey,
+    PodPlace,
+    Workload,
+    WorkloadKind,
+)
+
+JOB_FORM: Final = JobsForm(JOBS.kind, "")
+
+_PODS: Final = "pods"  # the name of its only job, in messages: "4 pods"
+_MANAGED_HERE: Final = frozenset({"", JOB_CONTROLLER})
+_TERMINAL: Final = frozenset({"Complete", "Failed"})
+_PLACE: Final = PodPlace(_PODS, "0", (0, 0))
+
+
+def job_workload(job: Job) -> Workload | None:
+    meta, spec, status = job.metadata, job.spec, job.status
+    controller = meta.controller
+    if controller is not None and not _is_cron_job(controller):
+        return None
+    template = JobTemplate(
+        metadata=TemplateMeta(labels=meta.labels, annotations=meta.annotations), spec=spec
+    )
+    is_over = any(it.type in _TERMINAL and it.status == "True" for it in status.conditions)
+    return Workload(
+        kind=JOB_KIND,
+        key=ObjectKey(JOBS.kind, meta.namespace, meta.name),
+        metadata=meta,
+        spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name=_PODS, template=template),)),
+        jobs_status=(ReplicatedJobStatus(name=_PODS, succeeded=int(is_over)),),
+        regarding=OwnerReference(
+            api_version=JOBS.api_version, kind=JOBS.kind, name=meta.name, uid=meta.uid
+        ),
+        is_suspended=spec.suspend,
+        is_over=bool(meta.deletion_timestamp) or is_over,
+        is_managed_here=spec.managed_by in _MANAGED_HERE,
+    )
+
+
+def job_pod_place(_labels: Mapping[str, str]) -> PodPlace:
+    """Return the same place for each pod: one that replaces another is of the same attempt."""
+    return _PLACE
+
+
+def _is_cron_job(owner: OwnerReference) -> bool:
+    return owner.api_version.partition("/")[0] == CRON_JOBS.group and owner.kind == CRON_JOBS.kind
+
+
+JOB_KIND: Final = WorkloadKind(
+    resource=JOBS,
+    selection=f"!{JOBSET_UID}",
+    adapt=job_workload,
+    owner=None,
+    job_label="",
+    name_label=JOB_NAME,
+    pod_place=job_pod_place,
+    form=JOB_FORM,
+)
