@@ -16,6 +16,9 @@ from typing import Any, Final, NamedTuple
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BinderParts
+from scheduler.shell.bind.claims.claim_releaser import ClaimReleaser
+from scheduler.shell.bind.claims.claim_step import ClaimStep
+from scheduler.shell.bind.claims.claim_writes import ClaimWrites
 from scheduler.shell.bind.gpu.reservation_controller import ReservationController
 from scheduler.shell.bind.gpu.reservation_manifest import ReservationPodOptions
 from scheduler.shell.bind.gpu.reserve_device import (
@@ -39,9 +42,9 @@ from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
 from trainer_kai.api.meta import Key
-from trainer_kai.api.resources import ACCESS_REVIEWS, EVENTS, Resource
+from trainer_kai.api.resources import ACCESS_REVIEWS, DEVICE_KINDS, EVENTS, Resource
 from trainer_kai.api.scheduler_names import ACTIONS
-from trainer_kai.kube.client import Client, RetryPolicy
+from trainer_kai.kube.client import Client, Discovery, RetryPolicy
 from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.process.context import (
     ClientObserver,
@@ -52,6 +55,7 @@ from trainer_kai.kube.process.context import (
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.process.tasks import cancel_all
 from trainer_kai.kube.rest.request import ListTarget, Selection
+from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
@@ -67,6 +71,8 @@ from trainer_kai.service.settings import (
 
 _BATCH: Final = 200  # objects of a dump that are encoded at once: a few milliseconds
 _KEEP_WARM_S: Final = 5.0
+_ASK_AGAIN_S: Final = 60.0  # whether a kind is served now
+_ASK_SOON_S: Final = 0.5  # where the API server did not answer
 
 
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
@@ -141,14 +147,18 @@ class _Leadership(NamedTuple):
         evictor = Evictor(fenced, cache, suspender, events, metrics, log)
         writes = LimitedWrites(fenced.clock)
         shares = _gpu_shares(fenced, cache, self.settings, writes, self.context)
+        unlimited = fenced.with_retry_policy(RetryPolicy(waits_when_throttled=False))
+        claim_writes = ClaimWrites(unlimited, cache.cluster.device_classes, writes)
         bind_steps: list[BindStep] = [  # in the order in which a pod is prepared
             VolumeStep(fenced, cache),
             shares,
+            ClaimStep(cache, claim_writes),
         ]
         parts = BinderParts(evictor.evict_all, BindSteps(bind_steps, log), writes, events)
         binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
         reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
+        claims = ClaimReleaser(fenced, cache, claim_writes, log)
         grace_limiter = TerminationGraceLimiter(
             fenced, cache, self.settings.max_termination_grace_s, log
         )
@@ -156,7 +166,7 @@ class _Leadership(NamedTuple):
         cache.suspended_trainjobs.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations):
+            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations, claims):
                 group.create_task(service.run())
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
@@ -220,11 +230,19 @@ class ClusterInformers:
             for resource in self._cache.cluster.by_resource()
         ]
         self._unsynced = {kind.resource.plural for kind in kinds}
+        discovery = Discovery(client.with_retry_policy(RetryPolicy(total_s=0)))
         for kind in kinds:
             name = kind.resource.plural
             watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
+            follow = self._watch_service(watch, kind)
+            if kind.resource in DEVICE_KINDS:
+                optional = _OptionalWatch(watch, follow, discovery, kind.resource)
+                synced = partial(self._note_synced, name)
+                run.start(f"watch {name}", partial(optional.run, client.clock, synced))
+                health.add_condition(f"{name} followed", optional.not_synced_reason)
+                continue
             health.add_condition(f"{name} followed", watch.not_synced_reason)
-            run.start(f"watch {name}", self._watch_service(watch, kind))
+            run.start(f"watch {name}", follow)
         # These Events only explain why pods are missing, so no sync waits for them.
         kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
         creation_failures: Watch[Any] = Watch(
@@ -243,12 +261,49 @@ class ClusterInformers:
             seen = None if is_deleted else it.object
             self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
 
-        def synced() -> None:
-            self._unsynced.discard(kind.resource.plural)
-            if not self._unsynced:
-                self._synced.set()
+        return lambda: watch.run(change, partial(self._note_synced, kind.resource.plural))
 
-        return lambda: watch.run(change, synced)
+    def _note_synced(self, plural: str) -> None:
+        self._unsynced.discard(plural)
+        if not self._unsynced:
+            self._synced.set()
+
+
+class _OptionalWatch:
+    """Watches a kind as soon as the API server serves it; until then there are no objects."""
+
+    def __init__(
+        self,
+        watch: Watch[Any],
+        follow: Callable[[], Coroutine[Any, Any, None]],
+        discovery: Discovery,
+        resource: Resource[Any],
+    ) -> None:
+        self._watch: Final = watch
+        self._follow: Final = follow
+        self._discovery: Final = discovery
+        self._resource: Final = resource
+        self._is_absent = False
+
+    def not_synced_reason(self) -> str:
+        return "" if self._is_absent else self._watch.not_synced_reason()
+
+    async def run(self, clock: Clock, synced: Callable[[], None]) -> None:
+        while not await self._is_served():
+            if self._is_absent:
+                synced()
+            await clock.sleep(_ASK_AGAIN_S if self._is_absent else _ASK_SOON_S)
+        self._is_absent = False
+        await self._follow()
+
+    async def _is_served(self) -> bool:
+        """Say whether the kind is served; as long as that is not known, it may be."""
+        try:
+            is_served = await self._discovery.serves(self._resource)
+        except ApiError:
+            return False
+        self._is_absent = not is_served
+        return is_served
 
 
 async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:

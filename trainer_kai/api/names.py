@@ -91,6 +91,7 @@ MEMBERS: Final = "trainer-kai.dev/members"
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
+CLAIMS_RELEASED: Final = "trainer-kai.dev/claims-released"  # pod annotation: its devices are free
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for the queues below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
@@ -156,6 +157,8 @@ GPU: Final = "nvidia.com/gpu"
 AMD_GPU: Final = "amd.com/gpu"
 GPU_WORKER: Final = "node-role.kubernetes.io/gpu-worker"  # labels of nodes, whatever their value
 CPU_WORKER: Final = "node-role.kubernetes.io/cpu-worker"
+NVIDIA_GPU_DRIVER: Final = "gpu.nvidia.com"  # of ResourceSlices, and its DeviceClass
+AMD_GPU_DRIVER: Final = "gpu.amd.com"
 SHARED_GPU: Final = f"{GPU}.shared"  # a GPU by time slicing, where the device plugin renames it
 MIG_PREFIX: Final = "nvidia.com/mig-"
 

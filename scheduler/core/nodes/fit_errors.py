@@ -39,7 +39,9 @@ def collect_fit_errors(
     requested = nodes.resources.requests(ranking.row)
     too_small = _too_small(nodes, ranking, by_reason)
     insufficient = {r: int((left & (free[:, r] < n)).sum()) for r, n in requested}
-    here, shortages = free[left], nodes.devices.shortages(ranking.row, left)
+    without_devices = by_reason.get(FitErrorReason.DEVICES, np.zeros_like(left))
+    shortages = nodes.devices.shortages(ranking.row, left | without_devices)
+    here = free[left]
     without = _roll_back(nodes, ranking, failure, by_reason, signatures)
     return FitErrors(
         reason=_reason(nodes, without, signatures, left),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
+from scheduler.state.cache.assumed_claims import AssumedClaims
 from scheduler.state.cache.cluster_events import (
     QUEUEING_HINTS,
     PodFingerprint,
@@ -31,11 +32,20 @@ from scheduler.state.podgroups.missing_pods import is_lost, min_existing_pods
 from scheduler.state.snapshot.builder import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.cluster_kinds import Node, PersistentVolumeClaim
+from trainer_kai.api.device_kinds import ResourceClaim
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, TRAINJOBS, Resource
+from trainer_kai.api.resources import (
+    NODES,
+    PODGROUPS,
+    PODS,
+    PVCS,
+    RESOURCE_CLAIMS,
+    TRAINJOBS,
+    Resource,
+)
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
 
@@ -60,6 +70,7 @@ class ClusterCache:
         self.staleness_grace_s: Final = options().staleness_grace_s
         self.cluster: Final = self._state.cluster  # with the assumed changes
         self.assumed: Final = AssumedChanges(self.cluster, self.update_pod, self.update_group)
+        self.assumed_claims: Final = AssumedClaims(self.cluster)
         self.members: Final = PodGroupMembers(self.cluster, self.scheduler_name)
         self.gpu_groups: Final = GpuGroups(self.cluster, options())
         self.in_flight_evictions: Final = InFlightEvictions(self.cluster, self.assumed, options)
@@ -89,6 +100,7 @@ class ClusterCache:
             TRAINJOBS: self._update_trainjob,
             NODES: self._update_node,
             PVCS: self._update_claim,
+            RESOURCE_CLAIMS: self._update_resource_claim,
         }
 
     def update(self, resource: Resource[Any], key: Key, seen: Object | None) -> ClusterEvent:
@@ -137,6 +149,11 @@ class ClusterCache:
             self.on_claim_change(key)
         return QUEUEING_HINTS[PVCS](before, seen)
 
+    def _update_resource_claim(self, key: Key, seen: ResourceClaim | None) -> ClusterEvent:
+        before = self._state.put(RESOURCE_CLAIMS, key, seen)
+        self.assumed_claims.seen(key, seen)
+        return QUEUEING_HINTS[RESOURCE_CLAIMS](before, seen)
+
     def set_permit(self, pair: Key, permit: Permit | None) -> ClusterEvent:
         before = self._state.permits.put(pair, permit)
         return NO_EVENT if before == permit else ClusterEvent.ANY
@@ -159,6 +176,7 @@ class ClusterCache:
         """Return the snapshot for a plan; `is_outdated` compares with it from now on."""
         self.lost_pods.reserve()
         self._outdated = set()
+        self.assumed_claims.forget_others()
         now = self._options().now
         self.creation_failures.refresh(now)
         encoded = self._state.snapshot(now)
@@ -208,6 +226,8 @@ class ClusterCache:
             self.incomplete.note(commands.group)
         for pod, node in commands.binds:
             self.assumed.bind(pod, node, commands.gpu_groups.get(pod, ()))
+            if commands.claims:
+                self.assumed_claims.bind(pod, node, commands.claims.get(pod, ()))
         for pod, node in commands.nominations:
             self.assumed.nominate(pod, node)
         text = commands.release_annotation

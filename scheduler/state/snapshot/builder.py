@@ -20,6 +20,11 @@ import numpy as np
 from scheduler.core.gang import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from scheduler.state.claims.claim_state import (
+    ClaimChanges,
+    ClaimState,
+    with_reserved_devices,
+)
 from scheduler.state.constraints.disruption_budgets import BudgetTable
 from scheduler.state.constraints.namespace_bounds import NamespaceBounds
 from scheduler.state.constraints.volumes import SharedClaims
@@ -39,12 +44,20 @@ from scheduler.state.snapshot.occupancy import NodeOccupancy
 from scheduler.state.snapshot.podgroup_rows import PodGroupTable
 from scheduler.state.snapshot.prefilter import BuildContext, PreFilter
 from scheduler.state.snapshot.queue_usage import QueueTotals, QueueUsageTable, releasing_by_queue
-from scheduler.state.snapshot.signatures import Encoding, EncodingGenerations, current_encoding_key
+from scheduler.state.snapshot.signatures import (
+    Encoding,
+    EncodingGenerations,
+    EncodingKey,
+    current_encoding_key,
+)
 from trainer_kai.api.cluster_kinds import Node, ResourceQuota
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     JOBSETS,
     NAMESPACES,
     NODES,
@@ -56,6 +69,8 @@ from trainer_kai.api.resources import (
     PVS,
     QUEUES,
     QUOTAS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     TRAINJOBS,
     Resource,
@@ -78,6 +93,7 @@ class ObjectChanges(NamedTuple):
     has_namespaces: bool
     has_claims: bool  # or volumes or storage classes
     has_budgets: bool
+    for_devices: ClaimChanges
 
 
 class SnapshotBuilder:
@@ -92,6 +108,7 @@ class SnapshotBuilder:
         self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
         self._reservations: Final = Reservations(self._pod_table, self._nodes)
         self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
+        self._claim_state: Final = ClaimState(cluster, self._pod_table, self._nodes, options)
         self._evictability: Final = Evictability(
             cluster.trainjobs, cluster.suspend_refusals, kueue=options.kueue
         )
@@ -113,7 +130,7 @@ class SnapshotBuilder:
         encoding_key = current_encoding_key(
             self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
         )
-        self._encoding = Encoding(encoding_key, self._nodes, cluster, self._class_table, options)
+        self._encoding = self._new_encoding(encoding_key)
         self._occupancy = self._new_occupancy()
 
     @property
@@ -168,10 +185,13 @@ class SnapshotBuilder:
             signatures=encoding.signatures.table(),
             pods=pods,
             podgroups=podgroups,
-            total=self._occupancy.total(),
+            total=self._claim_state.with_gpus(self._occupancy.total()),
             now=now,
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
+            claim_devices=self._claim_state.table(),
         )
+        if snapshot.claim_devices.names:
+            snapshot = with_reserved_devices(snapshot)
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
         if encoding.signatures.are_mostly_unused(pods.signature):
             self._generations = self._generations._replace(
@@ -188,6 +208,7 @@ class SnapshotBuilder:
             selectors=encoding.affinity.selectors,
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
+            claim_keys=self._claim_state.claim_keys(),
         )
 
     def _snapshot_queues(self) -> SnapshotQueues:
@@ -212,6 +233,7 @@ class SnapshotBuilder:
             evictability=self._evictability,
             access_rule=self._access_rule,
             shared_gpus=self._occupancy.shared_gpus,
+            claim_state=self._claim_state,
             places_gpu_shares=self._options.places_gpu_shares,
             trusts_gpu_labels=self._options.trusts_gpu_labels,
             stale_since=self._cluster.stale_since,
@@ -292,6 +314,7 @@ class SnapshotBuilder:
         to_rebuild |= self._podgroups_of_classes(changed)
         if self._class_table.is_expected[changed].any():
             to_rebuild |= self._podgroups_expecting_pods()
+        new_claims = self._claim_state.read(changes.for_devices, self._pod_counts)
         encoding_key = current_encoding_key(
             self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
         )
@@ -300,9 +323,7 @@ class SnapshotBuilder:
             self._shared_claims.update(self._pod_counts, self._claims_generation),
         )
         if encoding_key != self._encoding.key:
-            self._encoding = Encoding(
-                encoding_key, self._nodes, self._cluster, self._class_table, self._options
-            )
+            self._encoding = self._new_encoding(encoding_key)
             self._occupancy = self._new_occupancy()
             rows = set(range(len(self._nodes)))
             to_rebuild |= self._podgroups_expecting_pods()
@@ -317,7 +338,28 @@ class SnapshotBuilder:
                 np.flatnonzero(self._class_table.has_volumes).tolist()
             )
             to_rebuild.update(self._shared_claims.expected_pods)
+        if new_claims or changes.for_devices.claims:
+            to_rebuild |= self._read_device_claims(changes.for_devices, new_claims)
+            rows |= self._claim_state.nodes_of(new_claims)
         return to_rebuild | self._occupancy.read(rows - {NONE}, self._reservations)
+
+    def _read_device_claims(self, changes: ClaimChanges, numbers: list[int]) -> set[Key | int]:
+        """Return the PodGroups and pod rows of classes that request others, or have new claims."""
+        self._encoding.read_device_claims(numbers)
+        concerned = {*numbers, *self._claim_state.classes_of(changes.claims)}
+        return self._podgroups_of_classes(
+            sorted(it for it in concerned if self._class_table.is_known(it))
+        )
+
+    def _new_encoding(self, encoding_key: EncodingKey) -> Encoding:
+        return Encoding(
+            encoding_key,
+            self._nodes,
+            self._cluster,
+            self._class_table,
+            self._claim_state.claims,
+            self._options,
+        )
 
     def _new_occupancy(self) -> NodeOccupancy:
         return NodeOccupancy(
@@ -501,6 +543,7 @@ class ClusterState:
         self.permits.put_all(cluster.permits)
         self.stale_since.put_all(cluster.stale_since)
         self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
+        self.cluster.assumed_claims.update(cluster.assumed_claims)
 
     def snapshot(self, now: int) -> EncodedSnapshot:
         if self._builder.is_sparse:  # most pods are gone: a new builder is cheap
@@ -540,6 +583,12 @@ class ClusterState:
             has_namespaces=bool(changes[NAMESPACES]),
             has_budgets=bool(changes[PDBS]),
             has_claims=bool(changes[PVCS] or changes[PVS] or changes[STORAGE_CLASSES]),
+            for_devices=ClaimChanges(
+                changes[RESOURCE_SLICES],
+                changes[RESOURCE_CLAIMS].keys(),
+                has_rules=bool(changes[DEVICE_TAINT_RULES]),
+                has_definitions=bool(changes[CLAIM_TEMPLATES] or changes[DEVICE_CLASSES]),
+            ),
         )
 
 

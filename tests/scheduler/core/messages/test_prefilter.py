@@ -255,10 +255,15 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "it. Delete the pod, so that it is created again",
     ),
     Case(
-        "a ResourceClaim is named",
-        about_pod(PreFilterCause.RESOURCE_CLAIM, "gpus"),
-        "spec.resourceClaims (gpus) of pod w-0 requests devices by ResourceClaim, which is "
-        "not supported yet. It can start when it requests them as resources",
+        "a ResourceClaim asks for what is not supported",
+        about_pod(
+            PreFilterCause.CLAIM_UNSUPPORTED,
+            "gpus",
+            "request 'r' asks for adminAccess",
+            "it is gone",
+        ),
+        "spec.resourceClaims[gpus] of pod w-0: request 'r' asks for adminAccess, which is not "
+        "supported. It can start when it is gone",
     ),
     Case(
         "a claim that is not created",

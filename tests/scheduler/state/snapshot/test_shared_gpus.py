@@ -411,10 +411,10 @@ WAITING = [
         f"The annotation gpu-memory of pod p {_PART} GPUs",
     ),
     Case(
-        "a resource claim is refused",
+        "a resource claim that is none is refused",
         {"resourceClaims": [{"name": "gpus"}]},
-        "spec.resourceClaims (gpus) of pod p requests devices by ResourceClaim, which is not "
-        "supported yet. It can start when it requests them as resources",
+        "spec.resourceClaims[gpus] of pod p: names neither a ResourceClaim nor a "
+        "ResourceClaimTemplate. It can start when it names one",
     ),
 ]
 
