@@ -25,7 +25,7 @@ class Alternative(NamedTuple):
     name: str = ""  # of one of several alternatives
 
 
-class DeviceRequest(NamedTuple):
+class ClaimRequest(NamedTuple):
     name: str
     alternatives: tuple[Alternative, ...]  # the first one that can be had counts
 
@@ -41,7 +41,7 @@ class PodClaim(NamedTuple):
     """A claim of a pod: its own, or, with a row of `ClaimDevices.shared`, one of several pods."""
 
     name: str  # in the spec of the pod
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: tuple[ClaimRequest, ...] = ()
     constraints: tuple[MatchConstraint, ...] = ()
     shared: int = NONE
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from scheduler.core.model.claims import (
     ALL,
     Alternative,
-    DeviceRequest,
+    ClaimRequest,
     MatchConstraint,
     PodClaim,
 )
@@ -51,7 +51,7 @@ class RequestFilter(NamedTuple):
 class ClaimShape(NamedTuple):
     """What one claim requests; *gpus* is what it is charged at least, in GPUs."""
 
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: tuple[ClaimRequest, ...] = ()
     constraints: tuple[MatchConstraint, ...] = ()
     gpus: int = 0
 
@@ -153,8 +153,8 @@ class ShapeReader:
                 if fault:
                     yield invalid(f"{owner}: the expression of selectors[{number}] {fault}")
 
-    def _request(self, request: device_kinds.DeviceRequest) -> DeviceRequest:
-        return DeviceRequest(
+    def _request(self, request: device_kinds.DeviceRequest) -> ClaimRequest:
+        return ClaimRequest(
             request.name,
             tuple(
                 [
@@ -174,7 +174,7 @@ class ShapeReader:
         return self.filters.setdefault(found, len(self.filters))
 
     def _constraint(
-        self, constraint: DeviceConstraint, requests: tuple[DeviceRequest, ...]
+        self, constraint: DeviceConstraint, requests: tuple[ClaimRequest, ...]
     ) -> MatchConstraint:
         """Read a constraint; "request/alternative" names one of several alternatives."""
         named = set(constraint.requests)

@@ -9,9 +9,9 @@ import numpy as np
 from scheduler.core.model.claims import (
     Alternative,
     ClaimDevices,
+    ClaimRequest,
     DeviceFilter,
     DeviceName,
-    DeviceRequest,
     MatchConstraint,
     PodClaim,
     SharedClaim,
@@ -82,18 +82,18 @@ def claim_devices(
     )
 
 
-def exactly(filter_: int = GPU, number: int = 1, name: str = "r") -> DeviceRequest:
-    return DeviceRequest(name, (Alternative(filter_, number),))
+def exactly(filter_: int = GPU, number: int = 1, name: str = "r") -> ClaimRequest:
+    return ClaimRequest(name, (Alternative(filter_, number),))
 
 
-def first_available(*alternatives: tuple[int, int], name: str = "r") -> DeviceRequest:
-    return DeviceRequest(
+def first_available(*alternatives: tuple[int, int], name: str = "r") -> ClaimRequest:
+    return ClaimRequest(
         name,
         tuple(Alternative(it, number, f"s{n}") for n, (it, number) in enumerate(alternatives)),
     )
 
 
-def claim(*requests: DeviceRequest, match: Sequence[int] = (), shared: int = NONE) -> PodClaim:
+def claim(*requests: ClaimRequest, match: Sequence[int] = (), shared: int = NONE) -> PodClaim:
     """Return a claim; the requests at the positions *match* have devices of one root."""
     slots = frozenset((r, a) for r in match for a in range(len(requests[r].alternatives)))
     constraints = (MatchConstraint(0, slots),) if match else ()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from scheduler.core.model.claims import ClaimDevices, PodClaim, slot_and_device, slots_of
-from scheduler.core.model.resources import NONE, DeviceSort, Ints, devices_of
+from scheduler.core.model.resources import NONE, DeviceSort, devices_of
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.statement import Change, Participant
 
@@ -36,7 +36,7 @@ class View:
     """The devices in use, and the claims of several pods: now, or later."""
 
     def __init__(self, devices: ClaimDevices, *, is_now: bool) -> None:
-        self._devices: Final = devices
+        self._counter_use: Final = devices.counter_use
         self.used: Final = [0] * len(devices.names)  # claims that have it
         self.counters: Final = list(devices.counters)  # what is left
         self.shared: Final = [
@@ -54,11 +54,12 @@ class View:
 
     def take(self, device: int, number: int) -> None:
         self.used[device] += number
-        for counter, amount in self._devices.counter_use.get(device, ()):
-            self.counters[counter] -= number * amount
+        if self._counter_use:
+            for counter, amount in self._counter_use.get(device, ()):
+                self.counters[counter] -= number * amount
 
 
-class ClaimTable(Participant):
+class ClaimedDeviceTable(Participant):
     """Counts of free devices by filter and node are kept, and made when they are first needed."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -68,12 +69,15 @@ class ClaimTable(Participant):
         self.size: Final = len(snapshot.nodes.names)
         self.now: Final = View(devices, is_now=True)
         self.later: Final = View(devices, is_now=False)
-        self._filters_of: Final[dict[int, tuple[int, ...]]] = {}  # by device
-        self._counts: Final[dict[int, tuple[Ints, Ints]]] = {}  # by filter: later, and idle
+        # By filter, of each node: usable devices that are free, and those that are idle.
+        self._counts: Final[dict[int, tuple[list[int], list[int]]]] = {}
+        self._usable: Final[dict[int, list[bool]]] = {}  # by such a filter, [device]
         self._slots: Final[dict[int, tuple[int, ...]]] = {}  # by signature: claim of each slot
         self.node_version: Final = [0] * self.size
         self.shared_changes = 0
         self.changed_nodes: list[int] = []  # of the statement
+        self._node_of: Final[list[int]] = devices.node.tolist()
+        self._is_gpu: Final[list[bool]] = devices.is_gpu.tolist()
         gpus = np.flatnonzero(devices.is_gpu).tolist()
         self.free_gpus = sum([not self.later.used[it] for it in gpus])
 
@@ -86,26 +90,30 @@ class ClaimTable(Participant):
     def is_free(self, device: int) -> bool:
         return not self.later.used[device]
 
-    def counts(self, filter_: int) -> tuple[Ints, Ints]:
+    def counts(self, filter_: int) -> tuple[list[int], list[int]]:
         """Return how many usable devices are free on each node, and how many are idle, [node]."""
         found = self._counts.get(filter_)
         if found is None:
-            usable = np.flatnonzero(self.devices.usable[filter_])
+            is_usable = self.devices.selected[filter_] & self.devices.tolerated[filter_]
+            self._usable[filter_] = is_usable.tolist()
+            usable = np.flatnonzero(is_usable)
             node = self.devices.node[usable]
             is_free = np.array([self.is_free(it) for it in usable.tolist()], dtype=np.bool_)
             is_idle = np.array([self.is_idle(it) for it in usable.tolist()], dtype=np.bool_)
             free, idle = (
-                np.bincount(node[it], minlength=self.size).astype(np.int64)
-                for it in (is_free, is_idle)
+                np.bincount(node[it], minlength=self.size).tolist() for it in (is_free, is_idle)
             )
             found = self._counts[filter_] = free, idle
         return found
 
     def add(self, change: Change, /) -> None:
-        claims, held = (
-            self.signatures[change.signature].claims,
-            devices_of(change.held, DeviceSort.CLAIM),
-        )
+        claims = self.signatures[change.signature].claims
+        held = devices_of(change.held, DeviceSort.CLAIM)
+        if len(claims) == 1 and claims[0].shared == NONE:  # of most pods
+            devices = tuple([slot_and_device(it)[1] for it in held])
+            self._take(devices, change.pod_count, is_now=change.on_idle)
+            self.node_version[change.node] += 1
+            return
         by_claim = self.by_claim(change.signature, held)
         for number, claim in enumerate(claims):
             devices = by_claim.get(number, ())
@@ -147,25 +155,23 @@ class ClaimTable(Participant):
         self, devices: Sequence[int], number: int, *, is_now: bool, is_both: bool = True
     ) -> None:
         """Take devices later, and now as well, or, where it is not both, only now."""
+        used, used_later = self.now.used, self.later.used
         for device in devices:
-            was_free, was_idle = self.is_free(device), self.is_idle(device)
+            was_free = not used_later[device]
+            was_idle = was_free and not used[device]
             if is_now:
                 self.now.take(device, number)
             if is_both or not is_now:
                 self.later.take(device, number)
-            is_free, is_idle = self.is_free(device), self.is_idle(device)
+            is_free = not used_later[device]
+            is_idle = is_free and not used[device]
             if was_free != is_free or was_idle != is_idle:
                 self._count(device, is_free - was_free, is_idle - was_idle)
 
     def _count(self, device: int, free: int, idle: int) -> None:
-        node = int(self.devices.node[device])
-        self.free_gpus += free * bool(self.devices.is_gpu[device])
-        filters = self._filters_of.get(device)
-        if filters is None:
-            column = self.devices.selected[:, device] & self.devices.tolerated[:, device]
-            filters = self._filters_of[device] = tuple(np.flatnonzero(column).tolist())
-        for it in filters:
-            known = self._counts.get(it)
-            if known is not None:
-                known[0][node] += free
-                known[1][node] += idle
+        node = self._node_of[device]
+        self.free_gpus += free * self._is_gpu[device]
+        for filter_, (free_on, idle_on) in self._counts.items():
+            if self._usable[filter_][device]:
+                free_on[node] += free
+                idle_on[node] += idle

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.gang import SignatureRuns
-from scheduler.core.model.claims import PodClaim, held_device, slots_of
+from scheduler.core.model.claims import PodClaim, held_device, slot_and_device, slots_of
 from scheduler.core.model.rejections import ClaimShortage
 from scheduler.core.model.resources import NONE, Bools, DeviceSort, Ints, ResourceKind
 from scheduler.core.model.result import Policies
@@ -18,7 +18,7 @@ from scheduler.core.nodes.device_sorts.claim_shortage import (
     lacking_request,
     shortage_of,
 )
-from scheduler.core.nodes.device_sorts.claim_table import ClaimTable
+from scheduler.core.nodes.device_sorts.claim_table import ClaimedDeviceTable
 from scheduler.core.nodes.devices import DeviceChoice, DeviceFit, DeviceFits, DeviceParticipant
 from scheduler.core.nodes.node_resources import UNLIMITED, NodeResources
 from scheduler.core.nodes.statement import Change
@@ -26,7 +26,7 @@ from scheduler.core.nodes.statement import Change
 _GPU: Final = 1000
 
 
-class Claims(ClaimTable, DeviceParticipant):
+class Claims(ClaimedDeviceTable, DeviceParticipant):
     sort = DeviceSort.CLAIM
 
     def __init__(self, snapshot: Snapshot, _resources: NodeResources, _policies: Policies) -> None:
@@ -40,6 +40,8 @@ class Claims(ClaimTable, DeviceParticipant):
         self._limited: Final[set[tuple[int, int]]] = set()  # signatures and nodes
         self._of_filter: Final[dict[tuple[int, int, bool], tuple[int, ...]]] = {}
         self._kinds: list[int] | None = None
+        # By signature without claims of several pods, what is enough of it; None where more is.
+        self._simple: Final[dict[int, tuple[tuple[int, int], ...] | None]] = {}
 
     def watch(self, changed_nodes: list[int], /) -> None:
         self.changed_nodes = changed_nodes
@@ -47,17 +49,64 @@ class Claims(ClaimTable, DeviceParticipant):
     def fits(
         self, signature: int, node: int, _free: Sequence[int], _idle: Sequence[int], /
     ) -> DeviceFit:
-        fits = self._fits(signature, node, is_idle=False)
-        return fits, fits and self._fits(signature, node, is_idle=True), False
+        needs = self._simple_needs(signature)
+        if needs is None:
+            fits = self._fits(signature, node, is_idle=False)
+            return fits, fits and self._fits(signature, node, is_idle=True), False
+        fits = is_idle = True
+        for it, needed in needs:
+            free, idle = self.counts(it)
+            fits, is_idle = fits and free[node] >= needed, is_idle and idle[node] >= needed
+        return fits, fits and is_idle, False
+
+    def _simple_needs(self, signature: int) -> tuple[tuple[int, int], ...] | None:
+        """Return the devices of each filter that a pod needs, if it fits where they are free."""
+        if signature in self._simple:
+            return self._simple[signature]
+        demand = None if self._shared_rows(signature) else self._demand(signature)
+        needs = demand.needs if demand is not None else None
+        found = self._simple[signature] = None if needs is None else tuple(needs.items())
+        return found
 
     def choose(
         self, signature: int, node: int, _free: Sequence[int], _idle: Sequence[int], /
     ) -> DeviceChoice | None:
+        if self._simple_needs(signature) is not None:
+            return self._first_devices(signature, node)
         for is_idle in (True, False):
             found = self._search(signature, node, is_idle=is_idle)
             if found is not None:
                 return DeviceChoice(found, is_idle)
         return None
+
+    def _first_devices(self, signature: int, node: int) -> DeviceChoice | None:
+        """Return the first devices of a node that a simple demand needs, idle ones if possible."""
+        requests = self._demand(signature).requests
+        for is_idle in (True, False):
+            found: list[int] = []
+            for ((slot, (filter_, number, _), _),) in requests:
+                own = self._first_of(filter_, node, number, is_idle=is_idle, beside=found)
+                found += [held_device(slot, it) for it in own]
+                if len(own) < number:
+                    break
+            else:
+                return DeviceChoice(tuple(found), is_idle)
+        return None
+
+    def _first_of(
+        self, filter_: int, node: int, number: int, *, is_idle: bool, beside: list[int]
+    ) -> list[int]:
+        """Return the first devices of a node that a filter lets through and nothing holds."""
+        used, used_now = self.later.used, self.now.used
+        taken = {slot_and_device(it)[1] for it in beside} if beside else ()
+        own: list[int] = []
+        for it in self._devices_of(filter_, node, is_tolerated=True):
+            if used[it] or (is_idle and used_now[it]) or it in taken:
+                continue
+            own.append(it)
+            if len(own) == number:
+                break
+        return own
 
     def choose_reserved(
         self, signature: int, node: int, _free: Sequence[int], /
@@ -74,7 +123,7 @@ class Claims(ClaimTable, DeviceParticipant):
             mask &= self._shared_nodes(row, is_idle=is_idle)
         demand = self._demand(signature)
         for it, needed in self._least_needs(demand).items():
-            mask &= self.counts(it)[is_idle] >= needed
+            mask &= np.array(self.counts(it)[is_idle]) >= needed
         if demand.needs is None:
             for node in np.flatnonzero(mask).tolist():
                 mask[node] = self._search(signature, node, is_idle=is_idle) is not None
@@ -106,7 +155,7 @@ class Claims(ClaimTable, DeviceParticipant):
         """Return an upper bound of how many pods fit, with *more* devices free, by filter."""
         demand, found = self._demand(signature), UNLIMITED
         for it, needed in self._least_needs(demand).items():
-            found = min(found, (int(self.counts(it)[0][node]) + more.get(it, 0)) // needed)
+            found = min(found, (self.counts(it)[0][node] + more.get(it, 0)) // needed)
         return found
 
     def fitting(self, signature: int, _amounts: Ints, /) -> Ints:
@@ -146,7 +195,7 @@ class Claims(ClaimTable, DeviceParticipant):
             if self.concerns(row):
                 for it, number in self._least_needs(self._demand(row)).items():
                     needed[it] = needed.get(it, 0) + count * number
-        return all(int(self.counts(it)[0][nodes].sum()) >= n for it, n in needed.items())
+        return all(int(np.array(self.counts(it)[0])[nodes].sum()) >= n for it, n in needed.items())
 
     def shortage(self, signature: int, nodes: Bools, /) -> ClaimShortage | None:
         """Return what is missing on nodes, of the first request that fits on fewest of them."""

@@ -27,22 +27,15 @@ class ClaimStep(BindStep):
 
     async def reserve(self, commands: PodGroupCommands) -> Mapping[Key, ApiError]:
         """Write nothing; refuse devices that another scheduler has given to another claim."""
-        if not commands.claims:
-            return {}
-        wanted = {
-            (*device.device,): (pod, claim.claim)
-            for pod, claims in commands.claims.items()
-            for claim in claims
-            for device in claim.devices
-        }
-        failures: dict[Key, ApiError] = {}
-        for key, claim in self._cache.cluster.resource_claims.items():
-            allocation = claim.status.allocation
-            for it in allocation.devices.results if allocation is not None else ():
-                pod, own = wanted.get((it.driver, it.pool, it.device), (None, None))
-                if pod is not None and own is not None and own != key and not it.admin_access:
-                    what = f"its device {it.device} of pool {it.pool} was given to claim {key}"
-                    failures[pod] = ClaimRefused(own, what)
+        owner_of, failures = self._cache.assumed_claims.owner_of, dict[Key, ApiError]()
+        for pod, claims in commands.claims.items():
+            for claim in claims:
+                for it in claim.devices:
+                    owner = owner_of.get(it.device, claim.claim)
+                    if owner != claim.claim:
+                        name, pool = it.device.device, it.device.pool
+                        what = f"its device {name} of pool {pool} was given to claim {owner}"
+                        failures[pod] = ClaimRefused(claim.claim, what)
         return failures
 
     def is_done(self, bind: PodBind) -> bool:

@@ -86,7 +86,7 @@ def state(nodes: WorkingNodes) -> tuple[Any, ...]:
         for it in (claims.now, claims.later)
     ]
     filters = range(len(claims.devices.filters) if claims.devices.names else 0)
-    counts = [[it.tolist() for it in claims.counts(one)] for one in filters]
+    counts = [[[*it] for it in claims.counts(one)] for one in filters]
     return *views, claims.free_gpus, counts
 
 
@@ -361,7 +361,7 @@ def test_an_eviction_frees_devices_later_and_its_undoing_takes_them_back() -> No
     free = []
     for pod in (0, 1):
         nodes.statement.evict(0, 0, held[pod])
-        free.append((int(claims.counts(ANY)[0][0]), int(claims.counts(ANY)[1][0])))
+        free.append((claims.counts(ANY)[0][0], claims.counts(ANY)[1][0]))
     assert free == [(1, 1), (2, 1)]
     nodes.statement.roll_back(0)
     assert state(nodes) == before

@@ -1,20 +1,22 @@
 """What is planned for pods with ResourceClaims: their devices, or why they wait."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import pytest
 
-from scheduler.core.messages.rejection_messages import rejection_message
-from scheduler.core.plan import plan
-from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.state.commands import commands_from_plan
 from tests.support.case import Case, ids
+from tests.support.state.claim_plans import (
+    BASE,
+    SLICES,
+    STARTED,
+    Planned,
+    new_gang,
+    planned,
+    running,
+)
 from tests.support.state.devices import (
     DRIVER,
     allocation,
-    claim_template,
     claiming_gang,
     claiming_pod,
     device_class,
@@ -25,66 +27,8 @@ from tests.support.state.devices import (
 )
 from tests.support.state.objects import Fields, encode_objects, group, make_object, node, pod
 
-_POLICIES: Final = build_policies(PolicySelection())
-_NODES: Final = [node("a", gpu=0), node("b", gpu=0)]
-_BASE: Final = [device_class(), claim_template(), *_NODES]
-_SLICES: Final = [resource_slice("a"), resource_slice("b")]
-_STARTED: Final = {"annotations": {"kai.scheduler/last-start-timestamp": "2026-01-05T07:00:00Z"}}
 _QUEUED: Final = {"labels": {"kai.scheduler/queue": "q"}}
 _HIGH: Final = make_object("PriorityClass", "high", value=90)
-
-
-class Planned(NamedTuple):
-    """By pod: its node, and its devices by request; pods that are nominated, and evicted."""
-
-    binds: Mapping[str, str] = MappingProxyType({})
-    nominated: str = ""
-    evicted: str = ""
-
-
-def planned(*objects: Fields) -> Planned | str:
-    """Return what is planned; if nothing is, why the first PodGroup waits."""
-    encoded = encode_objects(*objects)
-    core_plan = plan(encoded.snapshot, _POLICIES)
-    commands = commands_from_plan(encoded, core_plan)
-    found = Planned(
-        {
-            it.pod.name: " ".join(
-                [
-                    it.node,
-                    *(
-                        f"{device.request}={device.device.device}"
-                        for claim in one.claims.get(it.pod, ())
-                        for device in claim.devices
-                    ),
-                ]
-            )
-            for one in commands.podgroups
-            for it in one.binds
-        },
-        " ".join(sorted(it.pod.name for it in commands.nominations)),
-        " ".join(sorted(key.name for it in commands.evictions for key in it.pods)),
-    )
-    if found == Planned() and core_plan.rejections:
-        return rejection_message(encoded.snapshot, core_plan.rejections[0])
-    return found
-
-
-def _gang(count: int, *requests: Fields, **more: Any) -> list[Fields]:
-    """Return a gang with claims by a template of its own."""
-    template = claim_template("own", *requests, **more)
-    return [template, group("g", minMember=count), *claiming_gang("g", count, "own", *requests)]
-
-
-def _running(name: str, where: str, device: str, **more: Any) -> list[Fields]:
-    """Return a PodGroup of one pod that has a device."""
-    return [
-        group(name, minMember=1, meta=_STARTED),
-        claiming_pod(f"{name}0", name, node=where, **more),
-        resource_claim(
-            f"{name}0-gpu", of=f"{name}0", status=allocation(where, device, users=[f"{name}0"])
-        ),
-    ]
 
 
 _TERMINATES: Final = {"meta": {"deletionTimestamp": "2026-01-05T08:00:00Z"}}
@@ -118,19 +62,19 @@ _RULE: Final = make_object(
 PLANS: list[Case[list[Fields], Planned]] = [
     Case(
         "a gang by a template",
-        [*_SLICES, *_gang(4)],
+        [*SLICES, *new_gang(4)],
         Planned(
             {"g0": "a gpu=gpu-0", "g1": "a gpu=gpu-1", "g2": "b gpu=gpu-0", "g3": "b gpu=gpu-1"}
         ),
     ),
     Case(
         "two devices each",
-        [*_SLICES, *_gang(2, request(count=2))],
+        [*SLICES, *new_gang(2, request(count=2))],
         Planned({"g0": "a gpu=gpu-0 gpu=gpu-1", "g1": "b gpu=gpu-0 gpu=gpu-1"}),
     ),
     Case(
         "all devices",
-        [*_SLICES, *_gang(1, request(allocationMode="All"))],
+        [*SLICES, *new_gang(1, request(allocationMode="All"))],
         Planned({"g0": "a gpu=gpu-0 gpu=gpu-1"}),
     ),
     Case(
@@ -139,7 +83,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
             resource_slice(
                 "a", [gpu("small", capacity={"memory": {"value": "40Gi"}}), gpu("large")]
             ),
-            *_gang(
+            *new_gang(
                 1,
                 request(
                     selectors=[
@@ -158,9 +102,9 @@ PLANS: list[Case[list[Fields], Planned]] = [
     Case(
         "the first of several alternatives that there is",
         [
-            *_SLICES,
+            *SLICES,
             _MIG,
-            *_gang(
+            *new_gang(
                 1,
                 request(
                     firstAvailable=[
@@ -176,46 +120,51 @@ PLANS: list[Case[list[Fields], Planned]] = [
         "devices that match in an attribute",
         [
             resource_slice("a", _ROOTS),
-            *_running("o", "a", "gpu-0"),
-            *_gang(1, request(count=2), constraints=[{"matchAttribute": _ROOT}]),
+            *running("o", "a", "gpu-0"),
+            *new_gang(1, request(count=2), constraints=[{"matchAttribute": _ROOT}]),
         ],
         Planned({"g0": "a gpu=gpu-2 gpu=gpu-3"}),
     ),
     Case(
         "parts of a GPU whose other part is taken",
-        [_PARTITIONED, _MIG, *_running("o", "a", "p-0"), *_gang(1, request(deviceClassName="mig"))],
+        [
+            _PARTITIONED,
+            _MIG,
+            *running("o", "a", "p-0"),
+            *new_gang(1, request(deviceClassName="mig")),
+        ],
         Planned({"g0": "a gpu=p-1"}),
     ),
     Case(
         "a tainted device is left",
-        [*_SLICES, _RULE, *_gang(1)],
+        [*SLICES, _RULE, *new_gang(1)],
         Planned({"g0": "a gpu=gpu-1"}),
     ),
     Case(
         "a tainted device that is tolerated",
         [
-            *_SLICES,
+            *SLICES,
             _RULE,
-            *_gang(1, request(tolerations=[{"key": "broken", "operator": "Exists"}])),
+            *new_gang(1, request(tolerations=[{"key": "broken", "operator": "Exists"}])),
         ],
         Planned({"g0": "a gpu=gpu-0"}),
     ),
     Case(
         "a taint of the device itself",
-        [resource_slice("a", [gpu("x", taints=[_TAINT]), gpu("y")]), *_gang(1)],
+        [resource_slice("a", [gpu("x", taints=[_TAINT]), gpu("y")]), *new_gang(1)],
         Planned({"g0": "a gpu=y"}),
     ),
     Case(
         "a taint without effect",
-        [resource_slice("a", [gpu("x", taints=[{"key": "k", "effect": "None"}])]), *_gang(1)],
+        [resource_slice("a", [gpu("x", taints=[{"key": "k", "effect": "None"}])]), *new_gang(1)],
         Planned({"g0": "a gpu=x"}),
     ),
     Case(
         "devices of others are taken",
         [
-            *_SLICES,
+            *SLICES,
             resource_claim("foreign", status=allocation("a", "gpu-0")),
-            *_gang(1),
+            *new_gang(1),
         ],
         Planned({"g0": "a gpu=gpu-1"}),
     ),
@@ -224,7 +173,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
         [
             resource_slice("a", [gpu("old")], name="s1"),
             resource_slice("a", [gpu("new")], name="s2", pool={"generation": 2}),
-            *_gang(1),
+            *new_gang(1),
         ],
         Planned({"g0": "a gpu=new"}),
     ),
@@ -233,14 +182,14 @@ PLANS: list[Case[list[Fields], Planned]] = [
         [
             resource_slice("a", [gpu("x")], name="s1", pool={"resourceSliceCount": 2}),
             resource_slice("a", [gpu("y")], name="s2", pool={"resourceSliceCount": 2}),
-            *_gang(2),
+            *new_gang(2),
         ],
         Planned({"g0": "a gpu=x", "g1": "a gpu=y"}),
     ),
     Case(
         "a claim of two pods",
         [
-            *_SLICES,
+            *SLICES,
             group("g", minMember=2),
             claiming_pod("g0", "g", claim="s"),
             claiming_pod("g1", "g", claim="s"),
@@ -251,8 +200,8 @@ PLANS: list[Case[list[Fields], Planned]] = [
     Case(
         "a claim of two pods that one of them uses already",
         [
-            *_SLICES,
-            group("g", minMember=1, meta=_STARTED),
+            *SLICES,
+            group("g", minMember=1, meta=STARTED),
             claiming_pod("g0", "g", claim="s", node="b"),
             claiming_pod("g1", "g", claim="s"),
             resource_claim("s", meta=_QUEUED, status=allocation("b", "gpu-1", users=["g0"])),
@@ -262,7 +211,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
     Case(
         "a claim that is allocated before its pod has a node",
         [
-            *_SLICES,
+            *SLICES,
             group("g", minMember=1),
             claiming_pod("g0", "g"),
             resource_claim("g0-gpu", of="g0", status=allocation("b", "gpu-1", users=["g0"])),
@@ -274,7 +223,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
         [
             resource_slice("a", 1),
             _HIGH,
-            *_running("o", "a", "gpu-0"),
+            *running("o", "a", "gpu-0"),
             group("g", minMember=1, priorityClassName="high"),
             *claiming_gang("g", 1),
         ],
@@ -282,7 +231,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
     ),
     Case(
         "a device of a terminating pod",
-        [resource_slice("a", 1), *_running("o", "a", "gpu-0", **_TERMINATES), *_gang(1)],
+        [resource_slice("a", 1), *running("o", "a", "gpu-0", **_TERMINATES), *new_gang(1)],
         Planned({}, "g0"),
     ),
     Case(
@@ -290,7 +239,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
         [
             resource_slice("a", 1),
             resource_claim("o0-gpu", of="o0", status=allocation("a", "gpu-0", users=["o0"])),
-            *_gang(1),
+            *new_gang(1),
         ],
         Planned({}, "g0"),
     ),
@@ -300,7 +249,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
             device_class("channel", "device.driver == 'compute-domain.nvidia.com'"),
             resource_slice("a", [{"name": "channel-0"}], driver="compute-domain.nvidia.com"),
             resource_slice("b", [{"name": "channel-0"}], driver="compute-domain.nvidia.com"),
-            *_gang(2, request("channel", deviceClassName="channel")),
+            *new_gang(2, request("channel", deviceClassName="channel")),
         ],
         Planned({"g0": "a channel=channel-0", "g1": "b channel=channel-0"}),
     ),
@@ -320,7 +269,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
             ),
             resource_claim("d", status=allocation("a", "daemon", users=["daemon"])),
             pod("daemon", node="a", schedulerName="default-scheduler", asks={}),
-            *_gang(1, request("channel", deviceClassName="channel")),
+            *new_gang(1, request("channel", deviceClassName="channel")),
         ],
         Planned({"g0": "a channel=channel"}),
     ),
@@ -329,7 +278,7 @@ PLANS: list[Case[list[Fields], Planned]] = [
 
 @pytest.mark.parametrize("case", PLANS, ids=ids)
 def test_what_pods_get(case: Case[list[Fields], Planned]) -> None:
-    assert planned(*_BASE, *case.given) == case.want
+    assert planned(*BASE, *case.given) == case.want
 
 
 _AT: Final = "spec.resourceClaims[gpus] of pod g0: "
@@ -337,33 +286,33 @@ _AT: Final = "spec.resourceClaims[gpus] of pod g0: "
 WAITING: list[Case[list[Fields], str]] = [
     Case(
         "admin access",
-        _gang(1, request(adminAccess=True)),
+        new_gang(1, request(adminAccess=True)),
         "request 'gpu' asks for adminAccess, which is not supported.",
     ),
     Case(
         "consumable capacity",
-        _gang(1, request(capacity={"requests": {"memory": "1Gi"}})),
+        new_gang(1, request(capacity={"requests": {"memory": "1Gi"}})),
         "request 'gpu' asks for a part of the capacity of devices (capacity), which is not "
         "supported.",
     ),
     Case(
         "distinct attributes",
-        _gang(1, constraints=[{"distinctAttribute": _ROOT}]),
+        new_gang(1, constraints=[{"distinctAttribute": _ROOT}]),
         "constraints[0] has distinctAttribute, which is not supported.",
     ),
     Case(
         "a constraint of a later version",
-        _gang(1, constraints=[{}]),
+        new_gang(1, constraints=[{}]),
         "constraints[0] has no matchAttribute, which is not supported.",
     ),
     Case(
         "a request of a later version",
-        _gang(1, {"name": "r"}),
+        new_gang(1, {"name": "r"}),
         "request 'r' has neither exactly nor firstAvailable, or both, which is not supported.",
     ),
     Case(
         "a mode of a later version",
-        _gang(1, request(allocationMode="Some")),
+        new_gang(1, request(allocationMode="Some")),
         "request 'gpu' has allocationMode 'Some', which is not supported.",
     ),
     Case(
@@ -399,41 +348,41 @@ WAITING: list[Case[list[Fields], str]] = [
     ),
     Case(
         "an unknown class",
-        _gang(1, request(deviceClassName="gup")),
+        new_gang(1, request(deviceClassName="gup")),
         "request 'gpu' names DeviceClass 'gup', which does not exist. It can start when the class "
         f"is created, or it names one that exists ({DRIVER})",
     ),
     Case(
         "an unknown class of an alternative",
-        _gang(1, request(firstAvailable=[{"name": "x", "deviceClassName": "gup"}])),
+        new_gang(1, request(firstAvailable=[{"name": "x", "deviceClassName": "gup"}])),
         "request 'gpu' (x) names DeviceClass 'gup', which does not exist.",
     ),
     Case(
         "an expression that is none",
-        _gang(1, request(selectors=[{"cel": {"expression": "1 +"}}])),
+        new_gang(1, request(selectors=[{"cel": {"expression": "1 +"}}])),
         "request 'gpu': the expression of selectors[0] is no valid CEL expression: ",
     ),
     Case(
         "an expression that is too long",
-        _gang(1, request(selectors=[{"cel": {"expression": "true || " * 2000 + "true"}}])),
+        new_gang(1, request(selectors=[{"cel": {"expression": "true || " * 2000 + "true"}}])),
         "request 'gpu': the expression of selectors[0] has 16004 characters, but an expression may "
         "have at most 10240.",
     ),
     Case(
         "a costly expression",
-        _gang(1, request(selectors=[{"cel": {"expression": f"[{'1,' * 999}1].all(x, x > 0)"}}])),
+        new_gang(1, request(selectors=[{"cel": {"expression": f"[{'1,' * 999}1].all(x, x > 0)"}}])),
         "request 'gpu': the expression of selectors[0] has 2015 characters, but an expression that "
         "repeats a part of it may have at most 1024.",
     ),
     Case(
         "more devices than a claim may have",
-        _gang(1, request(count=33)),
+        new_gang(1, request(count=33)),
         "requests 33 devices, but a claim gets at most 32.",
     ),
-    Case("a negative count", _gang(1, request(count=-1)), "request 'gpu' has count -1."),
+    Case("a negative count", new_gang(1, request(count=-1)), "request 'gpu' has count -1."),
     Case(
         "more requests than a claim may have",
-        _gang(1, *(request(f"r{n}") for n in range(33))),
+        new_gang(1, *(request(f"r{n}") for n in range(33))),
         "has 33 requests, not at most 32.",
     ),
     Case(
@@ -509,99 +458,20 @@ WAITING: list[Case[list[Fields], str]] = [
 
 @pytest.mark.parametrize("case", WAITING, ids=ids)
 def test_why_pods_wait(case: Case[list[Fields], str]) -> None:
-    found = planned(*_BASE, *_SLICES, *case.given)
+    found = planned(*BASE, *SLICES, *case.given)
     assert isinstance(found, str)
     assert found.startswith(_AT + case.want)
 
 
-_NONE: Final = (
-    "A pod requests ResourceClaim gpus, and none of the 2 nodes fits it: 2 nodes have too few "
-    "devices for the ResourceClaims of the pod, even when all are free (request gpu of claim gpus: "
-)
-_FULL: Final = (
-    "1 of 2 pods fits; the next pod requests ResourceClaim gpus, and none of the 2 nodes then has "
-    "1 device (class gpu.nvidia.com, claim gpus, request gpu) free: "
-)
-LACKS: list[Case[list[Fields], str]] = [
-    Case("no slices", _gang(1), f"{_NONE}no devices there)"),
-    Case(
-        "a selector that fails",
-        [
-            *_SLICES,
-            *_gang(
-                1, request(selectors=[{"cel": {"expression": "device.attributes['x'].y == 1"}}])
-            ),
-        ],
-        f"{_NONE}of 4 devices there, 4 are not selected by class gpu.nvidia.com and the request; a "
-        'selector failed on some devices, which do not match then: Key not found in map : "y")',
-    ),
-    Case(
-        "a selector without a truth",
-        [
-            *_SLICES,
-            *_gang(
-                1,
-                request(selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].type"}}]),
-            ),
-        ],
-        f"{_NONE}of 4 devices there, 4 are not selected by class gpu.nvidia.com and the request; a "
-        "selector failed on some devices, which do not match then: gpu)",
-    ),
-    Case(
-        "an incomplete pool",
-        [resource_slice("a", pool={"resourceSliceCount": 2}), *_gang(1)],
-        f"{_NONE}no devices there)",
-    ),
-    Case(
-        "binding conditions",
-        [
-            resource_slice("a", [gpu("x", bindingConditions=["ready"])]),
-            resource_slice("b", [gpu("y", taints=[_TAINT])]),
-            *_gang(1),
-        ],
-        f"{_NONE}of 1 device there, 1 is tainted; 1 device of the cluster is left out: they have "
-        "binding conditions)",
-    ),
-    Case(
-        "devices that all nodes reach",
-        [
-            resource_slice("a", 1, nodeName="", allNodes=True),
-            resource_slice("b", [gpu("y", taints=[_TAINT])]),
-            *_gang(1),
-        ],
-        f"{_NONE}of 1 device there, 1 is tainted; 1 device of the cluster is left out: they are on "
-        "no node of their own, but can be reached from several)",
-    ),
-    Case(
-        "a gang of one pod too many",
-        [
-            resource_slice("a", 1),
-            resource_slice("b", 1),
-            *_running("o", "a", "gpu-0"),
-            *_gang(2),
-        ],
-        f"{_FULL}2 nodes have too little free (request gpu of claim gpus: of 2 devices there, 2 "
-        "are taken)",
-    ),
-]
-
-
-@pytest.mark.parametrize("case", LACKS, ids=ids)
-def test_which_devices_are_missing(case: Case[list[Fields], str]) -> None:
-    found = planned(*_BASE, *case.given)
-    assert isinstance(found, str)
-    assert found.startswith(case.want)
-
-
 def _allocated(*objects: Fields) -> tuple[int, int]:
     """Return what the queue has of GPUs and what it requests, in thousandths."""
-    queues = encode_objects(*_BASE, *_SLICES, *objects).snapshot.queues
+    queues = encode_objects(*BASE, *SLICES, *objects).snapshot.queues
     return int(queues.allocated[0, 2]), int(queues.requested[0, 2])
 
 
 def test_queues_are_charged_for_each_gpu_once() -> None:
     shared = [
-        group("g", minMember=2, meta=_STARTED),
+        group("g", minMember=2, meta=STARTED),
         claiming_pod("g0", "g", claim="s", node="a"),
         claiming_pod("g1", "g", claim="s", node="a"),
         resource_claim(
@@ -611,8 +481,8 @@ def test_queues_are_charged_for_each_gpu_once() -> None:
             status=allocation("a", "gpu-0", "gpu-1", users=["g0", "g1"]),
         ),
     ]
-    assert _allocated(*_running("o", "a", "gpu-0")) == (1000, 1000)
-    assert _allocated(*_gang(2, request(count=2))) == (0, 4000)
+    assert _allocated(*running("o", "a", "gpu-0")) == (1000, 1000)
+    assert _allocated(*new_gang(2, request(count=2))) == (0, 4000)
     assert _allocated(*shared) == (2000, 2000)
 
 

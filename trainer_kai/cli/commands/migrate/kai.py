@@ -71,7 +71,6 @@ class OwnedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ClaimingPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     scheduler_name: str = ""
     node_name: str = ""
-    resource_claims: tuple[dict[str, Any], ...] = ()
 
 
 class PodPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -303,8 +302,6 @@ def _add_pods(migration: Migration, pods: Sequence[ReadObject[ClaimingPod]]) -> 
 def _unsupported_fields(pod: ClaimingPod) -> Iterable[tuple[str, str]]:
     annotations = pod.metadata.annotations
     waits = "a pod that runs keeps running and is counted; a new one waits"
-    if pod.spec.resource_claims:
-        yield "spec.resourceClaims", f"the scheduler allocates no ResourceClaims: {waits}"
     if TOPOLOGY_REQUIRED in annotations:
         path = f"metadata.annotations[{TOPOLOGY_REQUIRED}]"
         yield path, f"the scheduler does not support a required topology yet: {waits}"

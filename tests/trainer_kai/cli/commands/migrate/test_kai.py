@@ -268,7 +268,6 @@ def test_pods_with_unsupported_fields_are_named_once_for_each_field() -> None:
         "kai",
         pod("a", annotations=required),
         pod("b", annotations=required),
-        pod("c", resourceClaims=[{"name": "gpu"}]),
         {**pod("d", annotations=required), "status": {"phase": "Succeeded"}},
         pod("e", annotations=required, schedulerName="default-scheduler"),
         pod("f", annotations={"gpu-fraction": "0.5"}),
@@ -276,7 +275,6 @@ def test_pods_with_unsupported_fields_are_named_once_for_each_field() -> None:
 
     assert notes(found.unsupported) == [
         ("Pod ns/a", "metadata.annotations[kai.scheduler/topology-required-placement]"),
-        ("Pod ns/c", "spec.resourceClaims"),
     ]
     assert "(and 1 more)" in found.unsupported[0].message
 
