@@ -12,10 +12,10 @@ def needed_devices(shortage: ClaimShortage | None, pods: int) -> list[str]:
     """Return what some pods need of the request that lacks devices."""
     if shortage is None or shortage.allocated_on != NONE:
         return []
-    where = f"class {shortage.class_name}, claim {shortage.claim}, request {shortage.request}"
+    of = f"of class {shortage.class_name}"
     if not shortage.needed:
-        return [f"all matching devices ({where})"]
-    return [f"{counted(shortage.needed * pods, 'device')} ({where})"]
+        return [f"all devices {of}"]
+    return [f"{counted(shortage.needed * pods, 'device')} {of}"]
 
 
 def device_reasons(snapshot: Snapshot, shortage: ClaimShortage) -> str:
@@ -23,7 +23,9 @@ def device_reasons(snapshot: Snapshot, shortage: ClaimShortage) -> str:
     if shortage.allocated_on != NONE:
         node = snapshot.nodes.names[shortage.allocated_on]
         return f"claim {shortage.claim} has its devices on node {node}"
-    request = f"request {shortage.request} of claim {shortage.claim}"
+    number = counted(shortage.needed, "device") if shortage.needed else "all devices"
+    wanted = f"{number} of class {shortage.class_name}"
+    request = f"request {shortage.request} of claim {shortage.claim} for {wanted}"
     if not shortage.devices:
         return f"{request}: no devices there"
     return "; ".join([f"{request}: {', '.join(_causes(shortage))}", *_notes(shortage)])
@@ -32,7 +34,7 @@ def device_reasons(snapshot: Snapshot, shortage: ClaimShortage) -> str:
 def _causes(it: ClaimShortage) -> Iterator[str]:
     yield f"of {counted(it.devices, 'device')} there"
     for number, what in (
-        (it.not_selected, f"not selected by class {it.class_name} and the request"),
+        (it.not_selected, "not selected"),
         (it.tainted, "tainted"),
         (it.taken, "taken"),
     ):

@@ -10,13 +10,15 @@ from tests.support.state.devices import DRIVER, gpu, request, resource_slice
 from tests.support.state.objects import Fields
 
 _TAINT: Final = {"key": "broken", "effect": "NoSchedule"}
+_GPU: Final = "1 device of class gpu.nvidia.com"
+_REQUEST: Final = f"request gpu of claim gpus for {_GPU}"
 _NONE: Final = (
     "A pod requests ResourceClaim gpus, and none of the 2 nodes fits it: 2 nodes have too few "
-    "devices for the ResourceClaims of the pod, even when all are free (request gpu of claim gpus: "
+    f"devices for the ResourceClaims of the pod, even when all are free ({_REQUEST}: "
 )
 _FULL: Final = (
     "1 of 2 pods fits; the next pod requests ResourceClaim gpus, and none of the 2 nodes then has "
-    "1 device (class gpu.nvidia.com, claim gpus, request gpu) free: "
+    f"{_GPU} free: "
 )
 LACKS: list[Case[list[Fields], str]] = [
     Case("no slices", new_gang(1), f"{_NONE}no devices there)"),
@@ -28,7 +30,7 @@ LACKS: list[Case[list[Fields], str]] = [
                 1, request(selectors=[{"cel": {"expression": "device.attributes['x'].y == 1"}}])
             ),
         ],
-        f"{_NONE}of 4 devices there, 4 are not selected by class gpu.nvidia.com and the request; a "
+        f"{_NONE}of 4 devices there, 4 are not selected; a "
         'selector failed on some devices, which do not match then: Key not found in map : "y")',
     ),
     Case(
@@ -40,7 +42,7 @@ LACKS: list[Case[list[Fields], str]] = [
                 request(selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].type"}}]),
             ),
         ],
-        f"{_NONE}of 4 devices there, 4 are not selected by class gpu.nvidia.com and the request; a "
+        f"{_NONE}of 4 devices there, 4 are not selected; a "
         "selector failed on some devices, which do not match then: gpu)",
     ),
     Case(
@@ -76,8 +78,7 @@ LACKS: list[Case[list[Fields], str]] = [
             *running("o", "a", "gpu-0"),
             *new_gang(2),
         ],
-        f"{_FULL}2 nodes have too little free (request gpu of claim gpus: of 2 devices there, 2 "
-        "are taken)",
+        f"{_FULL}2 nodes have too little free ({_REQUEST}: of 2 devices there, 2 are taken)",
     ),
 ]
 
