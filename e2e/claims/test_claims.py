@@ -147,7 +147,9 @@ async def test_a_preemptor_gets_the_device(
             await apply(cluster, _podgroup(claims_namespace, name, 1, priorityClassName="train"))
             await api.create(_pod(claims_namespace, name, name))
         await seen.until(lambda state: len(_placed(state)) == 4, "all devices are taken")
-        await apply(cluster, _podgroup(claims_namespace, "high", 1, priorityClassName="build-preemptible"))
+        await apply(
+            cluster, _podgroup(claims_namespace, "high", 1, priorityClassName="build-preemptible")
+        )
         await api.create(_pod(claims_namespace, "high", "high"))
         await seen.until(lambda state: "high" in _placed(state), "the preemptor runs", 60)
         _check_placed(seen)
