@@ -20,6 +20,7 @@ from e2e.claims.devices import (
 from e2e.cluster.patience import patience
 from e2e.cluster.resources import (
     CLUSTER_RUNTIMES,
+    LEASES,
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
@@ -32,7 +33,9 @@ from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.install import PODGROUPS, apply
 from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import PODGROUP, QUEUE, finishing_pods, pods_in
+from e2e.fixtures.processes import NAMESPACE
 
+_LEASE: Final = "trainer-kai-scheduler"
 _USES: Final = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
 
 
@@ -174,15 +177,17 @@ async def test_killed_after_each_write_of_a_bind(
             for name in names:
                 await api.create(_pod(claims_namespace, name, f"gang-{number}"))
             await _until_struck_or_placed(claims_installation, seen, names)
-            if claims_installation.proxy.has_struck:
-                await claims_installation.scheduler.start()
+            has_struck = claims_installation.proxy.has_struck
+            claims_installation.proxy.withdraw_strike()
+            if has_struck:
+                await _start_scheduler(claims_installation)
             await seen.until(lambda state, own=names: own <= _placed(state), "the gang runs", 90)  # type: ignore[misc]
             await seen.settle()
             _check_placed(seen)
             await _delete_pods(claims_installation, claims_namespace)
             await seen.until(lambda state: not _allocated(state), "all devices are free", 60)
         check_ledger(seen)
-        if not claims_installation.proxy.has_struck:
+        if not has_struck:
             break
     assert number == 7, "two finalizers, two allocations and two binds"
 
@@ -191,6 +196,14 @@ def _is_write(method: str, path: str, _body: bytes) -> bool:
     if method == "PATCH" and "/resourceclaims/" in path:
         return True
     return method == "POST" and path.endswith("/binding")
+
+
+async def _start_scheduler(installation: Installation) -> None:
+    """Start it after a kill: it need not wait until the Lease of the dead one expires."""
+    await installation.scheduler.process.kill()  # until the process is really gone
+    released = {"spec": {"holderIdentity": ""}}
+    await installation.cluster.api.merge(LEASES, NAMESPACE, _LEASE, released)
+    await installation.scheduler.start()
 
 
 async def _until_struck_or_placed(

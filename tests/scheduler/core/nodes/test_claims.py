@@ -365,3 +365,20 @@ def test_an_eviction_frees_devices_later_and_its_undoing_takes_them_back() -> No
     assert free == [(1, 1), (2, 1)]
     nodes.statement.roll_back(0)
     assert state(nodes) == before
+
+
+def test_a_claim_that_is_allocated_closes_all_other_nodes() -> None:
+    """What is known of them is found anew, however many there are."""
+    build = Builder(nodes=[NODE] * 40)
+    build.uniform_podgroup(1, SHARED)
+    build.uniform_podgroup(1, claim_signature(claim(shared=0), cpu=2))
+    devices = claim_devices(gpus(40, 1), shared=[SharedClaim("s")])
+    nodes = WorkingNodes(build.snapshot(claim_devices=devices), POLICIES)
+    placer = Placer(nodes, POLICIES)
+    other = placer.ranking(1)
+    assert [other.fits(node) for node in (0, 7)] == [True, True]
+    placed = placer.place(PlacementRequest(tasks_to_allocate(nodes.snapshot.podgroups[0].tree)))
+    assert isinstance(placed, PodGroupAllocation)
+    assert [node for node in range(40) if other.fits(node)] == [placed.binds[0].node]
+    nodes.statement.roll_back(0)
+    assert other.fits(7)
