@@ -236,7 +236,7 @@ class ClusterInformers:
             watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
             follow = self._watch_service(watch, kind)
             if kind.resource in DEVICE_KINDS:
-                optional = _OptionalWatch(watch, follow, discovery, kind.resource)
+                optional = OptionalWatch(watch, follow, discovery, kind.resource)
                 synced = partial(self._note_synced, name)
                 run.start(f"watch {name}", partial(optional.run, client.clock, synced))
                 health.add_condition(f"{name} followed", optional.not_synced_reason)
@@ -269,7 +269,7 @@ class ClusterInformers:
             self._synced.set()
 
 
-class _OptionalWatch:
+class OptionalWatch:
     """Watches a kind as soon as the API server serves it; until then there are no objects."""
 
     def __init__(
