@@ -91,22 +91,29 @@ async def _delete_pods(installation: Installation, namespace: str) -> None:
     await installation.cluster.api.until_no_pods(namespace)
 
 
-async def test_a_trainjob_by_template(
-    claims_installation: Installation, claims_namespace: str
-) -> None:
-    """Four pods get four devices; a second TrainJob waits until the first one is gone."""
-    cluster, api = claims_installation.cluster, claims_installation.cluster.api
-    await api.create(template(claims_namespace, "one-gpu", one_gpu()))
+async def _make_runtime(installation: Installation, namespace: str) -> Obj:
+    """Make a TrainingRuntime whose pods have a claim each; return what it is made from."""
+    api = installation.cluster.api
+    await api.create(template(namespace, "one-gpu", one_gpu()))
     installed = await api.get(CLUSTER_RUNTIMES, None, "torch-distributed")
     (job,) = installed["spec"]["template"]["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["resourceClaims"] = _USES
     own: Obj = {
         "apiVersion": RUNTIMES.api_version,
         "kind": RUNTIMES.kind,
-        "metadata": {"namespace": claims_namespace, "name": "torch-claims"},
+        "metadata": {"namespace": namespace, "name": "torch-claims"},
         "spec": installed["spec"],
     }
     await api.create(own)
+    return installed
+
+
+async def test_a_trainjob_by_template(
+    claims_installation: Installation, claims_namespace: str
+) -> None:
+    """Four pods get four devices; a second TrainJob waits until the first one is gone."""
+    cluster, api = claims_installation.cluster, claims_installation.cluster.api
+    installed = await _make_runtime(claims_installation, claims_namespace)
     async with cluster.timeline(*WATCHED, TRAINJOBS, namespace=claims_namespace) as seen:
         for name in ("first", "second"):
             patches = finishing_pods(installed, "600s")

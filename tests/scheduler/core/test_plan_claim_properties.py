@@ -46,9 +46,8 @@ _SIGNATURES = [
 ]
 
 
-def _random_snapshot(random: Random) -> Snapshot:
-    nodes = random.randint(1, 4)
-    devices = [
+def _random_devices(random: Random, nodes: int) -> list[TestDevice]:
+    return [
         TestDevice(
             node,
             random.choice(("gpu", "gpu", "big", "nic")),
@@ -59,6 +58,11 @@ def _random_snapshot(random: Random) -> Snapshot:
         for node in range(nodes)
         for _ in range(random.randint(0, 5))
     ]
+
+
+def _random_snapshot(random: Random) -> Snapshot:
+    nodes = random.randint(1, 4)
+    devices = _random_devices(random, nodes)
     build = Builder(nodes=[SnapshotNode(gpu=0, cpu=16)] * nodes)
     for one in _SIGNATURES:
         build.signature_row(one)
