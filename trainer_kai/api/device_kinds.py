@@ -24,6 +24,7 @@ class DeviceSelector(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[Mapping[str, Any], ...] = ()
+    extended_resource_name: str = ""  # that stands for a claim of this class
 
 
 class DeviceClass(msgspec.Struct, frozen=True, kw_only=True, gc=False):

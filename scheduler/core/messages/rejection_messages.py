@@ -218,6 +218,12 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
         PreFilterCause.CLAIM_NOT_READY: (
             "spec.resourceClaims[{0}] of {pod}: {1}. It can start when {2}"
         ),
+        # resource, DeviceClass
+        PreFilterCause.EXTENDED_RESOURCE: (
+            "{pod} requests {0}, which no node has and DeviceClass {1} stands for; the scheduler "
+            "allocates devices only by ResourceClaims. It can start when it has a ResourceClaim of "
+            "that class instead, or when nodes have the resource"
+        ),
         # PersistentVolumeClaim
         PreFilterCause.VOLUME_CLAIM_NOT_CREATED: (
             "PersistentVolumeClaim {0} of {pod} is not created yet. It can start when the claim "

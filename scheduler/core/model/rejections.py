@@ -72,6 +72,7 @@ class PreFilterCause(Enum):
     NO_VOLUME_LEFT = UnschedulableReason.NO_NODE_MATCHES, 5
     LEGACY_MIG = UnschedulableReason.NO_NODE_MATCHES, 6
     CLAIM_NOT_READY = UnschedulableReason.NO_NODE_MATCHES, 7
+    EXTENDED_RESOURCE = UnschedulableReason.NO_NODE_MATCHES, 8
     REQUIRED_TOPOLOGY = UnschedulableReason.TOPOLOGY_UNFIT, 1
 
     def __init__(self, reason: UnschedulableReason, _number: int) -> None:

@@ -30,7 +30,7 @@ from scheduler.state.pods.pod_table import DONE, PENDING, PodTable
 from trainer_kai.api.bounds import MOST_CLAIM_USERS, MOST_SELECTORS_PER_NAMESPACE
 from trainer_kai.api.device_kinds import ResourceClaim
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import QUEUE
+from trainer_kai.api.names import DEVICE_CLASS_PREFIX, QUEUE
 from trainer_kai.api.pod import Pod, PodResourceClaim
 
 _GPU: Final = 1000
@@ -222,6 +222,17 @@ class ClaimTable:
                 if fault is not None:
                     yield fault.of(use.name)
         yield from self._missing(pod_class)
+
+    def extended_resource_failures(
+        self, unknown_resources: Iterable[tuple[str, int]]
+    ) -> Iterator[PreFilterFailure]:
+        """Yield that pods request what no node has, and for which a DeviceClass stands."""
+        for name, _ in unknown_resources:
+            for device_class in sorted(self._cluster.device_classes):
+                own = self._cluster.device_classes[device_class].spec.extended_resource_name
+                if name in {own, f"{DEVICE_CLASS_PREFIX}{device_class}"}:
+                    yield PreFilterFailure(PreFilterCause.EXTENDED_RESOURCE, (name, device_class))
+                    break
 
     def _label_fault(
         self, pod_class: PodClass, use: PodResourceClaim, queue: str

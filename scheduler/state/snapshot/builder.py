@@ -338,18 +338,19 @@ class SnapshotBuilder:
                 np.flatnonzero(self._class_table.has_volumes).tolist()
             )
             to_rebuild.update(self._shared_claims.expected_pods)
-        if new_claims or changes.for_devices.claims:
-            to_rebuild |= self._read_device_claims(changes.for_devices, new_claims)
+        for_devices = changes.for_devices
+        if new_claims or for_devices.claims or for_devices.has_definitions:
+            to_rebuild |= self._read_device_claims(for_devices, new_claims)
             rows |= self._claim_state.nodes_of(new_claims)
         return to_rebuild | self._occupancy.read(rows - {NONE}, self._reservations)
 
     def _read_device_claims(self, changes: ClaimChanges, numbers: list[int]) -> set[Key | int]:
         """Return the PodGroups and pod rows of classes that request others, or have new claims."""
         self._encoding.read_device_claims(numbers)
-        concerned = {*numbers, *self._claim_state.classes_of(changes.claims)}
-        return self._podgroups_of_classes(
-            sorted(it for it in concerned if self._class_table.is_known(it))
-        )
+        unknown = self._encoding.requests.unknown_resources if changes.has_definitions else ()
+        concerned = {*numbers, *unknown, *self._claim_state.classes_of(changes.claims)}
+        known = [it for it in sorted(concerned) if self._class_table.is_known(it)]
+        return self._podgroups_of_classes(known)
 
     def _new_encoding(self, encoding_key: EncodingKey) -> Encoding:
         return Encoding(

@@ -160,13 +160,16 @@ class PreFilter:
     def _claim_failures(
         self, pod_class: PodClass, record: PodGroupRecord | None
     ) -> Iterator[PreFilterFailure]:
+        claims, requests = self._context.claim_state.claims, self._context.encoding.requests
+        unknown = requests.unknown_resources.get(pod_class.number, ())
+        yield from claims.extended_resource_failures(unknown)
         if not pod_class.spec.resource_claims:
             return
         resolver = self._context.attribute_resolver
         attributes = (
             resolver.of_standalone(pod_class) if record is None else resolver.of_podgroup(record)
         )
-        yield from self._context.claim_state.claims.failures(pod_class, attributes.queue)
+        yield from claims.failures(pod_class, attributes.queue)
 
     def _pod_failures(self, pod_class: PodClass) -> Iterator[PreFilterFailure]:
         fault = pod_class.shared_spec.requests_fault()

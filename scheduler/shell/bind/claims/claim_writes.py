@@ -13,12 +13,12 @@ from scheduler.state.commands import ClaimAllocationCommand
 from trainer_kai.api.bounds import MOST_CLAIM_USERS
 from trainer_kai.api.device_kinds import DeviceClass, ExactDeviceRequest, ResourceClaim
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import CLAIM_FINALIZER
 from trainer_kai.api.resources import RESOURCE_CLAIMS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.request import WriteOptions
 from trainer_kai.kube.rest.response import Conflict, ErrorDetails, NotFound
 
-FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _TRIES: Final = 5  # other users of the claim write it, too
 _SPEC: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
@@ -96,9 +96,9 @@ class ClaimWrites:
 
     async def _with_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
         finalizers = claim.metadata.finalizers
-        if FINALIZER in finalizers:
+        if CLAIM_FINALIZER in finalizers:
             return claim
-        fields = {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
+        fields = {"metadata": {"finalizers": [*finalizers, CLAIM_FINALIZER]}}
         return await self._patch(claim, fields, _SPEC)
 
     async def _patch(

@@ -20,7 +20,7 @@ from tests.support.state.devices import (
     resource_claim,
     resource_slice,
 )
-from tests.support.state.objects import NOW, Fields, group, make_object, node, queue
+from tests.support.state.objects import NOW, Fields, group, make_object, node, pod, queue
 from tests.support.state.random_changes import ObjectChange, apply_change, deleted
 
 OPTIONS: Final = StateOptions(now=NOW, default_queue="q")
@@ -51,6 +51,11 @@ CHANGES: dict[str, list[ObjectChange]] = {
     "a class changes": [
         device_class(DRIVER, "true"),
         deleted(device_class()),
+        device_class(),
+    ],
+    "a class stands for a resource, and no longer": [
+        pod("x", asks={"example.com/gpu": "1"}),
+        device_class(extendedResourceName="example.com/gpu"),
         device_class(),
     ],
     "a template changes": [

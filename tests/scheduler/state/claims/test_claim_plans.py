@@ -25,7 +25,7 @@ from tests.support.state.devices import (
     resource_claim,
     resource_slice,
 )
-from tests.support.state.objects import Fields, encode_objects, group, make_object, node, pod
+from tests.support.state.objects import Fields, encode_objects, group, make_object, node, pod, queue
 
 _QUEUED: Final = {"labels": {"kai.scheduler/queue": "q"}}
 _HIGH: Final = make_object("PriorityClass", "high", value=90)
@@ -281,6 +281,49 @@ def test_what_pods_get(case: Case[list[Fields], Planned]) -> None:
     assert planned(*BASE, *case.given) == case.want
 
 
+@pytest.mark.parametrize(
+    "name", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"]
+)
+def test_a_resource_that_a_class_stands_for(name: str) -> None:
+    served = device_class(extendedResourceName="example.com/gpu")
+    found = planned(
+        served, *BASE[1:], *SLICES, group("g", minMember=1), pod("g0", "g", asks={name: "1"})
+    )
+    assert found == (
+        f"pod g0 requests {name}, which no node has and DeviceClass gpu.nvidia.com stands for; the "
+        "scheduler allocates devices only by ResourceClaims. It can start when it has a "
+        "ResourceClaim of that class instead, or when nodes have the resource"
+    )
+
+
+def _queue(name: str) -> Fields:
+    """Return a queue that owns two GPUs, and may borrow any."""
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    return queue(name, resources={"cpu": free, "memory": free, "gpu": {**free, "quota": 2}})
+
+
+def test_a_queue_below_its_share_reclaims_devices() -> None:
+    """Two of the four devices that another queue has belong to it."""
+    taken = (("a", "gpu-0"), ("b", "gpu-0"), ("a", "gpu-1"), ("b", "gpu-1"))
+    owned = [it for n, at in enumerate(taken) for it in running(f"o{n}-", *at)]
+    objects = [
+        {**it, "spec": {**it["spec"], "queue": of}} if it["kind"] == "PodGroup" else it
+        for of, some in (("rich", owned), ("poor", new_gang(2)))
+        for it in some
+    ]
+    found = planned(_queue("rich"), _queue("poor"), *BASE, *SLICES, *objects)
+    assert isinstance(found, Planned)
+    assert found.nominated == "g0 g1"
+    assert len(found.evicted.split()) == 2
+
+
+def test_a_pod_is_moved_to_make_room_for_two_devices_on_one_node() -> None:
+    """It gets a place on the other node, and the device there."""
+    given = [*running("o", "a", "gpu-0"), *running("p", "b", "gpu-0")]
+    found = planned(*BASE, *SLICES, *given, *new_gang(1, request(count=2)))
+    assert found == Planned({}, "g0", "p0")
+
+
 _AT: Final = "spec.resourceClaims[gpus] of pod g0: "
 # objects → how the message begins; each shape that is not supported has one.
 WAITING: list[Case[list[Fields], str]] = [
@@ -384,6 +427,11 @@ WAITING: list[Case[list[Fields], str]] = [
         "more requests than a claim may have",
         new_gang(1, *(request(f"r{n}") for n in range(33))),
         "has 33 requests, not at most 32.",
+    ),
+    Case(
+        "neither a claim nor a template",
+        [group("g", minMember=1), claiming_pod("g0", "g", resourceClaims=[{"name": "gpus"}])],
+        "names neither a ResourceClaim nor a ResourceClaimTemplate. It can start when it names one",
     ),
     Case(
         "a template that does not exist",

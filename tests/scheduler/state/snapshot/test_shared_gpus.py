@@ -410,12 +410,6 @@ WAITING = [
         {"annotations": {"gpu-memory": "100"}, "asks": {}},
         f"The annotation gpu-memory of pod p {_PART} GPUs",
     ),
-    Case(
-        "a resource claim that is none is refused",
-        {"resourceClaims": [{"name": "gpus"}]},
-        "spec.resourceClaims[gpus] of pod p: names neither a ResourceClaim nor a "
-        "ResourceClaimTemplate. It can start when it names one",
-    ),
 ]
 
 
