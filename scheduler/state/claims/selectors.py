@@ -72,6 +72,8 @@ class _Compiled:
                 self._program = _environment().compile(text)
             except RuntimeError as error:
                 self.fault = f"is no valid CEL expression: {_first_line(error)}"
+            except ModuleNotFoundError:
+                self.fault = "cannot be read: the package cel-expr-python is not installed"
 
     def evaluate(self, device: SelectableDevice) -> Outcome:
         content = self._content(device)

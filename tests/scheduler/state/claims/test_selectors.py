@@ -169,6 +169,17 @@ def test_an_expression_is_evaluated_on_a_bounded_number_of_devices(
     ]
 
 
+def test_an_installation_without_the_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make try` installs only what all files need."""
+
+    def missing() -> None:
+        raise ModuleNotFoundError("cel_expr_python")
+
+    monkeypatch.setattr("scheduler.state.claims.selectors._environment", missing)
+    why = "cannot be read: the package cel-expr-python is not installed"
+    assert Selectors().fault("true") == why
+
+
 def test_values_of_two_types_are_not_equal() -> None:
     one, two = (
         selectable("d", Device(name="g", attributes={"a": it}))
