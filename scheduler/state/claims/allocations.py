@@ -23,7 +23,7 @@ from scheduler.state.claims.claim_table import ClaimTable
 from scheduler.state.claims.device_table import DeviceTable
 from scheduler.state.inputs import Cluster
 from scheduler.state.pods.pod_class import PodClass
-from scheduler.state.pods.pod_table import DONE, PENDING, RELEASING, RUNNING, PodTable
+from scheduler.state.pods.pod_table import DONE, GATED, PENDING, RELEASING, RUNNING, PodTable
 from trainer_kai.api.device_kinds import AllocatedDevice, ClaimAllocation, ResourceClaim
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import TERMINAL_PHASES
@@ -120,7 +120,7 @@ class ClaimAllocations:
             return DONE
         row = self._pod_table.row_by_key.get(key, NONE)
         state = int(self._pod_table.state[row]) if row != NONE else RUNNING
-        return state if state in {RELEASING, PENDING} else RUNNING
+        return state if state in {RELEASING, PENDING, GATED} else RUNNING
 
     # What single pods have.
 
