@@ -1,0 +1,124 @@
+"""Claims in a simulation: made for pods, allocated, freed, and shown."""
+
+from typing import Any
+
+from tests.support.workloads.simulate_objects import group, node, pod, queue
+from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
+
+_CLASS: dict[str, Any] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu.nvidia.com"},
+    "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]},
+}
+_TEMPLATE: dict[str, Any] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "one", "namespace": "default"},
+    "spec": {
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+            }
+        }
+    },
+}
+
+
+def _slice(of: str, devices: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": of},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": of,
+            "pool": {"name": of, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{n}"} for n in range(devices)],
+        },
+    }
+
+
+def _claiming(name: str, of: str) -> dict[str, Any]:
+    found = pod(name, of)
+    found["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    found["spec"]["containers"] = [{"name": "c", "resources": {"claims": [{"name": "gpu"}]}}]
+    return found
+
+
+def _binds(document: dict[str, Any], cycle: int = 0) -> dict[str, Any]:
+    return {it["pod"]: it.get("claims") for it in document["cycles"][cycle]["binds"]}
+
+
+def test_pods_get_claims_and_devices() -> None:
+    objects = [_CLASS, _TEMPLATE, queue("team-a"), node("a", gpus=0), _slice("a", 2)]
+    pods = [group("g", 2), _claiming("p0", "g"), _claiming("p1", "g")]
+    document = simulate([*objects, *pods])
+    assert _binds(document) == {
+        "p0": {"p0-gpu": ["gpu.nvidia.com/a/gpu-0"]},
+        "p1": {"p1-gpu": ["gpu.nvidia.com/a/gpu-1"]},
+    }
+
+
+def test_a_second_cycle_counts_what_the_first_one_allocated() -> None:
+    objects = [_CLASS, _TEMPLATE, queue("team-a"), node("a", gpus=0), _slice("a", 1)]
+    pods = [group("g"), _claiming("p0", "g"), group("h"), _claiming("p1", "h")]
+    document = simulate([*objects, *pods], SimulationOptions(cycles=2))
+    assert [len(_binds(document, cycle)) for cycle in (0, 1)] == [1, 0]
+    (waiting,) = document["cycles"][1]["unschedulable"]
+    assert waiting["reason"] == "NoCapacity"
+    assert "of 1 device there, 1 is taken" in waiting["message"]
+
+
+def test_a_victim_frees_its_device() -> None:
+    """Its pod is made again, and its claim is free for the pod that it made room for."""
+    objects = [_CLASS, _TEMPLATE, queue("team-a"), node("a", gpus=0), _slice("a", 1)]
+    high = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "high"},
+        "value": 90,
+    }
+    first = simulate([*objects, group("low"), _claiming("p0", "low")])
+    assert _binds(first)
+    running = _claiming("p0", "low")
+    running["spec"]["nodeName"] = "a"
+    running["status"] = {
+        "phase": "Running",
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p0-gpu"}],
+    }
+    uid = running["metadata"].get("uid", "default.p0")
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "p0-gpu", "namespace": "default"},
+        "spec": _TEMPLATE["spec"]["spec"],
+        "status": {
+            "allocation": {
+                "devices": {
+                    "results": [
+                        {
+                            "request": "gpu",
+                            "driver": "gpu.nvidia.com",
+                            "pool": "a",
+                            "device": "gpu-0",
+                        }
+                    ]
+                }
+            },
+            "reservedFor": [{"resource": "pods", "name": "p0", "uid": uid}],
+        },
+    }
+    claim["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p0", "uid": uid, "controller": True}
+    ]
+    started = group("low", priorityClassName="")
+    started["metadata"]["annotations"] = {
+        "kai.scheduler/last-start-timestamp": "2026-01-05T07:00:00Z"
+    }
+    preemptor = [high, group("top", priorityClassName="high"), _claiming("p1", "top")]
+    document = simulate(
+        [*objects, started, running, claim, *preemptor], SimulationOptions(cycles=2)
+    )
+    assert [it["pod"] for it in document["cycles"][0]["evictions"]] == ["p0"]
+    assert _binds(document, 1) == {"p1": {"p1-gpu": ["gpu.nvidia.com/a/gpu-0"]}}
