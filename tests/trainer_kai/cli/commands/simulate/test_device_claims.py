@@ -46,6 +46,34 @@ def _claiming(name: str, of: str) -> dict[str, Any]:
     return found
 
 
+def _running(name: str, of: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a pod on node a, and its claim."""
+    found = _claiming(name, of)
+    found["spec"]["nodeName"] = "a"
+    found["metadata"]["uid"] = name
+    found["status"] = {
+        "phase": "Running",
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}],
+    }
+    device = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": True}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": f"{name}-gpu",
+            "namespace": "default",
+            "ownerReferences": [owner],
+        },
+        "spec": _TEMPLATE["spec"]["spec"],
+        "status": {
+            "allocation": {"devices": {"results": [device]}},
+            "reservedFor": [{"resource": "pods", "name": name, "uid": name}],
+        },
+    }
+    return found, claim
+
+
 def _binds(document: dict[str, Any], cycle: int = 0) -> dict[str, Any]:
     return {it["pod"]: it.get("claims") for it in document["cycles"][cycle]["binds"]}
 
@@ -79,39 +107,7 @@ def test_a_victim_frees_its_device() -> None:
         "metadata": {"name": "high"},
         "value": 90,
     }
-    first = simulate([*objects, group("low"), _claiming("p0", "low")])
-    assert _binds(first)
-    running = _claiming("p0", "low")
-    running["spec"]["nodeName"] = "a"
-    running["status"] = {
-        "phase": "Running",
-        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p0-gpu"}],
-    }
-    uid = running["metadata"].get("uid", "default.p0")
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "p0-gpu", "namespace": "default"},
-        "spec": _TEMPLATE["spec"]["spec"],
-        "status": {
-            "allocation": {
-                "devices": {
-                    "results": [
-                        {
-                            "request": "gpu",
-                            "driver": "gpu.nvidia.com",
-                            "pool": "a",
-                            "device": "gpu-0",
-                        }
-                    ]
-                }
-            },
-            "reservedFor": [{"resource": "pods", "name": "p0", "uid": uid}],
-        },
-    }
-    claim["metadata"]["ownerReferences"] = [
-        {"apiVersion": "v1", "kind": "Pod", "name": "p0", "uid": uid, "controller": True}
-    ]
+    running, claim = _running("p0", "low")
     started = group("low", priorityClassName="")
     started["metadata"]["annotations"] = {
         "kai.scheduler/last-start-timestamp": "2026-01-05T07:00:00Z"
