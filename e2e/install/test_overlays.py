@@ -106,10 +106,11 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
     }
     assert not [key for key in beside if SCHEDULER in key]
     hooks = webhooks(await build(MANIFESTS / "overlays" / "external-kai"))
-    assert len(hooks) == 8
+    assert len(hooks) == 10
     never = [{"name": "never", "expression": "false"}]
     assert [it["name"] for it in hooks if it.get("matchConditions") == never] == [
-        "gpu-share.trainer-kai.dev"
+        "gpu-share.trainer-kai.dev",
+        "job-gang.trainer-kai.dev",
     ]
 
 
@@ -155,7 +156,7 @@ async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
     """By default all namespaces but two reach us, with the overlay only those that ask for it."""
     found = webhooks(await build(MANIFESTS / "overlays" / overlay))
 
-    assert len(found) == 8
+    assert len(found) == 10
     for webhook in found:
         if webhook["name"] == "queue.trainer-kai.dev":  # queues are in no namespace
             assert "namespaceSelector" not in webhook

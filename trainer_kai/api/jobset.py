@@ -24,6 +24,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
+    start_time: str = ""
     conditions: tuple[Condition, ...] = ()
 
 
