@@ -7,6 +7,7 @@ import pytest
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.kwok_stages import RUN_SECONDS
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, Obj, Resource
 from e2e.cluster.timeline import State, Timeline
 from e2e.fixtures.install import PODGROUPS, run_kubectl
@@ -64,7 +65,8 @@ async def test_jobs_of_users_and_of_cronjobs(
     cluster = webhook_installation.cluster
     schedule = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": job("x")["spec"]}}
     cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}}
-    owner = await create(cluster, own_namespace, {**cron, "spec": schedule})
+    path = CRON_JOBS.path(own_namespace)
+    owner = await cluster.api.request("POST", path, {**cron, "spec": schedule})
     reference = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "controller": True}
     reference["uid"] = owner["metadata"]["uid"]
     jobs = [
@@ -103,10 +105,11 @@ async def test_a_jobset_of_a_user_runs_in_stages(
 ) -> None:
     """As that of a TrainJob; the Jobs of a JobSet have no PodGroup of their own."""
     cluster = webhook_installation.cluster
+    short = pod_template(annotations={RUN_SECONDS: "1s"})
     jobs: list[Obj] = [
         {
             "name": name,
-            "template": {"spec": {"parallelism": n, "completions": n, "template": pod_template()}},
+            "template": {"spec": {"parallelism": n, "completions": n, "template": short}},
         }
         for name, n in (("data", 1), ("node", 2))
     ]
