@@ -4,8 +4,9 @@ Ours is a Job with our scheduler in its pod template that a user or a CronJob cr
 `external` KAI groups it, and only the number of pods that start together is written.
 
 The API server lets the pod template of a Job change in few fields, its labels among them, and only
-while the Job is suspended and has not started yet. So a Job that starts again in another queue has
-pods with the label of the first one; their PodGroup counts.
+while the Job is suspended and has not started yet. From Kubernetes 1.36 on a suspension undoes the
+start, once no pod is left; before, a Job that starts again in another queue has pods with the label
+of the first one. Their PodGroup counts.
 """
 
 from collections.abc import Mapping
@@ -64,7 +65,9 @@ class JobReview(NamedTuple):
     def may_change_template(self) -> bool:
         """Say whether the API server lets labels of the pod template change."""
         old = self.old
-        return old is None or (old.spec.suspend and not old.status.start_time)
+        if old is None:
+            return True
+        return old.spec.suspend and not (old.status.start_time or old.status.active)
 
     @property
     def may_change_queue(self) -> bool:

@@ -1,7 +1,7 @@
 """Jobs that are made and changed: which are ours, what is written, which queue they enter."""
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -185,7 +185,7 @@ STORED = applied(
 )
 
 
-def stored(**status: str) -> Obj:
+def stored(**status: Any) -> Obj:
     """Return a Job that is suspended, in queue a; with a start time it has run before."""
     fields: Obj = {"f:metadata": {"f:labels": {f"f:{QUEUE}": {}}}, "f:spec": {"f:suspend": {}}}
     obj = copy.deepcopy(STORED)
@@ -209,10 +209,12 @@ def test_a_suspended_job_changes_its_queue() -> None:
 
     assert written(applied(new, answer.response)) == whole("b")
     assert [(it.queue, it.is_user_choice) for it in answer.queues] == [("b", True)]
-    started = stored(startTime="2026-01-01T00:00:00Z")
-    new = changed(started, "b")
-    answer = answered(new, old=started)
-    assert written(applied(new, answer.response)) == Written("b", {ADMITTED: "v1"}, whole("a")[2])
+    for status in ({"startTime": "2026-01-01T00:00:00Z"}, {"active": 1}):
+        started = stored(**status)
+        new = changed(started, "b")
+        answer = answered(new, old=started)
+        wanted = Written("b", {ADMITTED: "v1"}, whole("a").of_pods)
+        assert written(applied(new, answer.response)) == wanted
 
 
 def test_a_label_that_is_removed_is_gone() -> None:
