@@ -81,7 +81,7 @@ async def test_each_component_goes_with_an_overlay(overlay: str, tmp_path: Path)
     opted_in = built[names.index("opt-in")]
     selecting = [it["namespaceSelector"] for it in webhooks(opted_in) if "namespaceSelector" in it]
     wanted = {"key": INJECT, "operator": "In", "values": ["enabled"]}
-    assert [it["matchExpressions"][1] for it in selecting] == [wanted] * 7
+    assert [it["matchExpressions"][1] for it in selecting] == [wanted] * 9
 
 
 async def test_beside_kai_its_objects_are_left_alone() -> None:
@@ -132,12 +132,14 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
             if key[0] in IN_THE_CLUSTER and key[1] != RESERVATION_APP
         }
     )
-    assert [list(config) for config in urls] == [["url"]] * 8
+    assert [list(config) for config in urls] == [["url"]] * 10
     assert moved == [
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/pod"},
         {"url": "https://127.0.0.1:1/mutate/gpu-share"},
+        {"url": "https://127.0.0.1:1/mutate/job"},
+        {"url": "https://127.0.0.1:1/mutate/job"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/queue"},
