@@ -21,9 +21,11 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    active: int = 0
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
+    start_time: str = ""
     conditions: tuple[Condition, ...] = ()
 
 

@@ -83,6 +83,7 @@ class GroupingRules(NamedTuple):
     scheduler_name: str
     default_queue: str
     kueue: bool = False  # Kueue runs in this cluster
+    indexed_jobs: bool = False  # all pods of an Indexed Job start together
 
 
 def podgroup_manifests(

@@ -8,9 +8,19 @@ to KAI's rule for a single pod.
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from trainer_kai.api.jobset import Job, JobSetSpec, JobTemplate, ReplicatedJob, ReplicatedJobStatus
-from trainer_kai.api.meta import OwnerReference, TemplateMeta
-from trainer_kai.api.names import JOB_CONTROLLER, JOB_NAME, JOBSET_UID
+from trainer_kai.api.meta import Meta, OwnerReference, TemplateMeta
+from trainer_kai.api.names import (
+    CONTROLLER_UID,
+    JOB_CONTROLLER,
+    JOB_NAME,
+    JOBSET_UID,
+    NODE_POOL,
+    PREEMPTIBILITY,
+    PRIORITY_CLASS_NAME,
+)
 from trainer_kai.api.resources import CRON_JOBS, JOBS
 from trainer_kai.policy.workloads.workload import (
     JobsForm,
@@ -25,6 +35,8 @@ JOB_FORM: Final = JobsForm(JOBS.kind, "")
 _PODS: Final = "pods"  # the name of its only job, in messages: "4 pods"
 _MANAGED_HERE: Final = frozenset({"", JOB_CONTROLLER})
 _TERMINAL: Final = frozenset({"Complete", "Failed"})
+_OF_PODS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
+_NON_INDEXED: Final = "NonIndexed"
 _PLACE: Final = PodPlace(_PODS, "0", (0, 0))
 
 
@@ -33,14 +45,16 @@ def job_workload(job: Job) -> Workload | None:
     controller = meta.controller
     if controller is not None and not _is_cron_job(controller):
         return None
+    # The API server writes the default; a file may lack it, and of a JobSet it is another one.
+    jobs = spec if spec.completion_mode else replace(spec, completion_mode=_NON_INDEXED)
     template = JobTemplate(
-        metadata=TemplateMeta(labels=meta.labels, annotations=meta.annotations), spec=spec
+        metadata=TemplateMeta(labels=meta.labels, annotations=meta.annotations), spec=jobs
     )
     is_over = any(it.type in _TERMINAL and it.status == "True" for it in status.conditions)
     return Workload(
         kind=JOB_KIND,
         key=ObjectKey(JOBS.kind, meta.namespace, meta.name),
-        metadata=meta,
+        metadata=_with_labels_of_pods(meta, spec.template.metadata.labels),
         spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name=_PODS, template=template),)),
         jobs_status=(ReplicatedJobStatus(name=_PODS, succeeded=int(is_over)),),
         regarding=OwnerReference(
@@ -57,6 +71,12 @@ def job_pod_place(_labels: Mapping[str, str]) -> PodPlace:
     return _PLACE
 
 
+def _with_labels_of_pods(meta: Meta, labels: Mapping[str, str]) -> Meta:
+    """Add what only the pod template says of its PodGroup; as in KAI, the Job's own label wins."""
+    added = {name: labels[name] for name in _OF_PODS if name in labels and name not in meta.labels}
+    return replace(meta, labels={**meta.labels, **added}) if added else meta
+
+
 def _is_cron_job(owner: OwnerReference) -> bool:
     return owner.api_version.partition("/")[0] == CRON_JOBS.group and owner.kind == CRON_JOBS.kind
 
@@ -68,6 +88,7 @@ JOB_KIND: Final = WorkloadKind(
     owner=None,
     job_label="",
     name_label=JOB_NAME,
+    uid_label=CONTROLLER_UID,
     pod_place=job_pod_place,
     form=JOB_FORM,
 )

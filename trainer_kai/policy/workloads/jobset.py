@@ -87,6 +87,7 @@ JOBSET_KIND: Final = WorkloadKind(
     owner=OwnerKind(TRAINJOBS, trainjob_suspendable),
     job_label=JOBSET_UID,
     name_label=JOBSET_NAME,
+    uid_label=JOBSET_UID,
     pod_place=jobset_pod_place,
     form=JOBSET_FORM,
 )

@@ -77,6 +77,7 @@ class WorkloadKind(NamedTuple):
     owner: OwnerKind | None  # None: users create all workloads of this kind themselves
     job_label: str  # the Jobs that a workload controls have it; "": it is the Job of its pods
     name_label: str  # the name of the workload, on its pods and its PodGroups
+    uid_label: str  # its uid, on its pods
     pod_place: Callable[[Mapping[str, str]], PodPlace]
     form: JobsForm
 

@@ -4,7 +4,8 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api.meta import OwnerReference
-from trainer_kai.api.names import JOBSET_NAME
+from trainer_kai.api.names import JOB_NAME, JOBSET_NAME
+from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND
 from trainer_kai.policy.workloads.kinds import KINDS, OWNERS, kind_of_owner, kind_of_pod
 from trainer_kai.policy.workloads.workload import ObjectKey, WorkloadKind
@@ -14,6 +15,8 @@ CASES: list[Case[tuple[str, str], WorkloadKind | None]] = [
     Case("in another version", ("jobset.x-k8s.io/v1", "JobSet"), JOBSET_KIND),
     Case("of another group", ("example.com/v1", "JobSet"), None),
     Case("an owner of workloads is none", ("trainer.kubeflow.org/v1alpha1", "TrainJob"), None),
+    Case("a Job", ("batch/v1", "Job"), JOB_KIND),
+    Case("a Job of another group", ("batch.example.com/v1", "Job"), None),
     Case("without a group", ("v1", "JobSet"), None),
     Case("nothing", ("", ""), None),
 ]
@@ -28,6 +31,8 @@ def test_the_kind_of_an_owner(case: Case[tuple[str, str], WorkloadKind | None]) 
 
 def test_the_kind_of_a_pod_is_that_of_the_name_it_carries() -> None:
     assert kind_of_pod({JOBSET_NAME: "job"}) is JOBSET_KIND
+    assert kind_of_pod({JOB_NAME: "job"}) is JOB_KIND
+    assert kind_of_pod({JOB_NAME: "job-node-0", JOBSET_NAME: "job"}) is JOBSET_KIND
     assert kind_of_pod({"app": "web"}) is None
 
 
