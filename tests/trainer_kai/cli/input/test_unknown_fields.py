@@ -132,7 +132,10 @@ def test_what_is_strange_is_reported(case: Case[dict[str, Any], str]) -> None:
 def test_it_is_reported_once_for_each_file_and_field(terminal: Terminal) -> None:
     """With how many objects have it; nothing is refused for it."""
     nodes = [renamed(node(name), "allocatable", "alocatable") for name in ("b", "a", "c")]
-    file, other = terminal.write("1.yaml", *nodes), terminal.write("2.yaml", job(suspended=True))
+    file, other = (
+        terminal.write("1.yaml", *nodes),
+        terminal.write("2.yaml", job(suspended=True, suspend=True)),
+    )
 
     code, _, err = terminal.run("-f", file, "-f", other)
 
