@@ -31,7 +31,7 @@ _READ_WHOLE: Final = (
     "SchedulingCondition SchedulingGate StartupPolicy SubGroup Toleration TopologyConstraint "
     "TopologyLevel TopologySpec TopologySpread TrainingRuntimeSpecPatch VolumeClaim"
 )
-_WITH_KIND: Final = "CronJob Job JobSet PodGroup Queue Runtime Topology TrainJob"
+_WITH_KIND: Final = "Job JobSet PodGroup Queue Runtime Topology TrainJob"
 # The fields of the API that we do not read, by struct. Tests compare them with the schemas of our
 # manifests and of a cluster.
 UNREAD_FIELDS: Final[Mapping[str, str]] = {
@@ -41,6 +41,7 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "Container": "args command env envFrom image imagePullPolicy lifecycle livenessProbe "
     "readinessProbe resizePolicy restartPolicyRules securityContext startupProbe stdin stdinOnce "
     "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
+    "CronJob": "apiVersion kind status",
     "CronJobSpec": "concurrencyPolicy failedJobsHistoryLimit schedule startingDeadlineSeconds "
     "successfulJobsHistoryLimit suspend timeZone",
     "Ephemeral": "volumeClaimTemplate",
