@@ -43,6 +43,11 @@ def with_pods(it: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     return it
 
 
+def without_scheduler(it: dict[str, Any]) -> dict[str, Any]:
+    del it["spec"]["template"]["spec"]["schedulerName"]
+    return it
+
+
 def controlled(kind: str) -> dict[str, Any]:
     owner = {"apiVersion": "x/v1", "kind": kind, "name": "boss", "uid": "u", "controller": True}
     return job("train", ownerReferences=[owner])
@@ -116,6 +121,21 @@ CASES: list[Case[list[dict[str, Any]], Planned]] = [
             0,
             (
                 "Job default/train queue - mode bundled",
+                NO_PODGROUP,
+                (
+                    "note: spec.template.spec.schedulerName: the pods are for scheduler"
+                    " default-scheduler. To have trainer-kai schedule the Job, set kai-scheduler"
+                    " here"
+                ),
+            ),
+        ),
+    ),
+    Case(
+        "a Job that names no scheduler",
+        [without_scheduler(job("train"))],
+        Planned(
+            0,
+            (
                 NO_PODGROUP,
                 (
                     "note: spec.template.spec.schedulerName: the pods are for scheduler"

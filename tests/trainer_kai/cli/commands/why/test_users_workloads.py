@@ -61,6 +61,13 @@ def no_room(cluster: UsersCluster) -> None:
     cluster.job_pods("train", 2)
 
 
+def without_leader(cluster: UsersCluster) -> None:
+    """Have a Job whose pods wait while no scheduler leads."""
+    cluster.submit(job("train", labels=TEAM))
+    cluster.job_pods("train", 2)
+    cluster.lease(5, "")
+
+
 def partly_running(cluster: UsersCluster) -> None:
     """Have a Job of which one pod runs, and the other waits."""
     cluster.submit(job("train", labels=TEAM))
@@ -148,6 +155,23 @@ JOB_CASES: Final[list[Case[Change, list[str]]]] = [
             *TABLE,
             "1/1 pg-train-uid-train - 2 pods waits 2 waiting",
             "NoCapacity (for 2m): no GPU is free",
+        ],
+    ),
+    Case(
+        "no scheduler leads",
+        without_leader,
+        [
+            HEAD,
+            "",
+            "Job → 1 PodGroup → 2 pods: 2 waiting",
+            *TABLE,
+            "1/1 pg-train-uid-train - 2 pods waits 2 waiting",
+            (
+                "NoScheduler: No scheduler is active: Lease"
+                " trainer-kai/trainer-kai-scheduler has no holder since"
+                " 2025-12-31T23:59:55.000000Z. Check that the scheduler is running"
+                " (`trainer-kai doctor`)"
+            ),
         ],
     ),
     Case(
