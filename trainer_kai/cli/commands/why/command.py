@@ -7,6 +7,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Final
 
+from trainer_kai.api.names import BATCH, JOBSET, TRAINER
 from trainer_kai.cli.options import (
     Subcommands,
     add_cluster_flags,
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from trainer_kai.cli.commands.why.report import TrainJobReport
 
 _WAITS: Final = 1
-_KINDS: Final = {  # as kubectl names them, by group: "" is also the short form
-    **dict.fromkeys(("trainjob", "trainjobs"), ("TrainJob", "trainer.kubeflow.org")),
-    **dict.fromkeys(("jobset", "jobsets"), ("JobSet", "jobset.x-k8s.io")),
-    **dict.fromkeys(("job", "jobs"), ("Job", "batch")),
+_KINDS: Final = {  # by the names that kubectl accepts: the kind, and its API group
+    **dict.fromkeys(("trainjob", "trainjobs"), ("TrainJob", TRAINER)),
+    **dict.fromkeys(("jobset", "jobsets"), ("JobSet", JOBSET)),
+    **dict.fromkeys(("job", "jobs"), ("Job", BATCH)),
     **dict.fromkeys(("pod", "pods", "po"), ("Pod", "")),
 }
 _FORMS: Final = "the name of a workload or pod, or trainjob/NAME, jobset/NAME, job/NAME or pod/NAME"
