@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.kai_kinds import PodGroup
+from trainer_kai.api.meta import Object
 from trainer_kai.api.names import EVICTED_BY, LAST_EVICTION_RECORD
 from trainer_kai.api.scheduler_names import Action
 from trainer_kai.api.text import truncated_message
@@ -73,12 +74,12 @@ def read_eviction_record(job: TrainJob, podgroup: PodGroup) -> EvictionRecord | 
     return EvictionRecord(found.why, found.at, found.copied, found.asked) if found else None
 
 
-def eviction_reason(job: TrainJob, podgroup: PodGroup) -> str:
-    found = _record(job, podgroup)
+def eviction_reason(owner: Object, podgroup: PodGroup) -> str:
+    found = _record(owner, podgroup)
     return found.why if found else ""
 
 
-def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
+def _record(owner: Object, podgroup: PodGroup) -> _Record | None:
     text = podgroup.metadata.annotations.get(EVICTED_BY)
     if not text:
         return None
@@ -86,7 +87,7 @@ def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
         found = msgspec.json.decode(text, type=_Record)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    named, meant = (found.train_job, found.pod_group), (job.metadata.uid, podgroup.metadata.uid)
+    named, meant = (found.train_job, found.pod_group), (owner.metadata.uid, podgroup.metadata.uid)
     return found if named == meant and all(meant) else None
 
 

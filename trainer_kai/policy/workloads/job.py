@@ -32,12 +32,12 @@ from trainer_kai.policy.workloads.workload import (
 
 JOB_FORM: Final = JobsForm(JOBS.kind, "")
 
-_PODS: Final = "pods"  # the name of its only job, in messages: "4 pods"
+ONLY_JOB: Final = "pods"  # the name of its only job, in messages: "4 pods"
 _MANAGED_HERE: Final = frozenset({"", JOB_CONTROLLER})
 _TERMINAL: Final = frozenset({"Complete", "Failed"})
 _OF_PODS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
 _NON_INDEXED: Final = "NonIndexed"
-_PLACE: Final = PodPlace(_PODS, "0", (0, 0))
+_PLACE: Final = PodPlace(ONLY_JOB, "0", (0, 0))
 
 
 def job_workload(job: Job) -> Workload | None:
@@ -55,8 +55,8 @@ def job_workload(job: Job) -> Workload | None:
         kind=JOB_KIND,
         key=ObjectKey(JOBS.kind, meta.namespace, meta.name),
         metadata=_with_labels_of_pods(meta, spec.template.metadata.labels),
-        spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name=_PODS, template=template),)),
-        jobs_status=(ReplicatedJobStatus(name=_PODS, succeeded=int(is_over)),),
+        spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name=ONLY_JOB, template=template),)),
+        jobs_status=(ReplicatedJobStatus(name=ONLY_JOB, succeeded=int(is_over)),),
         regarding=OwnerReference(
             api_version=JOBS.api_version, kind=JOBS.kind, name=meta.name, uid=meta.uid
         ),

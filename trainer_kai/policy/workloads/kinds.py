@@ -12,7 +12,6 @@ from trainer_kai.policy.workloads.workload import PodPlace, WorkloadKind
 KINDS: Final = (JOBSET_KIND, JOB_KIND)
 OWNERS: Final = tuple(dict.fromkeys(it.owner for it in KINDS if it.owner is not None))
 
-_NO_PLACE: Final = PodPlace("", "", (0, 0))
 _BY_GROUP_AND_KIND: Final = {(it.resource.group, it.resource.kind): it for it in KINDS}
 
 
@@ -30,5 +29,6 @@ def kind_of_pod(labels: Mapping[str, str]) -> WorkloadKind | None:
 
 
 def pod_place(labels: Mapping[str, str]) -> PodPlace:
+    """Return the place of a pod; in files of users the name of its workload may be missing."""
     kind = kind_of_pod(labels)
-    return kind.pod_place(labels) if kind is not None else _NO_PLACE
+    return (kind or JOBSET_KIND).pod_place(labels)

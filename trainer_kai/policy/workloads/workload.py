@@ -7,7 +7,7 @@ its users create: its owner, or the workload itself.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,8 @@ from trainer_kai.api.jobset import JobSetSpec, ReplicatedJobStatus
 from trainer_kai.api.meta import Meta, OwnerReference
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
 from trainer_kai.api.resources import Resource
+
+_FIRST_TEMPLATE: Final = "spec.replicatedJobs[0].template."
 
 RestartAttempt: TypeAlias = tuple[int, int]  # of the workload, of the Job
 
@@ -47,6 +49,10 @@ class JobsForm(NamedTuple):
     def template_path(self, index: int) -> str:
         """Return the path of a job's template, to be followed by one of its fields."""
         return f"{self.jobs_path}[{index}].template." if self.jobs_path else ""
+
+    def own_path(self, path: str) -> str:
+        """Return the path of a field; *path* is the one that a JobSet with this job has."""
+        return path if self.jobs_path else path.removeprefix(_FIRST_TEMPLATE)
 
 
 class Suspendable(msgspec.Struct, frozen=True, kw_only=True, gc=False):

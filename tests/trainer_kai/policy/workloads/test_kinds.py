@@ -4,10 +4,22 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api.meta import OwnerReference
-from trainer_kai.api.names import JOB_NAME, JOBSET_NAME
+from trainer_kai.api.names import (
+    JOB_INDEX,
+    JOB_NAME,
+    JOBSET_NAME,
+    REPLICATED_JOB,
+    RESTART_ATTEMPT,
+)
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND
-from trainer_kai.policy.workloads.kinds import KINDS, OWNERS, kind_of_owner, kind_of_pod
+from trainer_kai.policy.workloads.kinds import (
+    KINDS,
+    OWNERS,
+    kind_of_owner,
+    kind_of_pod,
+    pod_place,
+)
 from trainer_kai.policy.workloads.workload import ObjectKey, WorkloadKind
 
 CASES: list[Case[tuple[str, str], WorkloadKind | None]] = [
@@ -34,6 +46,14 @@ def test_the_kind_of_a_pod_is_that_of_the_name_it_carries() -> None:
     assert kind_of_pod({JOB_NAME: "job"}) is JOB_KIND
     assert kind_of_pod({JOB_NAME: "job-node-0", JOBSET_NAME: "job"}) is JOBSET_KIND
     assert kind_of_pod({"app": "web"}) is None
+
+
+def test_the_place_of_a_pod_does_not_need_the_name_of_its_workload() -> None:
+    """A user who writes pods into a file may leave it out."""
+    labels = {REPLICATED_JOB: "node", JOB_INDEX: "1", RESTART_ATTEMPT: "2"}
+
+    assert pod_place(labels) == pod_place({**labels, JOBSET_NAME: "job"}) == ("node", "1", (2, 0))
+    assert pod_place({JOB_NAME: "plain", RESTART_ATTEMPT: "2"}) == ("pods", "0", (0, 0))
 
 
 def test_kinds_and_their_work_queues_are_distinct() -> None:

@@ -14,6 +14,7 @@ from trainer_kai.api.names import JOB_INDEX, JOBSET_NAME, POD_GROUP, REPLICATED_
 from trainer_kai.cli.commands.simulate.create_pods import create_missing_objects
 from trainer_kai.cli.input.cluster import InputCluster, read_cluster
 from trainer_kai.cli.input.documents import Document
+from trainer_kai.errors import ConfigError
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 RULES = GroupingRules("bundled", "kai-scheduler", "default-queue")
@@ -126,13 +127,18 @@ def test_two_trainjobs_are_two_jobsets() -> None:
 
 
 def test_a_trainjob_without_its_runtime_is_reported() -> None:
-    """It is in no file."""
-    inputs = grouped(trainjob("job", "none"))
+    """It is in no file; if the plan then has no pods at all, that is an error."""
+    message = "its ClusterTrainingRuntime none is in no file. Add the file with another -f"
+    inputs = grouped(trainjob("job", "none"), pod("other"))
 
-    assert inputs.notes == [
-        "TrainJob default/job: ignored: its ClusterTrainingRuntime none is in no file"
+    assert inputs.notes == [f"TrainJob default/job: ignored: {message}"]
+    assert [key.name for key in inputs.cluster.pods] == ["other"]
+    with pytest.raises(ConfigError) as refused:
+        grouped(trainjob("job", "none"), trainjob("second", "none"))
+    assert [*map(str, refused.value.faults)] == [
+        f"TrainJob default/job: {message}",
+        f"TrainJob default/second: {message}",
     ]
-    assert not inputs.cluster.pods
 
 
 def test_a_trainjob_that_never_runs_is_reported() -> None:
