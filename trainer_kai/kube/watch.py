@@ -116,7 +116,10 @@ class Watch(Generic[T]):
         *,
         timing: WatchTiming = WatchTiming(),
         jitter: Callable[[], float] = random.random,
+        is_optional: bool = False,
     ) -> None:
+        """With *is_optional* a kind that is not served counts as listed, without objects."""
+        self._is_optional = is_optional
         self.synced = False  # a list was reported to its end, once at least
         self.trouble = ""  # why nothing can come at the moment, and what helps
         self._client = client
@@ -148,7 +151,9 @@ class Watch(Generic[T]):
             expired = isinstance(error, WatchExpired)
             if progress or is_first_expiry or lasted_s > self._timing.longest_wait_s:
                 backoff.reset()  # an answer is good news, unless it is the same one again
-            is_normal = is_first_expiry and not self._timing.has_bookmarks
+            is_normal = (is_first_expiry and not self._timing.has_bookmarks) or (
+                self._is_optional and isinstance(error, NotFound)
+            )
             self.trouble = "" if error is None or is_normal else _trouble_text(self._name, error)
             self._observer.watch_ended(self._name, self.trouble, error)
             if error is not None or not (progress or lasted_s > _SHORTEST_STREAM_S):
@@ -168,6 +173,11 @@ class Watch(Generic[T]):
             await self._follow(on_change)
         except Unauthorized:
             raise
+        except NotFound as error:
+            if self._is_optional and not self.synced:
+                on_synced()
+                self.synced = True
+            return error
         except WatchExpired as expired:
             self._version = ""
             return expired

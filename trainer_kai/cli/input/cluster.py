@@ -17,6 +17,7 @@ from scheduler.state.queues.access import permits_from_review
 from trainer_kai.api.interning import spec_on_node
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import JOBSETS, TRAINJOBS
 from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.cli.input.documents import Document, read_object
 from trainer_kai.cli.input.kinds import (
@@ -53,7 +54,6 @@ _CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind
     "PersistentVolume": "volumes",
     "StorageClass": "storage_classes",
     "PodDisruptionBudget": "budgets",
-    "JobSet": "jobsets",
 }
 
 
@@ -178,7 +178,9 @@ def _build_cluster(objects: _Objects) -> InputCluster:
         if kind in _CLUSTER_FIELDS:
             getattr(inputs.cluster, _CLUSTER_FIELDS[kind])[key if key.namespace else key.name] = it
         elif kind == "TrainJob":
-            inputs.trainjobs[key] = inputs.cluster.trainjobs[key] = it
+            inputs.trainjobs[key] = inputs.cluster.workload_objects[TRAINJOBS][key] = it
+        elif kind == "JobSet":
+            inputs.cluster.workload_objects[JOBSETS][key] = it
         elif kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
             inputs.runtimes[kind, key] = it
         elif kind == "BindRequest":

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trainer_kai.api.jobset import Job, JobSetSpec, JobTemplate, ReplicatedJob, ReplicatedJobStatus
-from trainer_kai.api.meta import OwnerReference, TemplateMeta
+from trainer_kai.api.meta import Key, OwnerReference, TemplateMeta
 from trainer_kai.api.names import JOB_CONTROLLER, JOB_NAME, JOBSET_UID
 from trainer_kai.api.resources import CRON_JOBS, JOBS
 from trainer_kai.policy.workloads.workload import (
@@ -18,6 +18,8 @@ from trainer_kai.policy.workloads.workload import (
     PodPlace,
     Workload,
     WorkloadKind,
+    Workloads,
+    suspension_changed_at,
 )
 
 JOB_FORM: Final = JobsForm(JOBS.kind, "")
@@ -36,18 +38,19 @@ def job_workload(job: Job) -> Workload | None:
     template = JobTemplate(
         metadata=TemplateMeta(labels=meta.labels, annotations=meta.annotations), spec=spec
     )
-    is_over = any(it.type in _TERMINAL and it.status == "True" for it in status.conditions)
+    is_finished = any(it.type in _TERMINAL and it.status == "True" for it in status.conditions)
     return Workload(
         kind=JOB_KIND,
         key=ObjectKey(JOBS.kind, meta.namespace, meta.name),
         metadata=meta,
         spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name=_PODS, template=template),)),
-        jobs_status=(ReplicatedJobStatus(name=_PODS, succeeded=int(is_over)),),
+        jobs_status=(ReplicatedJobStatus(name=_PODS, succeeded=int(is_finished)),),
         regarding=OwnerReference(
             api_version=JOBS.api_version, kind=JOBS.kind, name=meta.name, uid=meta.uid
         ),
         is_suspended=spec.suspend,
-        is_over=bool(meta.deletion_timestamp) or is_over,
+        suspension_changed_at=suspension_changed_at(status.conditions),
+        is_finished=is_finished,
         is_managed_here=spec.managed_by in _MANAGED_HERE,
     )
 
@@ -55,6 +58,15 @@ def job_workload(job: Job) -> Workload | None:
 def job_pod_place(_labels: Mapping[str, str]) -> PodPlace:
     """Return the same place for each pod: one that replaces another is of the same attempt."""
     return _PLACE
+
+
+def job_pod_labels(workload: Workload | None, _job: str, _index: str) -> Mapping[str, str]:
+    return {JOB_NAME: workload.key.name} if workload is not None else {}
+
+
+def workload_of_job(job: Key, workloads: Workloads) -> tuple[Workload, ReplicatedJob] | None:
+    workload = workloads.get(ObjectKey(JOBS.kind, job.namespace, job.name))
+    return (workload, workload.spec.replicated_jobs[0]) if workload is not None else None
 
 
 def _is_cron_job(owner: OwnerReference) -> bool:
@@ -70,4 +82,6 @@ JOB_KIND: Final = WorkloadKind(
     name_label=JOB_NAME,
     pod_place=job_pod_place,
     form=JOB_FORM,
+    expected_labels=job_pod_labels,
+    workload_of_job=workload_of_job,
 )

@@ -25,9 +25,11 @@ from tests.support.state.objects import (
     queue,
 )
 from trainer_kai.api.meta import Key
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 Fields = dict[str, Any]
 
+_TRAINJOB = ObjectKey("TrainJob", "ns", "j")
 _RECORD = "trainer-kai.dev/evicted-by"
 _KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "lent"}}
 _BY_KUEUE = "Kueue suspends and resumes the TrainJob"
@@ -215,17 +217,17 @@ def test_only_what_trainer_stops_is_suspended() -> None:
     """Pods of a JobSet that a user created for another controller's TrainJob are deleted."""
     harness, group = EvictabilityHarness(), Key("ns", "g")
     harness.put(trainjob(managedBy="x/y"))
-    assert harness.cache.in_flight_evictions.owning_trainjob(group) is None
+    assert harness.cache.in_flight_evictions.suspendable_id(group) is None
     harness.put(trainjob())
-    assert harness.cache.in_flight_evictions.owning_trainjob(group) == (Key("ns", "j"), "t")
+    assert harness.cache.in_flight_evictions.suspendable_id(group) == (_TRAINJOB, "t")
     harness.put(trainjob({"uid": "other"}))
-    assert harness.cache.in_flight_evictions.owning_trainjob(group) is None
+    assert harness.cache.in_flight_evictions.suspendable_id(group) is None
 
 
 def test_what_cannot_be_suspended_is_not_evictable() -> None:
     """As long as it cannot; nothing is known of another TrainJob with its name."""
-    harness, job, reason = EvictabilityHarness(), Key("ns", "j"), "its runtime is gone"
-    set_refusal = harness.cache.suspended_trainjobs.set_refusal
+    harness, job, reason = EvictabilityHarness(), _TRAINJOB, "its runtime is gone"
+    set_refusal = harness.cache.suspended_workloads.set_refusal
     harness.put(trainjob())
     assert (set_refusal(job, reason), harness.non_evictable_reason) == (ClusterEvent.ANY, reason)
     assert set_refusal(job, reason) == NO_EVENT
@@ -233,7 +235,7 @@ def test_what_cannot_be_suspended_is_not_evictable() -> None:
     set_refusal(job, reason)
     harness.put(trainjob({"uid": "other"}))
     assert harness.non_evictable_reason == ""
-    harness.cache.suspended_trainjobs.set_refusal(job, "its runtime is gone")
+    harness.cache.suspended_workloads.set_refusal(job, "its runtime is gone")
     harness.put(trainjob({"uid": "other"}), is_deleted=True)
     assert harness.cache.cluster.suspend_refusals == {}
 
@@ -255,9 +257,9 @@ RECORDS: list[Case[tuple[Fields | None, bool], bool]] = [
 @pytest.mark.parametrize("case", RECORDS, ids=ids)
 def test_suspended_by_eviction(case: Case[tuple[Fields | None, bool], bool], order: str) -> None:
     """The PodGroup records it with the uids of both; annotations of the TrainJob do not count."""
-    harness, considered = EvictabilityHarness(), list[Key]()
+    harness, considered = EvictabilityHarness(), list[ObjectKey]()
     harness.cache.start_leading()
-    harness.cache.suspended_trainjobs.on_record_change = considered.append
+    harness.cache.suspended_workloads.on_record_change = considered.append
     reported, suspend = case.given
     harness.put(trainjob())
     both = [
@@ -268,7 +270,7 @@ def test_suspended_by_eviction(case: Case[tuple[Fields | None, bool], bool], ord
         harness.put(fields)
 
     assert harness.is_terminating == case.want
-    assert (Key("ns", "j") in considered) == (reported is not None or suspend)
+    assert (_TRAINJOB in considered) == (reported is not None or suspend)
     harness.put(recorded(None))
     harness.put(trainjob())
     assert not harness.is_terminating

@@ -14,10 +14,12 @@ from scheduler.state.podgroups.missing_pods import (
 from tests.support.case import Case, ids
 from tests.support.state.objects import JOBSET, cluster_cache, group, jobset_pod, make_object, pod
 from trainer_kai.api.decode import decode
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import JOBSETS
+from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.workload import Workload
 
 _ANTICIPATED = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {}}
 _STAGED = {"annotations": {"trainer-kai.dev/anticipated": json.dumps({"later": [_ANTICIPATED]})}}
@@ -71,11 +73,13 @@ def test_least_pods(case: Case[dict[str, Any], int]) -> None:
 Fields = dict[str, Any]
 
 
-def read(*objects: Fields) -> tuple[PodGroup, list[Pod], JobSet | None]:
+def read(*objects: Fields) -> tuple[PodGroup, list[Pod], Workload | None]:
     """Return the PodGroup "g", the pods, and the JobSet "j" if it exists."""
     cluster = cluster_cache(*objects)
     pods = [cluster.pods[key] for key in sorted(cluster.pods)]
-    return cluster.pod_groups[Key("ns", "g")], pods, cluster.jobsets.get(Key("ns", "j"))
+    jobset = cluster.workload_objects[JOBSETS].get(Key("ns", "j"))
+    workload = jobset_workload(jobset) if jobset else None
+    return cluster.pod_groups[Key("ns", "g")], pods, workload
 
 
 def of_jobset(**spec: Any) -> list[Fields]:

@@ -31,7 +31,7 @@ from trainer_kai.api.names import (
     RESTART_ATTEMPT,
 )
 from trainer_kai.api.pod import Pod, PodStatus
-from trainer_kai.api.resources import JOBS, TRAINJOBS, same_name_trainjob_owner
+from trainer_kai.api.resources import JOBS, JOBSETS, TRAINJOBS, same_name_trainjob_owner
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.commands.plan.preview import PreviewContext, admitted_jobset, runtime_key
 from trainer_kai.cli.input.cluster import InputCluster
@@ -63,7 +63,7 @@ def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
         meta = pod.metadata
         if JOBSET_NAME in meta.labels:
             pods.setdefault(Key(meta.namespace, meta.labels[JOBSET_NAME]), []).append(pod)
-    jobsets = inputs.cluster.jobsets
+    jobsets = inputs.cluster.workload_objects[JOBSETS]
     workloads = [
         _Workload(_with_admission_marks(it, rules), f"JobSet {key}") for key, it in jobsets.items()
     ]
@@ -167,7 +167,7 @@ def _create_podgroups(
     for assign in steps.assign:
         cluster.pods[assign.key] = _assigned(cluster.pods[assign.key], assign)
     meta = replace(jobset.metadata, uid=owner)
-    cluster.jobsets[meta.key] = replace(jobset, metadata=meta)
+    cluster.workload_objects[JOBSETS][meta.key] = replace(jobset, metadata=meta)
 
 
 def _owner_fault(inputs: InputCluster, jobset: JobSet) -> str:

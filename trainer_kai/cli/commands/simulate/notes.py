@@ -24,6 +24,7 @@ from trainer_kai.api.names import (
     QUEUE,
 )
 from trainer_kai.api.pod import TERMINAL_PHASES
+from trainer_kai.api.resources import JOBSETS, TRAINJOBS
 from trainer_kai.api.text import counted, listed_names, verb_form
 from trainer_kai.cli.commands.why.reasons import why_suspended
 from trainer_kai.policy.podgroups.anticipated import StageDependency, read_anticipated
@@ -134,7 +135,8 @@ def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
     suspended = {}
     for key, group in cluster.pod_groups.items():
         name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
-        job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
+        job = cluster.workload_objects[TRAINJOBS].get(name)
+        jobset = cluster.workload_objects[JOBSETS].get(name)
         if job is not None and job.spec.suspend:
             suspended[key] = f"It is suspended: {why_suspended(job, (group,))}"
         elif jobset is not None and jobset.spec.suspend:
