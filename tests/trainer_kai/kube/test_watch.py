@@ -135,6 +135,7 @@ class WatchHarness:
         *,
         timing: WatchTiming = TIMING,
         clock: VirtualClock | None = None,
+        is_optional: bool = False,
     ) -> None:
         self.kube = kube
         self.clock = clock or VirtualClock()
@@ -142,7 +143,14 @@ class WatchHarness:
         rest_config = RestConfig("https://fake", StaticToken(""), origin="the test")
         client = Client(rest_config, kube, self.clock, NoRequestObserver())
         target = ListTarget(THINGS, "default")
-        self.watch = Watch(client, target, self.consumer, timing=timing, jitter=lambda: 0.5)
+        self.watch = Watch(
+            client,
+            target,
+            self.consumer,
+            timing=timing,
+            jitter=lambda: 0.5,
+            is_optional=is_optional,
+        )
 
     @property
     def reported(self) -> list[tuple[DeltaType, str]]:
@@ -322,6 +330,21 @@ async def test_an_api_server_that_is_away_at_the_start_is_reported_at_once() -> 
         assert len(run.consumer.failures) == 1
         await run.clock.advance(LONG_S)
         assert run.watch.not_synced_reason() == ""
+
+
+@pytest.mark.parametrize("is_optional", [True, False])
+async def test_a_kind_that_is_not_served(*, is_optional: bool) -> None:
+    """If it is optional, it counts as listed and is no trouble; what comes later is reported."""
+    kube = FakeKube()
+    kube.refuse(404, 404, 404)
+    run = WatchHarness(kube, WatchRecorder(), is_optional=is_optional)
+    async with _running_harness(run):
+        assert run.consumer.synced == int(is_optional)
+        assert bool(run.watch.not_synced_reason()) != is_optional
+        kube.put("a")
+        await run.clock.advance(LONG_S)
+        assert run.watch.not_synced_reason() == ""
+        assert run.reported == [(DeltaType.ADDED, "a")]
 
 
 async def _waits(run: WatchHarness, count: int) -> list[float]:

@@ -23,6 +23,7 @@ from tests.support.state.objects import (
     node,
     podgroup_of,
     queue,
+    workload,
 )
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.workloads.workload import ObjectKey
@@ -88,6 +89,21 @@ def test_non_evictable_reasons(case: Case[tuple[str, dict[str, Any] | None], str
     encoded = encode_objects(*running(jobset(kind), *([job] if job else [])), kueue=True)
 
     assert podgroup_of(encoded, "g").non_evictable_reason == case.want
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet"])
+@pytest.mark.parametrize("meta", [{}, _KUEUE], ids=["of a user", "of Kueue"])
+def test_workloads_without_an_owner(kind: str, meta: Fields) -> None:
+    """They are suspended themselves; their labels and checkpoints count."""
+    saved = {"annotations": {"trainer-kai.dev/last-checkpoint": "2026-01-05T08:00:07Z"}}
+    itself, *others = workload(kind, "x", "a")
+    itself["metadata"] |= {**meta, **saved}
+    encoded = encode_objects(node("a"), itself, *others, kueue=True)
+
+    podgroup = podgroup_of(encoded, "pg-x")
+    reason = f"Kueue suspends and resumes the {kind}" if meta else ""
+    assert (podgroup.non_evictable_reason, podgroup.workload) == (reason, "x")
+    assert podgroup.checkpoint_at == 1767600007
 
 
 def test_where_kueue_does_not_run_its_label_says_nothing() -> None:
