@@ -106,6 +106,16 @@ def test_workloads_without_an_owner(kind: str, meta: Fields) -> None:
     assert podgroup.checkpoint_at == 1767600007
 
 
+def test_a_job_of_another_controller_is_no_workload() -> None:
+    """Its PodGroup is as one that a user made: it may be evicted in part."""
+    other = {"kind": "Sweep", "name": "s", "uid": "s", "controller": True}
+    itself, *others = workload("Job", "x", "a")
+    itself["metadata"] |= {"ownerReferences": [other]}
+    encoded = encode_objects(node("a"), itself, *others)
+
+    assert podgroup_of(encoded, "pg-x").workload == ""
+
+
 def test_where_kueue_does_not_run_its_label_says_nothing() -> None:
     """Its user may write it."""
     encoded = encode_objects(*running(jobset(), trainjob(_KUEUE)))
