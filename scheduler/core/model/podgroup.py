@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, DeviceSort, HeldDevices, devices_of
+from scheduler.core.model.topology import DomainConstraint
 
 
 class LabelRequirement(NamedTuple):
@@ -115,8 +116,10 @@ class PodSet:
     expected: int = 0  # pods that do not exist yet, those with reserved places included
     expected_signature: int = NONE
     gated: int = 0  # pods that may not be placed yet
-    # On nodes, first placed first; where some can be spared, or PodSets differ.
+    # On nodes, first placed first; where some can be spared, or PodSets differ, or where it matters
+    # in which domains they are.
     running_pods: tuple[int, ...] = ()
+    domains: DomainConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,7 @@ class SubGroupSet:
     name: str
     minimum: int
     children: tuple["PodSet | SubGroupSet", ...]
+    domains: DomainConstraint | None = None  # of all pods below; that of the top is the PodGroup's
 
 
 SubGroupTree: TypeAlias = PodSet | SubGroupSet

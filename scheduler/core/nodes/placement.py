@@ -214,6 +214,17 @@ class Placer:
         statement.roll_back(checkpoint)
         return fits
 
+    def failure_in(
+        self, request: PlacementRequest, alternative: Alternative
+    ) -> PlacementFailure | None:
+        """Return why tasks do not fit in one alternative, as `place` does; else place nothing."""
+        checkpoint = self._statement.checkpoint
+        placed = self._place_alternative(request, alternative)
+        if isinstance(placed, PlacementFailure):
+            return placed
+        self._statement.roll_back(checkpoint)
+        return None
+
     def reserve(self, request: PlacementRequest) -> list[tuple[int, int, int]] | None:
         """Place pods that do not exist; return task indexes, nodes and numbers if all fit."""
         placed = self._place_unchecked(request)

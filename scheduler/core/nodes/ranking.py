@@ -15,6 +15,7 @@ from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.node_resources import has_enough
 from scheduler.core.nodes.pod_relations import has_no_relations
 from scheduler.core.nodes.predicates import fits_empty_node
+from scheduler.core.nodes.strategies.domains import tie_breaks
 from scheduler.core.nodes.strategies.strategy import ALL_NODES, NodeSubset
 from scheduler.core.nodes.working_nodes import WorkingNodes
 
@@ -34,6 +35,8 @@ class ScoredResource:
         self.allocatable_list: Final[list[int]] = self.allocatable.tolist()
         self.has_gpu_list: Final[list[bool]] = self.has_gpu.tolist()
         self.max_allocatable: Final = max(self.allocatable_list, default=0)
+        # Added to the scores, [node]: of equal nodes, those in fuller domains come first.
+        self.tie_breaks: Final = tie_breaks(snapshot, self.columns)
 
 
 class NodeRanking:
@@ -48,7 +51,9 @@ class NodeRanking:
         self.signature: Final = nodes.snapshot.signatures[signature]
         self.row: Final = signature
         self.subset: Final = subset
-        self._preference: Final = subset.preference
+        self._preference: Final = (
+            scored_resource.tie_breaks if subset.preference is None else subset.preference
+        )
         self._resources: Final = nodes.resources
         self._relations: Final = nodes.relations
         self._devices: Final = nodes.devices.of[signature]

@@ -31,7 +31,7 @@ from scheduler.state.pods.pod_table import (
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, SubGroup
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP, TOPOLOGY_REQUIRED
+from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP
 from trainer_kai.api.requested_values import podgroup_warnings
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.text import first_listed
@@ -145,23 +145,6 @@ def spec_failure(group: PodGroup) -> PreFilterFailure | None:
     return PreFilterFailure(PreFilterCause.INVALID_PODGROUP, ("; ".join(faults),))
 
 
-def topology_failure(group: PodGroup) -> PreFilterFailure | None:
-    """Return a failure if a PodGroup or a sub-group requires a topology: not supported yet."""
-    subs = ((sub.name, sub.topology_constraint) for sub in group.spec.sub_groups)
-    constraints = (("", group.spec.topology_constraint), *subs)
-    required = [
-        (subgroup, it)
-        for subgroup, it in constraints
-        if it and it.topology and it.required_topology_level
-    ]
-    if not required:
-        return None
-    subgroup, first = required[0]
-    level, further = first.required_topology_level, len(required) - 1
-    values = subgroup, level, first.topology, further, TOPOLOGY_REQUIRED
-    return PreFilterFailure(PreFilterCause.REQUIRED_TOPOLOGY, values)
-
-
 def min_members(group: PodGroup) -> dict[str, int]:
     """Return the PodSets of a valid PodGroup, and how many pods each needs."""
     spec = group.spec
@@ -264,7 +247,6 @@ class PodGroupRecord:
         "prefilter_failure",
         "refusals",
         "relocating",
-        "topology_failure",
         "warnings",
     )
 
@@ -300,7 +282,6 @@ class PodGroupRecord:
             if group is None
             else spec_failure(group)
         )
-        self.topology_failure: Final = topology_failure(group) if group else None
         self.is_valid: Final = group is not None and self.prefilter_failure is None
         self.min_members: Final = (
             min_members(group) if group and self.is_valid else {DEFAULT_PODSET: 1}

@@ -1,6 +1,6 @@
 """The alternatives of a strategy: tried in order, all but the one that is placed leave no trace."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,6 @@ from scheduler.core.nodes.strategies.strategy import (
     Alternatives,
     NodeSubset,
     PlacementPart,
-    SubsetOf,
 )
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from tests.support.case import Case, ids
@@ -54,6 +53,7 @@ class Listed:
     key: Final = None
     fits_by_count: Final = False
     only: Final = None
+    unrestricted: Final = None
 
     def __init__(self, *alternatives: Alternative) -> None:
         self._alternatives: Final = alternatives
@@ -62,8 +62,8 @@ class Listed:
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def reaches(self) -> Sequence[SubsetOf]:
-        return [self.reach]
+    def shortage(self, _tasks: Tasks, /) -> None:
+        return None
 
     def alternatives(self, _tasks: Tasks, /) -> Alternatives:
         for alternative in self._alternatives:
