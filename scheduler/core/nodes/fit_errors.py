@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import ReservedPlace, SchedulingSignature
-from scheduler.core.model.rejections import FitErrorReason, FitErrors, MigRefusal
+from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, MigRefusal
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.capacity import count_fitting_pods, fitting_by_domain
@@ -67,12 +67,22 @@ def collect_fit_errors(
 def domain_errors(nodes: WorkingNodes, request: PlacementRequest) -> FitErrors | None:
     """Return which pods do not fit in one domain; None if they need not be in one.
 
-    There are counts of nodes if any node is in a domain. It is resolvable if the largest domain
-    would be enough without other pods.
+    Those of the first sub-group that fits in no empty domain, else of the first that fits in none
+    as it is, else of the last one. There are counts of nodes if any node is in a domain. It is
+    resolvable if the largest domain would be enough without other pods.
     """
-    shortage = request.strategy.shortage(request.tasks)
-    if shortage is None:
+    shortages = request.strategy.shortages(request.tasks)
+    if not shortages:
         return None
+    found = [_domain_errors(nodes, request, it) for it in shortages]
+    never = [it for it in found if not it.is_resolvable]
+    not_now = [it for it in found if it.unplaced]
+    return [*never, *not_now, found[-1]][0]
+
+
+def _domain_errors(
+    nodes: WorkingNodes, request: PlacementRequest, shortage: DomainShortage
+) -> FitErrors:
     snapshot = nodes.snapshot
     domain_of = snapshot.topologies[shortage.topology].domains[shortage.level]
     is_in = np.isin(domain_of, shortage.domains)

@@ -30,6 +30,7 @@ from tests.reference.scheduler.resources import (
     queue_amounts,
     subtracted,
 )
+from tests.reference.scheduler.topology import read_constraints
 
 Obj: TypeAlias = Mapping[str, Any]
 
@@ -82,6 +83,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
     expected = [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
     cluster.pods += expected
     _link_queues(cluster)
+    read_constraints(cluster, by_kind.get("PodGroup", ()), by_kind.get("Topology", []))
     for podgroup in cluster.podgroups:
         podgroup.is_non_evictable = podgroup.preemptible and _is_non_evictable(cluster, podgroup)
     _charge_queues(cluster)

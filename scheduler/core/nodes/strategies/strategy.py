@@ -90,8 +90,8 @@ class PlacementStrategy(Protocol):
         """Return where tasks could be if they need not be together; None if they need not."""
         ...
 
-    def shortage(self, tasks: Tasks, /) -> DomainShortage | None:
-        """Return what tasks lack that fit *unrestricted*."""
+    def shortages(self, tasks: Tasks, /) -> Sequence[DomainShortage]:
+        """Return for each sub-group that must be together how many of its pods fit together."""
         ...
 
     def alternatives(self, tasks: Tasks, /) -> Alternatives:
@@ -121,8 +121,8 @@ class _Everywhere:
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def shortage(self, _tasks: Tasks, /) -> None:
-        return None
+    def shortages(self, _tasks: Tasks, /) -> Sequence[DomainShortage]:
+        return ()
 
     def alternatives(self, _tasks: Tasks, /) -> Alternatives:
         yield _ON_ALL_NODES
@@ -150,8 +150,8 @@ class LargerGpus:
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def shortage(self, _tasks: Tasks, /) -> None:
-        return None
+    def shortages(self, _tasks: Tasks, /) -> Sequence[DomainShortage]:
+        return ()
 
     def alternatives(self, tasks: Tasks, /) -> Alternatives:
         memory = self._snapshot.nodes.gpu_memory

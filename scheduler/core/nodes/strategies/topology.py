@@ -87,14 +87,13 @@ class _Trial:
         self._subsets: Final[dict[_Chain, NodeSubset]] = {}
 
     def alternative(self) -> Alternative:
-        chain_of = self._strategy.chain_of
+        chain_of, rank_of = self._strategy.chain_of, self._strategy.rank_of
+        ordered = sorted(enumerate(self._tasks), key=lambda it: rank_of(it[1].podset.name))
         parts = [
             (chain, [*some])
-            for chain, some in groupby(
-                enumerate(self._tasks), key=lambda it: chain_of(it[1].podset.name)
-            )
+            for chain, some in groupby(ordered, key=lambda it: chain_of(it[1].podset.name))
         ]
-        if len(parts) == 1:
+        if len(self._tasks) == 1:
             return (PlacementPart(partial(self._subset_of, parts[0][0])),)
         return tuple(
             PlacementPart(
@@ -136,15 +135,18 @@ class _Trial:
         return subset
 
     def _picked(self, chain: _Chain) -> NodeSubset:
-        strategy, outer, preferring = self._strategy, ALL_NODES, ALL_NODES
+        strategy, subset = self._strategy, ALL_NODES
+        order = ALL_NODES  # the preference of the innermost scope that has one
         for scope in chain:
             pick = self._picks.get(scope.number)
             if pick is None:
-                pick = self._picks[scope.number] = strategy.pick(scope, outer, self._tasks)
-            outer = strategy.subset(scope, pick)
-            preferred = strategy.with_preference(scope, pick, outer)
-            preferring = outer if preferred is None else preferred
-        return preferring
+                pick = self._picks[scope.number] = strategy.pick(scope, subset, self._tasks)
+            subset = strategy.subset(scope, pick)
+            if scope.constraint.preferred != NONE:
+                order = strategy.order(scope, pick)
+        if order.preference is None:
+            return subset
+        return NodeSubset((*subset.key, *order.key), subset.mask, order.preference)
 
 
 class TopologyPlacement:
@@ -162,6 +164,8 @@ class TopologyPlacement:
         self._nodes: Final = domains.nodes
         chains = domains.chains(podgroup)
         self._chains: Final = chains
+        podsets = podsets_of(self._nodes.snapshot.podgroups[podgroup].tree)
+        self._ranks: Final = {it.name: rank for rank, it in enumerate(podsets)}
         scopes = {scope: None for it in tasks for scope in chains.get(it.podset.name, ())}
         self._hosts: Final = {
             scope.number: domains.hosts(podgroup, scope, tasks) for scope in scopes
@@ -181,6 +185,10 @@ class TopologyPlacement:
             (it for it in reversed(common) if it.constraint.required != NONE), None
         )
         self.fits_by_count: Final = len(scopes) == 1 == len(common)
+
+    def rank_of(self, podset: str) -> int:
+        """Return the place of a PodSet in the PodGroup as it is written."""
+        return self._ranks[podset]
 
     def chain_of(self, podset: str) -> _Chain:
         return self._chains.get(podset, ())
@@ -212,16 +220,10 @@ class TopologyPlacement:
         """Return where the pods could be if they could be in several domains."""
         return (PlacementPart(self._within_reach),)
 
-    def shortage(self, tasks: Tasks, /) -> DomainShortage | None:
-        """Return what the sub-group lacks that is the first one to fit in no domain; or the last.
-
-        None if all domains are only preferred.
-        """
+    def shortages(self, tasks: Tasks, /) -> Sequence[DomainShortage]:
         scopes = {scope: None for it in tasks for scope in self.chain_of(it.podset.name)}
-        required = [it for it in scopes if it.constraint.required != NONE]
-        found = [self._shortage_of(scope, tasks) for scope in required]
-        short = [it for it in found if it.fitting < it.needed]
-        return next(iter([*short, *reversed(found)]), None)
+        required = sorted(it for it in scopes if it.constraint.required != NONE)
+        return [self._shortage_of(scope, tasks) for scope in required]
 
     def _shortage_of(self, scope: Scope, tasks: Tasks) -> DomainShortage:
         topology, level, _ = scope.constraint
@@ -278,16 +280,20 @@ class TopologyPlacement:
             return subset if pick.outer.mask is None else pick.outer
         return NodeSubset((*pick.outer.key, *subset.key), pick.outer.mask & subset.mask)
 
-    def with_preference(self, scope: Scope, pick: _Pick, subset: NodeSubset) -> NodeSubset | None:
-        """Let pods use the emptiest domain of the preferred level first, in those of wider ones."""
+    def order(self, scope: Scope, pick: _Pick) -> NodeSubset:
+        """Return all nodes in the order in which pods use them.
+
+        In a domain that is wider than preferred, that is the emptiest domain of the preferred level
+        first, but those with pods of the scope before all others.
+        """
         topology, _, preferred = scope.constraint
         if pick.order is None or not pick.candidates or pick.candidates[0][0] == preferred:
-            return None
+            return ALL_NODES
         domain_of = self._domains.of_topology(topology).topology.domains[preferred]
         hosts = self._hosted(scope, domain_of)
         order = np.array(sorted(pick.order.tolist(), key=lambda it: hosts[it]), dtype=np.int64)
-        key = (*subset.key, _NAME, topology, preferred, order.tobytes())
-        return NodeSubset(key, subset.mask, _preference(domain_of, order))
+        key = (_NAME, topology, preferred, order.tobytes())
+        return NodeSubset(key, None, _preference(domain_of, order))
 
     def smallest_memory(self, tasks: Tasks, refused: PodGroupAllocation) -> int:
         pods = self._domains.charges.pods_charged_by_node(tasks, refused)

@@ -1,6 +1,6 @@
 """The alternatives of a strategy: tried in order, all but the one that is placed leave no trace."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.gang import PodSetTasks, Tasks, tasks_to_allocate
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
-from scheduler.core.model.rejections import QueueBoundExceeded
+from scheduler.core.model.rejections import DomainShortage, QueueBoundExceeded
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import PodGroupAllocation, Policies, QuotaRefusal, Reservation
 from scheduler.core.nodes.placement import (
@@ -62,8 +62,8 @@ class Listed:
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def shortage(self, _tasks: Tasks, /) -> None:
-        return None
+    def shortages(self, _tasks: Tasks, /) -> Sequence[DomainShortage]:
+        return ()
 
     def alternatives(self, _tasks: Tasks, /) -> Alternatives:
         for alternative in self._alternatives:
