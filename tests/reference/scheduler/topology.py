@@ -90,9 +90,12 @@ def place_in_domains(
     cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], place_pods: PlacePods
 ) -> bool:
     """Place pods of a PodGroup in domains; say whether all fit. If not, nothing has changed."""
-    return _DomainPlacement(cluster, podgroup, pods, place_pods).place(
-        podgroup.root, True, cluster.nodes, None
-    )
+    placement = _DomainPlacement(cluster, podgroup, pods, place_pods)
+    undo = placement.undo()
+    if placement.place(podgroup.root, True, cluster.nodes, None):
+        return True
+    undo()
+    return False
 
 
 class _DomainPlacement:
@@ -117,8 +120,7 @@ class _DomainPlacement:
         constraint = self.podgroup.constraints.get(name)
         if not mine or constraint is None:
             return not mine or self._place_below(part, nodes, preferences)
-        before = [(it, it.state()) for it in self.cluster.nodes]
-        states = [(pod, pod.state) for pod in self.pods]
+        undo = self.undo()
         order = self._order(constraint, mine, nodes)
         own = self._preferences(constraint, name, order)
         for depth, domain in self._candidates(constraint, name, order, nodes):
@@ -131,12 +133,21 @@ class _DomainPlacement:
                 inner_preferences = None if depth == constraint.preferred else own
             if self._place_below(part, inner, inner_preferences):
                 return True
+            undo()
+        return False
+
+    def undo(self) -> Callable[[], None]:
+        """Return what makes everything as it is now."""
+        before = [(it, it.state()) for it in self.cluster.nodes]
+        states = [(pod, pod.state, pod.node) for pod in self.pods]
+
+        def restore() -> None:
             for node_info, state in before:
                 node_info.restore(state)
-            for pod, state_name in states:
-                if pod.state != state_name:
-                    pod.state, pod.node = state_name, ""
-        return False
+            for pod, name, node in states:
+                pod.state, pod.node = name, node
+
+        return restore
 
     def _place_below(
         self, part: SubGroup, nodes: list[NodeInfo], preferences: Preferences | None

@@ -121,8 +121,8 @@ class _Trial:
     def after_refusal(self, refused: PodGroupAllocation) -> "_Trial | None":
         """Return the trial on larger GPUs of the same domains, where less is charged."""
         above = self._strategy.smallest_memory(self._tasks, refused)
-        if above == NONE:
-            return self.after_failure()
+        if above == NONE:  # in other domains no less is charged
+            return None
         return _Trial(self._strategy, self._tasks, self._picks, above)
 
     def _subset_of(self, chain: _Chain, signature: int) -> NodeSubset:
