@@ -4,9 +4,11 @@ Sums by domain are updated for the nodes that have changed, so that one more Pod
 one before it has changed.
 """
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,7 +24,6 @@ from scheduler.core.nodes.statement import Statement
 if TYPE_CHECKING:
     from scheduler.core.model.podgroup import SchedulingSignature
 
-_RESUM_ALL_RATIO: Final = 4  # up to this part of the nodes is updated one by one
 _MAX_FITTING: Final = 64  # signatures; for each the nodes are counted
 _TIE_STEP: Final = 1e-10  # less than any difference of scores that means something
 
@@ -34,222 +35,261 @@ class NodesInUse(NamedTuple):
     statement: Statement
 
 
+Domain: TypeAlias = tuple[int, int]  # level, domain
+
+
 class DomainRequest(NamedTuple):
     """What pods request together."""
 
     # By signature; nominated nodes make no difference.
     counts: SignatureRuns
-    amounts: Ints  # [resource]
-    gpu_shares: int  # thousandths of GPUs, beside whole ones
-    places: Ints | None = None  # nodes with places that are reserved for some of the pods
+    amounts: tuple[tuple[int, int], ...]  # of each resource that they request
+    scored: tuple[tuple[int, int], ...]  # without the places for pods
+    gpus: tuple[int, ...]  # columns of whole GPUs
+    gpu_amount: int  # thousandths of GPUs, if any are shares
+    places: Sequence[int] = ()  # nodes with places that are reserved for some of the pods
 
 
 def domain_request(
     nodes: NodesInUse, runs: SignatureRuns, places: Sequence[int] = ()
 ) -> DomainRequest:
-    signatures = nodes.snapshot.signatures
-    counts: dict[SchedulingSignature, list[int]] = {}
-    amounts = np.zeros(len(nodes.snapshot.resources.names), dtype=np.int64)
-    gpu_shares = 0
+    signatures, columns = nodes.snapshot.signatures, nodes.snapshot.resources
+    counts, shares = Counter[int](), 0
+    alike: dict[SchedulingSignature, int] = {}
+    amounts = Counter[int]()
     for row, count in runs:
         one = signatures[row]
-        alike = one if one.nominated_node == NONE else replace(one, nominated_node=NONE)
-        counts.setdefault(alike, [row, 0])[1] += count
-        amounts += count * np.array(one.request, dtype=np.int64)
+        if one.nominated_node != NONE:
+            one = replace(one, nominated_node=NONE)
+        first = row if len(runs) == 1 else alike.setdefault(one, row)
+        counts[first] += count
+        for r, amount in nodes.resources.requests(row):
+            amounts[r] += count * amount
         if nodes.devices.of[row]:
-            gpu_shares += count * one.queue_request[ResourceKind.GPU]
-    at = np.array(places, dtype=np.int64) if places else None
-    return DomainRequest(tuple([(row, n) for row, n in counts.values()]), amounts, gpu_shares, at)
-
-
-class _SumsByDomain:
-    """A table by node, and its sums by domain, for each level."""
-
-    def __init__(self, topology: SnapshotTopology, table: Ints) -> None:
-        self.table = table  # [node, column]
-        self._domains: Final = topology.domains
-        self._sizes: Final = [len(paths) for paths in topology.paths]
-        self.levels = self._sums(None)
-
-    def update(self, rows: Ints, values: Ints) -> None:
-        if len(rows) * _RESUM_ALL_RATIO > len(self.table):
-            self.table[rows] = values
-            self.levels = self._sums(None)
-            return
-        more = values - self.table[rows]
-        self.table[rows] = values
-        for at, sums in zip(self._domains[:, rows], self.levels, strict=True):
-            is_in = at != NONE
-            np.add.at(sums, at[is_in], more[is_in])
-
-    def of_level(self, level: int, inside: Bools | None) -> Ints:
-        """Return the sums of a level, [domain, column]; only of nodes *inside*, if these are some.
-
-        The level NONE has one domain, the whole cluster.
-        """
-        if level == NONE:
-            table = self.table if inside is None else self.table[inside]
-            total: Ints = table.sum(axis=0, keepdims=True)
-            return total
-        return self.levels[level] if inside is None else self._level_sums(level, inside)
-
-    def _sums(self, inside: Bools | None) -> list[Ints]:
-        return [self._level_sums(level, inside) for level in range(len(self._sizes))]
-
-    def _level_sums(self, level: int, inside: Bools | None) -> Ints:
-        sums = np.zeros((self._sizes[level], self.table.shape[1]), dtype=np.int64)
-        is_in = self._domains[level] != NONE
-        if inside is not None:
-            is_in = is_in & inside
-        np.add.at(sums, self._domains[level][is_in], self.table[is_in])
-        return sums
+            shares += count * one.queue_request[ResourceKind.GPU]
+    whole = sum([amounts[r] for r in columns.gpus])
+    return DomainRequest(
+        counts=tuple(counts.items()),
+        amounts=tuple(amounts.items()),
+        scored=tuple([(r, n) for r, n in amounts.items() if r != columns.pods]),
+        gpus=columns.gpus,
+        gpu_amount=shares + whole if shares else 0,
+        places=places,
+    )
 
 
 class _FittingPods:
     """How many pods of one signature fit, by node and by domain."""
 
-    def __init__(self, nodes: NodesInUse, topology: SnapshotTopology, signature: int) -> None:
+    def __init__(self, nodes: NodesInUse, domains: "TopologyDomains", signature: int) -> None:
         self._nodes: Final = nodes
         self._signature: Final = signature
+        self._domains_of_node: Final = domains.of_node
         self._requests: Final = nodes.resources.requests(signature)
-        self._is_open: Final = fits_empty_node(nodes.snapshot, nodes.snapshot.signatures[signature])
-        every = np.arange(len(self._is_open))
-        self.sums: Final = _SumsByDomain(topology, self._fitting(every))
+        is_open = fits_empty_node(nodes.snapshot, nodes.snapshot.signatures[signature])
+        is_open &= domains.inside
+        self._is_open: Final[list[bool]] = is_open.tolist()
+        fitting = np.where(is_open, nodes.resources.fitting(signature), 0)
+        if nodes.devices.of[signature]:
+            fitting = np.array([self._fitting(it) for it in range(len(is_open))], dtype=np.int64)
+        self._per_node: Final[list[int]] = fitting.tolist()
+        self.total = sum(self._per_node)
+        self.by_level: Final[list[list[int]]] = [
+            sums[:, 0].tolist() for sums in _sums_by_level(domains.topology, fitting[:, None])
+        ]
         self._seen = len(nodes.statement.changed_nodes)
 
     def refresh(self) -> None:
-        rows, self._seen = changed_since(self._nodes.statement, self._seen)
-        rows = rows[self._is_open[rows]]
-        if len(rows):
-            self.sums.update(rows, self._fitting(rows))
+        changed = self._nodes.statement.changed_nodes
+        if self._seen == len(changed):
+            return
+        for node in {*changed[self._seen :]}:
+            more = self._fitting(node) - self._per_node[node]
+            if more:
+                self._per_node[node] += more
+                self.total += more
+                for sums, domain in zip(self.by_level, self._domains_of_node[node], strict=True):
+                    if domain != NONE:
+                        sums[domain] += more
+        self._seen = len(changed)
 
-    def _fitting(self, rows: Ints) -> Ints:
-        """Return how many pods fit on some nodes, [node, 1]."""
-        free = self._nodes.resources.free[rows]
-        fitting: Ints = np.full(len(rows), UNLIMITED, dtype=np.int64)
-        if self._requests:
-            columns = [r for r, _ in self._requests]
-            each = free[:, columns] // np.array([n for _, n in self._requests])
-            fitting = each.min(axis=1).clip(min=0)
+    def _fitting(self, node: int) -> int:
+        if not self._is_open[node]:
+            return 0
+        free: list[int] = self._nodes.resources.free[node].tolist()
+        fitting = min([free[r] // amount for r, amount in self._requests], default=UNLIMITED)
         for devices in self._nodes.devices.of[self._signature]:
-            most = [
-                devices.fitting_on(self._signature, node, row)
-                for node, row in zip(rows.tolist(), free.tolist(), strict=True)
-            ]
-            fitting = np.minimum(fitting, np.array(most, dtype=np.int64))
-        return np.where(self._is_open[rows], fitting, 0)[:, None]
+            fitting = min(fitting, devices.fitting_on(self._signature, node, free))
+        return max(fitting, 0)
+
+
+class _FreeAmounts:
+    """What is free of each resource in the domains; nothing on nodes that take no pods."""
+
+    def __init__(self, nodes: NodesInUse, domains: "TopologyDomains") -> None:
+        self._nodes: Final = nodes
+        self._domains_of_node: Final = domains.of_node
+        takes_pods = (nodes.snapshot.nodes.fault == NodeFault.NONE) & domains.inside
+        self._takes_pods: Final[list[bool]] = takes_pods.tolist()
+        free = np.where(takes_pods[:, None], nodes.resources.free.clip(min=0), 0)
+        self._per_node: Final[list[list[int]]] = free.tolist()
+        self.by_level: Final[list[list[list[int]]]] = [
+            sums.tolist() for sums in _sums_by_level(domains.topology, free)
+        ]
+        self._seen = len(nodes.statement.changed_nodes)
+
+    def refresh(self) -> None:
+        changed = self._nodes.statement.changed_nodes
+        if self._seen == len(changed):
+            return
+        for node in {*changed[self._seen :]}:
+            if self._takes_pods[node]:
+                self._refresh(node)
+        self._seen = len(changed)
+
+    def _refresh(self, node: int) -> None:
+        before, now = self._per_node[node], self._nodes.resources.free[node].tolist()
+        for r, amount in enumerate(now):
+            more = (max(0, amount)) - before[r]
+            if more:
+                before[r] += more
+                for sums, domain in zip(self.by_level, self._domains_of_node[node], strict=True):
+                    if domain != NONE:
+                        sums[domain][r] += more
 
 
 class TopologyDomains:
-    def __init__(self, nodes: NodesInUse, topology: SnapshotTopology) -> None:
+    def __init__(
+        self, nodes: NodesInUse, topology: SnapshotTopology, inside: Bools | None = None
+    ) -> None:
+        """Only nodes that are *inside* count, if these are some."""
         self.topology: Final = topology
         self._nodes: Final = nodes
-        # By level, the domain of the wider level that each domain is in.
-        self.parents: Final = _parents(topology)
-        self._free: _SumsByDomain | None = None
-        self._seen = 0
+        count = len(nodes.snapshot.nodes.names)
+        self.inside: Final[Bools] = np.ones(count, dtype=np.bool_) if inside is None else inside
+        self.of_node: Final[list[list[int]]] = topology.domains.T.tolist()
+        # By level, the domain of the wider level that each domain is in; and those in each.
+        self.parents: Final[list[list[int]]] = [it.tolist() for it in _parents(topology)]
+        self._children: Final = [_children(it) for it in self.parents]
+        self._free: _FreeAmounts | None = None
         self._fitting: Final[dict[int, _FittingPods]] = {}  # by signature
 
     def members(self, level: int, domain: int) -> Bools:
         found: Bools = self.topology.domains[level] == domain
         return found
 
-    def fits(self, request: DomainRequest, level: int, inside: Bools | None = None) -> Bools:
-        """Say for each domain of a level whether its free resources could be enough.
+    def ancestor(self, level: int, domain: int, wider: int) -> int:
+        """Return the domain of a wider level, or of the same one, that a domain is in."""
+        for at in range(level, wider, -1):
+            domain = self.parents[at][domain]
+        return domain
 
-        If not, they are not. If they are, pods that differ, relations between pods or devices may
-        be in the way.
-        """
-        enough = np.ones(self._size(level), dtype=np.bool_)
-        for signature, count in request.counts:
-            enough &= self.fitting(signature, level, inside) >= count - self._places(request, level)
-        if len(request.counts) > 1 and request.places is None:
-            requested = np.flatnonzero(request.amounts)
-            free = self._free_sums().of_level(level, inside)[:, requested]
-            enough &= (free >= request.amounts[requested]).all(axis=1)
-        return enough
-
-    def fitting(self, signature: int, level: int, inside: Bools | None = None) -> Ints:
-        """Return how many pods of a signature fit in each domain of a level, [domain]."""
+    def fitting(self, signature: int) -> _FittingPods:
         pods = self._fitting.get(signature)
         if pods is None:
             if len(self._fitting) >= _MAX_FITTING:  # the oldest one is dropped
                 del self._fitting[next(iter(self._fitting))]
-            pods = self._fitting[signature] = _FittingPods(self._nodes, self.topology, signature)
+            pods = self._fitting[signature] = _FittingPods(self._nodes, self, signature)
         pods.refresh()
-        return pods.sums.of_level(level, inside)[:, 0]
+        return pods
 
-    def order(self, request: DomainRequest, base: int, inside: Bools | None = None) -> list[Ints]:
-        """Return for each level down to *base* its domains, the fullest first.
+    def fit_in_all(self, request: DomainRequest) -> bool:
+        """Say whether all nodes together could be enough."""
+        places = len(request.places)
+        return all(self.fitting(row).total >= n - places for row, n in request.counts)
+
+    def in_order(
+        self, request: DomainRequest, level: int, under: Domain | None = None
+    ) -> list[int]:
+        """Return the domains of a level, the fullest first; those *under* a domain, if it is given.
 
         Domains of one wider domain stand together, and these domains are in their own order.
         """
-        found: list[Ints] = []
-        position: Ints | None = None  # of the domains of the level above
-        for level in range(base + 1):
-            ratio = self._ratio(request, level, inside)
-            keys = (-ratio,) if position is None else (-ratio, position[self.parents[level]])
-            domains: Ints = np.lexsort(keys)
-            position = np.empty(len(domains), dtype=np.int64)
-            position[domains] = np.arange(len(domains))
-            found.append(domains)
-        return found
+        return [*_Walk(self, request, level, fits=False).domains(under)]
 
-    def _ratio(self, request: DomainRequest, level: int, inside: Bools | None) -> Floats:
-        """Return what part of the free amount is requested, of the scarcest resource, [domain]."""
-        columns = self._nodes.snapshot.resources
-        free = self._free_sums().of_level(level, inside)
-        requested = [r for r in np.flatnonzero(request.amounts).tolist() if r != columns.pods]
-        ratio = np.zeros(len(free), dtype=np.float64)
-        pairs = [(request.amounts[r], free[:, r]) for r in requested]
-        if request.gpu_shares:
-            gpus = list(columns.gpus)
-            amount = request.gpu_shares + request.amounts[gpus].sum()
-            pairs.append((amount, free[:, gpus].sum(axis=1)))
-        for amount, of_domain in pairs:
-            part = np.full(len(free), np.inf)
-            np.divide(amount, of_domain, out=part, where=of_domain > 0)
-            ratio = np.maximum(ratio, part)
-        return ratio
+    def fitting_in_order(
+        self, request: DomainRequest, level: int, under: Domain | None = None
+    ) -> Iterator[int]:
+        """Yield the domains in the same order of which the free resources could be enough.
 
-    def _size(self, level: int) -> int:
-        return 1 if level == NONE else len(self.topology.paths[level])
+        Those of the others are not. Pods that differ, relations between pods or devices may be in
+        the way. Nothing may change between two of them.
+        """
+        return _Walk(self, request, level, fits=True).domains(under)
 
-    def _places(self, request: DomainRequest, level: int) -> Ints | int:
-        """Return how many places in each domain are reserved for the pods themselves."""
-        if request.places is None:
-            return 0
-        if level == NONE:
-            return len(request.places)
-        at = self.topology.domains[level][request.places]
-        counts: Ints = np.bincount(at[at != NONE], minlength=self._size(level))
-        return counts
+    def children(self, level: int, domain: int) -> list[int]:
+        return self._children[level + 1][domain]
 
-    def _free_sums(self) -> _SumsByDomain:
-        statement = self._nodes.statement
+    def free(self) -> list[list[list[int]]]:
+        """Return what is free, [level][domain][resource]."""
         if self._free is None:
-            every = np.arange(len(self._nodes.resources.free))
-            self._free = _SumsByDomain(self.topology, self._free_of(every))
-            self._seen = len(statement.changed_nodes)
-            return self._free
-        rows, self._seen = changed_since(statement, self._seen)
-        if len(rows):
-            self._free.update(rows, self._free_of(rows))
-        return self._free
-
-    def _free_of(self, rows: Ints) -> Ints:
-        """Return what is free of each resource on some nodes; nothing where no pods may be."""
-        takes_pods = self._nodes.snapshot.nodes.fault[rows] == NodeFault.NONE
-        free: Ints = np.where(takes_pods[:, None], self._nodes.resources.free[rows].clip(min=0), 0)
-        return free
+            self._free = _FreeAmounts(self._nodes, self)
+        self._free.refresh()
+        return self._free.by_level
 
 
-def changed_since(statement: Statement, seen: int) -> tuple[Ints, int]:
-    """Return the nodes that changed since so many changes were seen, and how many there are now."""
-    changed = statement.changed_nodes
-    if seen == len(changed):
-        return np.zeros(0, dtype=np.int64), seen
-    return np.array([*{*changed[seen:]}], dtype=np.int64), len(changed)
+class _Walk:
+    """A walk through the domains of a topology, from the fullest to the emptiest."""
+
+    def __init__(
+        self, domains: TopologyDomains, request: DomainRequest, level: int, *, fits: bool
+    ) -> None:
+        self._domains: Final = domains
+        self._level: Final = level
+        self._free: Final = domains.free()
+        self._requested: Final = request.scored
+        self._gpus: Final = request.gpus
+        self._gpu_amount: Final = request.gpu_amount
+        self._is_mixed: Final = fits and len(request.counts) > 1 and not request.places
+        self._amounts: Final = request.amounts
+        self._fitting: Final = [
+            (domains.fitting(row).by_level, count) for row, count in request.counts if fits
+        ]
+        self._places: Final = [domains.of_node[node] for node in request.places]
+
+    def domains(self, under: Domain | None) -> Iterator[int]:
+        if under is None:
+            return self._below(0, range(len(self._domains.topology.paths[0])))
+        level, domain = under
+        if level < self._level:
+            return self._below(level + 1, self._domains.children(level, domain))
+        at = self._domains.ancestor(level, domain, self._level)
+        return iter([at] if self._could_be_enough(level, domain) else [])
+
+    def _below(self, level: int, domains: Iterable[int]) -> Iterator[int]:
+        some = [it for it in domains if self._could_be_enough(level, it)]
+        if len(some) > 1:
+            some.sort(key=lambda it: -self._ratio(level, it))  # of equal ones the first
+        if level == self._level:
+            yield from some
+            return
+        for domain in some:
+            yield from self._below(level + 1, self._domains.children(level, domain))
+
+    def _could_be_enough(self, level: int, domain: int) -> bool:
+        for by_level, count in self._fitting:
+            fitting = by_level[level][domain]
+            if fitting < count and fitting + self._places_in(level, domain) < count:
+                return False
+        if self._is_mixed:
+            free = self._free[level][domain]
+            return all(free[r] >= amount for r, amount in self._amounts)
+        return True
+
+    def _places_in(self, level: int, domain: int) -> int:
+        return sum([it[level] == domain for it in self._places])
+
+    def _ratio(self, level: int, domain: int) -> float:
+        """Return what part of the free amount is requested, of the scarcest resource."""
+        free, ratio = self._free[level][domain], 0.0
+        for r, amount in self._requested:
+            if not free[r]:
+                return math.inf
+            ratio = max(ratio, amount / free[r])
+        if self._gpu_amount:
+            gpus = sum([free[r] for r in self._gpus])
+            ratio = max(ratio, self._gpu_amount / gpus) if gpus else math.inf
+        return ratio
 
 
 def tie_breaks(snapshot: Snapshot, columns: Sequence[int]) -> Floats | None:
@@ -264,7 +304,7 @@ def tie_breaks(snapshot: Snapshot, columns: Sequence[int]) -> Floats | None:
     takes_pods = snapshot.nodes.fault == NodeFault.NONE
     free = (snapshot.nodes.idle + snapshot.nodes.releasing)[:, list(columns)].clip(min=0)
     table = np.where(takes_pods, free.sum(axis=1), 0)[:, None]
-    sums, parents = _SumsByDomain(topology, table).levels, _parents(topology)
+    sums, parents = _sums_by_level(topology, table), _parents(topology)
     position: Ints | None = None
     for level, amounts in enumerate(sums):
         key = (amounts[:, 0],)
@@ -275,6 +315,23 @@ def tie_breaks(snapshot: Snapshot, columns: Sequence[int]) -> Floats | None:
     finest = topology.domains[-1]
     late = np.where(finest == NONE, -1, np.append(position, 0)[finest])
     return -_TIE_STEP * late
+
+
+def _sums_by_level(topology: SnapshotTopology, table: Ints) -> list[Ints]:
+    """Return the sums of a table by node, [domain, column], for each level."""
+    found = []
+    for paths, domains in zip(topology.paths, topology.domains, strict=True):
+        sums = np.zeros((len(paths), table.shape[1]), dtype=np.int64)
+        np.add.at(sums, domains[domains != NONE], table[domains != NONE])
+        found.append(sums)
+    return found
+
+
+def _children(parents: Sequence[int]) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(max(parents, default=-1) + 1)]
+    for domain, parent in enumerate(parents):
+        found[parent].append(domain)
+    return found
 
 
 def _parents(topology: SnapshotTopology) -> list[Ints]:

@@ -8,9 +8,9 @@ sub-group above.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ from scheduler.core.model.result import PodGroupAllocation
 from scheduler.core.model.topology import DomainConstraint
 from scheduler.core.nodes.charges import NodeCharges
 from scheduler.core.nodes.strategies.domains import (
+    Domain,
     DomainRequest,
     NodesInUse,
     TopologyDomains,
@@ -53,22 +54,21 @@ class Scope(NamedTuple):
 
 
 _Chain: TypeAlias = tuple[Scope, ...]  # around a PodSet, the outermost first
-_Candidate: TypeAlias = tuple[int, int]  # level, domain; the level NONE is the whole cluster
-_EVERYWHERE: Final[_Candidate] = (NONE, 0)
+_EVERYWHERE: Final[Domain] = (NONE, 0)  # the whole cluster
 
 
 class _Pick(NamedTuple):
-    """The domain of a scope, and those that come after it; without any nothing fits."""
+    """The domain of a scope; if none is left, nothing fits."""
 
-    candidates: tuple[_Candidate, ...]
-    outer: NodeSubset
-    order: Ints | None  # of the domains of the preferred level, the fullest first
+    domain: Domain | None
+    skipped: int  # domains that come before it
+    subset: NodeSubset  # of its nodes, within the domain of the scope above
+    order: NodeSubset  # all nodes, in the order in which pods use them
+    # Where the subset is a domain: of which topology. With NONE it is not, or not of one alone.
+    topology: int = NONE
 
-    @property
-    def next(self) -> "_Pick":
-        return self._replace(candidates=self.candidates[1:])
 
-
+_TOP: Final = _Pick(_EVERYWHERE, 0, ALL_NODES, ALL_NODES)
 _Picks: TypeAlias = dict[int, _Pick]  # by scope, in the order in which they were picked
 
 
@@ -76,12 +76,21 @@ class _Trial:
     """One alternative: a domain for each scope; those not yet known are picked on the way."""
 
     def __init__(
-        self, strategy: "TopologyPlacement", tasks: Tasks, picks: _Picks, above: int = NONE
+        self,
+        strategy: "TopologyPlacement",
+        tasks: Tasks,
+        picks: _Picks,
+        skip: tuple[int, int] = (NONE, 0),
+        above: int = NONE,
     ) -> None:
-        """Pods charged by node may only use nodes with GPUs that have more memory than *above*."""
+        """*skip* is a scope, and how many of its domains were tried.
+
+        Pods charged by node may only use nodes with GPUs that have more memory than *above*.
+        """
         self._strategy: Final = strategy
         self._tasks: Final = tasks
         self._picks: Final = picks
+        self._skip: Final = skip
         self._above: Final = above
         self._last: _Chain = ()
         self._subsets: Final[dict[_Chain, NodeSubset]] = {}
@@ -107,15 +116,11 @@ class _Trial:
     def after_failure(self) -> "_Trial | None":
         """Return the trial with the next domain of the sub-group that did not fit."""
         for scope in reversed(self._last):
-            pick = self._picks.get(scope.number)
-            if pick is not None and len(pick.candidates) > 1:
-                kept: _Picks = {}
-                for number, one in self._picks.items():
-                    if number == scope.number:
-                        break
-                    kept[number] = one
-                kept[scope.number] = pick.next
-                return _Trial(self._strategy, self._tasks, kept)
+            pick = self._picks[scope.number]
+            if pick.domain is not None:
+                kept = dict(takewhile(lambda it: it[0] != scope.number, self._picks.items()))
+                skip = scope.number, pick.skipped + 1
+                return _Trial(self._strategy, self._tasks, kept, skip)
         return None
 
     def after_refusal(self, refused: PodGroupAllocation) -> "_Trial | None":
@@ -123,7 +128,7 @@ class _Trial:
         above = self._strategy.smallest_memory(self._tasks, refused)
         if above == NONE:  # in other domains no less is charged
             return None
-        return _Trial(self._strategy, self._tasks, self._picks, above)
+        return _Trial(self._strategy, self._tasks, self._picks, above=above)
 
     def _subset_of(self, chain: _Chain, signature: int) -> NodeSubset:
         subset = self._subsets.get(chain)
@@ -135,15 +140,18 @@ class _Trial:
         return subset
 
     def _picked(self, chain: _Chain) -> NodeSubset:
-        strategy, subset = self._strategy, ALL_NODES
-        order = ALL_NODES  # the preference of the innermost scope that has one
+        outer, order = _TOP, ALL_NODES  # that of the innermost scope with a preferred level
         for scope in chain:
             pick = self._picks.get(scope.number)
             if pick is None:
-                pick = self._picks[scope.number] = strategy.pick(scope, subset, self._tasks)
-            subset = strategy.subset(scope, pick)
+                scope_to_skip, skipped = self._skip
+                skipped = skipped if scope.number == scope_to_skip else 0
+                pick = self._strategy.pick(scope, outer, self._tasks, skipped)
+                self._picks[scope.number] = pick
             if scope.constraint.preferred != NONE:
-                order = strategy.order(scope, pick)
+                order = pick.order
+            outer = pick
+        subset = outer.subset
         if order.preference is None:
             return subset
         return NodeSubset((*subset.key, *order.key), subset.mask, order.preference)
@@ -228,25 +236,21 @@ class TopologyPlacement:
     def _shortage_of(self, scope: Scope, tasks: Tasks) -> DomainShortage:
         topology, level, _ = scope.constraint
         domains = self._domains.of_topology(topology)
-        domain_of = domains.topology.domains[level]
-        allowed = self._allowed(scope, domain_of)
-        here = domain_of[allowed]
+        allowed = self._own_domains(scope) or range(len(domains.topology.paths[level]))
         some = tuple([it for it in tasks if it.podset.name in scope.podsets])
         counts = domain_request(self._nodes, self._domains.runs_of(some)).counts
-        fitting = sum(
-            [np.minimum(domains.fitting(row, level, allowed), count) for row, count in counts],
-            np.zeros(len(domains.topology.paths[level]), dtype=np.int64),
-        )
-        best = int(fitting.argmax()) if len(fitting) else NONE
+        pods = [(domains.fitting(row).by_level[level], count) for row, count in counts]
+        fitting = {it: sum([min(of[it], count) for of, count in pods]) for it in allowed}
+        best = max(fitting, key=lambda it: fitting[it], default=NONE)
         return DomainShortage(
             topology=topology,
             level=level,
             subgroup=scope.name,
             needed=sum([count for _, count in counts]),
             domain=best,
-            fitting=int(fitting.max(initial=0)),
-            domains=tuple(sorted({*here[here != NONE].tolist()})),
-            is_bound=self._is_bound(scope),
+            fitting=fitting.get(best, 0),
+            domains=tuple(sorted(fitting)),
+            is_bound=bool(self._own_domains(scope)),
             podsets=scope.podsets,
         )
 
@@ -256,44 +260,31 @@ class TopologyPlacement:
 
     # What a trial asks for.
 
-    def pick(self, scope: Scope, outer: NodeSubset, tasks: Tasks) -> _Pick:
-        """Return the domains that could be enough for the pods of a scope, in order."""
+    def pick(self, scope: Scope, outer: _Pick, tasks: Tasks, skipped: int) -> _Pick:
+        """Return the domain for the pods of a scope that comes after some others."""
         some = tuple([it for it in tasks if it.podset.name in scope.podsets])
         places = [place.node for it in some for place in it.podset.reserved_places]
         request = domain_request(self._nodes, self._domains.runs_of(some), places)
-        constraint, inside = scope.constraint, outer.mask
-        domains = self._domains.of_topology(constraint.topology)
-        order = domains.order(request, constraint.base, inside)
-        found: list[_Candidate] = []
-        for level in range(constraint.base, max(constraint.required, 0) - 1, -1):
-            found += self._candidates(scope, domains, request, (level, order[level], inside))
-        if constraint.required == NONE and domains.fits(request, NONE, inside)[0]:
-            found.append(_EVERYWHERE)
-        preferred = constraint.preferred
-        return _Pick(tuple(found), outer, None if preferred == NONE else order[preferred])
-
-    def subset(self, scope: Scope, pick: _Pick) -> NodeSubset:
-        if not pick.candidates:
-            return self._domains.no_nodes
-        subset = self._domains.subset(scope.constraint.topology, pick.candidates[0])
-        if pick.outer.mask is None or subset.mask is None:
-            return subset if pick.outer.mask is None else pick.outer
-        return NodeSubset((*pick.outer.key, *subset.key), pick.outer.mask & subset.mask)
-
-    def order(self, scope: Scope, pick: _Pick) -> NodeSubset:
-        """Return all nodes in the order in which pods use them.
-
-        In a domain that is wider than preferred, that is the emptiest domain of the preferred level
-        first, but those with pods of the scope before all others.
-        """
         topology, _, preferred = scope.constraint
-        if pick.order is None or not pick.candidates or pick.candidates[0][0] == preferred:
-            return ALL_NODES
-        domain_of = self._domains.of_topology(topology).topology.domains[preferred]
-        hosts = self._hosted(scope, domain_of)
-        order = np.array(sorted(pick.order.tolist(), key=lambda it: hosts[it]), dtype=np.int64)
-        key = (_NAME, topology, preferred, order.tobytes())
-        return NodeSubset(key, None, _preference(domain_of, order))
+        domains, under = self._domains.of_topology(topology), None
+        if outer.topology == topology:
+            under = outer.domain
+        elif outer.subset.mask is not None:
+            domains = TopologyDomains(self._nodes, domains.topology, outer.subset.mask)
+        candidates = self._candidates(scope, domains, request, under)
+        domain = next(islice(candidates, skipped, None), None)
+        if domain is None:
+            return _Pick(None, skipped, self._domains.no_nodes, ALL_NODES)
+        order = ALL_NODES
+        if preferred != NONE and domain[0] != preferred:
+            order = self._order(scope, domains.in_order(request, preferred, under))
+        if domain == _EVERYWHERE or (under is not None and domain[0] <= under[0]):
+            return outer._replace(skipped=skipped, order=order)
+        subset = self._domains.subset(topology, domain)
+        if under is not None or outer.subset.mask is None:
+            return _Pick(domain, skipped, subset, order, topology)
+        subset = NodeSubset((*outer.subset.key, *subset.key), subset.within(outer.subset.mask))
+        return _Pick(domain, skipped, subset, order)
 
     def smallest_memory(self, tasks: Tasks, refused: PodGroupAllocation) -> int:
         pods = self._domains.charges.pods_charged_by_node(tasks, refused)
@@ -311,51 +302,60 @@ class TopologyPlacement:
         scope: Scope,
         domains: TopologyDomains,
         request: DomainRequest,
-        at: tuple[int, Ints, Bools | None],
-    ) -> Iterator[_Candidate]:
-        """Yield the domains of a level that could be enough: those with its own pods first."""
-        level, order, inside = at
-        domain_of = domains.topology.domains[level]
-        fits = domains.fits(request, level, inside)
-        here = domain_of if inside is None else domain_of[inside]
-        fits &= np.isin(np.arange(len(fits)), here)
-        if self._is_bound(scope):
-            allowed = self._allowed(scope, domains.topology.domains[scope.constraint.required])
-            fits &= np.isin(np.arange(len(fits)), domain_of[allowed])
-        hosts = self._hosted(scope, domain_of)
-        fitting: list[int] = order[fits[order]].tolist()
-        yield from ((level, it) for it in sorted(fitting, key=lambda it: -hosts[it]))
+        under: Domain | None,
+    ) -> Iterator[Domain]:
+        """Yield the domains that could be enough: of each level those with its own pods first."""
+        _, required, _ = scope.constraint
+        own = self._own_domains(scope)
+        for level in range(scope.constraint.base, max(required, 0) - 1, -1):
+            found: Iterable[int] = domains.fitting_in_order(request, level, under)
+            if own:
+                found = [it for it in found if domains.ancestor(level, it, required) in own]
+            if self._hosts[scope.number]:
+                hosted = self._hosted(scope, level)
+                found = sorted(found, key=lambda it: -hosted[it])
+            for it in found:
+                yield level, it
+        if required == NONE and domains.fit_in_all(request):
+            yield _EVERYWHERE
 
-    def _is_bound(self, scope: Scope) -> bool:
-        """Say whether pods that have nodes decide where the others must be."""
+    def _order(self, scope: Scope, domains: list[int]) -> NodeSubset:
+        """Return all nodes in the order in which pods use them in a wider domain than preferred.
+
+        That is the emptiest domain of the preferred level first, but those with pods of the scope
+        before all others.
+        """
+        topology, _, preferred = scope.constraint
+        hosted = self._hosted(scope, preferred)
+        order = tuple(sorted(domains, key=lambda it: hosted[it]))
+        domain_of = self._domains.of_topology(topology).topology.domains[preferred]
+        return NodeSubset((_NAME, topology, preferred, order), None, _preference(domain_of, order))
+
+    def _own_domains(self, scope: Scope) -> set[int]:
+        """Return the domains with pods that have nodes, in one of which the others must be."""
         topology, level, _ = scope.constraint
-        if level == NONE or not self._hosts[scope.number]:
-            return False
-        domain_of = self._domains.of_topology(topology).topology.domains[level]
-        return any(domain_of[node] != NONE for node, n in self._hosts[scope.number].items() if n)
+        if level == NONE:
+            return set()
+        domain_of = self._domains.of_topology(topology).of_node
+        hosts = self._hosts[scope.number].items()
+        return {domain_of[node][level] for node, count in hosts if count} - {NONE}
 
     def _allowed(self, scope: Scope, domain_of: Ints) -> Bools:
         """Return the nodes in the domains that a scope may use."""
-        if not self._is_bound(scope):
-            found: Bools = domain_of != NONE
-            return found
-        own = [domain_of[node] for node, n in self._hosts[scope.number].items() if n]
-        return np.isin(domain_of, [it for it in own if it != NONE])
+        own = self._own_domains(scope)
+        return np.isin(domain_of, [*own]) if own else domain_of != NONE
 
-    def _hosted(self, scope: Scope, domain_of: Ints) -> Counter[int]:
+    def _hosted(self, scope: Scope, level: int) -> Counter[int]:
         """Count the pods of a scope that have nodes, or are nominated to some, by domain."""
+        domain_of = self._domains.of_topology(scope.constraint.topology).of_node
         found = Counter[int]()
         for node, count in self._hosts[scope.number].items():
-            found[int(domain_of[node])] += count or 1
+            found[domain_of[node][level]] += count or 1
         return found
 
     def _widest(self, tasks: Tasks) -> _Picks:
         scopes = {scope for it in tasks for scope in self.chain_of(it.podset.name)}
-        return {
-            scope.number: _Pick((_EVERYWHERE,), ALL_NODES, None)
-            for scope in scopes
-            if scope.constraint.required == NONE
-        }
+        return {it.number: _TOP for it in scopes if it.constraint.required == NONE}
 
 
 class PodGroupDomains:
@@ -374,7 +374,7 @@ class PodGroupDomains:
         self._assigned: Final[dict[int, list[PodGroupAllocation]]] = {}  # by PodGroup
         self._topologies: Final[dict[int, TopologyDomains]] = {}
         self._chains: Final[dict[int, dict[str, _Chain]]] = {}
-        self._subsets: Final[dict[tuple[int, _Candidate], NodeSubset]] = {}
+        self._subsets: Final[dict[tuple[int, Domain], NodeSubset]] = {}
 
     def strategy_of(
         self, podgroup: int, tasks: Tasks, _runs: SignatureRuns
@@ -399,7 +399,7 @@ class PodGroupDomains:
             found = self._chains[podgroup] = dict(_chains(tree, (), [0]))
         return found
 
-    def subset(self, topology: int, candidate: _Candidate) -> NodeSubset:
+    def subset(self, topology: int, candidate: Domain) -> NodeSubset:
         if candidate == _EVERYWHERE:
             return ALL_NODES
         key = topology, candidate
@@ -468,11 +468,10 @@ def _is_top(tree: SubGroupTree) -> bool:
     return tree.name in {"", "default"}
 
 
-def _preference(domain_of: Ints, order: Ints) -> Floats:
+def _preference(domain_of: Ints, order: Sequence[int]) -> Floats:
     """Return a preference, [node]: the last domain of an order is preferred most."""
-    position = np.empty(len(order) + 1, dtype=np.int64)
-    position[order] = np.arange(len(order)) + 1
-    position[-1] = 0  # nodes in no domain
-    rank = np.maximum(position[domain_of] - max(len(order) - _MAX_PREFERENCE, 0), 0)
-    found: Floats = rank * _PREFERENCE_STEP
-    return found
+    rank = np.zeros(max(order, default=0) + 2, dtype=np.int64)
+    rank[[*order]] = np.arange(len(order)) + 1
+    at = np.where((domain_of == NONE) | (domain_of > len(rank) - 2), len(rank) - 1, domain_of)
+    found: Floats = np.maximum(rank[at] - max(len(order) - _MAX_PREFERENCE, 0), 0)
+    return found * _PREFERENCE_STEP
