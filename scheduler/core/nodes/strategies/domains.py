@@ -88,12 +88,12 @@ class _FittingPods:
         self._requests: Final = nodes.resources.requests(signature)
         is_open = fits_empty_node(nodes.snapshot, nodes.snapshot.signatures[signature])
         is_open &= domains.inside
-        self._is_open: Final[list[bool]] = is_open.tolist()
+        self.is_open: Final[list[bool]] = is_open.tolist()
         fitting = np.where(is_open, nodes.resources.fitting(signature), 0)
         if nodes.devices.of[signature]:
             fitting = np.array([self._fitting(it) for it in range(len(is_open))], dtype=np.int64)
-        self._per_node: Final[list[int]] = fitting.tolist()
-        self.total = sum(self._per_node)
+        self.per_node: Final[list[int]] = fitting.tolist()
+        self.total = sum(self.per_node)
         self.by_level: Final[list[list[int]]] = [
             sums[:, 0].tolist() for sums in _sums_by_level(domains.topology, fitting[:, None])
         ]
@@ -104,9 +104,9 @@ class _FittingPods:
         if self._seen == len(changed):
             return
         for node in {*changed[self._seen :]}:
-            more = self._fitting(node) - self._per_node[node]
+            more = self._fitting(node) - self.per_node[node]
             if more:
-                self._per_node[node] += more
+                self.per_node[node] += more
                 self.total += more
                 for sums, domain in zip(self.by_level, self._domains_of_node[node], strict=True):
                     if domain != NONE:
@@ -114,13 +114,45 @@ class _FittingPods:
         self._seen = len(changed)
 
     def _fitting(self, node: int) -> int:
-        if not self._is_open[node]:
+        if not self.is_open[node]:
             return 0
         free: list[int] = self._nodes.resources.free[node].tolist()
         fitting = min([free[r] // amount for r, amount in self._requests], default=UNLIMITED)
         for devices in self._nodes.devices.of[self._signature]:
             fitting = min(fitting, devices.fitting_on(self._signature, node, free))
         return max(fitting, 0)
+
+
+class FirstDomain:
+    """The domain that came first for pods of one signature: it does while it gets only fuller.
+
+    As long as nothing else changes and they fit, it is the fullest that could be enough.
+    """
+
+    def __init__(self, domains: "TopologyDomains", domain: Domain, signature: int) -> None:
+        self._nodes: Final = domains.nodes
+        self._requests: Final = self._nodes.resources.requests(signature)
+        pods = domains.fitting(signature)
+        level, number = domain
+        self._left = pods.by_level[level][number]
+        members = np.flatnonzero(domains.members(level, number))
+        rows = self._nodes.resources.free[members].tolist()
+        self._rows: Final[dict[int, list[int]]] = dict(zip(members.tolist(), rows, strict=True))
+        self._fitting: Final = {it: pods.per_node[it] for it in self._rows if pods.is_open[it]}
+        self._seen = len(self._nodes.statement.changed_nodes)
+
+    def is_still_first(self, count: int) -> bool:
+        changed, free = self._nodes.statement.changed_nodes, self._nodes.resources.free
+        for node in {*changed[self._seen :]}:
+            before, now = self._rows.get(node), free[node].tolist()
+            if before is None or any([has > had for has, had in zip(now, before, strict=True)]):
+                return False
+            if node in self._fitting:
+                fitting = max(min([now[r] // amount for r, amount in self._requests]), 0)
+                self._left += fitting - self._fitting[node]
+                self._fitting[node] = fitting
+        self._seen = len(changed)
+        return self._left >= count
 
 
 class _FreeAmounts:
@@ -164,7 +196,7 @@ class TopologyDomains:
     ) -> None:
         """Only nodes that are *inside* count, if these are some."""
         self.topology: Final = topology
-        self._nodes: Final = nodes
+        self.nodes: Final = nodes
         count = len(nodes.snapshot.nodes.names)
         self.inside: Final[Bools] = np.ones(count, dtype=np.bool_) if inside is None else inside
         self.of_node: Final[list[list[int]]] = topology.domains.T.tolist()
@@ -189,7 +221,7 @@ class TopologyDomains:
         if pods is None:
             if len(self._fitting) >= _MAX_FITTING:  # the oldest one is dropped
                 del self._fitting[next(iter(self._fitting))]
-            pods = self._fitting[signature] = _FittingPods(self._nodes, self, signature)
+            pods = self._fitting[signature] = _FittingPods(self.nodes, self, signature)
         pods.refresh()
         return pods
 
@@ -223,7 +255,7 @@ class TopologyDomains:
     def free(self) -> list[list[list[int]]]:
         """Return what is free, [level][domain][resource]."""
         if self._free is None:
-            self._free = _FreeAmounts(self._nodes, self)
+            self._free = _FreeAmounts(self.nodes, self)
         self._free.refresh()
         return self._free.by_level
 
@@ -269,7 +301,9 @@ class _Walk:
     def _could_be_enough(self, level: int, domain: int) -> bool:
         for by_level, count in self._fitting:
             fitting = by_level[level][domain]
-            if fitting < count and fitting + self._places_in(level, domain) < count:
+            if fitting < count and self._places:
+                fitting += self._places_in(level, domain)
+            if fitting < count:
                 return False
         if self._is_mixed:
             free = self._free[level][domain]

@@ -25,6 +25,7 @@ from scheduler.core.nodes.charges import NodeCharges
 from scheduler.core.nodes.strategies.domains import (
     Domain,
     DomainRequest,
+    FirstDomain,
     NodesInUse,
     TopologyDomains,
     domain_request,
@@ -41,6 +42,7 @@ _MAX_ALTERNATIVES: Final = 64  # of one attempt; count by count most domains are
 # The order of preferred domains outranks all scores but a nominated node.
 _PREFERENCE_STEP: Final = 12_000.0
 _MAX_PREFERENCE: Final = 800  # domains; those after them are equal
+_MAX_FIRSTS: Final = 64  # requests
 _NAME: Final = "topology"
 
 
@@ -68,6 +70,8 @@ class _Pick(NamedTuple):
     topology: int = NONE
 
 
+# A constraint, and the signature and number of pods.
+_Repeatable: TypeAlias = tuple[DomainConstraint, int, int]
 _TOP: Final = _Pick(_EVERYWHERE, 0, ALL_NODES, ALL_NODES)
 _Picks: TypeAlias = dict[int, _Pick]  # by scope, in the order in which they were picked
 
@@ -96,22 +100,18 @@ class _Trial:
         self._subsets: Final[dict[_Chain, NodeSubset]] = {}
 
     def alternative(self) -> Alternative:
-        chain_of, rank_of = self._strategy.chain_of, self._strategy.rank_of
-        ordered = sorted(enumerate(self._tasks), key=lambda it: rank_of(it[1].podset.name))
-        parts = [
-            (chain, [*some])
-            for chain, some in groupby(ordered, key=lambda it: chain_of(it[1].podset.name))
-        ]
+        chain_of = self._strategy.chain_of
         if len(self._tasks) == 1:
-            return (PlacementPart(partial(self._subset_of, parts[0][0])),)
-        return tuple(
-            PlacementPart(
-                partial(self._subset_of, chain),
-                tuple([it for _, it in some]),
-                [at for at, _ in some],
-            )
-            for chain, some in parts
-        )
+            chain = chain_of(self._tasks[0].podset.name)
+            return (PlacementPart(partial(self._subset_of, chain)),)
+        ranks = self._strategy.ranks()
+        ordered = sorted(enumerate(self._tasks), key=lambda it: ranks[it[1].podset.name])
+        parts = []
+        for chain, group in groupby(ordered, key=lambda it: chain_of(it[1].podset.name)):
+            some = [*group]
+            tasks, positions = tuple([it for _, it in some]), [at for at, _ in some]
+            parts.append(PlacementPart(partial(self._subset_of, chain), tasks, positions))
+        return tuple(parts)
 
     def after_failure(self) -> "_Trial | None":
         """Return the trial with the next domain of the sub-group that did not fit."""
@@ -163,17 +163,15 @@ class TopologyPlacement:
     only: Final = None
 
     def __init__(
-        self,
-        domains: "PodGroupDomains",
-        podgroup: int,
-        tasks: Tasks,
+        self, domains: "PodGroupDomains", podgroup: int, tasks: Tasks, runs: SignatureRuns
     ) -> None:
+        """*runs* are the signatures of the tasks."""
+        self._runs: Final = runs
         self._domains: Final = domains
         self._nodes: Final = domains.nodes
         chains = domains.chains(podgroup)
         self._chains: Final = chains
-        podsets = podsets_of(self._nodes.snapshot.podgroups[podgroup].tree)
-        self._ranks: Final = {it.name: rank for rank, it in enumerate(podsets)}
+        self._podgroup: Final = podgroup
         scopes = {scope: None for it in tasks for scope in chains.get(it.podset.name, ())}
         self._hosts: Final = {
             scope.number: domains.hosts(podgroup, scope, tasks) for scope in scopes
@@ -194,9 +192,10 @@ class TopologyPlacement:
         )
         self.fits_by_count: Final = len(scopes) == 1 == len(common)
 
-    def rank_of(self, podset: str) -> int:
-        """Return the place of a PodSet in the PodGroup as it is written."""
-        return self._ranks[podset]
+    def ranks(self) -> dict[str, int]:
+        """Return the places of the PodSets in the PodGroup as it is written."""
+        podsets = podsets_of(self._nodes.snapshot.podgroups[self._podgroup].tree)
+        return {it.name: rank for rank, it in enumerate(podsets)}
 
     def chain_of(self, podset: str) -> _Chain:
         return self._chains.get(podset, ())
@@ -262,10 +261,36 @@ class TopologyPlacement:
 
     def pick(self, scope: Scope, outer: _Pick, tasks: Tasks, skipped: int) -> _Pick:
         """Return the domain for the pods of a scope that comes after some others."""
+        repeated = self._repeatable(scope, outer, skipped)
+        if repeated is not None and repeated in self._domains.firsts:
+            first, pick = self._domains.firsts[repeated]
+            if first.is_still_first(repeated[2]):
+                return pick
+        pick, domains = self._pick(scope, outer, tasks, skipped)
+        at_base = pick.domain is not None and pick.domain[0] == scope.constraint.base
+        if repeated is not None and pick.domain is not None and at_base:
+            first = FirstDomain(domains, pick.domain, repeated[1])
+            self._domains.note_first(repeated, first, pick)
+        return pick
+
+    def _repeatable(self, scope: Scope, outer: _Pick, skipped: int) -> _Repeatable | None:
+        """Return what is equal for PodGroups that get the same domain one after the other.
+
+        That are those of equal pods without devices, none of which has a node.
+        """
+        if not self.fits_by_count or skipped or outer is not _TOP or self._hosts[scope.number]:
+            return None
+        if len(self._runs) != 1 or self._nodes.devices.of[self._runs[0][0]]:
+            return None
+        return scope.constraint, *self._runs[0]
+
+    def _pick(
+        self, scope: Scope, outer: _Pick, tasks: Tasks, skipped: int
+    ) -> tuple[_Pick, TopologyDomains]:
+        topology, _, preferred = scope.constraint
         some = tuple([it for it in tasks if it.podset.name in scope.podsets])
         places = [place.node for it in some for place in it.podset.reserved_places]
         request = domain_request(self._nodes, self._domains.runs_of(some), places)
-        topology, _, preferred = scope.constraint
         domains, under = self._domains.of_topology(topology), None
         if outer.topology == topology:
             under = outer.domain
@@ -274,17 +299,17 @@ class TopologyPlacement:
         candidates = self._candidates(scope, domains, request, under)
         domain = next(islice(candidates, skipped, None), None)
         if domain is None:
-            return _Pick(None, skipped, self._domains.no_nodes, ALL_NODES)
+            return _Pick(None, skipped, self._domains.no_nodes, ALL_NODES), domains
         order = ALL_NODES
         if preferred != NONE and domain[0] != preferred:
             order = self._order(scope, domains.in_order(request, preferred, under))
         if domain == _EVERYWHERE or (under is not None and domain[0] <= under[0]):
-            return outer._replace(skipped=skipped, order=order)
-        subset = self._domains.subset(topology, domain)
-        if under is not None or outer.subset.mask is None:
-            return _Pick(domain, skipped, subset, order, topology)
-        subset = NodeSubset((*outer.subset.key, *subset.key), subset.within(outer.subset.mask))
-        return _Pick(domain, skipped, subset, order)
+            return outer._replace(skipped=skipped, order=order), domains
+        subset, is_domain = self._domains.subset(topology, domain), True
+        if under is None and outer.subset.mask is not None:
+            mask, is_domain = subset.within(outer.subset.mask), False
+            subset = NodeSubset((*outer.subset.key, *subset.key), mask)
+        return _Pick(domain, skipped, subset, order, topology if is_domain else NONE), domains
 
     def smallest_memory(self, tasks: Tasks, refused: PodGroupAllocation) -> int:
         pods = self._domains.charges.pods_charged_by_node(tasks, refused)
@@ -369,20 +394,29 @@ class PodGroupDomains:
         self.charges: Final = charges
         count = len(nodes.snapshot.nodes.names)
         self.no_nodes: Final = NodeSubset((_NAME, "none"), np.zeros(count, dtype=np.bool_))
+        self._nominated_node: Final = {  # by signature
+            row: it.nominated_node
+            for row, it in enumerate(nodes.snapshot.signatures)
+            if it.nominated_node != NONE
+        }
         self._allocations: Final = allocations
         self._seen = 0
         self._assigned: Final[dict[int, list[PodGroupAllocation]]] = {}  # by PodGroup
         self._topologies: Final[dict[int, TopologyDomains]] = {}
         self._chains: Final[dict[int, dict[str, _Chain]]] = {}
+        # Those of PodGroups without sub-groups, most of which are equal.
+        self._flat_chains: Final[dict[tuple[str, DomainConstraint | None], dict[str, _Chain]]] = {}
         self._subsets: Final[dict[tuple[int, Domain], NodeSubset]] = {}
+        # What came first for earlier requests.
+        self.firsts: Final[dict[_Repeatable, tuple[FirstDomain, _Pick]]] = {}
 
     def strategy_of(
-        self, podgroup: int, tasks: Tasks, _runs: SignatureRuns
+        self, podgroup: int, tasks: Tasks, runs: SignatureRuns
     ) -> TopologyPlacement | None:
         chains = self.chains(podgroup)
         if not any(it.podset.name in chains for it in tasks):
             return None
-        return TopologyPlacement(self, podgroup, tasks)
+        return TopologyPlacement(self, podgroup, tasks, runs)
 
     def of_topology(self, row: int) -> TopologyDomains:
         found = self._topologies.get(row)
@@ -396,7 +430,12 @@ class PodGroupDomains:
         found = self._chains.get(podgroup)
         if found is None:
             tree = self.nodes.snapshot.podgroups[podgroup].tree
-            found = self._chains[podgroup] = dict(_chains(tree, (), [0]))
+            found = self._flat_chains.get((tree.name, tree.domains))
+            if found is None or isinstance(tree, SubGroupSet):
+                found = dict(_chains(tree, (), [0]))
+                if not isinstance(tree, SubGroupSet):
+                    self._flat_chains[tree.name, tree.domains] = found
+            self._chains[podgroup] = found
         return found
 
     def subset(self, topology: int, candidate: Domain) -> NodeSubset:
@@ -407,6 +446,11 @@ class PodGroupDomains:
             mask = self.of_topology(topology).members(*candidate)
             self._subsets[key] = NodeSubset((_NAME, topology, *candidate), mask)
         return self._subsets[key]
+
+    def note_first(self, repeated: _Repeatable, first: FirstDomain, pick: _Pick) -> None:
+        if repeated not in self.firsts and len(self.firsts) >= _MAX_FIRSTS:
+            del self.firsts[next(iter(self.firsts))]  # the oldest one is dropped
+        self.firsts[repeated] = first, pick
 
     def runs_of(self, tasks: Tasks) -> SignatureRuns:
         signature_of = self.nodes.snapshot.pods.signature
@@ -423,22 +467,22 @@ class PodGroupDomains:
         A node that has none counts 0 if pods of the tasks are nominated to it.
         """
         snapshot, found = self.nodes.snapshot, Counter[int]()
-        podsets = [
-            it for it in podsets_of(snapshot.podgroups[podgroup].tree) if it.name in scope.podsets
-        ]
+        podsets = podsets_of(snapshot.podgroups[podgroup].tree)
+        podsets = tuple([it for it in podsets if it.name in scope.podsets])
         for podset in podsets:
-            found.update(snapshot.pods.node[[*podset.running_pods]].tolist())
+            if podset.running_pods:
+                found.update(snapshot.pods.node[[*podset.running_pods]].tolist())
             found.update([place.node for place in podset.reserved_places])
-        own = {pod for podset in podsets for pod in podset.pending}
         for placed in self._allocations_of(podgroup):
+            own = {pod for podset in podsets for pod in podset.pending}
             found.update([it.node for it in (*placed.binds, *placed.nominations) if it.pod in own])
             for it in placed.reservations:
                 if it.podset in scope.podsets:
                     found[it.node] += it.number
-        for row, _ in self.runs_of(tuple([it for it in tasks if it.podset in podsets])):
-            node = snapshot.signatures[row].nominated_node
-            if node != NONE:
-                found[node] += 0
+        if self._nominated_node:
+            for row, _ in self.runs_of(tuple([it for it in tasks if it.podset in podsets])):
+                if row in self._nominated_node:
+                    found[self._nominated_node[row]] += 0
         del found[NONE]
         return found
 
