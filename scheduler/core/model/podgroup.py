@@ -1,5 +1,6 @@
 """PodGroups with their trees of sub-groups, and the scheduling signatures of their pods."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -169,6 +170,15 @@ def podsets_of(tree: SubGroupTree) -> tuple[PodSet, ...]:
     if isinstance(tree, PodSet):
         return (tree,)
     return tuple(podset for child in tree.children for podset in podsets_of(child))
+
+
+def domain_constraints(tree: SubGroupTree) -> Iterator[DomainConstraint]:
+    """Yield the constraints of a PodGroup and of all its sub-groups."""
+    if tree.domains is not None:
+        yield tree.domains
+    if isinstance(tree, SubGroupSet):
+        for child in tree.children:
+            yield from domain_constraints(child)
 
 
 def is_evictable(podgroup: PodGroupInfo) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from scheduler.core.gang import SignatureRuns, Tasks
-from scheduler.core.model.podgroup import SubGroupSet, SubGroupTree
+from scheduler.core.model.podgroup import domain_constraints
 from scheduler.core.model.resources import DeviceSort
 from scheduler.core.model.result import PodGroupAllocation, Policies
 from scheduler.core.model.snapshot import Snapshot
@@ -70,16 +70,12 @@ def _by_charge(nodes: WorkingNodes) -> StrategyOf | None:
 
 def _by_topology(nodes: WorkingNodes) -> StrategyOf | None:
     snapshot = nodes.snapshot
-    if not (snapshot.topologies and any(_has_domains(it.tree) for it in snapshot.podgroups)):
+    if not snapshot.topologies or not any(
+        True for it in snapshot.podgroups for _ in domain_constraints(it.tree)
+    ):
         return None
     in_use = NodesInUse(snapshot, nodes.resources, nodes.devices, nodes.statement)
     return PodGroupDomains(in_use, nodes.charges, nodes.allocations).strategy_of
-
-
-def _has_domains(tree: SubGroupTree) -> bool:
-    if tree.domains is not None:
-        return True
-    return isinstance(tree, SubGroupSet) and any(map(_has_domains, tree.children))
 
 
 # Each returns None if no PodGroup of a snapshot needs it: then it costs nothing. The first one that
