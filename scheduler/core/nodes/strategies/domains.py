@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import gt
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -145,7 +146,7 @@ class FirstDomain:
         changed, free = self._nodes.statement.changed_nodes, self._nodes.resources.free
         for node in {*changed[self._seen :]}:
             before, now = self._rows.get(node), free[node].tolist()
-            if before is None or any([has > had for has, had in zip(now, before, strict=True)]):
+            if before is None or any(map(gt, now, before)):
                 return False
             if node in self._fitting:
                 fitting = max(min([now[r] // amount for r, amount in self._requests]), 0)

@@ -10,7 +10,7 @@ sub-group above.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, islice, takewhile
+from itertools import groupby, islice
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -118,7 +118,8 @@ class _Trial:
         for scope in reversed(self._last):
             pick = self._picks[scope.number]
             if pick.domain is not None:
-                kept = dict(takewhile(lambda it: it[0] != scope.number, self._picks.items()))
+                before = [*self._picks].index(scope.number)
+                kept = dict(islice(self._picks.items(), before))
                 skip = scope.number, pick.skipped + 1
                 return _Trial(self._strategy, self._tasks, kept, skip)
         return None
@@ -165,7 +166,7 @@ class TopologyPlacement:
     def __init__(
         self, domains: "PodGroupDomains", podgroup: int, tasks: Tasks, runs: SignatureRuns
     ) -> None:
-        """*runs* are the signatures of the tasks."""
+        """Prepare the placement of tasks with these signatures."""
         self._runs: Final = runs
         self._domains: Final = domains
         self._nodes: Final = domains.nodes

@@ -87,7 +87,7 @@ NOTES: Final = {
     "kai.scheduler/topology-preferred-placement": "r",
 }
 OF_QUEUE: Final = DomainConstraint(0, 1, 1)
-# the annotations of a queue and of its parent, the spec of a PodGroup with two pods → its constraint
+# annotations of a queue and of its parent, the spec of a PodGroup of two pods → its constraint
 DEFAULTS: list[Case[tuple[Any, Any, dict[str, Any]], DomainConstraint | None]] = [
     Case("of its queue", (NOTES, {}, {"minMember": 2}), OF_QUEUE),
     Case("of the parent of its queue", ({}, NOTES, {"minMember": 2}), OF_QUEUE),

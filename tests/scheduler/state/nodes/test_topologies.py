@@ -85,7 +85,7 @@ def test_changes_one_by_one_are_the_same_as_all_at_once() -> None:
     """Nodes come, change their labels and go; a snapshot never changes afterwards."""
     random, nodes, table = Random(1), NodeTable(), TopologyTable()
     _, _, dc = decode_object(topology())
-    table.read_topologies({"dc": dc}, nodes)  # type: ignore[dict-item]
+    table.read_topologies({"dc": dc}, nodes)
     there: dict[str, Node] = {}
     kept: list[tuple[SnapshotTopology, list[list[str]]]] = []
     for _ in range(300):
@@ -99,7 +99,7 @@ def test_changes_one_by_one_are_the_same_as_all_at_once() -> None:
 
         fresh, all_nodes = TopologyTable(), NodeTable()
         all_nodes.read(there)
-        fresh.read_topologies({"dc": dc}, all_nodes)  # type: ignore[dict-item]
+        fresh.read_topologies({"dc": dc}, all_nodes)
         (want,) = fresh.table()
         assert (found.paths, found.domains.tolist()) == (want.paths, want.domains.tolist())
         kept.append((found, domains_of(found)))
