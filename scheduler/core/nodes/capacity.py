@@ -89,7 +89,10 @@ class PodCapacity:
     def set_free(self, node: int, free: Sequence[int], trials: Sequence[DeviceView] = ()) -> None:
         """Set what would be free; *trials* are the devices as they would be, of each sort."""
         pod_count = self._fitting(node, free, trials)
-        self._add(node, pod_count - self._trial.get(node, self._per_node[node]))
+        more = pod_count - self._trial.get(node, self._per_node[node])
+        self._total += more
+        if self._domains is not None:
+            self._add_to_domain(node, more)
         self._trial[node] = pod_count
 
     def _add(self, node: int, more: int) -> None:

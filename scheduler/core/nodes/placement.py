@@ -123,7 +123,7 @@ class Placer:
         # By signature and key of the subset.
         self._rankings: dict[tuple[int, Hashable], NodeRanking] = {}
         self._scored_resources = {
-            it: ScoredResource(nodes.snapshot, has_gpu=it) for it in (False, True)
+            it: ScoredResource(nodes.snapshot, policies, has_gpu=it) for it in (False, True)
         }
         # By PodGroup that waits for what is being released: what need not wait.
         self.allocated_now: Final[dict[int, AssignedTasks]] = {}

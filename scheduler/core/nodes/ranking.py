@@ -26,7 +26,7 @@ _RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by
 class ScoredResource:
     """What nodes have of the resource that scores count: GPUs, or else CPU."""
 
-    def __init__(self, snapshot: Snapshot, *, has_gpu: bool) -> None:
+    def __init__(self, snapshot: Snapshot, policies: Policies, *, has_gpu: bool) -> None:
         resources, allocatable = snapshot.resources, snapshot.nodes.allocatable
         self.columns: Final = list(resources.gpus) if has_gpu else [resources.cpu]
         self.allocatable: Final[Ints] = allocatable[:, self.columns].sum(axis=1)
@@ -36,7 +36,8 @@ class ScoredResource:
         self.has_gpu_list: Final[list[bool]] = self.has_gpu.tolist()
         self.max_allocatable: Final = max(self.allocatable_list, default=0)
         # Added to the scores, [node]: of equal nodes, those in fuller domains come first.
-        self.tie_breaks: Final = tie_breaks(snapshot, self.columns)
+        breaks_ties = policies.places_by_topology
+        self.tie_breaks: Final = tie_breaks(snapshot, self.columns) if breaks_ties else None
 
 
 class NodeRanking:

@@ -38,7 +38,8 @@ class WorkingNodes:
         self.reserved: Final = ReservedPlaces(self.resources, self.devices, self.statement)
         self.charges: Final = NodeCharges(snapshot, self.devices)
         self.allocations: Final[list[PodGroupAllocation]] = []  # of the plan so far, for strategies
-        strategies = [of(self) for of in _STRATEGIES]
+        ignored = () if policies.places_by_topology else (_by_topology,)
+        strategies = [of(self) for of in _STRATEGIES if of not in ignored]
         self._strategies: Final = [of for of in strategies if of is not None]
 
     def strategy_of(

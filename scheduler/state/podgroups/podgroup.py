@@ -145,6 +145,13 @@ def spec_failure(group: PodGroup) -> PreFilterFailure | None:
     return PreFilterFailure(PreFilterCause.INVALID_PODGROUP, ("; ".join(faults),))
 
 
+def has_topology(group: PodGroup) -> bool:
+    spec = group.spec
+    return spec.topology_constraint is not None or any(
+        sub.topology_constraint is not None for sub in spec.sub_groups
+    )
+
+
 def min_members(group: PodGroup) -> dict[str, int]:
     """Return the PodSets of a valid PodGroup, and how many pods each needs."""
     spec = group.spec
@@ -230,6 +237,7 @@ class PodGroupRecord:
         "classes_by_podset",
         "expected",
         "group",
+        "has_topology",
         "is_abandoned",
         "is_active",
         "is_nominated",
@@ -282,6 +290,7 @@ class PodGroupRecord:
             if group is None
             else spec_failure(group)
         )
+        self.has_topology: Final = group is not None and has_topology(group)
         self.is_valid: Final = group is not None and self.prefilter_failure is None
         self.min_members: Final = (
             min_members(group) if group and self.is_valid else {DEFAULT_PODSET: 1}

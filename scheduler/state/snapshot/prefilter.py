@@ -65,10 +65,11 @@ class BuildContext(NamedTuple):
 
         The default of a queue is for PodGroups of several pods.
         """
-        if record.group is None or not record.is_valid:
+        has_defaults = self.queues.has_topology_defaults
+        if not (record.has_topology or has_defaults) or record.group is None or not record.is_valid:
             return NO_CONSTRAINTS
         default = None
-        if self.queues.has_topology_defaults:
+        if has_defaults:
             pods = sum([sum(row) for row in record.pod_counts.values()])
             if pods > 1 or sum(record.min_members.values()) > 1:
                 default = self.queues.topology_default(record.group.spec.queue)

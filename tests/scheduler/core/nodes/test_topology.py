@@ -17,7 +17,7 @@ from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import Snapshot, SnapshotNodes
 from scheduler.core.model.topology import DomainConstraint
 from scheduler.core.plan import plan
-from scheduler.policies.registry import PolicySelection, build_policies
+from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import Builder, SnapshotNode, signature
 from trainer_kai.api.reasons import UnschedulableReason
@@ -406,3 +406,13 @@ def test_why_a_gang_waits(case: Case[Gang, Waiting]) -> None:
         case.want.is_resolvable,
     )
     assert [it for it in case.want.says if it not in message] == [], message
+
+
+def test_without_the_plugin_constraints_are_ignored() -> None:
+    """As in KAI."""
+    policies = build_policies(PolicySelection(plugins={"topology": PluginSelection(False)}))
+    build = Builder(nodes=nodes_of("a/1:4 b/2:4"))
+    rows = build.waiting_pods(2, signature(gpu=4))
+    build.podgroup(PodSet("default", 2, rows, domains=IN_RACK))
+
+    assert names_by_node("a/1:4 b/2:4", plan(build.snapshot(), policies)) == "a/1*1 b/2*1"
