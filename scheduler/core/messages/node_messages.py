@@ -165,6 +165,10 @@ def _resources_of(snapshot: Snapshot, details: FitErrors, pods: int) -> str:
 
 
 def kai_fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
+    if details.domain_shortage is not None:
+        return (
+            f"no nodes with enough resources were found: {fit_errors_message(snapshot, details)}."
+        )
     histogram = ", ".join(sorted(_kai_fit_errors(snapshot, details)))
     return f"no nodes with enough resources were found: {histogram}."
 

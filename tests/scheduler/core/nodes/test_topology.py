@@ -4,6 +4,7 @@ A cluster is written as the domains of its nodes with their free GPUs: "a/1:8,4"
 rack 1 of block a, and "-:8" is a node in no domain. All nodes have 8 GPUs, unless more are free.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -19,8 +20,9 @@ from scheduler.core.model.topology import DomainConstraint
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from tests.support.case import Case, ids
-from tests.support.snapshot.builder import Builder, SnapshotNode, signature
+from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from trainer_kai.api.reasons import UnschedulableReason
+from trainer_kai.api.scheduler_names import Action
 
 BLOCK, RACK = 0, 1
 POLICIES: Final = build_policies(PolicySelection())
@@ -416,3 +418,40 @@ def test_without_the_plugin_constraints_are_ignored() -> None:
     build.podgroup(PodSet("default", 2, rows, domains=IN_RACK))
 
     assert names_by_node("a/1:4 b/2:4", plan(build.snapshot(), policies)) == "a/1*1 b/2*1"
+
+
+class Borrowed(NamedTuple):
+    """Racks that are full of another queue's pods with one GPU each, and how many a gang wants."""
+
+    racks: int
+    pods: int  # of the gang, with one GPU each
+
+
+# How many pods are evicted, all of them in one rack; each rack has two nodes.
+RECLAIMS: Final[list[Case[Borrowed, int]]] = [
+    Case("one pod", Borrowed(2, 1), 1),
+    Case("half a rack", Borrowed(4, 8), 8),
+    Case("a whole rack of many", Borrowed(20, 16), 16),
+    Case("more than a rack", Borrowed(4, 17), 0),
+]
+
+
+@pytest.mark.parametrize("case", RECLAIMS, ids=ids)
+def test_reclaim_counts_by_domain(case: Case[Borrowed, int]) -> None:
+    """Victims of any age are all over the racks; no placement is tried to find enough in one."""
+    racks, size = case.given
+    layout = " ".join(f"a/{rack:02}:8,8" for rack in range(racks))
+    queues = [SnapshotQueue("owner", quota=racks * 16), SnapshotQueue("other", quota=0)]
+    build = Builder(nodes=nodes_of(layout), queues=queues)
+    for i in range(racks * 16):
+        build.running_podgroup([i * 7 % (2 * racks)], signature(gpu=1), queue="other")
+    rows = build.waiting_pods(size, signature(gpu=1))
+    build.podgroup(PodSet("default", size, rows, domains=IN_RACK), queue="owner")
+    policies = replace(POLICIES, actions=(Action.ALLOCATE, Action.RECLAIM))
+    assert min(Counter(i * 7 % (2 * racks) for i in range(racks * 16)).values()) == 8
+
+    made = plan(build.snapshot(), policies)
+
+    domains = {node // 2 for node in binds_of(made).values()}
+    assert (sum(len(it.pods) for it in made.evictions), len(domains)) == (case.want, case.want > 0)
+    assert made.stats.trials == 0
