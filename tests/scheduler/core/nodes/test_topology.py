@@ -17,6 +17,8 @@ from scheduler.core.model.resources import Ints
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import Snapshot, SnapshotNodes
 from scheduler.core.model.topology import DomainConstraint
+from scheduler.core.nodes.strategies.domains import FirstDomain, NodesInUse, TopologyDomains
+from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from tests.support.case import Case, ids
@@ -251,7 +253,8 @@ def test_sub_groups(case: Case[Tree, str]) -> None:
     podsets = []
     for number, (pods, gpu, own) in enumerate(sets):
         rows = build.waiting_pods(pods, signature(gpu=gpu))
-        podsets.append(PodSet(f"s{number}", pods, rows, domains=own))
+        # By name they are in the reverse order.
+        podsets.append(PodSet(f"s{9 - number}", pods, rows, domains=own))
     build.podgroup(SubGroupSet("", len(podsets), tuple(podsets), constraint))
 
     assert names_by_node(layout, plan(build.snapshot(), POLICIES)) == case.want
@@ -455,3 +458,66 @@ def test_reclaim_counts_by_domain(case: Case[Borrowed, int]) -> None:
     domains = {node // 2 for node in binds_of(made).values()}
     assert (sum(len(it.pods) for it in made.evictions), len(domains)) == (case.want, case.want > 0)
     assert made.stats.trials == 0
+
+
+def test_the_domain_of_a_nomination_comes_first() -> None:
+    """Rack 1 is fuller, and fits; the victims were in rack 2."""
+    layout = "a/1:8 a/2:8,8"
+    build = Builder(nodes=nodes_of(layout))
+    rows = build.waiting_pods(2, signature(gpu=4, nominated_node=1))
+    build.podgroup(PodSet("default", 2, rows, domains=IN_RACK))
+
+    assert names_by_node(layout, plan(build.snapshot(), POLICIES)) == "a/2*2"
+
+
+def test_equal_gangs_fill_one_rack_after_the_other() -> None:
+    """Whatever is placed between them."""
+    layout = "a/1:8 a/2:8,8 a/3:8,8,8"
+    build = Builder(nodes=nodes_of(layout))
+    for _ in range(5):
+        rows = build.waiting_pods(2, signature(gpu=4))
+        build.podgroup(PodSet("default", 2, rows, domains=IN_RACK))
+        build.uniform_podgroup(1, signature(gpu=1))
+    binds = binds_of(plan(build.snapshot(), POLICIES))
+
+    racks = [nodes_of(layout)[binds[pod]].path[1] for pod in range(15) if pod % 3 < 2]
+    assert racks == [*"1122333333"]
+
+
+class Changed(NamedTuple):
+    """So many pods with a GPU are added to nodes, or removed; and how many more must fit."""
+
+    pods: Sequence[tuple[int, int]]
+    count: int
+
+
+FIRST: Final[list[Case[Changed, bool]]] = [
+    Case("nothing changes", Changed([], 8), True),
+    Case("more than fit", Changed([], 9), False),
+    Case("it gets fuller, and they fit", Changed([(0, 1)], 7), True),
+    Case("it gets fuller, and they do not fit", Changed([(0, 1)], 8), False),
+    Case("it gets emptier", Changed([(0, -1)], 1), False),
+    Case("another one gets fuller", Changed([(1, 1)], 1), False),
+    Case("another one gets emptier", Changed([(1, -1)], 1), False),
+    Case("fuller, and as it was", Changed([(0, 1), (0, -1)], 8), True),
+]
+
+
+@pytest.mark.parametrize("case", FIRST, ids=ids)
+def test_a_domain_stays_first_while_only_it_gets_fuller(case: Case[Changed, bool]) -> None:
+    """Asked after each change."""
+    build = Builder(nodes=nodes_of("a/1:8 a/2:8"))
+    row = build.signature_row(signature(gpu=1))
+    nodes = WorkingNodes(build.snapshot(), POLICIES)
+    in_use = NodesInUse(nodes.snapshot, nodes.resources, nodes.devices, nodes.statement)
+    domains = TopologyDomains(in_use, nodes.snapshot.topologies[0])
+    first = FirstDomain(domains, (RACK, 0), row)
+    stays = True
+    for node, number in case.given.pods:
+        if number > 0:
+            nodes.statement.allocate(node, row, on_idle=True)
+        else:
+            nodes.statement.deallocate(node, row)
+        stays = stays and first.is_still_first(1)
+
+    assert (stays and first.is_still_first(case.given.count)) == case.want
