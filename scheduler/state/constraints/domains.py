@@ -14,6 +14,7 @@ from scheduler.core.model.resources import NONE
 from scheduler.core.model.topology import DomainConstraint
 from scheduler.state.nodes.topologies import TopologyTable
 from trainer_kai.api.kai_kinds import PodGroup, TopologyConstraint, TopologySpec
+from trainer_kai.api.names import TOPOLOGY
 from trainer_kai.api.text import listed_names
 
 _MAX_NAMES: Final = 8  # names in a message
@@ -53,6 +54,18 @@ class ConstraintResolver:
             warnings += one.warnings
             failures += [one.failure] if one.failure else []
         return ResolvedConstraints(domains, next(iter(failures), None), tuple(warnings))
+
+    def faults_of_default(self, default: TopologyConstraint) -> Iterator[str]:
+        """Yield why the topology of a queue is ignored."""
+        found = self._resolve(_TOP, default)
+        yield from found.warnings
+        if found.failure is None:
+            return
+        name, level = default.topology, default.required_topology_level
+        if found.failure.cause is PreFilterCause.TOPOLOGY_MISSING:
+            yield f"annotation {TOPOLOGY} is ignored: Topology {name} does not exist"
+        else:
+            yield f"annotation {TOPOLOGY} is ignored: Topology {name} has no level {level}"
 
     def _resolve(self, subgroup: str, constraint: TopologyConstraint) -> ResolvedConstraints:
         name = constraint.topology

@@ -155,25 +155,27 @@ class QueueTable:
         return None
 
     @cached_property
-    def has_topology_defaults(self) -> bool:
-        return any(TOPOLOGY in queue.metadata.annotations for queue in self._queues.values())
+    def topologies(self) -> dict[str, TopologyConstraint]:
+        """Return what queues say themselves about the topology of their PodGroups."""
+        notes = {name: queue.metadata.annotations for name, queue in self._queues.items()}
+        return {
+            name: TopologyConstraint(
+                topology=own[TOPOLOGY],
+                required_topology_level=own.get(TOPOLOGY_REQUIRED, ""),
+                preferred_topology_level=own.get(TOPOLOGY_PREFERRED, ""),
+            )
+            for name, own in notes.items()
+            if TOPOLOGY in own
+        }
 
     def topology_default(self, name: str) -> TopologyConstraint | None:
         """Return the topology of the PodGroups of a queue that have no constraint of their own.
 
         It is that of the nearest queue, from their own up, that names a topology.
         """
-        if not self.has_topology_defaults:
-            return None
-        while name in self.row_by_name:
-            notes = self._queues[name].metadata.annotations
-            if TOPOLOGY in notes:
-                required, preferred = notes.get(TOPOLOGY_REQUIRED), notes.get(TOPOLOGY_PREFERRED)
-                return TopologyConstraint(
-                    topology=notes[TOPOLOGY],
-                    required_topology_level=required or "",
-                    preferred_topology_level=preferred or "",
-                )
+        while self.topologies and name in self.row_by_name:
+            if name in self.topologies:
+                return self.topologies[name]
             name = self._queues[name].spec.parent_queue
         return None
 

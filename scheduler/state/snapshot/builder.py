@@ -488,6 +488,10 @@ class SnapshotBuilder:
         yield from self._queues.warnings
         for name, fault in sorted(self._topologies.faults.items()):
             yield ObjectWarning(Key("", name), f"Topology {name}: {fault}")
+        resolver = ConstraintResolver(self._topologies)
+        for name, default in sorted(self._queues.topologies.items()):
+            for fault in resolver.faults_of_default(default):
+                yield ObjectWarning(Key("", name), f"queue {name}: {fault}", still_counts=True)
         yield from dict.fromkeys(
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )

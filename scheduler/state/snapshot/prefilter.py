@@ -65,7 +65,7 @@ class BuildContext(NamedTuple):
 
         The default of a queue is for PodGroups of several pods.
         """
-        has_defaults = self.queues.has_topology_defaults
+        has_defaults = bool(self.queues.topologies)
         if not (record.has_topology or has_defaults) or record.group is None or not record.is_valid:
             return NO_CONSTRAINTS
         default = None

@@ -488,7 +488,7 @@ class Changed(NamedTuple):
     """So many pods with a GPU are added to nodes, or removed; and how many more must fit."""
 
     pods: Sequence[tuple[int, int]]
-    count: int
+    number: int
 
 
 FIRST: Final[list[Case[Changed, bool]]] = [
@@ -520,4 +520,4 @@ def test_a_domain_stays_first_while_only_it_gets_fuller(case: Case[Changed, bool
             nodes.statement.deallocate(node, row)
         stays = stays and first.is_still_first(1)
 
-    assert (stays and first.is_still_first(case.given.count)) == case.want
+    assert (stays and first.is_still_first(case.given.number)) == case.want

@@ -158,3 +158,18 @@ def test_pods_are_in_the_order_of_their_jobs_and_indexes() -> None:
 
     names = [near.pod_keys[row].name for row in podset.pending]
     assert names == ["p0-wrong", "p0-9", "p0-10", "p1-0"]
+
+
+def test_a_default_that_does_not_exist_is_reported() -> None:
+    """About the queue: its users cannot change it."""
+    of_x = {**NOTES, "kai.scheduler/topology": "x"}
+    at_y = {**NOTES, "kai.scheduler/topology-required-placement": "y"}
+    queues = [
+        queue(name, meta={"annotations": it})
+        for name, it in zip("abc", (of_x, at_y, NOTES), strict=True)
+    ]
+
+    assert [it.text for it in encode_objects(DC, *queues).warnings] == [
+        "queue a: annotation kai.scheduler/topology is ignored: Topology x does not exist",
+        "queue b: annotation kai.scheduler/topology is ignored: Topology dc has no level y",
+    ]
