@@ -44,7 +44,7 @@ from trainer_kai.api.decode import encode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import ACCESS_REVIEWS, DEVICE_KINDS, EVENTS, Resource
 from trainer_kai.api.scheduler_names import ACTIONS
-from trainer_kai.kube.client import Client, Discovery, RetryPolicy
+from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.process.context import (
     ClientObserver,
@@ -55,10 +55,10 @@ from trainer_kai.kube.process.context import (
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.process.tasks import cancel_all
 from trainer_kai.kube.rest.request import ListTarget, Selection
-from trainer_kai.kube.rest.response import ApiError
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
@@ -71,8 +71,6 @@ from trainer_kai.service.settings import (
 
 _BATCH: Final = 200  # objects of a dump that are encoded at once: a few milliseconds
 _KEEP_WARM_S: Final = 5.0
-_ASK_AGAIN_S: Final = 60.0  # whether a kind is served now
-_ASK_SOON_S: Final = 0.5  # where the API server did not answer
 
 
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
@@ -163,7 +161,7 @@ class _Leadership(NamedTuple):
             fenced, cache, self.settings.max_termination_grace_s, log
         )
         cache.on_podgroup_change = reporter.podgroup_changed
-        cache.suspended_trainjobs.on_record_change = suspender.record_changed
+        cache.suspended_workloads.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
             for service in (reporter, suspender, stale_gangs, grace_limiter, reservations, claims):
@@ -230,19 +228,17 @@ class ClusterInformers:
             for resource in self._cache.cluster.by_resource()
         ]
         self._unsynced = {kind.resource.plural for kind in kinds}
-        discovery = Discovery(client.with_retry_policy(RetryPolicy(total_s=0)))
+        optional_kinds = {*self._cache.cluster.workload_objects, *DEVICE_KINDS}
         for kind in kinds:
             name = kind.resource.plural
-            watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
-            follow = self._watch_service(watch, kind)
-            if kind.resource in DEVICE_KINDS:
-                optional = OptionalWatch(watch, follow, discovery, kind.resource)
-                synced = partial(self._note_synced, name)
-                run.start(f"watch {name}", partial(optional.run, client.clock, synced))
-                health.add_condition(f"{name} followed", optional.not_synced_reason)
-                continue
+            workload_kind = KIND_OF_RESOURCE.get(kind.resource)
+            labels = workload_kind.selection if workload_kind is not None else ""
+            target = ListTarget(kind.resource, selection=Selection(labels=labels))
+            # A cluster need not serve each kind of workload, nor of devices.
+            is_optional = kind.resource in optional_kinds
+            watch: Watch[Any] = Watch(client, target, seen, optional=is_optional)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
-            run.start(f"watch {name}", follow)
+            run.start(f"watch {name}", self._watch_service(watch, kind))
         # These Events only explain why pods are missing, so no sync waits for them.
         kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
         creation_failures: Watch[Any] = Watch(
@@ -267,43 +263,6 @@ class ClusterInformers:
         self._unsynced.discard(plural)
         if not self._unsynced:
             self._synced.set()
-
-
-class OptionalWatch:
-    """Watches a kind as soon as the API server serves it; until then there are no objects."""
-
-    def __init__(
-        self,
-        watch: Watch[Any],
-        follow: Callable[[], Coroutine[Any, Any, None]],
-        discovery: Discovery,
-        resource: Resource[Any],
-    ) -> None:
-        self._watch: Final = watch
-        self._follow: Final = follow
-        self._discovery: Final = discovery
-        self._resource: Final = resource
-        self._is_absent = False
-
-    def not_synced_reason(self) -> str:
-        return "" if self._is_absent else self._watch.not_synced_reason()
-
-    async def run(self, clock: Clock, synced: Callable[[], None]) -> None:
-        while not await self._is_served():
-            if self._is_absent:
-                synced()
-            await clock.sleep(_ASK_AGAIN_S if self._is_absent else _ASK_SOON_S)
-        self._is_absent = False
-        await self._follow()
-
-    async def _is_served(self) -> bool:
-        """Say whether the kind is served; as long as that is not known, it may be."""
-        try:
-            is_served = await self._discovery.serves(self._resource)
-        except ApiError:
-            return False
-        self._is_absent = not is_served
-        return is_served
 
 
 async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:

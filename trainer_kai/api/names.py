@@ -172,6 +172,7 @@ RUN_AI_DOMAIN: Final = "run.ai"  # of annotations that KAI kept from before
 
 # Our webhooks that change pods.
 GPU_SHARE_WEBHOOK: Final = "gpu-share.trainer-kai.dev"
+JOB_GANG_WEBHOOK: Final = "job-gang.trainer-kai.dev"
 DEVICE_ACCESS_WEBHOOK: Final = "device-access.trainer-kai.dev"  # of a component
 
 # The Container Device Interface: the name of a GPU is this and its UUID.

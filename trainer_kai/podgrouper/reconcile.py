@@ -80,8 +80,13 @@ class Podgrouper:
     ) -> None:
         watched = [*self._watched()]
         self._unsynced = len(watched)
+        # The API server serves these kinds only where their controllers are installed.
+        optional = {
+            *(it.resource.plural for it in KINDS),
+            *(it.resource.plural for it in OWNERS),
+        }
         for name, target, on_change in watched:
-            watch = Watch(client, target, client_observer)
+            watch = Watch(client, target, client_observer, optional=name in optional)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
             run.start(f"watch {name}", _watch_service(watch, on_change, self._once_synced()))
 

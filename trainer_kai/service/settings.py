@@ -375,10 +375,18 @@ class AdmissionSettings(_Model):
     with `grows` the current nodes are no reason for a refusal."""
 
 
+class GangSettings(_Model):
+    indexed_jobs: bool = False
+    """Whether the pods of an Indexed Job start together if it has as many completions as
+    parallelism: the webhook writes `kai.scheduler/batch-min-member` on such Jobs of this scheduler,
+    unless they have it."""
+
+
 class WebhookPart(_QueueAccessPart, _GpuSharingPart):
     """The settings that only the webhook has."""
 
     admission: AdmissionSettings = AdmissionSettings()
+    gangs: GangSettings = GangSettings()
     server: WebhookServerSettings = WebhookServerSettings()
     tls: TlsSettings = TlsSettings()
 

@@ -1,9 +1,10 @@
-"""Warns that the pods of a Deployment, StatefulSet or Notebook would wait in their queue.
+"""Warns that the pods of a Job, Deployment, StatefulSet or Notebook would wait in their queue.
 
 The rules compute the queue and the preemptibility that the pods of the workload will get. In mode
-`bundled` our scheduler reads the pods alone. In mode `external` KAI creates the PodGroups, from the
-labels of the workload first, and by its kind non-preemptible PodGroups: class `inference` for a
-Deployment, `build` for a Notebook. Nothing is denied, and nothing is read from the API server.
+`bundled` our scheduler reads the pods alone, except those of Jobs, which have PodGroups. In mode
+`external` KAI creates the PodGroups, from the labels of the workload first, and by its kind
+non-preemptible PodGroups: class `inference` for a Deployment, `build` for a Notebook. Nothing is
+denied, and nothing is read from the API server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,8 @@ from trainer_kai.api.gpu_requests import (
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import (
     APPS,
+    BATCH,
+    BATCH_MIN_MEMBER,
     DEFAULT_QUEUE,
     DEFAULT_SCHEDULER,
     GPU,
@@ -40,7 +43,13 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import PodTemplate
 from trainer_kai.api.quantity import Quantity, QuantityError
-from trainer_kai.api.requested_values import PREEMPTIBILITIES
+from trainer_kai.api.requested_values import (
+    PREEMPTIBILITIES,
+    is_count,
+    requested_annotation_faults,
+    requested_label_faults,
+)
+from trainer_kai.api.resources import JOBS
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.lint.node_index import KnownCluster
 from trainer_kai.policy.lint.queue_limits import quota_shortage
@@ -64,9 +73,11 @@ from webhook.cache.admission_cache import QueueTree
 _KAI_CLASSES: Final = {
     (APPS, "Deployment"): "inference",
     (APPS, "StatefulSet"): "train",
+    (BATCH, JOBS.kind): "train",
     (KUBEFLOW, "Notebook"): "build",
 }
 _OWN: Final = "metadata.labels"
+_OWN_ANNOTATIONS: Final = "metadata.annotations"
 _TEMPLATE: Final = "spec.template.metadata.labels"
 _TEMPLATE_ANNOTATIONS: Final = "spec.template.metadata.annotations"
 _SCHEDULER: Final = "spec.template.spec.schedulerName"
@@ -74,6 +85,8 @@ _SCHEDULER: Final = "spec.template.spec.schedulerName"
 
 class _WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replicas: int = 1
+    parallelism: int | None = None  # this and the next one of a Job
+    completions: int | None = None
     template: PodTemplate = PodTemplate()
 
 
@@ -108,7 +121,11 @@ class _Kind(NamedTuple):
         """Return the fields with labels that count, the first one first."""
         if self.name == "Notebook":  # the notebook controller copies them to the pod
             return (_OWN,)
-        return (_TEMPLATE,) if self.is_bundled else (_OWN, _TEMPLATE)
+        return (_TEMPLATE,) if self.is_bundled and not self.is_job else (_OWN, _TEMPLATE)
+
+    @property
+    def is_job(self) -> bool:
+        return self.name == JOBS.kind
 
 
 def validate_workload(
@@ -158,6 +175,30 @@ def _faults(
         labels = template.metadata.labels
         yield from misspelled_keys(labels, annotations, POD_KEYS, "spec.template.")
         yield from _misplaced_shares(workload, kind)
+        if kind.is_job:
+            yield from requested_label_faults(workload.metadata.labels, _OWN)
+            yield from requested_annotation_faults(workload.metadata.annotations, _OWN_ANNOTATIONS)
+            yield from _minimum_faults(workload, kind)
+
+
+def _minimum_faults(workload: _Workload, kind: _Kind) -> Iterator[FieldError]:
+    """Yield a number of pods to start together that is misplaced or too large."""
+    text = workload.metadata.annotations.get(BATCH_MIN_MEMBER)
+    if text is None and BATCH_MIN_MEMBER in workload.spec.template.metadata.annotations:
+        message = f"has no effect in a pod template: move it to {_OWN_ANNOTATIONS}"
+        yield FieldError(f"{_TEMPLATE_ANNOTATIONS}[{BATCH_MIN_MEMBER}]", message)
+    if text is None or not is_count(text):
+        return
+    pods = _pods_at_once(workload.spec)
+    if int(text) > pods:
+        result = f"{pods} counts" if kind.is_bundled else "no pod starts"
+        message = f"{text} is more than the {pods} pods that run at the same time, so {result}"
+        yield FieldError(f"{_OWN_ANNOTATIONS}[{BATCH_MIN_MEMBER}]", f"{message}. Lower it")
+
+
+def _pods_at_once(spec: _WorkloadSpec) -> int:
+    numbers = (1 if spec.parallelism is None else spec.parallelism, spec.completions)
+    return max(min(it for it in numbers if it is not None), 0)
 
 
 def _misplaced_shares(workload: _Workload, kind: _Kind) -> Iterator[FieldError]:
@@ -271,7 +312,7 @@ def _pods(
     memory_mib: int,
 ) -> _Pods:
     queue, path, _ = _queue(workload, kind, rules)
-    replicas = workload.spec.replicas
+    replicas = _pods_at_once(workload.spec) if kind.is_job else workload.spec.replicas
     if kind.name == "Notebook":
         replicas = 0 if NOTEBOOK_STOPPED in workload.metadata.annotations else 1
     try:

@@ -25,6 +25,7 @@ from scheduler.core.model.resources import (
     held_shares,
     with_devices,
 )
+from scheduler.core.model.topology import SnapshotTopology
 
 
 class NodeFault(IntEnum):
@@ -168,6 +169,7 @@ class Snapshot:
     total: tuple[int, int, int]  # by ResourceKind: what the queues at the top share
     now: int  # seconds since 1970
     budgets: DisruptionBudgets = NO_BUDGETS
+    topologies: tuple[SnapshotTopology, ...] = ()  # in the order of their names
     claim_devices: ClaimDevices = NO_CLAIM_DEVICES
 
     @property

@@ -10,7 +10,6 @@ from scheduler.state.constraints.disruption_budgets import budget_fingerprint
 from scheduler.state.nodes.node_table import node_fault
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.device_kinds import ResourceClaim
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Object
 from trainer_kai.api.pod import TERMINAL_PHASES, ClaimStatus, Pod
@@ -19,7 +18,6 @@ from trainer_kai.api.resources import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
-    JOBSETS,
     NAMESPACES,
     NODES,
     PDBS,
@@ -34,6 +32,7 @@ from trainer_kai.api.resources import (
     TOPOLOGIES,
     Resource,
 )
+from trainer_kai.policy.workloads.workload import Workload
 
 QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object before and now
 
@@ -99,7 +98,7 @@ def _node_fingerprint(node: Node) -> object:
 
 
 def _spec_fingerprint(it: Any) -> object:
-    """Return what of a queue or JobSet matters; its status is no change of a queue."""
+    """Return what of a queue or workload matters; its status is no change of a queue."""
     return _identity(it), it.spec
 
 
@@ -123,11 +122,12 @@ def _hint(fingerprint: Callable[[Any], object], event: ClusterEvent) -> Queueing
     return hint
 
 
-def _jobset_hint(before: JobSet | None, now: JobSet | None) -> ClusterEvent:
+def workload_hint(before: Workload | None, now: Workload | None) -> ClusterEvent:
     event = _SPEC_HINT(before, now)
-    if event or before is None or now is None or before.status == now.status:
+    if event or before is None or now is None:
         return event
-    return ClusterEvent.STAGE_PROGRESS
+    was, is_ = ((it.jobs_status, it.is_finished) for it in (before, now))
+    return NO_EVENT if was == is_ else ClusterEvent.STAGE_PROGRESS
 
 
 def _claim_hint(before: ResourceClaim | None, now: ResourceClaim | None) -> ClusterEvent:
@@ -143,7 +143,7 @@ def _claim_hint(before: ResourceClaim | None, now: ResourceClaim | None) -> Clus
 
 _SPEC_HINT: Final = _hint(_spec_fingerprint, ClusterEvent.ANY)
 _OBJECT_HINT: Final = _hint(_fingerprint, ClusterEvent.ANY)
-# Of the kinds that a plan reads, but for pods, PodGroups and TrainJobs: those concern others too.
+# Of the kinds that a plan reads, but for pods, PodGroups, and what adapters read.
 QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
     NODES: _hint(_node_fingerprint, ClusterEvent.ANY),
     QUEUES: _SPEC_HINT,
@@ -159,8 +159,7 @@ QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
     DEVICE_TAINT_RULES: _SPEC_HINT,
     CLAIM_TEMPLATES: _SPEC_HINT,
     RESOURCE_CLAIMS: _claim_hint,
-    JOBSETS: _jobset_hint,
-    TOPOLOGIES: lambda _before, _now: NO_EVENT,  # no plan reads them yet
+    TOPOLOGIES: _SPEC_HINT,
 }
 
 

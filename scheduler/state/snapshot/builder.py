@@ -1,19 +1,13 @@
-"""The state of a cluster, updated object by object, and snapshots that cost what has changed.
+"""All steps from changed objects to a snapshot, which cost what has changed.
 
 Updates go one way: nodes, pods and pod classes, PodGroups, reservations, encoding, node occupancy,
 PodGroup rows. Each step reports what it has changed, and the next step reads only that.
-
-The contract of `ClusterState`:
-
-1. It has one owner, and no two calls at a time. A snapshot that it returned never changes.
-2. Objects may be put in any order, and more than once; of one name the last object counts.
-3. A snapshot is the same as that of a state into which only the present objects were put.
 """
 
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -26,10 +20,12 @@ from scheduler.state.claims.claim_state import (
     with_reserved_devices,
 )
 from scheduler.state.constraints.disruption_budgets import BudgetTable
+from scheduler.state.constraints.domains import ConstraintResolver
 from scheduler.state.constraints.namespace_bounds import NamespaceBounds
 from scheduler.state.constraints.volumes import SharedClaims
-from scheduler.state.inputs import Cluster, ObjectStore, ObjectWarning, StateOptions
+from scheduler.state.inputs import Cluster, ObjectWarning, StateOptions
 from scheduler.state.nodes.node_table import NodeTable
+from scheduler.state.nodes.topologies import TopologyTable
 from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
 from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
@@ -39,7 +35,7 @@ from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable, with_reclaimable_resizes
-from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from scheduler.state.snapshot.occupancy import NodeOccupancy
 from scheduler.state.snapshot.podgroup_rows import PodGroupTable
 from scheduler.state.snapshot.prefilter import BuildContext, PreFilter
@@ -51,31 +47,10 @@ from scheduler.state.snapshot.signatures import (
     current_encoding_key,
 )
 from trainer_kai.api.cluster_kinds import Node, ResourceQuota
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import (
-    CLAIM_TEMPLATES,
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
-    JOBSETS,
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PVCS,
-    PVS,
-    QUEUES,
-    QUOTAS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    STORAGE_CLASSES,
-    TRAINJOBS,
-    Resource,
-)
-from trainer_kai.errors import InvariantError
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 
 class ObjectChanges(NamedTuple):
@@ -84,8 +59,8 @@ class ObjectChanges(NamedTuple):
     nodes: Mapping[str, Node | None]
     pods: Mapping[Key, Pod | None]
     pod_groups: Iterable[Key]  # or since when they lack pods
-    jobsets: Iterable[Key]
-    trainjobs: Iterable[Key]  # or whether they can be suspended
+    workloads: Iterable[ObjectKey]
+    suspendables: Iterable[ObjectKey]  # owners of workloads, and what cannot be suspended
     quotas: Mapping[Key, ResourceQuota | None]
     permits: AbstractSet[Key]  # namespaces and queues
     has_queues: bool
@@ -93,6 +68,7 @@ class ObjectChanges(NamedTuple):
     has_namespaces: bool
     has_claims: bool  # or volumes or storage classes
     has_budgets: bool
+    has_topologies: bool
     for_devices: ClaimChanges
 
 
@@ -103,6 +79,7 @@ class SnapshotBuilder:
         self._cluster: Final = cluster
         self._options: Final = options
         self._nodes: Final = NodeTable()
+        self._topologies: Final = TopologyTable()
         self._class_table: Final = PodClassTable(options)
         self._pod_table: Final = PodTable(self._class_table, self._nodes, options)
         self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
@@ -110,7 +87,7 @@ class SnapshotBuilder:
         self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
         self._claim_state: Final = ClaimState(cluster, self._pod_table, self._nodes, options)
         self._evictability: Final = Evictability(
-            cluster.trainjobs, cluster.suspend_refusals, kueue=options.kueue
+            cluster.owners, cluster.suspend_refusals, kueue=options.kueue
         )
         self._access_rule: Final = QueueAccessRule(
             cluster.permits, options.default_access, needs_permission=options.needs_permission
@@ -151,9 +128,10 @@ class SnapshotBuilder:
             changes.permits
         )
         self._read_pods(changes, now)
-        self._podgroup_index.begin(changes.trainjobs, now)
+        to_rebuild |= self._read_topologies(changes)
+        self._podgroup_index.begin(changes.suspendables, now)
         self._podgroup_index.update(
-            self._pod_table.changed_classes, changes.pod_groups, changes.jobsets
+            self._pod_table.changed_classes, changes.pod_groups, changes.workloads
         )
         if self._nodes.new_row_of_old is not None:
             self._podgroup_index.mark_changed(self._reserved_or_nominated())
@@ -188,6 +166,7 @@ class SnapshotBuilder:
             total=self._claim_state.with_gpus(self._occupancy.total()),
             now=now,
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
+            topologies=self._topologies.table(),
             claim_devices=self._claim_state.table(),
         )
         if snapshot.claim_devices.names:
@@ -237,6 +216,7 @@ class SnapshotBuilder:
             places_gpu_shares=self._options.places_gpu_shares,
             trusts_gpu_labels=self._options.trusts_gpu_labels,
             stale_since=self._cluster.stale_since,
+            topologies=ConstraintResolver(self._topologies),
         )
 
     def _read_pods(self, changes: ObjectChanges, now: int) -> None:
@@ -253,6 +233,13 @@ class SnapshotBuilder:
             pods = self._cluster.pods.items()
             pod_table.read({key: pod for key, pod in pods if key.namespace in changed})
         pod_table.update_stuck(now)
+
+    def _read_topologies(self, changes: ObjectChanges) -> set[Key | int]:
+        self._topologies.read_nodes(self._nodes)
+        if not changes.has_topologies:
+            return set()
+        has_changed = self._topologies.read_topologies(self._cluster.topologies, self._nodes)
+        return {*self._podgroup_index.by_key} if has_changed else set()
 
     def _read_rules(self, changes: ObjectChanges) -> set[Key | int]:
         """Read queues, priority classes, quotas; return the PodGroups and pod rows they concern."""
@@ -296,6 +283,7 @@ class SnapshotBuilder:
             if before.row_and_failure(name) != after.row_and_failure(name)
             or before.allows_consolidation(name) != after.allows_consolidation(name)
             or before.access(name) != after.access(name)
+            or before.topology_default(name) != after.topology_default(name)
         }
         # A PodGroup that does not exist is in one of two queues.
         missing = {key for key, record in records.items() if record.group is None}
@@ -417,8 +405,12 @@ class SnapshotBuilder:
             if elastic_failure is not None and podgroup is not None and is_satisfied(podgroup.tree):
                 failure = elastic_failure  # it has its minimum: only elastic pods are missing
             self._queue_usage.read(context, record, failure)
-            if record.refusals or record.warnings:
+            ignored = context.constraints_of(record).warnings
+            if record.refusals or record.warnings or ignored:
                 self._warnings[key] = [*record.object_warnings(self._is_waiting)]
+                self._warnings[key] += [
+                    ObjectWarning(key, f"PodGroup {key}: {it}", still_counts=True) for it in ignored
+                ]
             refused += [pod_row for pod_class in record.refusals for pod_row in pod_class.pod_rows]
         pod_rows = [it for it in to_rebuild if isinstance(it, int)] + refused
         self._read_standalone(context, prefilter, pod_rows + self._podgroup_index.misplaced_rows)
@@ -509,92 +501,13 @@ class SnapshotBuilder:
     def _all_warnings(self) -> Iterable[ObjectWarning]:
         yield from self._nodes.warnings
         yield from self._queues.warnings
+        for name, fault in sorted(self._topologies.faults.items()):
+            yield ObjectWarning(Key("", name), f"Topology {name}: {fault}")
+        resolver = ConstraintResolver(self._topologies)
+        for name, default in sorted(self._queues.topologies.items()):
+            for fault in resolver.faults_of_default(default):
+                yield ObjectWarning(Key("", name), f"queue {name}: {fault}", still_counts=True)
         yield from dict.fromkeys(
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )
         yield from sorted(self._reservations.warnings)
-
-
-T = TypeVar("T", bound=Object)
-
-
-class ClusterState:
-    """A store for each kind of object; puts are cheap, and `snapshot` reads what has changed."""
-
-    def __init__(self, options: StateOptions) -> None:
-        self._options: Final = options
-        self.cluster: Final = Cluster()
-        self.stores: Final[Mapping[Resource[Any], ObjectStore[Any, Any]]] = {
-            resource: ObjectStore(objects)
-            for resource, objects in self.cluster.by_resource().items()
-        }
-        self.suspend_refusals: Final = ObjectStore(self.cluster.suspend_refusals)
-        self.permits: Final = ObjectStore(self.cluster.permits)
-        self.stale_since: Final = ObjectStore(self.cluster.stale_since)
-        self._builder = SnapshotBuilder(self.cluster, options)
-
-    def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
-        before: T | None = self.stores[resource].put(key if resource.namespaced else key.name, obj)
-        return before
-
-    def put_all(self, cluster: Cluster) -> None:
-        for resource, objects in cluster.by_resource().items():
-            self.stores[resource].put_all(objects)
-        self.suspend_refusals.put_all(cluster.suspend_refusals)
-        self.permits.put_all(cluster.permits)
-        self.stale_since.put_all(cluster.stale_since)
-        self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
-        self.cluster.assumed_claims.update(cluster.assumed_claims)
-
-    def snapshot(self, now: int) -> EncodedSnapshot:
-        if self._builder.is_sparse:  # most pods are gone: a new builder is cheap
-            self._builder = SnapshotBuilder(self.cluster, self._options)
-            self.put_all(self.cluster)
-        self._builder.read(self._drain_changes(), now)
-        return self._builder.snapshot(now)
-
-    @property
-    def access_questions(self) -> KeysView[AccessQuestion]:
-        return self._builder.access_questions
-
-    @property
-    def terminating_pods(self) -> list[Pod]:
-        return self._builder.terminating_pods
-
-    def check(self, now: int) -> None:
-        """Raise `InvariantError` if a new state with these objects has another snapshot."""
-        fresh = ClusterState(self._options)
-        fresh.put_all(self.cluster)
-        first_difference = difference(self.snapshot(now), fresh.snapshot(now))
-        if first_difference is not None:
-            raise InvariantError(first_difference)
-
-    def _drain_changes(self) -> ObjectChanges:
-        changes = {resource: store.drain_changes() for resource, store in self.stores.items()}
-        return ObjectChanges(
-            nodes=changes[NODES],
-            pods=changes[PODS],
-            pod_groups=[*changes[PODGROUPS], *self.stale_since.drain_changes()],
-            jobsets=changes[JOBSETS],
-            trainjobs=[*changes[TRAINJOBS], *self.suspend_refusals.drain_changes()],
-            permits=self.permits.drain_changes().keys(),
-            has_queues=bool(changes[QUEUES]),
-            has_priority_classes=bool(changes[PRIORITY_CLASSES]),
-            quotas=changes[QUOTAS],
-            has_namespaces=bool(changes[NAMESPACES]),
-            has_budgets=bool(changes[PDBS]),
-            has_claims=bool(changes[PVCS] or changes[PVS] or changes[STORAGE_CLASSES]),
-            for_devices=ClaimChanges(
-                changes[RESOURCE_SLICES],
-                changes[RESOURCE_CLAIMS].keys(),
-                has_rules=bool(changes[DEVICE_TAINT_RULES]),
-                has_definitions=bool(changes[CLAIM_TEMPLATES] or changes[DEVICE_CLASSES]),
-            ),
-        )
-
-
-def encode(cluster: Cluster, options: StateOptions) -> EncodedSnapshot:
-    """Return the snapshot of a cluster; the order of its objects does not matter."""
-    state = ClusterState(options)
-    state.put_all(cluster)
-    return state.snapshot(options.now)

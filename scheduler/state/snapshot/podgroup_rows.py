@@ -10,6 +10,7 @@ from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, held_shares
 from scheduler.core.model.snapshot import PodState, SnapshotPods
+from scheduler.state.constraints.domains import with_domains
 from scheduler.state.inputs import StateOptions, epoch_s
 from scheduler.state.podgroups.attributes import (
     PodGroupAttributes,
@@ -96,8 +97,10 @@ class PodGroupTable:
             self.remove(record.key)
             return None
 
+        domains = context.constraints_of(record).domains
+
         def make_podset(name: str, minimum: int) -> PodSet:
-            return _podset(context, record, name, minimum)
+            return _podset(context, record, name, minimum, has_domains=bool(domains))
 
         group, attributes = record.group, context.attribute_resolver.of_podgroup(record)
         delay = group.spec.preemption_delay if group else ""
@@ -111,11 +114,11 @@ class PodGroupTable:
             queue=_queue_row(context, attributes),
             priority=attributes.priority,
             is_preemptible=attributes.is_preemptible,
-            tree=tree,
+            tree=with_domains(tree, domains),
             prefilter_failure=prefilter_failure,
             elastic_failure=elastic_failure,
             has_running=record.has_started and (record.is_returning or not record.is_suspended),
-            workload=record.jobset_uid,
+            workload=record.workload_uid,
             non_evictable_reason=context.evictability.non_evictable_reason(record),
             is_relocating=record.is_relocating,
             is_partly_succeeded=is_partly_succeeded(record),
@@ -173,7 +176,7 @@ class PodGroupTable:
         if self._options.relocates_by_default:
             return consolidation is not False
         is_small = len(record.min_members) <= _MAX_RELOCATED_PODSETS  # each is written down
-        return consolidation is True and is_small and context.evictability.has_trainjob(record)
+        return consolidation is True and is_small and context.evictability.can_be_suspended(record)
 
     def table(self) -> tuple[tuple[PodGroupInfo, ...], tuple[Key, ...]]:
         self._apply_changes()
@@ -264,14 +267,20 @@ class PodGroupTable:
         return rows.ravel()
 
 
-def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: int) -> PodSet:
+def _podset(
+    context: BuildContext, record: PodGroupRecord, name: str, minimum: int, *, has_domains: bool
+) -> PodSet:
+    """With *has_domains* it matters which pods are near each other: neighbours by their indexes."""
+    pending = record.pending_pods(name, context.pod_table)
+    if has_domains:
+        pending = context.pod_table.by_index(pending)
     expected = record.expected_count(name)
     reserved = context.reservations.of_podgroup(record).get(name)
     signatures = context.encoding.signatures
     return PodSet(
         name=name,
         minimum=minimum,
-        pending=record.pending_pods(name, context.pod_table),
+        pending=pending,
         running=record.count_of(name, RUNNING),
         succeeded=record.count_of(name, SUCCEEDED),
         reserved_places=_reserved_places(context, (record.key, name), reserved) if reserved else (),
@@ -279,7 +288,7 @@ def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: i
         expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
         gated=record.count_of(name, GATED),
         running_pods=record.running_pods(name, context.pod_table)
-        if _needs_pod_rows(record, name, minimum)
+        if has_domains or _needs_pod_rows(record, name, minimum)
         else (),
     )
 
@@ -304,7 +313,7 @@ def _needs_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
         return True
     is_flat = record.group is None or not record.group.spec.sub_groups
     members = record.count_of(name, RUNNING) + record.count_of(name, SUCCEEDED)
-    return members > minimum or not (record.jobset_uid or is_flat)
+    return members > minimum or not (record.workload_uid or is_flat)
 
 
 def _is_never_placed(context: BuildContext, pod_class: PodClass) -> bool:

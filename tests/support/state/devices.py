@@ -83,7 +83,8 @@ def claiming_pod(
         known = [{"name": "gpus", "resourceClaimName": f"{name}-gpu"}]
         status = {"resourceClaimStatuses": known, **status}
     uses = more.pop("resourceClaims", [{"name": "gpus", **use}])
-    return pod(name, of, asks={}, resourceClaims=uses, status=status, **more)
+    asks = more.pop("asks", {})
+    return pod(name, of, asks=asks, resourceClaims=uses, status=status, **more)
 
 
 def claiming_gang(name: str, count: int, template: str = "t", *requests: Fields) -> list[Fields]:

@@ -47,7 +47,9 @@ class FakeApiServer:
         if request.method == "GET":
             if self.hold_lists and request.path.endswith("/podgroups"):
                 await self.hold_lists.wait()
-            items = self.lists[request.path.rpartition("/")[2]]
+            items = self.lists.get(request.path.rpartition("/")[2])
+            if items is None:
+                return error_answer(404, reason="NotFound")
             body = {"metadata": {"resourceVersion": "10"}, "items": items}
             return ApiResponse(200, json.dumps(body).encode())
         assert request.body is not None
@@ -152,6 +154,31 @@ def jobset(runtime: str = "torch-distributed") -> tuple[dict[str, Any], dict[str
         "ownerReferences": [{**reference, "controller": True}],
     }
     return obj, {"metadata": metadata}
+
+
+def batch_job(name: str, **metadata: Any) -> dict[str, Any]:
+    """Return an admitted Job of four pods that start together."""
+    annotations = {"trainer-kai.dev/admitted": "v1", "kai.scheduler/batch-min-member": "4"}
+    own = {"namespace": "default", "name": name, "uid": f"uid-{name}", "resourceVersion": "5"}
+    labels = {"kai.scheduler/queue": "team-a"}
+    template = {
+        "metadata": {"labels": {"trainer-kai.dev/gang": "Main"}},
+        "spec": {"schedulerName": "kai-scheduler"},
+    }
+    return {
+        "metadata": {**own, "labels": labels, "annotations": annotations, **metadata},
+        "spec": {"parallelism": 4, "completionMode": "NonIndexed", "template": template},
+    }
+
+
+def job_pod(name: str, job: dict[str, Any]) -> dict[str, Any]:
+    pod = straggler(name, job)
+    pod["metadata"]["labels"] = {
+        "trainer-kai.dev/gang": "Main",
+        "batch.kubernetes.io/job-name": job["metadata"]["name"],
+        "batch.kubernetes.io/controller-uid": job["metadata"]["uid"],
+    }
+    return pod
 
 
 def straggler(name: str, job: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,19 @@ to KAI's rule for a single pod.
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from trainer_kai.api.jobset import Job, JobSetSpec, JobTemplate, ReplicatedJob, ReplicatedJobStatus
-from trainer_kai.api.meta import OwnerReference, TemplateMeta
-from trainer_kai.api.names import JOB_CONTROLLER, JOB_NAME, JOBSET_UID
+from trainer_kai.api.meta import Key, Meta, OwnerReference, TemplateMeta
+from trainer_kai.api.names import (
+    CONTROLLER_UID,
+    JOB_CONTROLLER,
+    JOB_NAME,
+    JOBSET_UID,
+    NODE_POOL,
+    PREEMPTIBILITY,
+    PRIORITY_CLASS_NAME,
+)
 from trainer_kai.api.resources import CRON_JOBS, JOBS
 from trainer_kai.policy.workloads.workload import (
     JobsForm,
@@ -18,14 +28,18 @@ from trainer_kai.policy.workloads.workload import (
     PodPlace,
     Workload,
     WorkloadKind,
+    Workloads,
+    suspension_changed_at,
 )
 
 JOB_FORM: Final = JobsForm(JOBS.kind, "")
 
-_PODS: Final = "pods"  # the name of its only job, in messages: "4 pods"
+ONLY_JOB: Final = "pods"  # the name of its only job, in messages: "4 pods"
 _MANAGED_HERE: Final = frozenset({"", JOB_CONTROLLER})
 _TERMINAL: Final = frozenset({"Complete", "Failed"})
-_PLACE: Final = PodPlace(_PODS, "0", (0, 0))
+_OF_PODS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
+_NON_INDEXED: Final = "NonIndexed"
+_PLACE: Final = PodPlace(ONLY_JOB, "0", (0, 0))
 
 
 def job_workload(job: Job) -> Workload | None:
@@ -33,21 +47,24 @@ def job_workload(job: Job) -> Workload | None:
     controller = meta.controller
     if controller is not None and not _is_cron_job(controller):
         return None
+    # The API server writes the default; a file may lack it, and of a JobSet it is another one.
+    jobs = spec if spec.completion_mode else replace(spec, completion_mode=_NON_INDEXED)
     template = JobTemplate(
-        metadata=TemplateMeta(labels=meta.labels, annotations=meta.annotations), spec=spec
+        metadata=TemplateMeta(labels=meta.labels, annotations=meta.annotations), spec=jobs
     )
-    is_over = any(it.type in _TERMINAL and it.status == "True" for it in status.conditions)
+    is_finished = any(it.type in _TERMINAL and it.status == "True" for it in status.conditions)
     return Workload(
         kind=JOB_KIND,
         key=ObjectKey(JOBS.kind, meta.namespace, meta.name),
-        metadata=meta,
-        spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name=_PODS, template=template),)),
-        jobs_status=(ReplicatedJobStatus(name=_PODS, succeeded=int(is_over)),),
+        metadata=_with_labels_of_pods(meta, spec.template.metadata.labels),
+        spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name=ONLY_JOB, template=template),)),
+        jobs_status=(ReplicatedJobStatus(name=ONLY_JOB, succeeded=int(is_finished)),),
         regarding=OwnerReference(
             api_version=JOBS.api_version, kind=JOBS.kind, name=meta.name, uid=meta.uid
         ),
         is_suspended=spec.suspend,
-        is_over=bool(meta.deletion_timestamp) or is_over,
+        suspension_changed_at=suspension_changed_at(status.conditions),
+        is_finished=is_finished,
         is_managed_here=spec.managed_by in _MANAGED_HERE,
     )
 
@@ -55,6 +72,21 @@ def job_workload(job: Job) -> Workload | None:
 def job_pod_place(_labels: Mapping[str, str]) -> PodPlace:
     """Return the same place for each pod: one that replaces another is of the same attempt."""
     return _PLACE
+
+
+def _with_labels_of_pods(meta: Meta, labels: Mapping[str, str]) -> Meta:
+    """Add what only the pod template says of its PodGroup; as in KAI, the Job's own label wins."""
+    added = {name: labels[name] for name in _OF_PODS if name in labels and name not in meta.labels}
+    return replace(meta, labels={**meta.labels, **added}) if added else meta
+
+
+def job_pod_labels(workload: Workload | None, _job: str, _index: str) -> Mapping[str, str]:
+    return {JOB_NAME: workload.key.name} if workload is not None else {}
+
+
+def workload_of_job(job: Key, workloads: Workloads) -> tuple[Workload, ReplicatedJob] | None:
+    workload = workloads.get(ObjectKey(JOBS.kind, job.namespace, job.name))
+    return (workload, workload.spec.replicated_jobs[0]) if workload is not None else None
 
 
 def _is_cron_job(owner: OwnerReference) -> bool:
@@ -68,6 +100,9 @@ JOB_KIND: Final = WorkloadKind(
     owner=None,
     job_label="",
     name_label=JOB_NAME,
+    uid_label=CONTROLLER_UID,
     pod_place=job_pod_place,
     form=JOB_FORM,
+    expected_labels=job_pod_labels,
+    workload_of_job=workload_of_job,
 )

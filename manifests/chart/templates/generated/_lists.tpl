@@ -20,6 +20,7 @@ admission.unknown_queue
 admission.lint
 admission.nvidia_visible_devices
 admission.cluster
+gangs.indexed_jobs
 server.address
 server.port
 server.read_s

@@ -16,7 +16,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
@@ -50,6 +50,7 @@ from trainer_kai.cli.commands.simulate.notes import (
     hints,
     ignored_requests,
     missing_objects,
+    names_of_jobs,
     other_scheduler_notes,
     suspended_podgroups,
 )
@@ -110,6 +111,7 @@ class SimulationResult(NamedTuple):
     warnings: tuple[str, ...]
     hints: Mapping[Key, str]  # by PodGroup, of those without a reason
     suspended: frozenset[Key]  # PodGroups that are suspended
+    jobs: Mapping[Key, str]  # by PodGroup, such as job/nightly
 
 
 def simulate(
@@ -260,6 +262,7 @@ class _Simulation:
             warnings=self._warnings,
             hints=hints(cluster, groups, nominated, evicted),
             suspended=frozenset(suspended_podgroups(cluster)),
+            jobs=names_of_jobs(cluster),
         )
 
     def _end_of_cycle(

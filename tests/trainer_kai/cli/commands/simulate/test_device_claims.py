@@ -118,3 +118,26 @@ def test_a_victim_frees_its_device() -> None:
     )
     assert [it["pod"] for it in document["cycles"][0]["evictions"]] == ["p0"]
     assert _binds(document, 1) == {"p1": {"p1-gpu": ["gpu.nvidia.com/a/gpu-0"]}}
+
+
+def test_pods_of_a_job_get_claims() -> None:
+    """They do not exist yet: the simulation makes the pods, and then their claims."""
+    template = _claiming("of-job", "")["spec"]
+    template["restartPolicy"] = "Never"
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "j",
+            "namespace": "default",
+            "uid": "j",
+            "labels": {"kai.scheduler/queue": "team-a"},
+            "annotations": {"kai.scheduler/batch-min-member": "2"},
+        },
+        "spec": {"parallelism": 2, "completions": 2, "template": {"spec": template}},
+    }
+    objects = [_CLASS, _TEMPLATE, queue("team-a"), node("a", gpus=0), _slice("a", 2)]
+    assert _binds(simulate([*objects, job])) == {
+        "j-0": {"j-0-gpu": ["gpu.nvidia.com/a/gpu-0"]},
+        "j-1": {"j-1-gpu": ["gpu.nvidia.com/a/gpu-1"]},
+    }
