@@ -12,6 +12,7 @@ from benchmarks import (
     event_loop,
     incremental,
     modules,
+    packing,
     planning,
     pod_templates,
     podgrouper,
@@ -45,6 +46,7 @@ _BY_NAME: Final = {
     "scheduler_start": scheduler_start,
     "sharing": sharing,
     "ablation": ablation,
+    "packing": packing,  # it has options
     "pod_templates": pod_templates,
 }
 _WITHOUT_CHAIN: Final = {
@@ -58,11 +60,14 @@ _WITHOUT_CHAIN: Final = {
     "podgrouper",
     "modules",
     "ablation",
+    "packing",
     "pod_templates",
 }
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(_ALL)
+    if names[0] == "packing":  # what follows are its options
+        del names[1:]
     known = _ALL | _BY_NAME
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -15,6 +15,7 @@ from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.node_resources import has_enough
 from scheduler.core.nodes.pod_relations import has_no_relations
 from scheduler.core.nodes.predicates import fits_empty_node
+from scheduler.core.nodes.strategies.fragmentation import Fragments
 from scheduler.core.nodes.strategies.strategy import ALL_NODES, NodeSubset
 from scheduler.core.nodes.working_nodes import WorkingNodes
 
@@ -54,6 +55,8 @@ class NodeRanking:
         self._devices: Final = nodes.devices.of[signature]
         self._statement: Final = nodes.statement
         self._policies: Final = policies
+        is_minded = policies.minds_fragments[self.signature.has_gpu]
+        self._fragments: Final = nodes.fragments if is_minded else None
         self._scored_resource: Final = scored_resource
         self.fits_empty: Final = subset.within(fits_empty_node(nodes.snapshot, self.signature))
         self._requests: Final = tuple((r, n) for r, n in enumerate(self.signature.request) if n)
@@ -103,6 +106,9 @@ class NodeRanking:
             has_gpu=scored_resource.has_gpu_list[node],
             is_nominated=node == self.signature.nominated_node,
         )
+        if self._fragments is not None:
+            growth = self._fragments.growth_in_a_row(self.row, node, before)
+            features = features._replace(fragment_growth=growth)
         score, (other, next_score) = self._score(features), self._second_best(node)
         if self._preference is not None:
             score += self._preference[node]
@@ -146,8 +152,12 @@ class NodeRanking:
         ):
             self._rescore_all()
             return
-        for node in set(changed_nodes[self._seen :]):
-            self._rescore(node)
+        nodes = set(changed_nodes[self._seen :])
+        if self._fragments is None:
+            for node in nodes:
+                self._rescore(node)
+        else:
+            self._rescore_with_fragments(self._fragments, nodes)
         self._seen = len(changed_nodes)
 
     def _rescore_all(self) -> None:
@@ -178,12 +188,27 @@ class NodeRanking:
             is_nominated=np.equal(np.arange(len(mask)), self.signature.nominated_node),
             shares_device=shares_device,
         )
+        if self._fragments is not None:
+            fitting, growth = np.flatnonzero(mask), np.zeros(len(mask), dtype=np.int64)
+            growth[fitting] = self._fragments.growth(self.row, fitting)
+            features = features._replace(fragment_growth=growth)
         self._scores[: len(mask)] = np.where(mask, self._score(features), -math.inf)
         if self._preference is not None:
             self._scores[: len(mask)] += self._preference
         self._tops = self.rows.max(axis=1)
 
-    def _rescore(self, node: int) -> None:
+    def _rescore_with_fragments(self, fragments: Fragments, nodes: set[int]) -> None:
+        free = self._resources.free
+        fitting = [
+            node
+            for node in nodes
+            if self._open[node] and has_enough(free[node].tolist(), self._requests)
+        ]
+        growth = dict(zip(fitting, fragments.growth_on(self.row, fitting), strict=True))
+        for node in nodes:
+            self._rescore(node, growth.get(node, 0))
+
+    def _rescore(self, node: int, fragment_growth: int = 0) -> None:
         if not self._open[node]:
             return
         free = self._resources.free[node].tolist()
@@ -206,6 +231,7 @@ class NodeRanking:
                 scored_resource.has_gpu_list[node],
                 node == self.signature.nominated_node,
                 shares_device and fits_idle,
+                fragment_growth,
             )
             known = self._score_cache.get(features)
             if known is None:
