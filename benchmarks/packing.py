@@ -21,12 +21,11 @@ from statistics import mean, stdev
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from scheduler.core.model.podgroup import PodSet, SchedulingSignature
-from scheduler.core.model.resources import NONE, Floats, Ints
+from scheduler.core.model.resources import NONE, Bools, Floats, Ints
 from scheduler.core.model.snapshot import PodState, SharedDevices, Snapshot, SnapshotPods
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
@@ -207,7 +206,9 @@ class _Cluster:
         return shape.amount
 
     def _devices(self) -> SharedDevices:
-        rows = [(node, slot, it) for node, used in enumerate(self._used) for slot, it in enumerate(used)]
+        rows = [
+            (node, slot, it) for node, used in enumerate(self._used) for slot, it in enumerate(used)
+        ]
         return SharedDevices(
             ids=tuple([f"gpu-{slot:03}" for _, slot, _ in rows]),
             node=np.array([node for node, _, _ in rows], dtype=np.int32),
@@ -230,7 +231,9 @@ def _signature(shape: _Shape) -> SchedulingSignature:
 
 
 def _planned(placement: str) -> Callable[[_Trial], int]:
-    policies = build_policies(PolicySelection(gpu_placement=placement, cpu_placement=placement, actions=_ALLOCATE_ONLY))
+    policies = build_policies(
+        PolicySelection(gpu_placement=placement, cpu_placement=placement, actions=_ALLOCATE_ONLY)
+    )
 
     def allocated(trial: _Trial) -> int:
         cluster, pods, found = _Cluster(trial), _arriving(trial), 0
@@ -252,9 +255,10 @@ class _Baseline:
         self.memory: Final[Ints] = trial.nodes[:, 1].copy()
         self.left: Final[Ints] = _WHOLE * (np.arange(8) < trial.nodes[:, 2:]).astype(np.int64)
 
-    def fits(self, pod: _Shape) -> NDArray[np.bool_]:
+    def fits(self, pod: _Shape) -> Bools:
         rooms = (self.left >= max(pod.share, 1)).sum(axis=1)
-        return (self.cpu >= pod.cpu) & (self.memory >= pod.memory) & (rooms >= pod.gpus)
+        fits: Bools = (self.cpu >= pod.cpu) & (self.memory >= pod.memory) & (rooms >= pod.gpus)
+        return fits
 
     def place(self, pod: _Shape, node: int, gpus: Ints) -> None:
         self.cpu[node] -= pod.cpu
@@ -283,7 +287,8 @@ def _by_score(score: Callable[[_Baseline, _Shape], Floats]) -> Callable[[_Trial]
 
 
 def _best_fit(nodes: _Baseline, _pod: _Shape) -> Floats:
-    return -(nodes.cpu / 128_000 + nodes.left.sum(axis=1) / (8 * _WHOLE))
+    left: Floats = nodes.cpu / 128_000 + nodes.left.sum(axis=1) / (8 * _WHOLE)
+    return -left
 
 
 def _whole_gpus(nodes: _Baseline, pod: _Shape) -> Floats:
@@ -292,7 +297,8 @@ def _whole_gpus(nodes: _Baseline, pod: _Shape) -> Floats:
         return -nodes.cpu.astype(np.float64)
     is_shared = (nodes.left < _WHOLE) & (nodes.left >= max(pod.share, 1))
     beside = is_shared.any(axis=1) & (pod.share < _WHOLE)
-    return 1000.0 * beside - (nodes.left == _WHOLE).sum(axis=1)
+    found: Floats = 1000.0 * beside - (nodes.left == _WHOLE).sum(axis=1)
+    return found
 
 
 def _with_cpu_ties(nodes: _Baseline, pod: _Shape) -> Floats:

@@ -16,7 +16,7 @@ from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
 from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts, ResourceKind
 from scheduler.core.model.result import (
-    MOST_FRAGMENT_GROWTH,
+    MOST_FRAGMENT_RANK,
     MinRuntime,
     NodeFeatures,
     PodGroupOrderPlugin,
@@ -164,9 +164,9 @@ def spread(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValu
 
 
 def fragmentation(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Prefer the least growth of what typical pods cannot use; of equal ones as `binpack`."""
-    fullness = binpack(signature, features)
-    return 0.5 + (fullness / 2 - features.fragment_growth) / (2 * MOST_FRAGMENT_GROWTH + 2)
+    """Prefer the least growth of what typical pods cannot use; without GPUs as `binpack`."""
+    fullness = binpack(signature, features) * (1 - 1 * features.has_gpu)
+    return 0.5 + (fullness / 2 - features.fragment_rank) / (2 * MOST_FRAGMENT_RANK + 2)
 
 
 def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:

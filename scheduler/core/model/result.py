@@ -100,7 +100,7 @@ class Plan:
     relocations: tuple[Relocation, ...] = ()
 
 
-MOST_FRAGMENT_GROWTH: Final = 4096  # more steps count as so many
+MOST_FRAGMENT_RANK: Final = 2**20  # it is between this and as much below zero
 ScoreValue: TypeAlias = Any  # a number, or an array: what the arithmetic makes of NodeFeatures
 
 
@@ -118,8 +118,9 @@ class NodeFeatures(NamedTuple):
     is_nominated: ScoreValue
     # Whether it gets an idle part of a device there that other pods have a part of.
     shares_device: ScoreValue = 0
-    # By how many steps what typical pods cannot use of its GPUs grows; 0 if no score asks for it.
-    fragment_growth: ScoreValue = 0
+    # The less the better: how much what typical pods cannot use of its GPUs grows, then how many
+    # whole GPUs are free. It is 0 where no score asks for it.
+    fragment_rank: ScoreValue = 0
 
 
 class ScorePlugin(Protocol):
@@ -175,6 +176,6 @@ class Policies:
     max_relocated: int = 16  # candidates that consolidation tries; below zero: all
     victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards
     is_budget_strict: bool = False  # budgets hold in reclaim as well
-    # Whether a score asks for `fragment_growth`: of pods without GPUs, and of pods with GPUs.
+    # Whether a score asks for `fragment_rank`: of pods without GPUs, and of pods with GPUs.
     minds_fragments: tuple[bool, bool] = (False, False)
     spreads_shares: bool = False  # shares of GPUs go to GPUs with the least used, not the most

@@ -107,8 +107,8 @@ class NodeRanking:
             is_nominated=node == self.signature.nominated_node,
         )
         if self._fragments is not None:
-            growth = self._fragments.growth_in_a_row(self.row, node, before)
-            features = features._replace(fragment_growth=growth)
+            ranks = self._fragments.ranks_in_a_row(self.row, node, before)
+            features = features._replace(fragment_rank=ranks)
         score, (other, next_score) = self._score(features), self._second_best(node)
         if self._preference is not None:
             score += self._preference[node]
@@ -189,9 +189,9 @@ class NodeRanking:
             shares_device=shares_device,
         )
         if self._fragments is not None:
-            fitting, growth = np.flatnonzero(mask), np.zeros(len(mask), dtype=np.int64)
-            growth[fitting] = self._fragments.growth(self.row, fitting)
-            features = features._replace(fragment_growth=growth)
+            fitting, ranks = np.flatnonzero(mask), np.zeros(len(mask), dtype=np.int64)
+            ranks[fitting] = self._fragments.ranks(self.row, fitting)
+            features = features._replace(fragment_rank=ranks)
         self._scores[: len(mask)] = np.where(mask, self._score(features), -math.inf)
         if self._preference is not None:
             self._scores[: len(mask)] += self._preference
@@ -204,11 +204,11 @@ class NodeRanking:
             for node in nodes
             if self._open[node] and has_enough(free[node].tolist(), self._requests)
         ]
-        growth = dict(zip(fitting, fragments.growth_on(self.row, fitting), strict=True))
+        ranks = dict(zip(fitting, fragments.ranks_on(self.row, fitting), strict=True))
         for node in nodes:
-            self._rescore(node, growth.get(node, 0))
+            self._rescore(node, ranks.get(node, 0))
 
-    def _rescore(self, node: int, fragment_growth: int = 0) -> None:
+    def _rescore(self, node: int, fragment_rank: int = 0) -> None:
         if not self._open[node]:
             return
         free = self._resources.free[node].tolist()
@@ -231,7 +231,7 @@ class NodeRanking:
                 scored_resource.has_gpu_list[node],
                 node == self.signature.nominated_node,
                 shares_device and fits_idle,
-                fragment_growth,
+                fragment_rank,
             )
             known = self._score_cache.get(features)
             if known is None:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from scheduler.core.model.resources import DeviceSort, Floats, Ints
-from scheduler.core.model.result import MOST_FRAGMENT_GROWTH
+from scheduler.core.model.result import MOST_FRAGMENT_RANK
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.device_sorts.gpu_share_table import WHOLE_GPU, GpuShareTable
 from scheduler.core.nodes.devices import NodeDevices
@@ -20,6 +20,7 @@ from scheduler.core.nodes.statement import Statement
 from scheduler.core.nodes.strategies.typical_pods import WEIGHTS, typical_pods
 
 _STEP: Final = 40 * WEIGHTS  # 0.04 of a GPU: less makes no difference
+_WHOLE_GPUS: Final = 256  # more of a node count as one less: a step is worth as much
 _MAX_KNOWN: Final = 200_000
 _FULL: Final = 2 * WHOLE_GPU  # more than is left of any shared GPU
 
@@ -27,7 +28,7 @@ _Known: TypeAlias = dict[tuple[int, ...], int]
 
 
 class Fragments:
-    """How much the fragments of nodes grow with one more pod, in steps."""
+    """Ranks nodes by how much their fragments grow with one more pod."""
 
     def __init__(
         self,
@@ -51,20 +52,20 @@ class Fragments:
         self._left_of: Final[dict[int, tuple[int, ...]]] = {}  # the same, by node
         self._read(shares.later)
         self._seen = len(statement.changed_nodes)
-        self._known: Final[dict[int, _Known]] = {}  # growth by signature and node state
+        self._known: Final[dict[int, _Known]] = {}  # ranks by signature and node state
         self._known_count = 0
 
-    def growth(self, signature: int, nodes: Ints) -> Ints:
-        """Return the growth on nodes on which a pod fits, [node of these]."""
+    def ranks(self, signature: int, nodes: Ints) -> Ints:
+        """Return the ranks of nodes on which a pod fits, [node of these]: the least is the best."""
         self._refresh()
         free, left = self._resources.free[nodes], self._left[nodes]
         keys = np.concatenate((free[:, self._columns], left, self._share(signature, nodes)), axis=1)
         first, same = _equal_rows(keys)
-        growth = self._growth(signature, nodes[first], free[first], left[first])
-        found: Ints = growth[same]
+        ranks = self._ranks(signature, nodes[first], free[first], left[first])
+        found: Ints = ranks[same]
         return found
 
-    def growth_on(self, signature: int, nodes: Sequence[int]) -> list[int]:
+    def ranks_on(self, signature: int, nodes: Sequence[int]) -> list[int]:
         """Return the same for a few nodes: of those with a known state without counting."""
         self._refresh()
         known = self._known.setdefault(signature, {})
@@ -72,23 +73,21 @@ class Fragments:
         new = {key: node for key, node in zip(keys, nodes, strict=True) if key not in known}
         if new:
             at = np.array([*new.values()], dtype=np.int64)
-            growth = self._growth(signature, at, self._resources.free[at], self._left[at])
+            ranks = self._ranks(signature, at, self._resources.free[at], self._left[at])
             self._known_count += len(new)
             if self._known_count > _MAX_KNOWN:
                 self._forget()
-                return (
-                    growth.tolist() if len(new) == len(nodes) else self.growth_on(signature, nodes)
-                )
-            known.update(zip(new, growth.tolist(), strict=True))
+                return ranks.tolist() if len(new) == len(nodes) else self.ranks_on(signature, nodes)
+            known.update(zip(new, ranks.tolist(), strict=True))
         return [known[key] for key in keys]
 
-    def growth_in_a_row(self, signature: int, node: int, before: Ints) -> Ints:
-        """Return the growth with one more pod after so many on a node, [pod]; without shares."""
+    def ranks_in_a_row(self, signature: int, node: int, before: Ints) -> Ints:
+        """Return the ranks with one more pod after so many on a node, [pod]; without shares."""
         self._refresh()
         request = np.array(self._signatures[signature].request, dtype=np.int64)
         free = self._resources.free[node] - before[:, None] * request
         nodes = np.full(len(before), node, dtype=np.int64)
-        return self._growth(signature, nodes, free, self._left[nodes])
+        return self._ranks(signature, nodes, free, self._left[nodes])
 
     def _forget(self) -> None:
         self._known.clear()
@@ -115,15 +114,16 @@ class Fragments:
         shares = np.array([of_kind[kind] for kind in kinds.tolist()], dtype=np.int64)
         return shares[at].reshape(-1, 1)
 
-    def _growth(self, signature: int, nodes: Ints, free: Ints, left: Ints) -> Ints:
+    def _ranks(self, signature: int, nodes: Ints, free: Ints, left: Ints) -> Ints:
         after = free - np.array(self._signatures[signature].request, dtype=np.int64)
         left_after = left
         count = self._shares.device_count[signature]
         if count:
             left_after = self._with_shares(signature, nodes, after, left, count)
         growth = self._fragments(after, left_after) - self._fragments(free, left)
-        steps: Ints = (growth + _STEP // 2) // _STEP
-        return steps.clip(-MOST_FRAGMENT_GROWTH, MOST_FRAGMENT_GROWTH)
+        steps = (growth + _STEP // 2) // _STEP
+        ranks: Ints = _WHOLE_GPUS * steps + self._whole_gpus(free).clip(max=_WHOLE_GPUS - 1)
+        return ranks.clip(-MOST_FRAGMENT_RANK, MOST_FRAGMENT_RANK)
 
     def _with_shares(
         self, signature: int, nodes: Ints, after: Ints, left: Ints, count: int
@@ -151,7 +151,7 @@ class Fragments:
     def _fragments(self, free: Ints, left: Ints) -> Ints:
         """Return the fragments of nodes in thousandths, times the weights of all pods, [node]."""
         typical = self._typical
-        whole = (free[:, self._gpus] // WHOLE_GPU).clip(min=0).sum(axis=1)
+        whole = self._whole_gpus(free)
         shared = left.sum(axis=1)
         fits = np.ones((len(free), len(typical.weight)), dtype=np.bool_)
         for at, column in enumerate(typical.columns):
@@ -166,6 +166,10 @@ class Fragments:
         unusable = np.where(fits, too_small, (WHOLE_GPU * whole + shared)[:, None])
         mean: Floats = unusable @ typical.weight  # whole numbers below 2**53: exact in any order
         return mean.astype(np.int64)
+
+    def _whole_gpus(self, free: Ints) -> Ints:
+        whole: Ints = (free[:, self._gpus] // WHOLE_GPU).clip(min=0).sum(axis=1)
+        return whole
 
     def _refresh(self) -> None:
         changed = self._statement.changed_nodes

@@ -137,7 +137,7 @@ INVALID = [
     Case(
         "a placement strategy is a known one",
         resource_reservation_pod(placementStrategy={"gpu": "pack"}),
-        "spec.placementStrategy.gpu: 'pack' must be 'binpack' or 'spread'",
+        "spec.placementStrategy.gpu: 'pack' must be 'binpack', 'spread' or 'fragmentation'",
     ),
 ]
 
