@@ -300,6 +300,10 @@ class ClusterInfo:
     checks_order: bool = False  # of placement: whether that decides which victims are enough
     spreads_gpus: bool = False
     spreads_cpu: bool = False
+    # Of equal pods that use GPUs: one of them, its share of each GPU, and their weight.
+    typical: list[tuple[PodInfo, int, int]] = field(default_factory=list)
+    fragments_gpus: bool = False
+    fragments_cpu: bool = False
 
     def may_evict(self, pods: Iterable[PodInfo]) -> bool:
         """Say whether budgets let all of these pods go."""

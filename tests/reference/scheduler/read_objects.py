@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from tests.reference.scheduler.fragments import typical_pods
 from tests.reference.scheduler.gpu_shares import (
     gpu_memory_of,
     is_mig_node,
@@ -76,8 +77,11 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         strategy = shard["spec"].get("placementStrategy", {})
         kinds = [strategy.get(kind) == "spread" for kind in ("gpu", "cpu")]
         cluster.spreads_gpus, cluster.spreads_cpu = kinds
+        kinds = [strategy.get(kind) == "fragmentation" for kind in ("gpu", "cpu")]
+        cluster.fragments_gpus, cluster.fragments_cpu = kinds
     _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
+    cluster.typical = typical_pods(cluster)
     # What exists later may be put on nodes too, and others must see it there.
     expected = [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
     cluster.pods += expected

@@ -1,4 +1,4 @@
-"""Typical pods: the shapes of most pods of a snapshot, those that run and those that wait.
+"""Typical pods: the shapes of most pods of a snapshot, those on nodes and those that wait.
 
 They stand for the pods that are to come. There is no history: the same objects have the same
 typical pods, in whatever order they were seen.
@@ -11,10 +11,10 @@ import numpy as np
 
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE, Floats, Ints, ResourceKind
-from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.model.snapshot import PodState, Snapshot
 
 MAX_SHAPES: Final = 64
-_COVERED: Final = 0.95  # of all pods
+_COVERED: Final = 95  # % of all pods
 WEIGHTS: Final = 10_000  # what the weights of all pods come to
 _WHOLE_GPU: Final = 1000
 
@@ -57,18 +57,18 @@ def typical_pods(snapshot: Snapshot) -> TypicalPods:
 
 def _most_frequent(snapshot: Snapshot) -> list[tuple[_Shape, int]]:
     """Return the shapes of most pods, and their weights."""
-    rows = snapshot.pods.signature
-    pods = np.bincount(rows[rows != NONE], minlength=len(snapshot.signatures)).tolist()
+    rows, is_there = snapshot.pods.signature, snapshot.pods.state != PodState.DONE
+    pods = np.bincount(rows[is_there & (rows != NONE)], minlength=len(snapshot.signatures)).tolist()
     counts = Counter[_Shape]()
     for one, count in zip(snapshot.signatures, pods, strict=True):
         if count:
             counts[_shape(one)] += count
-    total, covered = counts.total(), 0
+    total, covered, last = counts.total(), 0, 0
     found = []
     for shape, count in sorted(counts.items(), key=lambda it: (-it[1], it[0]))[:MAX_SHAPES]:
-        if covered >= _COVERED * total:
+        if 100 * covered >= _COVERED * total and count < last:  # none of equal ones is left out
             break
-        covered += count
+        covered, last = covered + count, count
         found.append((shape, WEIGHTS * count // total))
     return found
 
