@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.reference.comparison import difference, difference_report, difference_from
+from tests.reference.comparison import difference, difference_from, difference_report
 from tests.reference.random_clusters.clusters import random_cluster
 from tests.reference.random_clusters.objects import Obj, make_object
 from tests.reference.random_clusters.shared_gpus import shared_gpu_cluster

@@ -57,8 +57,8 @@ def typical_pods(snapshot: Snapshot) -> TypicalPods:
 
 def _most_frequent(snapshot: Snapshot) -> list[tuple[_Shape, int]]:
     """Return the shapes of most pods, and their weights."""
-    rows, is_there = snapshot.pods.signature, snapshot.pods.state != PodState.DONE
-    pods = np.bincount(rows[is_there & (rows != NONE)], minlength=len(snapshot.signatures)).tolist()
+    rows, stays = snapshot.pods.signature, snapshot.pods.state <= PodState.RUNNING
+    pods = np.bincount(rows[stays & (rows != NONE)], minlength=len(snapshot.signatures)).tolist()
     counts = Counter[_Shape]()
     for one, count in zip(snapshot.signatures, pods, strict=True):
         if count:
