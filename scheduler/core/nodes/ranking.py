@@ -198,47 +198,54 @@ class NodeRanking:
         self._tops = self.rows.max(axis=1)
 
     def _rescore_with_fragments(self, fragments: Fragments, nodes: set[int]) -> None:
-        free = self._resources.free
-        fitting = [
-            node
-            for node in nodes
-            if self._open[node] and has_enough(free[node].tolist(), self._requests)
-        ]
-        ranks = dict(zip(fitting, fragments.ranks_on(self.row, fitting), strict=True))
-        for node in nodes:
-            self._rescore(node, ranks.get(node, 0))
+        found = {node: self._features(node) for node in nodes if self._open[node]}
+        fitting = {node: features for node, features in found.items() if features is not None}
+        ranks = fragments.ranks_on(self.row, [*fitting])
+        for node, features in found.items():
+            if features is None:
+                self._write(node, -math.inf)
+        for (node, features), rank in zip(fitting.items(), ranks, strict=True):
+            self._write(node, self._node_score(node, features._replace(fragment_rank=rank)))
 
-    def _rescore(self, node: int, fragment_rank: int = 0) -> None:
-        if not self._open[node]:
-            return
+    def _rescore(self, node: int) -> None:
+        if self._open[node]:
+            features = self._features(node)
+            self._write(node, -math.inf if features is None else self._node_score(node, features))
+
+    def _features(self, node: int) -> NodeFeatures | None:
+        """Return what the score of a node is computed from, or None if the pod does not fit."""
         free = self._resources.free[node].tolist()
-        score = -math.inf
-        fits, fits_idle, shares_device = has_enough(free, self._requests), False, False
-        if fits:
-            idle = self._resources.idle[node].tolist()
-            fits_idle = has_enough(idle, self._requests)
-            for devices in self._devices:
-                here, now, is_beside = devices.fits(self.row, node, free, idle)
-                fits, fits_idle = fits and here, fits_idle and now
-                shares_device = shares_device or is_beside
-        if fits:
-            scored_resource = self._scored_resource
-            features = NodeFeatures(  # by position: it is made for every node that changes
-                sum([free[r] for r in scored_resource.columns]),
-                scored_resource.allocatable_list[node],
-                scored_resource.max_allocatable,
-                fits_idle,
-                scored_resource.has_gpu_list[node],
-                node == self.signature.nominated_node,
-                shares_device and fits_idle,
-                fragment_rank,
-            )
-            known = self._score_cache.get(features)
-            if known is None:
-                known = self._score_cache[features] = self._score(features)
-            score = known
-            if self._preference is not None:
-                score += self._preference[node]
+        if not has_enough(free, self._requests):
+            return None
+        fits, shares_device = True, False
+        idle = self._resources.idle[node].tolist()
+        fits_idle = has_enough(idle, self._requests)
+        for devices in self._devices:
+            here, now, is_beside = devices.fits(self.row, node, free, idle)
+            fits, fits_idle = fits and here, fits_idle and now
+            shares_device = shares_device or is_beside
+        if not fits:
+            return None
+        scored_resource = self._scored_resource
+        return NodeFeatures(  # by position: it is made for every node that changes
+            sum([free[r] for r in scored_resource.columns]),
+            scored_resource.allocatable_list[node],
+            scored_resource.max_allocatable,
+            fits_idle,
+            scored_resource.has_gpu_list[node],
+            node == self.signature.nominated_node,
+            shares_device and fits_idle,
+        )
+
+    def _node_score(self, node: int, features: NodeFeatures) -> float:
+        score = self._score_cache.get(features)
+        if score is None:
+            score = self._score_cache[features] = self._score(features)
+        if self._preference is not None:
+            score += self._preference[node]
+        return score
+
+    def _write(self, node: int, score: float) -> None:
         row = node // self._width
         was, top = self._scores[node], self._tops[row]
         self._scores[node] = score

@@ -6,11 +6,11 @@ node and many are counted alike.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model.resources import DeviceSort, Floats, Ints
+from scheduler.core.model.resources import MAX_REQUEST, DeviceSort, Floats, Ints
 from scheduler.core.model.result import MOST_FRAGMENT_RANK
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.device_sorts.gpu_share_table import WHOLE_GPU, GpuShareTable
@@ -22,9 +22,18 @@ from scheduler.core.nodes.strategies.typical_pods import WEIGHTS, typical_pods
 _STEP: Final = 40 * WEIGHTS  # 0.04 of a GPU: less makes no difference
 _WHOLE_GPUS: Final = 256  # more of a node count as one less: a step is worth as much
 _MAX_KNOWN: Final = 200_000
-_FULL: Final = 2 * WHOLE_GPU  # more than is left of any shared GPU
 
 _Known: TypeAlias = dict[tuple[int, ...], int]
+
+
+class _Request(NamedTuple):
+    """What a pod takes from a node, and all of a node that makes a difference to it."""
+
+    amounts: Ints  # [resource]
+    columns: list[int]
+    most: list[int]  # [column] from so much on more makes no difference
+    share: int | Ints  # thousandths of each GPU, or by kind of nodes
+    devices: int  # GPUs that it has a share of
 
 
 class Fragments:
@@ -42,8 +51,6 @@ class Fragments:
         self._statement: Final = statement
         self._typical: Final = typical_pods(snapshot)
         self._gpus: Final = list(snapshot.resources.gpus)
-        # All of a node that makes a difference, beside what is left of its shared GPUs.
-        self._columns: Final = sorted({*self._typical.columns, *self._gpus})
         shares = devices.participants[DeviceSort.GPU_SHARE]
         assert isinstance(shares, GpuShareTable)
         self._shares: Final = shares
@@ -52,100 +59,107 @@ class Fragments:
         self._left_of: Final[dict[int, tuple[int, ...]]] = {}  # the same, by node
         self._read(shares.later)
         self._seen = len(statement.changed_nodes)
+        self._gpu_column: Final = np.array(shares.column, dtype=np.int64)
+        self._requests: Final[dict[int, _Request]] = {}  # by signature
         self._known: Final[dict[int, _Known]] = {}  # ranks by signature and node state
         self._known_count = 0
 
     def ranks(self, signature: int, nodes: Ints) -> Ints:
         """Return the ranks of nodes on which a pod fits, [node of these]: the least is the best."""
         self._refresh()
+        request = self._request(signature)
         free, left = self._resources.free[nodes], self._left[nodes]
-        keys = np.concatenate((free[:, self._columns], left, self._share(signature, nodes)), axis=1)
-        first, same = _equal_rows(keys)
-        ranks = self._ranks(signature, nodes[first], free[first], left[first])
+        states = np.minimum(free[:, request.columns], request.most)
+        share = self._share(request, nodes)[:, None]
+        first, same = _equal_rows(np.concatenate((states, left, share), axis=1))
+        ranks = self._ranks(request, nodes[first], free[first], left[first])
         found: Ints = ranks[same]
         return found
 
     def ranks_on(self, signature: int, nodes: Sequence[int]) -> list[int]:
         """Return the same for a few nodes: of those with a known state without counting."""
         self._refresh()
-        known = self._known.setdefault(signature, {})
-        keys = [self._state(signature, node) for node in nodes]
-        new = {key: node for key, node in zip(keys, nodes, strict=True) if key not in known}
+        if self._known_count > _MAX_KNOWN:
+            self._known.clear()
+            self._known_count = 0
+        known, request = self._known.setdefault(signature, {}), self._request(signature)
+        states = [self._state(request, node) for node in nodes]
+        new = {it: node for it, node in zip(states, nodes, strict=True) if it not in known}
         if new:
             at = np.array([*new.values()], dtype=np.int64)
-            ranks = self._ranks(signature, at, self._resources.free[at], self._left[at])
-            self._known_count += len(new)
-            if self._known_count > _MAX_KNOWN:
-                self._forget()
-                return ranks.tolist() if len(new) == len(nodes) else self.ranks_on(signature, nodes)
+            ranks = self._ranks(request, at, self._resources.free[at], self._left[at])
             known.update(zip(new, ranks.tolist(), strict=True))
-        return [known[key] for key in keys]
+            self._known_count += len(new)
+        return [known[it] for it in states]
 
     def ranks_in_a_row(self, signature: int, node: int, before: Ints) -> Ints:
         """Return the ranks with one more pod after so many on a node, [pod]; without shares."""
         self._refresh()
-        request = np.array(self._signatures[signature].request, dtype=np.int64)
-        free = self._resources.free[node] - before[:, None] * request
+        request = self._request(signature)
+        free = self._resources.free[node] - before[:, None] * request.amounts
         nodes = np.full(len(before), node, dtype=np.int64)
-        return self._ranks(signature, nodes, free, self._left[nodes])
+        return self._ranks(request, nodes, free, self._left[nodes])
 
-    def _forget(self) -> None:
-        self._known.clear()
-        self._known_count = 0
+    def _request(self, signature: int) -> _Request:
+        found = self._requests.get(signature)
+        if found is None:
+            found = self._requests[signature] = self._new_request(signature)
+        return found
 
-    def _state(self, signature: int, node: int) -> tuple[int, ...]:
+    def _new_request(self, signature: int) -> _Request:
+        amounts = np.array(self._signatures[signature].request, dtype=np.int64)
+        typical, shares = self._typical, self._shares
+        most = dict.fromkeys(self._gpus, MAX_REQUEST)  # of GPUs each one counts
+        for at, column in enumerate(typical.columns):
+            enough = int(typical.request[:, at].max(initial=0) + amounts[column])
+            most.setdefault(column, enough)
+        share: int | Ints = 0
+        if shares.device_count[signature]:
+            kinds, nodes = np.unique(shares.kinds, return_index=True)
+            of_kind = [shares.share(signature, node) for node in nodes.tolist()]
+            share = of_kind[0] if len(kinds) == 1 else np.array(of_kind, dtype=np.int64)
+        columns = [*most], [*most.values()]
+        return _Request(amounts, *columns, share, shares.device_count[signature])
+
+    def _state(self, request: _Request, node: int) -> tuple[int, ...]:
         free = self._resources.free[node].tolist()
-        key = [free[r] for r in self._columns]
+        state = [min(most, free[r]) for r, most in zip(request.columns, request.most, strict=True)]
         if self._has_shares:
-            if self._shares.device_count[signature]:
-                key.append(self._shares.share(signature, node))
-            key += self._left_of.get(node, ())
-        return tuple(key)
+            if not isinstance(request.share, int):
+                state.append(int(request.share[self._shares.kind_of[node]]))
+            state += self._left_of.get(node, ())
+        return tuple(state)
 
-    def _share(self, signature: int, nodes: Ints) -> Ints:
-        """Return the thousandths of a GPU that a pod requests, [node, 1]."""
-        if not self._shares.device_count[signature]:
-            return np.zeros((len(nodes), 1), dtype=np.int64)
-        of_kind: dict[int, int] = {}
-        for node, kind in zip(nodes.tolist(), self._shares.kinds[nodes].tolist(), strict=True):
-            if kind not in of_kind:
-                of_kind[kind] = self._shares.share(signature, node)
-        kinds, at = np.unique(self._shares.kinds[nodes], return_inverse=True)
-        shares = np.array([of_kind[kind] for kind in kinds.tolist()], dtype=np.int64)
-        return shares[at].reshape(-1, 1)
+    def _share(self, request: _Request, nodes: Ints) -> Ints:
+        """Return the thousandths of a GPU that a pod requests, [node]."""
+        if isinstance(request.share, int):
+            return np.full(len(nodes), request.share, dtype=np.int64)
+        found: Ints = request.share[self._shares.kinds[nodes]]
+        return found
 
-    def _ranks(self, signature: int, nodes: Ints, free: Ints, left: Ints) -> Ints:
-        after = free - np.array(self._signatures[signature].request, dtype=np.int64)
-        left_after = left
-        count = self._shares.device_count[signature]
-        if count:
-            left_after = self._with_shares(signature, nodes, after, left, count)
+    def _ranks(self, request: _Request, nodes: Ints, free: Ints, left: Ints) -> Ints:
+        after, left_after = free - request.amounts, left
+        if request.devices:
+            left_after = self._with_shares(request, nodes, after, left)
         growth = self._fragments(after, left_after) - self._fragments(free, left)
         steps = (growth + _STEP // 2) // _STEP
         ranks: Ints = _WHOLE_GPUS * steps + self._whole_gpus(free).clip(max=_WHOLE_GPUS - 1)
         return ranks.clip(-MOST_FRAGMENT_RANK, MOST_FRAGMENT_RANK)
 
-    def _with_shares(
-        self, signature: int, nodes: Ints, after: Ints, left: Ints, count: int
-    ) -> Ints:
+    def _with_shares(self, request: _Request, nodes: Ints, after: Ints, left: Ints) -> Ints:
         """Take shares of the GPUs with the least left that is enough; of whole ones in *after*."""
-        share = self._share(signature, nodes)[:, 0]
-        rows, column = np.arange(len(nodes)), np.array(self._shares.column)[nodes]
-        fitting = np.where(left >= share[:, None], left, _FULL)
-        found = np.concatenate((left, np.zeros((len(left), count), dtype=np.int64)), axis=1)
-        for i in range(count):
-            slot = fitting.argmin(axis=1) if fitting.shape[1] else np.zeros(len(rows), np.int64)
-            is_shared = (
-                fitting[rows, slot] < _FULL
-                if fitting.shape[1]
-                else np.zeros(len(rows), dtype=np.bool_)
-            )
-            found[rows[is_shared], slot[is_shared]] -= share[is_shared]
-            if fitting.shape[1]:
-                fitting[rows, slot] = _FULL
-            is_new = ~is_shared
-            found[is_new, left.shape[1] + i] = WHOLE_GPU - share[is_new]
-            after[rows[is_new], column[is_new]] -= WHOLE_GPU
+        share, rows = self._share(request, nodes), np.arange(len(nodes))
+        found = np.pad(left, ((0, 0), (0, request.devices)))
+        # The last column stands for a whole GPU.
+        fitting = np.where(left >= share[:, None], left, 2 * WHOLE_GPU)
+        fitting = np.pad(fitting, ((0, 0), (0, 1)), constant_values=WHOLE_GPU)
+        for i in range(request.devices):
+            slot = fitting.argmin(axis=1)
+            is_new = slot == left.shape[1]
+            slot[is_new] += i
+            found[rows, slot] += WHOLE_GPU * is_new - share
+            fitting[rows[~is_new], slot[~is_new]] = 2 * WHOLE_GPU
+            after[rows[is_new], self._gpu_column[nodes[is_new]]] -= WHOLE_GPU
         return found
 
     def _fragments(self, free: Ints, left: Ints) -> Ints:
