@@ -198,14 +198,14 @@ class NodeRanking:
         self._tops = self.rows.max(axis=1)
 
     def _rescore_with_fragments(self, fragments: Fragments, nodes: set[int]) -> None:
-        found = {node: self._features(node) for node in nodes if self._open[node]}
-        fitting = {node: features for node, features in found.items() if features is not None}
-        ranks = fragments.ranks_on(self.row, [*fitting])
-        for node, features in found.items():
-            if features is None:
-                self._write(node, -math.inf)
-        for (node, features), rank in zip(fitting.items(), ranks, strict=True):
-            self._write(node, self._node_score(node, features._replace(fragment_rank=rank)))
+        changed = [(node, self._features(node)) for node in nodes if self._open[node]]
+        fitting = [node for node, features in changed if features is not None]
+        ranks = iter(fragments.ranks_on(self.row, fitting))
+        for node, features in changed:
+            score = -math.inf
+            if features is not None:
+                score = self._node_score(node, NodeFeatures(*features[:-1], next(ranks)))
+            self._write(node, score)
 
     def _rescore(self, node: int) -> None:
         if self._open[node]:

@@ -138,43 +138,50 @@ class Fragments:
         return found
 
     def _ranks(self, request: _Request, nodes: Ints, free: Ints, left: Ints) -> Ints:
-        after, left_after = free - request.amounts, left
+        count, after = len(nodes), free - request.amounts
+        left_after = left
         if request.devices:
+            left = np.concatenate(
+                (left, np.zeros((count, request.devices), dtype=np.int64)), axis=1
+            )
             left_after = self._with_shares(request, nodes, after, left)
-        growth = self._fragments(after, left_after) - self._fragments(free, left)
-        steps = (growth + _STEP // 2) // _STEP
-        ranks: Ints = _WHOLE_GPUS * steps + self._whole_gpus(free).clip(max=_WHOLE_GPUS - 1)
-        return ranks.clip(-MOST_FRAGMENT_RANK, MOST_FRAGMENT_RANK)
+        whole = self._whole_gpus(np.concatenate((free, after)))
+        fragments = self._fragments(
+            np.concatenate((free, after)), whole, np.concatenate((left, left_after))
+        )
+        steps = (fragments[count:] - fragments[:count] + _STEP // 2) // _STEP
+        ranks: Ints = _WHOLE_GPUS * steps + np.minimum(whole[:count], _WHOLE_GPUS - 1)
+        return np.minimum(np.maximum(ranks, -MOST_FRAGMENT_RANK), MOST_FRAGMENT_RANK)
 
     def _with_shares(self, request: _Request, nodes: Ints, after: Ints, left: Ints) -> Ints:
-        """Take shares of the GPUs with the least left that is enough; of whole ones in *after*."""
+        """Take shares of the GPUs with the least left that is enough, or of whole ones in *after*.
+
+        The last columns of *left* are for these.
+        """
         share, rows = self._share(request, nodes), np.arange(len(nodes))
-        found = np.pad(left, ((0, 0), (0, request.devices)))
-        # The last column stands for a whole GPU.
-        fitting = np.where(left >= share[:, None], left, 2 * WHOLE_GPU)
-        fitting = np.pad(fitting, ((0, 0), (0, 1)), constant_values=WHOLE_GPU)
-        for i in range(request.devices):
+        first = left.shape[1] - request.devices
+        found, fitting = left.copy(), np.where(left >= share[:, None], left, 2 * WHOLE_GPU)
+        for new in range(first, left.shape[1]):
+            fitting[:, new] = WHOLE_GPU
             slot = fitting.argmin(axis=1)
-            is_new = slot == left.shape[1]
-            slot[is_new] += i
+            is_new = slot == new
             found[rows, slot] += WHOLE_GPU * is_new - share
-            fitting[rows[~is_new], slot[~is_new]] = 2 * WHOLE_GPU
-            after[rows[is_new], self._gpu_column[nodes[is_new]]] -= WHOLE_GPU
+            fitting[rows, slot] = 2 * WHOLE_GPU
+            fitting[:, new] = 2 * WHOLE_GPU
+            after[rows, self._gpu_column[nodes]] -= WHOLE_GPU * is_new
         return found
 
-    def _fragments(self, free: Ints, left: Ints) -> Ints:
+    def _fragments(self, free: Ints, whole: Ints, left: Ints) -> Ints:
         """Return the fragments of nodes in thousandths, times the weights of all pods, [node]."""
         typical = self._typical
-        whole = self._whole_gpus(free)
         shared = left.sum(axis=1)
-        fits = np.ones((len(free), len(typical.weight)), dtype=np.bool_)
-        for at, column in enumerate(typical.columns):
-            fits &= free[:, column, None] >= typical.request[:, at]
+        amounts = free[:, typical.columns].T[:, :, None]
+        fits = (amounts >= typical.request.T[:, None, :]).all(axis=0)
         rooms, too_small = whole[:, None], shared[:, None]
         if left.shape[1]:
             is_enough = left[:, :, None] >= typical.needed
             count = is_enough.sum(axis=1)
-            too_small = shared[:, None] - (left[:, :, None] * is_enough).sum(axis=1)
+            too_small = too_small - (left[:, :, None] * is_enough).sum(axis=1)
             rooms, too_small = rooms + count[:, typical.need], too_small[:, typical.need]
         fits &= rooms >= typical.devices
         unusable = np.where(fits, too_small, (WHOLE_GPU * whole + shared)[:, None])
