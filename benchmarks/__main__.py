@@ -10,6 +10,7 @@ from benchmarks import (
     decode,
     encode,
     event_loop,
+    gang_streams,
     incremental,
     modules,
     packing,
@@ -46,6 +47,7 @@ _BY_NAME: Final = {
     "scheduler_start": scheduler_start,
     "sharing": sharing,
     "ablation": ablation,
+    "gang_streams": gang_streams,
     "packing": packing,  # it has options
     "pod_templates": pod_templates,
 }
@@ -60,6 +62,7 @@ _WITHOUT_CHAIN: Final = {
     "podgrouper",
     "modules",
     "ablation",
+    "gang_streams",
     "packing",
     "pod_templates",
 }

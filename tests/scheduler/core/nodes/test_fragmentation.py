@@ -1,4 +1,4 @@
-"""The node on which what typical pods cannot use of the GPUs grows least, one node at a time or all."""
+"""The node on which what typical pods cannot use of the GPUs grows least."""
 
 from random import Random
 from typing import Final

@@ -132,7 +132,8 @@ INVALID = [
     Case(
         "a placement of a plugin",
         resource_reservation_pod(plugins={"nodeplacement": {"arguments": {"gpu": "sprad"}}}),
-        "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack', 'spread' or 'fragmentation'",
+        "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack', 'spread' or"
+        " 'fragmentation'",
     ),
     Case(
         "a placement strategy is a known one",
