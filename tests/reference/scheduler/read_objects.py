@@ -73,12 +73,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         now=at,
         budgets=[_budget(one, pods) for one in by_kind.get("PodDisruptionBudget", ())],
     )
-    for shard in by_kind.get("SchedulingShard", ()):
-        strategy = shard["spec"].get("placementStrategy", {})
-        kinds = [strategy.get(kind) == "spread" for kind in ("gpu", "cpu")]
-        cluster.spreads_gpus, cluster.spreads_cpu = kinds
-        kinds = [strategy.get(kind) == "fragmentation" for kind in ("gpu", "cpu")]
-        cluster.fragments_gpus, cluster.fragments_cpu = kinds
+    _read_placement(cluster, by_kind)
     _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
     cluster.typical = typical_pods(cluster)
@@ -90,6 +85,15 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         podgroup.is_non_evictable = podgroup.preemptible and _is_non_evictable(cluster, podgroup)
     _charge_queues(cluster)
     return cluster
+
+
+def _read_placement(cluster: ClusterInfo, by_kind: Mapping[str, list[Obj]]) -> None:
+    for shard in by_kind.get("SchedulingShard", ()):
+        strategy = shard["spec"].get("placementStrategy", {})
+        gpu, cpu = strategy.get("gpu"), strategy.get("cpu")
+        cluster.spreads_gpus, cluster.spreads_cpu = gpu == "spread", cpu == "spread"
+        cluster.fragments_gpus = gpu == "fragmentation"
+        cluster.fragments_cpu = cpu == "fragmentation"
 
 
 def _pods(
