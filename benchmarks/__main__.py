@@ -10,8 +10,10 @@ from benchmarks import (
     decode,
     encode,
     event_loop,
+    gang_streams,
     incremental,
     modules,
+    packing,
     planning,
     pod_templates,
     podgrouper,
@@ -45,6 +47,8 @@ _BY_NAME: Final = {
     "scheduler_start": scheduler_start,
     "sharing": sharing,
     "ablation": ablation,
+    "gang_streams": gang_streams,
+    "packing": packing,  # it has options
     "pod_templates": pod_templates,
 }
 _WITHOUT_CHAIN: Final = {
@@ -58,11 +62,15 @@ _WITHOUT_CHAIN: Final = {
     "podgrouper",
     "modules",
     "ablation",
+    "gang_streams",
+    "packing",
     "pod_templates",
 }
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(_ALL)
+    if names[0] == "packing":  # what follows are its options
+        del names[1:]
     known = _ALL | _BY_NAME
     unknown = [name for name in names if name not in known]
     if unknown:

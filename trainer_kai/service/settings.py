@@ -406,12 +406,14 @@ class PodgrouperSettings(PodgrouperPart, Settings):
 
 
 class PolicySettings(_Model):
-    gpu_placement: Literal["binpack", "spread"] = "binpack"
-    """The placement of pods with GPUs: fill up nodes (`binpack`), or use the nodes with the most
-    free GPUs (`spread`)."""
+    gpu_placement: Literal["binpack", "spread", "fragmentation"] = "binpack"
+    """The placement of pods with GPUs: fill up nodes (`binpack`), use the nodes with the most free
+    GPUs (`spread`), or leave as few free GPUs as possible that other pods cannot use
+    (`fragmentation`, which is not in KAI)."""
 
-    cpu_placement: Literal["binpack", "spread"] = "binpack"
-    """The placement of pods without GPUs, by CPU: `binpack` or `spread`."""
+    cpu_placement: Literal["binpack", "spread", "fragmentation"] = "binpack"
+    """The placement of pods without GPUs: by CPU (`binpack` or `spread`), or where they leave the
+    most GPUs that other pods can use (`fragmentation`)."""
 
     victims: Literal["kai", "least-work-lost", "fewest-podgroups"] = "kai"
     """The order of victims: KAI's order (`kai`), the least work lost since a checkpoint first

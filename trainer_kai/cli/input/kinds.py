@@ -54,7 +54,7 @@ _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
 )
 _JOB_TEMPLATE: Final = "spec.jobTemplate."
-_PLACEMENTS: Final = ("binpack", "spread")
+_PLACEMENTS: Final = ("binpack", "spread", "fragmentation")  # the last one is ours
 _NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -322,7 +322,8 @@ def _shard_faults(shard: Shard) -> Faults:
     ):
         for name in ("gpu", "cpu"):
             if values.get(name, _PLACEMENTS[0]) not in _PLACEMENTS:
-                message = f"{values[name]!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
+                *others, last = map(repr, _PLACEMENTS)
+                message = f"{values[name]!r} must be {', '.join(others)} or {last}"
                 yield FieldError(f"spec.{path}.{name}", message)
 
 
