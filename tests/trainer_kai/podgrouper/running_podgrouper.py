@@ -35,7 +35,9 @@ class FakeApiServer:
         kinds = ("jobsets", "jobs", "pods", "podgroups", "priorityclasses")
         self.lists: dict[str, list[Any]] = {"trainjobs": [trainjob()], **{it: [] for it in kinds}}
         self.writes: list[tuple[Request, Any]] = []
+        self.reads: dict[str, int] = {}  # by path
         self.written = asyncio.Event()
+        self.forbidden: set[str] = set()  # plurals of which no object can be read
         self.failing: dict[str, list[int]] = {}  # which writes of a kind are refused, from 1 on
         self.hold_lists: asyncio.Event | None = None  # until then no PodGroup is listed
         self.hold_answers: asyncio.Event | None = None  # until then no write of a group is answered
@@ -47,6 +49,9 @@ class FakeApiServer:
         if request.method == "GET":
             if self.hold_lists and request.path.endswith("/podgroups"):
                 await self.hold_lists.wait()
+            self.reads[request.path] = self.reads.get(request.path, 0) + 1
+            if "/namespaces/" in request.path:
+                return self._object(*request.path.split("/")[-2:])
             items = self.lists.get(request.path.rpartition("/")[2])
             if items is None:
                 return error_answer(404, reason="NotFound")
@@ -63,6 +68,14 @@ class FakeApiServer:
         if "/pods/" in request.path and self._refusals:
             return self._refusals.pop(0)
         return ApiResponse(200, request.body)
+
+    def _object(self, plural: str, name: str) -> ApiResponse:
+        if plural in self.forbidden:
+            return error_answer(403, reason="Forbidden")
+        found = [it for it in self.lists.get(plural, ()) if it["metadata"]["name"] == name]
+        if not found:
+            return error_answer(404, reason="NotFound")
+        return ApiResponse(200, json.dumps(found[0]).encode())
 
     @asynccontextmanager
     async def stream(
