@@ -18,12 +18,12 @@ REFUSED: list[Case[list[str], str]] = [
     Case(
         "a node has no why",
         ["why", "node/x"],
-        "trainer-kai: NAME: 'node/x' must be the name of a Train",
+        "trainer-kai: NAME: 'node/x' must be the name of a workload or pod",
     ),
     Case(
         "an empty name is refused",
         ["why", "pod/"],
-        "trainer-kai: NAME: 'pod/' must be the name of a TrainJob",
+        "trainer-kai: NAME: 'pod/' must be the name of a workload or pod, or trainjob/NAME",
     ),
     Case("why without a cluster", ["why", "job"], "trainer-kai: kubeconfig: no such file: "),
     Case("a doctor without a cluster", ["doctor"], "trainer-kai: kubeconfig: no such file: "),

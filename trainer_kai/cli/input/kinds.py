@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainer_kai.api import resources
-from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.jobset import CronJob, Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResources
 from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
@@ -26,6 +26,8 @@ from trainer_kai.api.resources import Resource
 from trainer_kai.api.syntax import annotation_faults, label_faults
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.api.validate import (
+    cron_job_faults,
+    job_faults,
     jobset_faults,
     pod_faults,
     podgroup_faults,
@@ -47,10 +49,11 @@ from trainer_kai.policy.misspelled_keys import (
 Faults = Iterable[FieldError]
 _MAX_INT32: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 _REVIEW: Final = (resources.ACCESS_REVIEWS.group, resources.ACCESS_REVIEWS.kind)
-UID: Final = "UID"  # of a JobSet that does not exist yet
+UID: Final = "UID"  # of a JobSet or Job that does not exist yet
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
 )
+_JOB_TEMPLATE: Final = "spec.jobTemplate."
 _PLACEMENTS: Final = ("binpack", "spread")
 _NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -125,6 +128,8 @@ CONFIGS: Final = Resource(
     KAI_SNAPSHOT, "v1", "configs", "SchedulerConfig", namespaced=False, struct=Shard
 )
 
+CRON_JOBS: Final = resources.CRON_JOBS.with_struct(CronJob)
+
 # Kinds without an effect on scheduling yet.
 UNUSED_KINDS: Final = frozenset(
     {
@@ -164,7 +169,7 @@ def with_identity(document: Document, namespace: str = "default") -> Document:
         del meta["namespace"]
     if not metadata.get("uid"):
         full = f"{meta['namespace']}.{name}" if resource.namespaced else name
-        meta["uid"] = UID if resource.struct is JobSet else full
+        meta["uid"] = UID if resource.struct in (JobSet, Job) else full
     return Document(document.file, {**document.fields, "metadata": meta})
 
 
@@ -276,6 +281,18 @@ def _jobset_faults(jobset: JobSet) -> Faults:
     yield from _misspelled_key_warnings(jobset.metadata, TRAINJOB_KEYS)
 
 
+def _job_faults(job: Job) -> Faults:
+    yield from job_faults(job)
+    yield from _misspelled_key_warnings(job.metadata, TRAINJOB_KEYS)
+
+
+def _cron_job_faults(cron_job: CronJob) -> Faults:
+    yield from cron_job_faults(cron_job)
+    template = cron_job.spec.job_template.metadata
+    keys = misspelled_keys(template.labels, template.annotations, TRAINJOB_KEYS, _JOB_TEMPLATE)
+    yield from (FieldWarning(it.path, it.message) for it in keys)
+
+
 def queue_warnings(queue: Queue) -> Faults:
     yield from _misspelled_key_warnings(queue.metadata, QUEUE_KEYS)
     for it in effective_queue(queue.spec)[1]:
@@ -325,6 +342,8 @@ KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
         (resources.STORAGE_CLASSES, _metadata_faults),
         (resources.PDBS, _metadata_faults),
         (resources.JOBSETS, _jobset_faults),
+        (resources.JOBS, _job_faults),
+        (CRON_JOBS, _cron_job_faults),
         (resources.TRAINJOBS, _trainjob_faults),
         (resources.RUNTIMES, runtime_faults),
         (resources.CLUSTER_RUNTIMES, runtime_faults),

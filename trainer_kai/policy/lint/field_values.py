@@ -13,7 +13,6 @@ from trainer_kai.api.gpu_requests import (
     reserved_label_faults,
     sharing_off_faults,
 )
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import TopologySpec
 from trainer_kai.api.names import (
     GPU,
@@ -35,11 +34,12 @@ from trainer_kai.policy.lint.node_capacity import RequiredDomain, pod_path
 from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
 from trainer_kai.policy.pods.requests import spec_limit_fault
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
+from trainer_kai.policy.workloads.workload import StagedJobs
 
 _MOST_LISTED: Final = 5  # names in a message
 
 
-def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
+def annotation_faults(jobset: StagedJobs) -> Iterator[Finding]:
     """Invalid labels and annotations are ignored; the queue label has its own check."""
     meta = jobset.metadata
     faults = [
@@ -64,17 +64,17 @@ def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
             yield Finding(it.path, it.message, code=FindingCode.INVALID_VALUE)
 
 
-def replaced_podgroups(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+def replaced_podgroups(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         is_ours = template.spec.scheduler_name in {"", scheduler_name}
         if is_ours and POD_GROUP in template.metadata.annotations:
             path = f"{_template_path(i)}metadata.annotations[{POD_GROUP}]"
-            message = "it is replaced: pods of a TrainJob are in its own PodGroup. Remove it"
+            message = "it is replaced: the pods are in the PodGroup of their workload. Remove it"
             yield Finding(path, message, code=FindingCode.RESERVED_LABEL)
 
 
-def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
+def priority_faults(jobset: StagedJobs, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
     name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
     existing, path = _existing_names(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
     pods = [job.template.spec.template.spec for job in jobset.spec.replicated_jobs]
@@ -92,7 +92,7 @@ def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Itera
             yield Finding(path, message, blocks=True, code=FindingCode.UNKNOWN_PRIORITY)
 
 
-def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
+def spec_limit_faults(jobset: StagedJobs) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         message = spec_limit_fault(job.template.spec.template.spec)
         if message is not None:
@@ -118,7 +118,7 @@ def topology_faults(
             yield Finding(f"{path}[{annotation}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
 
 
-def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
+def unsupported_topologies(jobset: StagedJobs) -> Iterator[Finding]:
     """Our scheduler does not support them yet; KAI does."""
     yield from _unsupported(jobset.metadata.annotations, "metadata.annotations")
     for i, job in enumerate(jobset.spec.replicated_jobs):
@@ -158,7 +158,7 @@ def required_domain(
     return RequiredDomain(f"{path}[{TOPOLOGY_REQUIRED}]", level, name, labels)
 
 
-def amount_faults(jobset: JobSet) -> Iterator[Finding]:
+def amount_faults(jobset: StagedJobs) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         for kind, containers in (
@@ -170,7 +170,7 @@ def amount_faults(jobset: JobSet) -> Iterator[Finding]:
                 yield from _container_faults(container, path)
 
 
-def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+def gpu_share_faults(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
     """Only those with which no pod starts."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
@@ -188,7 +188,7 @@ def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
             yield Finding(fault.path, message, blocks=True, code=FindingCode.INVALID_AMOUNT)
 
 
-def gpu_sharing_off(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+def gpu_sharing_off(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
         if template.spec.scheduler_name in {"", scheduler_name}:

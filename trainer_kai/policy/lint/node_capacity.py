@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trainer_kai.api.gpu_requests import share_request
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import AMD_GPU, GPU, PODS
 from trainer_kai.api.pod import Container, PodSpec
 from trainer_kai.api.quantity import QuantityError, milli
@@ -21,6 +21,7 @@ from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import LintBudget, NodeIndex, union
 from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PlannedSubGroup
 from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount, pod_requests
+from trainer_kai.policy.workloads.workload import StagedJobs
 
 _DEVICES: Final = (GPU, AMD_GPU)
 _MOST_LISTED: Final = 3  # names that a message lists
@@ -50,7 +51,7 @@ class SubGroupDemand(NamedTuple):
         return self.subgroup.min_pods
 
 
-def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
+def subgroup_demand(jobset: StagedJobs, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
     """None if a quantity is invalid."""
     jobs = jobset.spec.replicated_jobs
     index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)

@@ -52,17 +52,25 @@ from trainer_kai.policy.lint.node_capacity import (
 )
 from trainer_kai.policy.lint.node_index import KnownCluster, LintBudget, count_spec_parts
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
-from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, plan_podgroups
+from trainer_kai.policy.podgroups.grouping import (
+    PlannedPodGroup,
+    PodGroupPlan,
+    plan_podgroups,
+)
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
     SelectablePriorityClasses,
 )
+from trainer_kai.policy.workloads.job import ONLY_JOB
+from trainer_kai.policy.workloads.jobset import JOBSET_FORM
+from trainer_kai.policy.workloads.workload import JobsForm, StagedJobs
 
 MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
 _ANNOTATIONS: Final = "metadata.annotations"
 _RUNTIME: Final = "spec.runtimeRef"
+_OF_ONLY_JOB: Final = re.compile(rf"\b(pods?) of {ONLY_JOB}\b")  # in messages about a Job
 _JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec\.(.+)")
 _AMOUNT_PATH: Final = re.compile(
     r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
@@ -109,19 +117,32 @@ def is_refusable(finding: Finding) -> bool:
 
 
 def lint_jobset(
-    jobset: JobSet, queue: str, rules: GroupingRules, cluster: KnownCluster
+    jobset: StagedJobs,
+    queue: str,
+    rules: GroupingRules,
+    cluster: KnownCluster,
+    form: JobsForm = JOBSET_FORM,
 ) -> tuple[Finding, ...]:
-    """Blocking findings come first; paths are of the JobSet."""
-    found = dict.fromkeys(islice(_findings(jobset, queue, rules, cluster), 4 * MOST_FINDINGS))
+    """Blocking findings come first; paths are of the JobSet, or of a kind with another *form*."""
+    plan = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external", form=form)
+    findings = islice(_findings(jobset, plan, (queue, cluster), rules), 4 * MOST_FINDINGS)
+    found = dict.fromkeys(_in_form(it, form) for it in findings)
     suppressed = FindingCode.NO_NODE_MATCHES if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
     return tuple(sorted(reported, key=lambda it: not it.blocks)[:MOST_FINDINGS])
 
 
+def _in_form(finding: Finding, form: JobsForm) -> Finding:
+    if form.jobs_path:
+        return finding
+    message = _OF_ONLY_JOB.sub(r"\1", finding.message)
+    return finding._replace(path=form.own_path(finding.path), message=message)
+
+
 def _findings(
-    jobset: JobSet, queue: str, rules: GroupingRules, cluster: KnownCluster
+    jobset: StagedJobs, plan: PodGroupPlan, known: tuple[str, KnownCluster], rules: GroupingRules
 ) -> Iterator[Finding]:
-    plan = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
+    cluster = known[1]
     for finding in plan.findings:
         code = FindingCode.UNREACHABLE if finding.blocks else FindingCode.INVALID_VALUE
         yield finding._replace(code=code)
@@ -144,12 +165,12 @@ def _findings(
     )
     for podgroup in plan.podgroups:
         demands = [subgroup_demand(jobset, subgroup) for subgroup in podgroup.subgroups]
-        known = [demand for demand in demands if demand is not None]
-        if len(known) == len(demands):
-            yield from _podgroup_findings(jobset, podgroup, known, capacity, (queue, cluster))
+        valid = [demand for demand in demands if demand is not None]
+        if len(valid) == len(demands):
+            yield from _podgroup_findings(jobset, podgroup, valid, capacity, known)
 
 
-def _value_findings(jobset: JobSet, cluster: KnownCluster) -> Iterator[Finding]:
+def _value_findings(jobset: StagedJobs, cluster: KnownCluster) -> Iterator[Finding]:
     yield from amount_faults(jobset)
     if cluster.priorities is not None:
         yield from priority_faults(jobset, cluster.priorities)
@@ -162,7 +183,7 @@ def _value_findings(jobset: JobSet, cluster: KnownCluster) -> Iterator[Finding]:
 
 
 def _podgroup_findings(
-    jobset: JobSet,
+    jobset: StagedJobs,
     podgroup: PlannedPodGroup,
     demands: Sequence[SubGroupDemand],
     capacity: NodeCapacityCheck | None,
@@ -181,11 +202,12 @@ def _podgroup_findings(
     is_all = podgroup.min_subgroups == len(podgroup.subgroups)
     yield from capacity.podgroup_findings(demands, needs, podgroup_domain, all_needed=is_all)
     for demand in demands:
+        # A Job has one place for both, and that is checked above.
         annotations = demand.job.template.metadata.annotations
         podset_domain = required_domain(
             annotations, _template_annotations(demand.job_index), cluster.topologies
         )
-        if podset_domain is not None:
+        if podset_domain is not None and annotations is not jobset.metadata.annotations:
             yield from capacity.podset_findings(demand, podset_domain)
 
 
@@ -194,7 +216,7 @@ def _template_annotations(index: int) -> str:
 
 
 def _is_non_preemptible(
-    jobset: JobSet, demands: Iterable[SubGroupDemand], cluster: KnownCluster
+    jobset: StagedJobs, demands: Iterable[SubGroupDemand], cluster: KnownCluster
 ) -> bool:
     """Say whether a PodGroup is certainly non-preemptible."""
     labels = jobset.metadata.labels

@@ -73,7 +73,7 @@ GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
 Spec: TypeAlias = Mapping[str, Any]
 
-_NEVER_STALE: Final = "-1s"  # the staleness grace period never ends
+NEVER_STALE: Final = "-1s"  # the staleness grace period never ends
 _KAI_GRACE: Final = "60s"
 _NON_PREEMPTIBLE: Final = PREEMPTIBILITIES[1]
 
@@ -202,7 +202,7 @@ def _requested_fields(
     if rules.mode == "external" and label_class.startswith(SYSTEM_CLASS_PREFIX):
         all_pods_name_it = {pod.priority_class_name for pod in pods} == {label_class}
         label_class = label_class if all_pods_name_it else ""
-    external = _NEVER_STALE if rules.mode == "external" else None
+    external = NEVER_STALE if rules.mode == "external" else None
     requested: ManifestFields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
         "priorityClassName": label_class or pod_class,

@@ -195,7 +195,7 @@ SHARES += [
         [
             (
                 f"reserved-label? {TEMPLATE}metadata.annotations[pod-group-name]: it is replaced: "
-                "pods of a TrainJob are in its own PodGroup. Remove it"
+                "the pods are in the PodGroup of their workload. Remove it"
             )
         ],
     ),

@@ -1,4 +1,4 @@
-"""The arguments of `trainer-kai plan`, which previews TrainJobs before they are submitted."""
+"""The arguments of `trainer-kai plan`, which previews workloads before they are submitted."""
 
 import argparse
 
@@ -15,14 +15,15 @@ from trainer_kai.cli.options import (
 def add_plan(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "plan",
-        help="preview the PodGroups, the queue and the findings of a TrainJob",
-        description="Preview TrainJobs before they are submitted: stages, PodGroups, findings.",
+        help="preview the PodGroups, the queue and the findings of a workload",
+        description="Preview TrainJobs, JobSets, Jobs and CronJobs before they are submitted:"
+        " stages, PodGroups, findings.",
         epilog="Exit code: 0; 1 if a workload can never run; 2 if the input is invalid.",
     )
     add_files_flag(
         parser,
-        "TrainJobs, JobSets, runtimes and namespaces, and what to compare them with: Nodes, Queues,"
-        " PriorityClasses, Topologies",
+        "TrainJobs, JobSets, Jobs, CronJobs, runtimes and namespaces, and what to compare them"
+        " with: Nodes, Queues, PriorityClasses, Topologies",
     )
     add_output_flag(parser, more="; json has the PodGroups as they will be applied")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Previews of the TrainJobs and JobSets in files, as a table or as JSON.
+"""Previews of the TrainJobs, JobSets, Jobs and CronJobs in files, as a table or as JSON.
 
 Runtimes and namespaces that no file has, and the objects that findings are checked against, are
 read from the cluster with the permissions of the user: only if a runtime is missing, or if the user
@@ -10,14 +10,15 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from trainer_kai.api.cluster_kinds import Namespace
-from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.jobset import CronJob, Job, JobSet
 from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import (
     CLUSTER_RUNTIMES,
+    JOBS,
     JOBSETS,
     NAMESPACES,
     NODES,
@@ -33,12 +34,14 @@ from trainer_kai.cli.commands.plan.preview import (
     PodGroupPreview,
     Preview,
     PreviewContext,
-    preview_jobset,
+    foreign_job_preview,
+    preview_cron_job,
+    preview_submitted,
     preview_trainjob,
     runtime_key,
 )
 from trainer_kai.cli.input.documents import Document, read_files, read_object
-from trainer_kai.cli.input.kinds import KINDS, faults_of, queue_warnings, with_identity
+from trainer_kai.cli.input.kinds import CRON_JOBS, KINDS, faults_of, queue_warnings, with_identity
 from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
 from trainer_kai.cli.output.table import table
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
@@ -46,6 +49,9 @@ from trainer_kai.kube.rest.request import ListTarget
 from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
+from trainer_kai.policy.queueing.queue_resolution import QueueSource
+from trainer_kai.policy.workloads.job import job_workload
+from trainer_kai.policy.workloads.jobset import jobset_workload
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -53,14 +59,28 @@ if TYPE_CHECKING:
 _SCHEMA: Final = "trainer-kai/plan/v2"
 _BLOCKED: Final = 1  # the exit code
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
-_PLANNED_KINDS: Final = (TRAINJOBS, JOBSETS, CLUSTER_RUNTIMES, RUNTIMES, NAMESPACES)
+_PLANNED_KINDS: Final = (
+    TRAINJOBS,
+    JOBSETS,
+    JOBS,
+    CRON_JOBS,
+    CLUSTER_RUNTIMES,
+    RUNTIMES,
+    NAMESPACES,
+)
 _LINT_KINDS: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
 _KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS))
 
 
+_Submitted: TypeAlias = JobSet | Job | CronJob  # without a TrainJob
+
+
+_SUBMITTED: Final = {it.kind: it for it in (JOBSETS, JOBS, CRON_JOBS)}
+
+
 class _PlanInput(NamedTuple):
     jobs: list[TrainJob]
-    jobsets: list[JobSet]
+    others: list[tuple[Resource[Any], _Submitted]]
     runtimes: dict[tuple[str, Key], Runtime]
     namespaces: dict[str, Namespace]
     lint_objects: dict[str, dict[str, Any]]  # by kind and name
@@ -86,9 +106,10 @@ class _PlanInput(NamedTuple):
 
 def plan_files(args: argparse.Namespace) -> int:
     plan_input = _read(args.files, args.namespace)
-    if not plan_input.jobs and not plan_input.jobsets:
+    if not plan_input.jobs and not plan_input.others:
         names = ", ".join(args.files)
-        raise ConfigError([FieldError("-f", f"{names}: no TrainJob or JobSet found")])
+        message = f"{names}: no TrainJob, JobSet, Job or CronJob found"
+        raise ConfigError([FieldError("-f", message)])
     missing = [job for job in plan_input.jobs if runtime_key(job) not in plan_input.runtimes]
     if missing or args.kubeconfig or args.context:
         import asyncio  # noqa: PLC0415 - few plans need a cluster, and it is slow to import
@@ -135,7 +156,7 @@ def _read(files: Iterable[str], namespace: str) -> _PlanInput:
 
 def _faults(kind: tuple[str, str], obj: Any) -> Iterator[FieldError]:
     """Yield the faults of an object; the warnings of a workload are findings of its plan."""
-    is_planned = isinstance(obj, TrainJob | JobSet)
+    is_planned = isinstance(obj, TrainJob | JobSet | Job | CronJob)
     faults = faults_of(kind, obj)
     yield from (it for it in faults if not (is_planned and isinstance(it, FieldWarning)))
     if isinstance(obj, Queue):
@@ -145,8 +166,8 @@ def _faults(kind: tuple[str, str], obj: Any) -> Iterator[FieldError]:
 def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
     if kind == TRAINJOBS.kind:
         plan_input.jobs.append(it)
-    elif kind == JOBSETS.kind:
-        plan_input.jobsets.append(it)
+    elif kind in _SUBMITTED:
+        plan_input.others.append((_SUBMITTED[kind], it))
     elif kind == NAMESPACES.kind:
         plan_input.namespaces[it.metadata.name] = it
     elif kind in {other.kind for other in _LINT_KINDS}:
@@ -194,7 +215,8 @@ async def _fetch_runtimes(
 
 async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
     """Read namespaces, and the objects that findings are checked against, as far as allowed."""
-    for name in {job.metadata.namespace for job in plan_input.jobs} - set(plan_input.namespaces):
+    planned: list[Any] = [*plan_input.jobs, *(it for _, it in plan_input.others)]
+    for name in {it.metadata.namespace for it in planned} - set(plan_input.namespaces):
         try:
             plan_input.namespaces[name] = await client.get(NAMESPACES, Key("", name))
         except ApiError:
@@ -227,13 +249,22 @@ def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Prev
         runtime = plan_input.runtimes[runtime_key(job)]
         preview = preview_trainjob(job, runtime, context._replace(namespace_labels=labels))
         yield _with_key_warnings(preview, TRAINJOBS, job)
-    for jobset in plan_input.jobsets:
-        labels = plan_input.namespace_labels(jobset.metadata.namespace)
-        preview = preview_jobset(jobset, context._replace(namespace_labels=labels))
-        yield _with_key_warnings(preview, JOBSETS, jobset)
+    for kind, it in plan_input.others:
+        labels = plan_input.namespace_labels(it.metadata.namespace)
+        preview = _preview_submitted(it, context._replace(namespace_labels=labels))
+        yield _with_key_warnings(preview, kind, it)
 
 
-def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
+def _preview_submitted(it: _Submitted, context: PreviewContext) -> Preview:
+    if isinstance(it, CronJob):
+        return preview_cron_job(it, context)
+    if isinstance(it, JobSet):
+        return preview_submitted(jobset_workload(it), context)
+    workload = job_workload(it)
+    return preview_submitted(workload, context) if workload else foreign_job_preview(it, context)
+
+
+def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | _Submitted) -> Preview:
     reported = {(finding.path, finding.message) for finding in preview.findings}
     faults = faults_of((kind.group, kind.kind), it)
     warnings = (Finding(*fault) for fault in faults if fault not in reported)
@@ -244,7 +275,7 @@ def _as_text(it: Preview) -> str:
     head = [f"{it.kind} {it.key}"]
     if it.runtime:
         head.append(f"runtime {it.runtime}")
-    head.append(f"queue {it.queue.queue} ({it.queue.source.value})" if it.podgroups else "queue -")
+    head.append(f"queue {it.queue.queue} ({_source_text(it)})" if it.podgroups else "queue -")
     head.append(f"mode {it.mode}")
     lines = ["   ".join(head), ""]
     if it.podgroups:
@@ -256,9 +287,20 @@ def _as_text(it: Preview) -> str:
     return "\n".join(lines)
 
 
+def _source_text(it: Preview) -> str:
+    """Return the object that names the queue; the highest is the one that is planned."""
+    is_own = it.queue.source is QueueSource.TRAINJOB
+    return f"the {it.kind}'s label" if is_own else it.queue.source.value
+
+
 def _row(it: PodGroupPreview) -> tuple[str, ...]:
     requests = ", ".join(f"{name} {amount}" for name, amount in it.requests.items()) or "-"
     return it.stage, it.name, it.after or "-", it.members, it.min_pods_text, requests
+
+
+def _source_name(it: Preview) -> str:
+    is_own = it.queue.source is QueueSource.TRAINJOB
+    return (it.kind if is_own else it.queue.source.name).lower()
 
 
 def _as_json(it: Preview) -> dict[str, Any]:
@@ -268,7 +310,7 @@ def _as_json(it: Preview) -> dict[str, Any]:
         "name": it.key.name,
         "runtime": it.runtime or None,
         "mode": it.mode,
-        "queue": {"name": it.queue.queue, "source": it.queue.source.name.lower()},
+        "queue": {"name": it.queue.queue, "source": _source_name(it)},
         "podGroups": [row.as_json() for row in it.podgroups],
         "manifests": list(it.manifests),
         "findings": [finding._asdict() for finding in it.findings],

@@ -45,6 +45,7 @@ from trainer_kai.cli.commands.simulate.notes import (
     hints,
     ignored_requests,
     missing_objects,
+    names_of_jobs,
     other_scheduler_notes,
     suspended_podgroups,
 )
@@ -105,6 +106,7 @@ class SimulationResult(NamedTuple):
     warnings: tuple[str, ...]
     hints: Mapping[Key, str]  # by PodGroup, of those without a reason
     suspended: frozenset[Key]  # PodGroups that are suspended
+    jobs: Mapping[Key, str]  # by PodGroup, such as job/nightly
 
 
 def simulate(
@@ -251,6 +253,7 @@ class _Simulation:
             warnings=self._warnings,
             hints=hints(cluster, groups, nominated, evicted),
             suspended=frozenset(suspended_podgroups(cluster)),
+            jobs=names_of_jobs(cluster),
         )
 
     def _end_of_cycle(

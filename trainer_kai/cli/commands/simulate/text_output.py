@@ -61,7 +61,7 @@ def _podgroup_table(result: SimulationResult, width: int) -> str:
         key = _key(group)
         placed, waiting = result.counts.get(key, (0, 0))
         queue, verdict = truncated(group["queue"], _QUEUE_WIDTH), group["verdict"] or "-"
-        rows.append((without_uids(str(key)), queue, str(placed), str(waiting), verdict))
+        rows.append((_podgroup_text(result, key), queue, str(placed), str(waiting), verdict))
     head, *lines = fitted_table(_PODGROUP_HEADINGS, rows).splitlines()
     text = [head]
     for group, line in zip(shown, lines, strict=True):
@@ -72,6 +72,11 @@ def _podgroup_table(result: SimulationResult, width: int) -> str:
     left = len(groups) - len(shown)
     text += [f"{left} more PodGroups that neither wait nor change"] if left else []
     return "\n".join(text)
+
+
+def _podgroup_text(result: SimulationResult, key: Key) -> str:
+    name, job = without_uids(str(key)), result.jobs.get(key)
+    return f"{name} ({job})" if job else name
 
 
 def _relevant_podgroups(result: SimulationResult) -> list[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""The arguments of `trainer-kai why`: the state of a TrainJob, Job or pod, and why it waits.
+"""The arguments of `trainer-kai why`: the state of a workload or pod, and why it waits.
 
 It reads from the API server with the rights of the user, and sends no request to our processes.
 """
@@ -7,6 +7,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Final
 
+from trainer_kai.api.names import BATCH, JOBSET, TRAINER
 from trainer_kai.cli.options import (
     Subcommands,
     add_cluster_flags,
@@ -20,26 +21,29 @@ if TYPE_CHECKING:
     from trainer_kai.cli.commands.why.report import TrainJobReport
 
 _WAITS: Final = 1
-_KINDS: Final = {
-    **dict.fromkeys(("trainjob", "trainjobs"), "TrainJob"),
-    **dict.fromkeys(("job", "jobs"), "Job"),
-    **dict.fromkeys(("pod", "pods", "po"), "Pod"),
+_KINDS: Final = {  # by the names that kubectl accepts: the kind, and its API group
+    **dict.fromkeys(("trainjob", "trainjobs"), ("TrainJob", TRAINER)),
+    **dict.fromkeys(("jobset", "jobsets"), ("JobSet", JOBSET)),
+    **dict.fromkeys(("job", "jobs"), ("Job", BATCH)),
+    **dict.fromkeys(("pod", "pods", "po"), ("Pod", "")),
 }
+_FORMS: Final = "the name of a workload or pod, or trainjob/NAME, jobset/NAME, job/NAME or pod/NAME"
 
 
 def add_why(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "why",
-        help="the state of a TrainJob, Job or pod, and why it waits",
-        description="Show the state of a TrainJob, Job or pod, which of its PodGroups wait, and"
-        " why.",
+        help="the state of a TrainJob, JobSet, Job or pod, and why it waits",
+        description="Show the state of a TrainJob, JobSet, Job or pod of a cluster, which of its"
+        " PodGroups wait, and why.",
         epilog="Exit code: 0 if nothing waits; 1 if something waits; 2 if the state is unknown: the"
         " object does not exist, or you may not read it.",
     )
     parser.add_argument(
         "subject",
         metavar="NAME",
-        help="the name of a TrainJob; or trainjob/NAME, job/NAME (a batch Job), pod/NAME",
+        help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job) or pod/NAME; a name alone is that"
+        " of a TrainJob, or else of a JobSet, a Job or a pod",
     )
     parser.add_argument(
         "-n", "--namespace", default="", help="the namespace (default: that of the context)"
@@ -57,7 +61,7 @@ def _run(args: argparse.Namespace) -> int:
     from trainer_kai.cli.commands.why.output import as_json, as_text  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 
-    report = asyncio.run(_fetch_report(args, *_parse_subject(args.subject)))
+    report = asyncio.run(_fetch_report(args, *parse_subject(args.subject)))
     if args.output == "json":
         print(json.dumps(as_json(report), indent=2))
     else:
@@ -65,15 +69,19 @@ def _run(args: argparse.Namespace) -> int:
     return _WAITS if report.waits else 0
 
 
-def _parse_subject(text: str) -> tuple[str, str]:
-    kind, slash, name = text.partition("/")
-    if not slash:
-        kind, name = "trainjob", text
-    kind = _KINDS.get(kind.lower().partition(".")[0], "")
-    if not kind or name in ("", ".", ".."):
-        message = f"{text!r} must be the name of a TrainJob, trainjob/NAME, job/NAME or pod/NAME"
-        raise ConfigError([FieldError("NAME", message)])
+def parse_subject(text: str) -> tuple[str, str]:
+    """Return the kind and the name; the kind is "" if the text is only a name."""
+    given, slash, name = text.rpartition("/")
+    short, _, group = given.lower().partition(".")
+    kind, right_group = _KINDS.get(short, ("", ""))
+    if (slash and not (kind and _is_group(group, right_group))) or name in ("", ".", ".."):
+        raise ConfigError([FieldError("NAME", f"{text!r} must be {_FORMS}")])
     return kind, name
+
+
+def _is_group(given: str, group: str) -> bool:
+    """Say whether a group, also with a version before it, is that of a kind."""
+    return not given or given == group or (bool(group) and given.endswith(f".{group}"))
 
 
 async def _fetch_report(args: argparse.Namespace, kind: str, name: str) -> "TrainJobReport":

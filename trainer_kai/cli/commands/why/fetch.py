@@ -1,4 +1,4 @@
-"""Fetches a TrainJob, Job or pod and its objects with the rights of the user, as few as are needed.
+"""Fetches a workload or pod and its objects with the rights of the user, as few as are needed.
 
 Requests are sent one after the other over one connection. A kind that the user may not read is
 unknown, and no error.
@@ -45,6 +45,8 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ListTarget, Request, Selection
 from trainer_kai.kube.rest.response import Forbidden, NotFound
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
+from trainer_kai.policy.workloads.job import JOB_KIND
+from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -53,6 +55,10 @@ T = TypeVar("T", bound=Object)
 
 _MAX_PODGROUPS: Final = 8  # PodGroups that pods name and that do not belong to the JobSet
 _FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
+
+
+class _DoesNotExist(ConfigError):
+    """The object that the user asks about does not exist, or its kind is not installed."""
 
 
 class _Reader:
@@ -98,8 +104,22 @@ class _Reader:
 async def fetch_report(client: "Client", subject: WhySubject) -> TrainJobReport:
     kind, key, scheduler_name, default_queue = subject
     snapshot = TrainJobSnapshot(kind, key, client.clock.now(), scheduler_name, default_queue)
-    fetch = {TRAINJOBS.kind: _of_trainjob, JOBS.kind: _of_job, PODS.kind: _of_pod}[kind]
-    return await fetch(client, snapshot)
+    return await (_FETCH[kind] if kind else _of_any)(client, snapshot)
+
+
+async def _of_any(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on the first object of a name: a TrainJob, a JobSet, a Job or a pod."""
+    for kind, fetch in _FETCH.items():
+        try:
+            return await fetch(client, snapshot._replace(kind=kind))
+        except _DoesNotExist:
+            continue
+        except Forbidden:
+            if kind == TRAINJOBS.kind:
+                raise
+    namespace, name = snapshot.key
+    message = f"namespace {namespace} has no TrainJob, JobSet, Job or pod with this name"
+    raise ConfigError([FieldError(name, message)])
 
 
 async def _of_trainjob(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -111,12 +131,32 @@ async def _of_trainjob(client: "Client", snapshot: TrainJobSnapshot) -> TrainJob
     except Forbidden:
         reader.unknown.add(TRAINJOBS.plural)
         report = await _fetch_below(reader, snapshot)
-        if not report.podgroups and not report.has_jobset:
+        if not report.podgroups and not report.has_workload:
             raise
         return report
     if is_finished(snapshot):
         return trainjob_report(snapshot)
     return await _fetch_below(reader, snapshot)
+
+
+async def _of_jobset(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on a JobSet: that of its TrainJob, or its own."""
+    try:
+        jobset = await client.get(JOBSETS, snapshot.key)
+    except NotFound as error:
+        raise _not_found(snapshot, error) from error
+    reader, name = _Reader(client), snapshot.key.name
+    if jobset_workload(jobset).owner is None:
+        return await _of_workload(reader, snapshot._replace(jobset=jobset))
+    report = await _of_owner(reader, snapshot, name)
+    note = f"JobSet {name} belongs to {report.kind} {report.key.name}"
+    return report if report.kind == JOBSETS.kind else _with_note(report, note)
+
+
+async def _of_workload(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
+    return (
+        trainjob_report(snapshot) if is_finished(snapshot) else await _fetch_below(reader, snapshot)
+    )
 
 
 async def _of_pod(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -150,8 +190,12 @@ async def _of_job(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRepor
         if report.state in _FINISHED:
             return report
         return _narrowed(report, f"Job {name}", lambda it: it.metadata.labels.get(JOB_NAME) == name)
+    snapshot = snapshot._replace(job=job)
+    workload = snapshot.workload
+    if workload is not None and workload.is_admitted_here:
+        return await _of_workload(reader, snapshot)
     pods = await reader.list(POD_SNAPSHOTS, namespace, f"{JOB_NAME}={name}")
-    return await _of_pods(reader, snapshot._replace(job=job, pods=pods))
+    return await _of_pods(reader, snapshot._replace(pods=pods))
 
 
 async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) -> TrainJobReport:
@@ -160,9 +204,7 @@ async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) ->
     trainjob = await reader.get(TRAINJOBS, key)
     kind = TRAINJOBS.kind if trainjob else JOBSETS.kind
     snapshot = snapshot._replace(kind=kind, key=key, trainjob=trainjob)
-    if is_finished(snapshot):
-        return trainjob_report(snapshot)
-    return await _fetch_below(reader, snapshot)
+    return await _of_workload(reader, snapshot)
 
 
 async def _of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -180,27 +222,34 @@ def _narrowed(
     own_podgroups = [it for it in report.podgroups if any(map(is_own, it.podgroup.pods))]
     if not own_podgroups:
         note = f"{what} is not part of the current attempt of the JobSet"
-        return report._replace(notes=(*report.notes, note))
-    note = f"only the PodGroup of {what} is shown"
+        return _with_note(report, note)
+    note = f"{what} belongs to {report.kind} {report.key.name}: only its PodGroup is shown"
     state = report.state if report.reason else own_podgroups[0].state
     return report._replace(podgroups=(own_podgroups[0],), state=state, notes=(*report.notes, note))
+
+
+def _with_note(report: TrainJobReport, note: str) -> TrainJobReport:
+    return report._replace(notes=(*report.notes, note))
 
 
 def _not_found(snapshot: TrainJobSnapshot, error: NotFound) -> ConfigError:
     namespace, name = snapshot.key
     message = f"not found in namespace {namespace}: {error.details.message}"
-    return ConfigError([FieldError(f"{snapshot.kind.lower()}/{name}", message)])
+    return _DoesNotExist([FieldError(f"{snapshot.kind.lower()}/{name}", message)])
 
 
 async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
     namespace, name = snapshot.key
-    jobset, job = await reader.get(JOBSETS, snapshot.key), snapshot.trainjob
-    if jobset is not None and job and not _is_owned_by(jobset, job.metadata.uid):
-        jobset = None  # a JobSet of that name with another owner
-    jobset_selector = f"{JOBSET_NAME}={name}"
-    podgroups = await reader.list(PODGROUPS, namespace, jobset_selector)
-    pods = await reader.list(POD_SNAPSHOTS, namespace, jobset_selector)
-    snapshot = snapshot._replace(jobset=jobset, podgroups=podgroups, pods=pods)
+    job, kind = snapshot.trainjob, JOBSET_KIND if snapshot.job is None else JOB_KIND
+    if snapshot.workload is None:
+        jobset = await reader.get(JOBSETS, snapshot.key)
+        if jobset is not None and job and not _is_owned_by(jobset, job.metadata.uid):
+            jobset = None  # a JobSet of that name with another owner
+        snapshot = snapshot._replace(jobset=jobset)
+    selector = f"{kind.name_label}={name}"
+    podgroups = await reader.list(PODGROUPS, namespace, selector)
+    pods = await reader.list(POD_SNAPSHOTS, namespace, selector)
+    snapshot = snapshot._replace(podgroups=podgroups, pods=pods)
     podgroups = (*podgroups, *await _podgroups_of_pods(reader, snapshot))
     return await _with_details(reader, snapshot._replace(podgroups=podgroups))
 
@@ -227,7 +276,8 @@ async def _fetch_details(
     reasons = (report.reason, *(it.reason for it in report.podgroups))
     titles = {it.title for it in reasons if it is not None}
     snapshot = await _fetch_events(reader, snapshot, report, titles)
-    jobs = (it for it in (snapshot.trainjob, snapshot.job) if it is not None)
+    objects = (snapshot.trainjob, snapshot.jobset, snapshot.job)
+    jobs = (it for it in objects if it is not None)
     names_kueue = any(it.metadata.labels.get(KUEUE_QUEUE) for it in jobs)
     if report.state == WorkloadState.SUSPENDED and names_kueue:
         snapshot = snapshot._replace(has_kueue=await reader.serves_kueue())
@@ -269,3 +319,11 @@ async def _fetch_events(
 def _is_owned_by(jobset: JobSet, uid: str) -> bool:
     owner = jobset.metadata.controller
     return owner is not None and owner.uid == uid
+
+
+_FETCH: Final = {  # the order for a name without a kind
+    TRAINJOBS.kind: _of_trainjob,
+    JOBSETS.kind: _of_jobset,
+    JOBS.kind: _of_job,
+    PODS.kind: _of_pod,
+}

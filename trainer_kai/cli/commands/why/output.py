@@ -38,7 +38,7 @@ def as_text(report: TrainJobReport, width: int) -> str:
     reason = report.podgroups[0].reason if is_one_pod else report.reason
     if reason:
         lines += wrapped_lines(_reason_text(reason, report.now), "  ", width)
-    if not is_one_pod and (report.has_jobset or report.podgroups):
+    if not is_one_pod and (report.has_workload or report.podgroups):
         lines += ["", _summary_line(report)]
     if not is_one_pod and report.podgroups:
         lines += ["", *_table_lines(report, width)]

@@ -1,7 +1,7 @@
-"""The PodGroups of a TrainJob, and the pods of each.
+"""The PodGroups of a workload, and the pods of each.
 
-They are what admission and the podgrouper make of the JobSet, by the functions of these two. If the
-user may not read the JobSet, they come from the PodGroups, and from the pods that name one.
+They are what admission and the podgrouper make of the JobSet or Job, by the functions of these two.
+If the user may not read the JobSet, they come from the PodGroups, and from the pods that name one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,12 +9,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, SubGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
-    JOBSET_UID,
+    CONTROLLER_UID,
     MEMBERS,
     POD_GROUP,
     REPLICATED_JOB,
@@ -27,11 +26,14 @@ from trainer_kai.cli.commands.plan.preview import (
     PodGroupPreview,
     Preview,
     PreviewContext,
-    preview_jobset,
+    preview_workload,
 )
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
+from trainer_kai.policy.podgroups.manifests import NEVER_STALE
 from trainer_kai.policy.start_order import Edge
+from trainer_kai.policy.workloads.kinds import kind_of_owner, pod_place
+from trainer_kai.policy.workloads.workload import Workload
 
 _ONLY_OWN_PODS: Final = {PODS.kind, JOBS.kind}  # other pods of their PodGroup are not read
 
@@ -73,14 +75,23 @@ class PodGroupSnapshot(NamedTuple):
 
 
 def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
-    if snapshot.jobset is None:
+    workload = snapshot.workload
+    if workload is None:
         return None
     groups = snapshot.podgroups
-    # PodGroups without SubGroups were written for KAI's scheduler.
-    is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
+    is_for_kai = bool(groups) and all(map(is_for_kai_scheduler, groups))
     settings = snapshot.scheduler_name, snapshot.default_queue
-    context = PreviewContext("external" if is_flat else "bundled", *settings)
-    return preview_jobset(snapshot.jobset, context)
+    context = PreviewContext("external" if is_for_kai else "bundled", *settings)
+    return preview_workload(workload, context)
+
+
+def is_for_kai_scheduler(group: PodGroup) -> bool:
+    """Say whether a PodGroup was written for KAI's scheduler; ours are flat only for Jobs."""
+    if group.spec.sub_groups:
+        return False
+    kinds = map(kind_of_owner, group.metadata.owner_references)
+    is_of_job = any(kind is not None and not kind.form.jobs_path for kind in kinds)
+    return not is_of_job or group.spec.staleness_grace_period == NEVER_STALE
 
 
 def podgroup_snapshots(
@@ -92,10 +103,10 @@ def podgroup_snapshots(
     podgroups = []
     for preview in plan.podgroups if plan else ():
         names = {member.name for member in preview.planned.subgroups}
-        own_pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) in names]
-        pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) not in names]
+        own_pods = [pod for pod in pods if _job_of(pod) in names]
+        pods = [pod for pod in pods if _job_of(pod) not in names]
         group = groups.pop(Key(snapshot.key.namespace, preview.name), None)
-        podgroups.append(_planned_podgroup(preview, own_pods, group, snapshot.jobset))
+        podgroups.append(_planned_podgroup(preview, own_pods, group, snapshot.workload))
     unplanned = _unplanned_podgroups(pods, groups)
     if snapshot.kind in _ONLY_OWN_PODS:
         unplanned = (it._replace(min_pods=len(it.pods)) for it in unplanned)
@@ -129,17 +140,19 @@ def pod_state(pod: PodSnapshot) -> str:
 
 
 def _planned_podgroup(
-    preview: PodGroupPreview, pods: list[PodSnapshot], group: PodGroup | None, jobset: JobSet | None
+    preview: PodGroupPreview,
+    pods: list[PodSnapshot],
+    group: PodGroup | None,
+    workload: Workload | None,
 ) -> PodGroupSnapshot:
-    present_jobs = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
+    present_jobs = {*map(_job_of, pods)}
     members = preview.planned.subgroups
     min_pods = sum(
         member.min_pods
         for member in members
         if not member.is_anticipated or member.name in present_jobs
     )
-    statuses = jobset.status.replicated_jobs_status if jobset else ()
-    succeeded = {it.name: it.succeeded for it in statuses}
+    succeeded = {it.name: it.succeeded for it in workload.jobs_status} if workload else {}
     return PodGroupSnapshot(
         stage=preview.stage,
         name=preview.name,
@@ -155,6 +168,10 @@ def _planned_podgroup(
         pods=tuple(pods),
         api_object=group,
     )
+
+
+def _job_of(pod: PodSnapshot) -> str:
+    return pod_place(pod.metadata.labels).replicated_job
 
 
 def _unplanned_podgroups(
@@ -225,13 +242,15 @@ def _is_expected(sub_group: SubGroup, anticipated: AnticipatedAnnotation) -> boo
 
 
 def _current_attempt(snapshot: TrainJobSnapshot) -> list[PodSnapshot]:
-    """Return the pods of the JobSet's newest attempt; pods of earlier attempts do not count."""
-    uid = snapshot.jobset.metadata.uid if snapshot.jobset else ""
+    """Return the pods of the workload's newest attempt; pods of earlier attempts do not count."""
+    workload = snapshot.workload
+    uid = workload.metadata.uid if workload else ""
+    uid_label = (workload.kind.job_label if workload else "") or CONTROLLER_UID
     labels = [pod.metadata.labels for pod in snapshot.pods]
     own_pods = [
         (_attempt_number(it.get(RESTART_ATTEMPT, "")), pod)
         for it, pod in zip(labels, snapshot.pods, strict=True)
-        if not uid or it.get(JOBSET_UID, uid) == uid
+        if not uid or it.get(uid_label, uid) == uid
     ]
     newest = max((attempt for attempt, _ in own_pods), default=0)
     return [pod for attempt, pod in own_pods if attempt == newest]

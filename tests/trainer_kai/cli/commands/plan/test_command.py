@@ -294,7 +294,9 @@ MISTAKES: list[Case[str, str]] = [
         "metadata.labels[build]: 7 must be a string, not a whole number",
     ),
     Case(
-        "nothing to plan", "kind: ConfigMap\nmetadata: {name: x}\n", "no TrainJob or JobSet found"
+        "nothing to plan",
+        "kind: ConfigMap\nmetadata: {name: x}\n",
+        "no TrainJob, JobSet, Job or CronJob found",
     ),
     Case(
         "a TrainJob without a name is refused",

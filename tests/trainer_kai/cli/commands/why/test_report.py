@@ -11,15 +11,15 @@ from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
     TrainJobCluster,
     without_capacity,
 )
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES, TRAINJOBS
-from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_jobset
+from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_workload
 from trainer_kai.cli.commands.why import podgroups
 from trainer_kai.cli.commands.why.output import as_json, as_text
 from trainer_kai.cli.commands.why.report import WorkloadState
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.response import Forbidden
+from trainer_kai.policy.workloads.workload import Workload
 
 GROUP: Final = f"pg-job-{UID}"
 _JSON_COUNTS: Final = [
@@ -237,11 +237,11 @@ async def test_a_jobset_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None
     """What is read after the plan, such as the Lease and Events, is added to the same report."""
     plans = []
 
-    def counted(jobset: JobSet, context: PreviewContext) -> Preview:
-        plans.append(jobset.metadata.name)
-        return preview_jobset(jobset, context)
+    def counted(workload: Workload, context: PreviewContext) -> Preview:
+        plans.append(workload.metadata.name)
+        return preview_workload(workload, context)
 
-    monkeypatch.setattr(podgroups, "preview_jobset", counted)
+    monkeypatch.setattr(podgroups, "preview_workload", counted)
     cluster = TrainJobCluster()
     cluster.pods("node", 1)
     cluster.event("Job job-node-0", "FailedCreate", "exceeded quota")
