@@ -96,6 +96,12 @@ class LoosePods:
             return None
         return owners
 
+    def assigned(self, key: Key, uid: str, group: str) -> None:
+        """Take note of our own write before the watch reports it."""
+        pods = self._pods.get(self._owners_of[key], {}) if key in self._owners_of else {}
+        if key in pods and pods[key].uid == uid:
+            pods[key] = pods[key]._replace(group=group)
+
     def member_of(self, owners: OwnersKey, workload: Workload) -> None:
         """Take note that the owners lead to a workload."""
         self._leave(owners)

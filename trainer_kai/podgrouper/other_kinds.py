@@ -38,7 +38,7 @@ from trainer_kai.service.metrics import Metrics
 K = TypeVar("K", bound=Hashable)
 
 _MAY_COME_S: Final = 1.0  # watches are not in step: a workload may be known a moment after its pods
-_MOST_TOLD: Final = 1_000  # kinds and pods of which an Event was posted
+_MOST_TOLD: Final = 1_000
 
 
 class GroupWriter(Protocol):
@@ -46,7 +46,7 @@ class GroupWriter(Protocol):
 
     async def apply(self, client: Client, fields: ManifestFields) -> None: ...
 
-    async def assign(self, client: Client, assignment: PodAssignment) -> None: ...
+    async def assign(self, client: Client, assignment: PodAssignment) -> bool: ...
 
     def observed(self, uid: str) -> ObservedState: ...
 
@@ -70,7 +70,7 @@ class OtherKinds:
         self._metrics = metrics
         self._log = log
         self._pods = LoosePods()
-        self._told: dict[object, str] = {}  # what the last Event about it said
+        self._told: dict[Hashable, None] = {}  # of what an Event was posted
         self._waited: set[OwnersKey] = set()  # for a workload that may come
         self._owners_queue: WorkQueue[OwnersKey] | None = None  # while this process leads
         self._groups_queue: WorkQueue[GroupKey] | None = None  # the same
@@ -158,7 +158,8 @@ class OtherKinds:
             self._tell_steps(group, steps)
             assign = steps.assign
         for assignment in assign:
-            await self._writer.assign(client, assignment)
+            if await self._writer.assign(client, assignment):
+                self._pods.assigned(assignment.key, assignment.uid, assignment.group)
 
     def _tell_end(self, chain: OwnerChain, pod: LoosePod) -> None:
         """Say once why a chain of owners could not be followed: by kind, or by pod."""
@@ -169,7 +170,7 @@ class OtherKinds:
         counted = f"{owner.reference.kind} {owner.reference.name}" if owner else "the pod alone"
         name = f"{at.kind} {at.name} ({at.api_version})" if at else "the pod"
         message = f"The PodGroup is that of {counted}, because {name} {chain.end.value}"
-        key: object = (chain.namespace, pod.key)
+        key: Hashable = pod.key, chain.end
         if chain.end is ChainEnd.FORBIDDEN and at is not None:
             key = at.api_version.rpartition("/")[0], at.kind
         regarding = EventObject("v1", "Pod", pod.key.namespace, pod.key.name, pod.uid)
@@ -187,17 +188,17 @@ class OtherKinds:
             self._recorder.post(regarding, "PodGroupsCreated", message)
         for finding in default_group_findings(group.subject):
             reason = "CannotRun" if finding.blocks else "Noted"
-            self._tell((owner.uid, finding.path), regarding, reason, str(finding))
+            self._tell((owner.uid, finding), regarding, reason, str(finding))
         deferred = "; ".join(map(str, steps.deferred))
         if deferred:
-            self._tell((owner.uid, ""), regarding, "NotWhileRunning", deferred)
+            self._tell((owner.uid, deferred), regarding, "NotWhileRunning", deferred)
 
-    def _tell(self, key: object, regarding: EventObject, reason: str, message: str) -> bool:
-        """Post a warning, unless it was the last one about the key; say whether it was posted."""
-        if self._told.get(key) == message:
+    def _tell(self, key: Hashable, regarding: EventObject, reason: str, message: str) -> bool:
+        """Post a warning once for each key; say whether it was posted."""
+        if key in self._told:
             return False
         if len(self._told) >= _MOST_TOLD:
             del self._told[next(iter(self._told))]
-        self._told[key] = message
+        self._told[key] = None
         self._recorder.post(regarding, reason, message, "Warning")
         return True

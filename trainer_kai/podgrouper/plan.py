@@ -51,6 +51,14 @@ class PodAssignment(NamedTuple):
     key: Key
     fields: ManifestFields
 
+    @property
+    def uid(self) -> str:
+        return str(self.fields["metadata"]["uid"])
+
+    @property
+    def group(self) -> str:
+        return str(self.fields["metadata"]["annotations"][POD_GROUP])
+
 
 class GroupingPlan(NamedTuple):
     apply: tuple[ManifestFields, ...] = ()

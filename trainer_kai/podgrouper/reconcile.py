@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.meta import Key, Object, PartialObject
-from trainer_kai.api.names import GANG, MEMBERS, POD_GROUP, QUEUE, STAGE
+from trainer_kai.api.names import GANG, MEMBERS, QUEUE, STAGE
 from trainer_kai.api.pod import BriefPod
 from trainer_kai.api.resources import JOBS, PODS, PRIORITY_CLASSES
 from trainer_kai.kube.client import Client
@@ -197,7 +197,8 @@ class Podgrouper:
                 self._post_created(workload, steps)
             self._post_queue_change(workload, before)
         for assignment in steps.assign:
-            await self.assign(client, assignment)
+            if await self.assign(client, assignment):
+                self._store.pod_assigned(assignment.key, assignment.uid, assignment.group)
         return None
 
     def observed(self, uid: str) -> ObservedState:
@@ -209,14 +210,16 @@ class Podgrouper:
             priority_classes=self._store.priority_classes,
         )
 
-    async def assign(self, client: Client, assignment: PodAssignment) -> None:
-        pod, merged = assignment
+    async def assign(self, client: Client, assignment: PodAssignment) -> bool:
+        """Say whether the pod is still there."""
+        pod = assignment.key
         try:
-            await client.merge_patch(_PODS, pod, merged, _ASSIGN)
+            await client.merge_patch(_PODS, pod, assignment.fields, _ASSIGN)
         except (NotFound, Conflict):
-            return  # the pod was deleted or recreated: the watch reports that
+            return False  # the pod was deleted or recreated: the watch reports that
         self._metrics.pods_assigned.inc()
-        self._log.info("pod assigned", pod=str(pod), group=_podgroup_name(merged))
+        self._log.info("pod assigned", pod=str(pod), group=assignment.group)
+        return True
 
     async def apply(self, client: Client, fields: ManifestFields) -> None:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
@@ -347,8 +350,3 @@ def _watch_service(
 def _described(fields: ManifestFields) -> str:
     annotations = fields["metadata"]["annotations"]
     return f"{annotations[MEMBERS]} ({annotations[STAGE]})"
-
-
-def _podgroup_name(merged: ManifestFields) -> str:
-    group: str = merged["metadata"]["annotations"][POD_GROUP]
-    return group

@@ -190,6 +190,13 @@ class PodgrouperStore:
         self._track_unfinished(key, pod)
         return self._track_member(key, pod) or left
 
+    def pod_assigned(self, key: Key, uid: str, group: str) -> None:
+        """Take note of our own write before the watch reports it."""
+        named = self._workload_by_pod.get(key)
+        pods = self._pods.get(named, {}) if named is not None else {}
+        if key in pods and pods[key].uid == uid:
+            pods[key] = pods[key]._replace(group=group)
+
     def _track_unfinished(self, key: Key, pod: Pod | BriefPod | None) -> None:
         before = self._group_by_unfinished_pod.pop(key, None)
         if before is not None:
