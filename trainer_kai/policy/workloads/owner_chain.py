@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 
 from trainer_kai.api.meta import Meta, OwnerReference
 from trainer_kai.api.names import (
+    ARGO,
     BATCH,
     BATCH_MIN_MEMBER,
+    DYNAMO,
     NODE_POOL,
     POD_GROUP,
     PREEMPTIBILITY,
@@ -21,6 +23,7 @@ from trainer_kai.api.names import (
     PRIORITY_CLASS_NAME,
     PROJECT,
     QUEUE,
+    RUN_AI_DOMAIN,
     SKIP_PODGROUPER,
     STALENESS_GRACE_PERIOD,
     TOPOLOGY,
@@ -57,13 +60,13 @@ WRAPPERS: Final = frozenset(
     {
         (TRAINER, "TrainJob"),
         (BATCH, "CronJob"),
-        ("argoproj.io", "Workflow"),
-        ("nvidia.com", "DynamoGraphDeployment"),
-        ("run.ai", "TrainingWorkload"),
-        ("run.ai", "InteractiveWorkload"),
-        ("run.ai", "DistributedWorkload"),
-        ("run.ai", "InferenceWorkload"),
-        ("run.ai", "DistributedInferenceWorkload"),
+        (ARGO, "Workflow"),
+        (DYNAMO, "DynamoGraphDeployment"),
+        (RUN_AI_DOMAIN, "TrainingWorkload"),
+        (RUN_AI_DOMAIN, "InteractiveWorkload"),
+        (RUN_AI_DOMAIN, "DistributedWorkload"),
+        (RUN_AI_DOMAIN, "InferenceWorkload"),
+        (RUN_AI_DOMAIN, "DistributedInferenceWorkload"),
     }
 )
 
