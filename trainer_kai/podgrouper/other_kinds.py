@@ -91,7 +91,7 @@ class OtherKinds:
 
     def lead(self, client: Client) -> list[Coroutine[Any, Any, None]]:
         """Begin to group; return what has to run while this process leads."""
-        reader = OwnerReader(client)
+        reader = OwnerReader(client, self._store.owner_record)
 
         def read(owners: OwnersKey) -> Coroutine[Any, Any, Requeue | None]:
             return self.read_owners(reader, owners)

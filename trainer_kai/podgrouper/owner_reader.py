@@ -6,7 +6,7 @@ not exist, of kinds that do not exist. Only an API server that does not answer i
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from trainer_kai.api.cluster_kinds import StatefulSet
 from trainer_kai.api.meta import Key, OwnerReference, PartialObject
@@ -20,7 +20,6 @@ from trainer_kai.api.resources import (
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
-    TRAINJOBS,
     Resource,
 )
 from trainer_kai.kube.client import Client, Discovery
@@ -37,6 +36,8 @@ from trainer_kai.policy.workloads.owner_chain import (
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
+KnownOwner: TypeAlias = Callable[[str, OwnerReference], OwnerRecord | None]
+
 _KNOWN_S: Final = 30.0  # so long may a changed label of an owner be unknown
 _NEGATIVE_S: Final = 60.0
 _MOST: Final = 10_000  # of each sort of answer
@@ -48,7 +49,6 @@ _SERVED: Final[tuple[Resource[Any], ...]] = (
     DAEMON_SETS,
     JOBS,
     CRON_JOBS,
-    TRAINJOBS,
     *(kind.resource for kind in KINDS),
 )
 _RESOURCES: Final = {(it.group, it.kind): it for it in _SERVED}
@@ -74,9 +74,11 @@ class Remembered(Generic[K, V]):
 
 
 class OwnerReader:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, known: KnownOwner) -> None:
+        """*known* returns an owner that is watched, so that it is not read."""
         now_s = client.clock.monotonic_s
         self._client = client
+        self._known = known
         self._discovery = Discovery(client)
         self._owners: Remembered[tuple[str, OwnerReference], OwnerRecord | ChainEnd]
         self._owners = Remembered(now_s)
@@ -110,7 +112,11 @@ class OwnerReader:
 
     async def _read(self, namespace: str, owner: OwnerReference) -> OwnerRecord | ChainEnd:
         kind = namespace, owner.api_version.rpartition("/")[0], owner.kind
-        known = self._refused.get(kind) or self._owners.get((namespace, owner))
+        known = (
+            self._known(namespace, owner)
+            or self._refused.get(kind)
+            or self._owners.get((namespace, owner))
+        )
         if known is not None:
             return known
         try:

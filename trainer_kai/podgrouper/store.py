@@ -22,7 +22,7 @@ from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, WatchedPodGr
 from trainer_kai.policy.podgroups.grouping import MAIN, PodObservation, observe_pod, podgroup_name
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.workloads.kinds import kind_of_owner, kind_of_pod
-from trainer_kai.policy.workloads.owner_chain import OwnerChain
+from trainer_kai.policy.workloads.owner_chain import OwnerChain, OwnerRecord, owner_record
 from trainer_kai.policy.workloads.workload import ObjectKey, Workload
 
 
@@ -78,6 +78,14 @@ class PodgrouperStore:
     def is_grouped(self, workload: Workload) -> bool:
         """Say whether a workload gets PodGroups as its kind has them."""
         return workload.is_admitted_here and self.has_owner(workload)
+
+    def owner_record(self, namespace: str, owner: OwnerReference) -> OwnerRecord | None:
+        """Return an owner that is watched; of the owners of workloads only their uids are."""
+        key = ObjectKey(owner.kind, namespace, owner.name)
+        workload = self.workloads.get(key) if kind_of_owner(owner) is not None else None
+        if workload is not None:
+            return owner_record(owner, workload.metadata)
+        return OwnerRecord(owner, ()) if self._owner_uids.get(key) == owner.uid else None
 
     def workload_of(self, chain: OwnerChain) -> tuple[Workload | None, bool]:
         """Return the workload that owners lead to, the farthest; else whether it may come yet."""

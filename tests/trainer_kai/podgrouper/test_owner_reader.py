@@ -86,7 +86,10 @@ def server(*objects: Any) -> FakeApiServer:
 
 def reader_of(cluster: FakeApiServer, clock: VirtualClock | None = None) -> OwnerReader:
     config = RestConfig("https://nowhere", StaticToken(""))
-    return OwnerReader(Client(config, cluster, clock or VirtualClock(), NoRequestObserver()))
+    return OwnerReader(
+        Client(config, cluster, clock or VirtualClock(), NoRequestObserver()),
+        lambda _namespace, _owner: None,
+    )
 
 
 async def chain_of(reader: OwnerReader, owner: Any) -> OwnerChain:
