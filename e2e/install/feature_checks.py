@@ -64,7 +64,6 @@ _OWNERS: Final[dict[str, tuple[str, str, Obj]]] = {
         "cronjobs",
         {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": _ONCE}}},
     ),
-    "Job": ("batch", "jobs", {"suspend": True, "template": _ONCE}),
     "DaemonSet": (
         "apps",
         "daemonsets",
@@ -76,6 +75,7 @@ _OWNERS: Final[dict[str, tuple[str, str, Obj]]] = {
             },
         },
     ),
+    "Job": ("batch", "jobs", {"suspend": True, "template": _ONCE}),
     "StatefulSet": ("apps", "statefulsets", {**_NO_PODS, "replicas": 0, "serviceName": "none"}),
     "Deployment": ("apps", "deployments", {**_NO_PODS, "replicas": 0}),
     "ReplicaSet": ("apps", "replicasets", {**_NO_PODS, "replicas": 0}),
@@ -361,7 +361,9 @@ async def _is_owned(stage: CheckContext) -> None:
     owner: Obj | None = None
     made: dict[str, Obj] = {}
     for kind, (group, plural, spec) in _OWNERS.items():
-        metadata = {"namespace": namespace, "name": kind.lower(), **_owned_by(owner)}
+        # A Job that another controller owns is no workload, so that it has to be read.
+        owners = _owned_by(owner, is_controller=kind == "Job")
+        metadata = {"namespace": namespace, "name": kind.lower(), **owners}
         metadata["labels"] = {QUEUE: "of-owner"} if kind == "CronJob" else {}
         obj = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": spec}
         path = Resource(group, "v1", plural, kind).path(namespace)
@@ -370,7 +372,7 @@ async def _is_owned(stage: CheckContext) -> None:
     for driver in drivers:
         await _owned_pod(stage, f"of-{driver['metadata']['name']}", driver)
     wanted = {
-        f"pg-job-{made['Job']['metadata']['uid']}": "of-owner",
+        f"pg-daemonset-{made['DaemonSet']['metadata']['uid']}": "of-owner",
         f"pg-bare-{drivers[1]['metadata']['uid']}": "of-namespace",
     }
     await stage.until(
@@ -385,11 +387,11 @@ async def _is_owned(stage: CheckContext) -> None:
     )
 
 
-def _owned_by(owner: Obj | None) -> Obj:
-    """Return metadata with an owner that is no controller, so that no other controller cares."""
+def _owned_by(owner: Obj | None, *, is_controller: bool = False) -> Obj:
+    """Return metadata with an owner: one that is no controller is ignored by all controllers."""
     if owner is None:
         return {}
-    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": is_controller}
     meta = owner["metadata"]
     return {"ownerReferences": [{**named, "name": meta["name"], "uid": meta["uid"]}]}
 
