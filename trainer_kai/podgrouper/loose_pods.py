@@ -68,14 +68,17 @@ class LoosePods:
         self._groups: dict[OwnersKey, frozenset[GroupKey]] = {}
         self._group_by_owner: dict[ObjectKey, GroupKey] = {}
 
+    def __len__(self) -> int:
+        return len(self._pods)
+
     def __iter__(self) -> Iterator[OwnersKey]:
         return iter(tuple(self._pods))
 
-    def __contains__(self, owners: OwnersKey) -> bool:
-        return owners in self._pods
-
     def any_pod(self, owners: OwnersKey) -> LoosePod | None:
         return next(iter(self._pods.get(owners, {}).values()), None)
+
+    def is_waiting(self, owners: OwnersKey) -> bool:
+        return any(not pod.is_bound for pod in self._pods.get(owners, {}).values())
 
     def group_of(self, owner: ObjectKey) -> GroupKey | None:
         return self._group_by_owner.get(owner)

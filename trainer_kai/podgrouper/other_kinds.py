@@ -38,6 +38,8 @@ from trainer_kai.service.metrics import Metrics
 K = TypeVar("K", bound=Hashable)
 
 _MAY_COME_S: Final = 1.0  # watches are not in step: a workload may be known a moment after its pods
+_AGAIN_S: Final = 60.0  # until owners are read again while a pod of them has no node
+_AGAIN_PER_S: Final = 20  # and no more than so many
 _MOST_TOLD: Final = 1_000
 
 
@@ -138,7 +140,10 @@ class OtherKinds:
         for group in self._pods.resolved(owners, group_subject(chain)):
             if self._groups_queue is not None:
                 self._groups_queue.add(group)
-        return None
+        if not self._pods.is_waiting(owners):
+            return None
+        # Owners are not watched: a queue that is corrected while pods wait is seen by asking again.
+        return Requeue.after(max(_AGAIN_S, len(self._pods) / _AGAIN_PER_S))
 
     async def write_group(self, client: Client, reader: OwnerReader, key: GroupKey) -> None:
         group = self._pods.default_group(key)

@@ -38,7 +38,7 @@ V = TypeVar("V")
 
 KnownOwner: TypeAlias = Callable[[str, OwnerReference], OwnerRecord | None]
 
-_KNOWN_S: Final = 30.0  # so long may a changed label of an owner be unknown
+_KNOWN_S: Final = 5.0  # so long may a changed label of an owner be unknown
 _NEGATIVE_S: Final = 60.0
 _MOST: Final = 10_000  # of each sort of answer
 _SERVED: Final[tuple[Resource[Any], ...]] = (

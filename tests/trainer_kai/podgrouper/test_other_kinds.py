@@ -12,6 +12,7 @@ from tests.trainer_kai.podgrouper.running_podgrouper import (
     owned_pod,
     reference,
 )
+from trainer_kai.podgrouper import other_kinds, owner_reader
 
 DEPLOYMENT = owned("apps.Deployment", "web", labels={"kai.scheduler/queue": "team-a"})
 REPLICA_SET = owned("apps.ReplicaSet", "web-1", DEPLOYMENT)
@@ -131,6 +132,36 @@ async def test_a_forbidden_kind_is_said_once_and_stops_nothing() -> None:
     unread = [it for _, it in cluster.writes_of("events") if it["reason"] == "OwnerNotRead"]
     assert len(unread) == 1
     assert "give the ServiceAccount of the podgrouper the verb get" in unread[0]["message"]
+
+
+async def test_a_queue_changes_while_no_pod_is_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an event of a pod: owners are asked again while one waits."""
+    monkeypatch.setattr(owner_reader, "_KNOWN_S", 0.0)
+    monkeypatch.setattr(other_kinds, "_AGAIN_S", 0.05)
+    cluster = cluster_of(DEPLOYMENT, owned_pod("a", DEPLOYMENT))
+    async with grouping(cluster):
+        await cluster.until("podgroups", 1)
+        moved = owned("apps.Deployment", "web", labels={"kai.scheduler/queue": "team-b"})
+        cluster.lists["deployments"] = [moved]
+        await cluster.until("podgroups", 2)
+        bound = owned_pod("a", DEPLOYMENT, annotations={"pod-group-name": GROUP})
+        bound["spec"]["nodeName"] = "n"
+        cluster.send_event("pods", "MODIFIED", bound)
+        await cluster.until_seen()
+        cluster.lists["deployments"] = [DEPLOYMENT]
+        cluster.send_event("pods", "ADDED", owned_pod("b", DEPLOYMENT))
+        await cluster.until("pods", 2)
+        await cluster.until("events", 2)
+        await cluster.until_seen()
+
+    queues = [body["spec"]["queue"] for _, body in cluster.writes_of("podgroups")]
+    assert queues == ["team-a", "team-b"]
+    [(_, event)] = [it for it in cluster.writes_of("events") if it[1]["type"] == "Warning"]
+    assert event["reason"] == "NotWhileRunning"
+    assert event["message"] == (
+        "metadata.labels[kai.scheduler/queue]: queue remains 'team-b' while pods of the PodGroup "
+        "run. To use 'team-a', let no pod of it run for a moment, for instance with 0 replicas"
+    )
 
 
 SKIP = {"kai.scheduler/skip-podgrouper": "true"}
