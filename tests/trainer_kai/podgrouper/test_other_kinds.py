@@ -144,7 +144,8 @@ async def test_a_queue_changes_while_no_pod_is_on_a_node(monkeypatch: pytest.Mon
         moved = owned("apps.Deployment", "web", labels={"kai.scheduler/queue": "team-b"})
         cluster.lists["deployments"] = [moved]
         await cluster.until("podgroups", 2)
-        bound = owned_pod("a", DEPLOYMENT, annotations={"pod-group-name": GROUP})
+        by_us = {"pod-group-name": GROUP}
+        bound = owned_pod("a", DEPLOYMENT, annotations=by_us, resourceVersion="7")
         bound["spec"]["nodeName"] = "n"
         cluster.send_event("pods", "MODIFIED", bound)
         await cluster.until_seen()
@@ -243,6 +244,39 @@ async def test_a_second_podgrouper_writes_nothing() -> None:
         again.send_event("podgroups", "DELETED", group)
         await again.until("podgroups", 1)
     assert assigned(again) == {}
+
+
+@pytest.mark.parametrize("how", ["gone", "being deleted"])
+async def test_a_podgroup_is_not_made_again_for_an_owner_that_is(how: str) -> None:
+    """The pods of a Deployment outlive it by a moment, and its PodGroup goes with it."""
+    cluster = cluster_of(DEPLOYMENT, REPLICA_SET, owned_pod("a", REPLICA_SET))
+    async with grouping(cluster):
+        await cluster.until("pods", 1)
+        [(_, group)] = cluster.writes_of("podgroups")
+        group["metadata"] |= {"uid": "g", "resourceVersion": "9"}
+        by_us = {"pod-group-name": GROUP}
+        assigned_pod = owned_pod("a", REPLICA_SET, annotations=by_us, resourceVersion="7")
+        cluster.send_event("podgroups", "ADDED", group)
+        cluster.send_event("pods", "MODIFIED", assigned_pod)
+        await cluster.until_seen()
+        ending = owned("apps.Deployment", "web", deletionTimestamp="2026-01-01T00:00:00Z")
+        cluster.lists["deployments"] = [ending] if how == "being deleted" else []
+        cluster.send_event("podgroups", "DELETED", group)
+        await cluster.until_seen()
+        assigned_pod["metadata"] |= {"resourceVersion": "8", "labels": {"new": ""}}
+        cluster.send_event("pods", "MODIFIED", assigned_pod)
+        await cluster.until_seen()
+    assert [len(cluster.writes_of(it)) for it in ("podgroups", "pods")] == [1, 1]
+
+
+async def test_a_pod_that_its_job_gives_up_keeps_its_podgroup() -> None:
+    """When a Job is deleted its pods lose the finalizer first."""
+    labels = {"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/controller-uid": "uid-j"}
+    by_webhook = {"pod-group-name": "pg-j-uid-j"}
+    pod = owned_pod("a", owned("batch.Job", "j"), labels=labels, annotations=by_webhook)
+    cluster = cluster_of(DEPLOYMENT, pod, owned_pod("b", DEPLOYMENT))
+    await grouped(cluster, 1)
+    assert assigned(cluster) == {"b": GROUP}
 
 
 async def test_a_pod_with_several_owners_is_grouped_alone() -> None:
