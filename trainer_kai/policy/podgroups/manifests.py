@@ -67,7 +67,12 @@ from trainer_kai.policy.queueing.priority_classes import (
     SYSTEM_CLASS_PREFIX,
     SelectablePriorityClasses,
 )
-from trainer_kai.policy.workloads.workload import StagedJobs, Workload
+from trainer_kai.policy.workloads.workload import (
+    PodGroupShape,
+    StagedJobs,
+    SubGroupShape,
+    Workload,
+)
 
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
@@ -236,9 +241,31 @@ def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
 def _bundled_spec(
     workload: Workload, podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
 ) -> ManifestFields:
+    if podgroup.shape is not None:
+        return _shaped_spec(podgroup.shape)
     if workload.kind.form.jobs_path:
         return _tree_spec(podgroup, jobs)
     return {"minMember": max(podgroup.smallest_sum(it.min_pods for it in podgroup.subgroups), 1)}
+
+
+def _shaped_spec(shape: PodGroupShape) -> ManifestFields:
+    if not shape.subgroups:
+        return {"minMember": max(shape.min_pods, 1)}
+    return {
+        "minSubGroup": sum(not it.parent for it in shape.subgroups),
+        "subGroups": [_shaped_subgroup(it) for it in shape.subgroups],
+    }
+
+
+def _shaped_subgroup(shape: SubGroupShape) -> ManifestFields:
+    topology = _topology(_valid_annotations(shape.topology))
+    fields: ManifestFields = {
+        "name": shape.name,
+        "minMember" if shape.job else "minSubGroup": shape.minimum,
+        "parent": shape.parent,
+        "topologyConstraint": topology if topology and len(topology) > 1 else None,
+    }
+    return {name: value for name, value in fields.items() if value not in ("", None)}
 
 
 def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:

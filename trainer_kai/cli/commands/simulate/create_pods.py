@@ -274,7 +274,7 @@ def _pod_record(pod: Pod) -> PodRecord:
         key=meta.key,
         uid=meta.uid,
         job_uid=controller.uid if controller else "",
-        replicated_job=place.replicated_job,
+        place=place,
         group=meta.annotations.get(POD_GROUP, ""),
         observation=observe_pod(pod, place),
     )
