@@ -70,12 +70,9 @@ from webhook.admission.review import (
 )
 from webhook.cache.admission_cache import QueueTree
 
-_KAI_CLASSES: Final = {
-    (APPS, "Deployment"): "inference",
-    (APPS, "StatefulSet"): "train",
-    (BATCH, JOBS.kind): "train",
-    (KUBEFLOW, "Notebook"): "build",
-}
+_REVIEWED: Final = frozenset(
+    {(APPS, "Deployment"), (APPS, "StatefulSet"), (BATCH, JOBS.kind), (KUBEFLOW, "Notebook")}
+)
 _OWN: Final = "metadata.labels"
 _OWN_ANNOTATIONS: Final = "metadata.annotations"
 _TEMPLATE: Final = "spec.template.metadata.labels"
@@ -133,12 +130,13 @@ def validate_workload(
 ) -> ValidationResult:
     """Return the warnings about a workload, of an update only about what it changes."""
     group, kind_name = request.kind.group, request.kind.kind
-    kai_class = _KAI_CLASSES.get((group, kind_name))
     is_write = request.operation in {"CREATE", "UPDATE"} and not request.sub_resource
-    workload = _read(request.object) if kai_class and is_write else None
-    if kai_class is None or workload is None or workload.metadata.controller:
+    is_reviewed = is_write and (group, kind_name) in _REVIEWED
+    workload = _read(request.object) if is_reviewed else None
+    if workload is None or workload.metadata.controller:
         return NO_OBJECTIONS  # the labels of the top owner count
-    kind = _Kind(kind_name, kai_class, rules.mode == "bundled")
+    default = rules.kind_defaults.of(group, kind_name)
+    kind = _Kind(kind_name, default.priority_class, rules.mode == "bundled")
     old = _read(request.old_object) if request.operation == "UPDATE" else None
     before = set(_faults(old, kind, context, rules)) if old else set[FieldError]()
     faults = [it for it in _faults(workload, kind, context, rules) if it not in before]

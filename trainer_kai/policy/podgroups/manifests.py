@@ -61,8 +61,8 @@ from trainer_kai.policy.podgroups.grouping import (
     podgroup_name,
     podset_name,
 )
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefault, KindDefaults
 from trainer_kai.policy.queueing.priority_classes import (
-    DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
     SYSTEM_CLASS_PREFIX,
     SelectablePriorityClasses,
@@ -89,6 +89,7 @@ class GroupingRules(NamedTuple):
     default_queue: str
     kueue: bool = False  # Kueue runs in this cluster
     indexed_jobs: bool = False  # all pods of an Indexed Job start together
+    kind_defaults: KindDefaults = NO_CHANGES
 
 
 def podgroup_manifests(
@@ -201,7 +202,8 @@ def _requested_fields(
     annotations = _valid_annotations(meta.annotations)
     pods = [jobs[subgroup.name].template.spec.template.spec for subgroup in podgroup.subgroups]
     pod_classes = (pod.priority_class_name for pod in pods if pod.priority_class_name)
-    pod_class = next(pod_classes, DEFAULT_PRIORITY_CLASS)
+    default = _kind_default(workload, rules)
+    pod_class = next(pod_classes, default.priority_class)
     label_class = labels.get(PRIORITY_CLASS_NAME, "")
     # KAI accepts a system class from a label.
     if rules.mode == "external" and label_class.startswith(SYSTEM_CLASS_PREFIX):
@@ -211,12 +213,19 @@ def _requested_fields(
     requested: ManifestFields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
         "priorityClassName": label_class or pod_class,
-        "preemptibility": labels.get(PREEMPTIBILITY),
+        "preemptibility": labels.get(PREEMPTIBILITY) or default.preemptibility,
         "preemptionDelay": annotations.get(PREEMPTION_DELAY),
         "stalenessGracePeriod": annotations.get(STALENESS_GRACE_PERIOD, external),
         "topologyConstraint": _topology(annotations),
     }
     return {name: value for name, value in requested.items() if value}
+
+
+def _kind_default(workload: Workload, rules: GroupingRules) -> KindDefault:
+    """Return the default of the kind that users create, or else of the workload itself."""
+    owner, resource = workload.kind.owner, workload.kind.resource
+    by_users = owner.resource if owner is not None and workload.needs_owner else resource
+    return rules.kind_defaults.of(by_users.group, by_users.kind)
 
 
 def _valid_annotations(annotations: Mapping[str, str]) -> dict[str, str]:

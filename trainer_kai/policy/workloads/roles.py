@@ -90,6 +90,7 @@ def roles_kind(
         workload_of_job=lambda _job, _workloads: None,  # its pods are no Job's
         suspend_path=suspend_path,
         has_mark=False,
+        has_jobs=False,
     )
 
 

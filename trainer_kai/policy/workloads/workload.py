@@ -131,6 +131,7 @@ class WorkloadKind(NamedTuple):
     workload_of_job: Callable[[Key, "Workloads"], "tuple[Workload, ReplicatedJob] | None"]
     suspend_path: FieldPath = _SUSPEND
     has_mark: bool = True  # admission marks it; otherwise the scheduler name of its pods decides
+    has_jobs: bool = True  # all its pods are created by Jobs
 
     @property
     def controls_jobs(self) -> bool:
