@@ -21,6 +21,7 @@ from trainer_kai.api.names import (
     SEGMENT_PREFERRED,
     SEGMENT_REQUIRED,
     SEGMENT_SIZE,
+    SKIP_PODGROUPER,
     TOPOLOGY,
     TOPOLOGY_PREFERRED,
     TOPOLOGY_REQUIRED,
@@ -107,6 +108,8 @@ def roles_workload(
     own = OwnerReference(
         api_version=resource.api_version, kind=resource.kind, name=meta.name, uid=meta.uid
     )
+    if meta.annotations.get(SKIP_PODGROUPER) == "true":
+        shapes = ()
     if len(roles) > MOST_JOBS:
         message = f"has {len(roles)} roles, and the maximum is {MOST_JOBS}. Combine equal ones"
         roles, shapes = (), ()

@@ -1,8 +1,10 @@
 """The sub-groups that a kind names itself: a part of them, and the one that a pod is in."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from trainer_kai.policy.workloads.workload import PodGroupShape, PodPlace, SubGroupShape
+from trainer_kai.api.jobset import ReplicatedJob
+from trainer_kai.policy.start_order import pods_at_once
+from trainer_kai.policy.workloads.workload import PodGroupShape, PodPlace, SubGroupShape, Workload
 
 
 def shape_of_jobs(shape: PodGroupShape, jobs: Collection[str], pods: int) -> PodGroupShape:
@@ -21,6 +23,20 @@ def shape_of_jobs(shape: PodGroupShape, jobs: Collection[str], pods: int) -> Pod
     return PodGroupShape(
         shape.suffix, tuple(it for it in shape.jobs if it in jobs), needed, subgroups
     )
+
+
+def first_role_pods(
+    workload: Workload, scheduler_name: str
+) -> Iterator[tuple[PodGroupShape, ReplicatedJob, int]]:
+    """Yield the roles of each PodGroup that exist at first, and their pods of this scheduler."""
+    roles = {it.name: it for it in workload.spec.replicated_jobs}
+    for shape in workload.shapes or ():
+        later = {it.job for it in shape.subgroups if it.is_later}
+        for name in shape.jobs:
+            role = roles[name]
+            is_ours = role.template.spec.template.spec.scheduler_name == scheduler_name
+            if is_ours and name not in later:
+                yield shape, role, pods_at_once(role)
 
 
 def subgroup_of(shape: PodGroupShape, place: PodPlace) -> str:

@@ -6,6 +6,7 @@ with fewer jobs and no order between them. What suspends and resumes a workload 
 its users create: its owner, or the workload itself.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -18,6 +19,9 @@ from trainer_kai.api.resources import Resource
 from trainer_kai.policy.finding import Finding
 
 _FIRST_TEMPLATE: Final = "spec.replicatedJobs[0].template."
+_OF_POD_TEMPLATE: Final = re.compile(
+    r"spec\.replicatedJobs\[(\d+)\]\.template\.(?:spec\.template\.)?"
+)
 
 RestartAttempt: TypeAlias = tuple[int, int]  # of the workload, of the Job
 
@@ -186,6 +190,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def called(self) -> str:
         """Return the kind that its users create, suspend and resume, for messages."""
         return self.owner.kind if self.owner is not None else self.key.kind
+
+    def own_path(self, path: str) -> str:
+        """Return the path of a field; *path* is the one that a JobSet with these jobs has."""
+        match = _OF_POD_TEMPLATE.match(path) if self.shapes is not None else None
+        if match is None:
+            return self.kind.form.own_path(path)
+        role = self.spec.replicated_jobs[int(match[1])].name
+        return f"{self.kind.form.jobs_path}[{role}].template.{path[match.end() :]}"
 
     def as_suspendable(self) -> Suspendable:
         return Suspendable(
