@@ -296,6 +296,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             max_termination_grace_s=int(settings.max_termination_grace_s),
             staleness_grace_s=settings.staleness_grace_s,
             observes_staleness=True,
+            ungrouped_wait_s=int(settings.ungrouped_wait_s),
             priority_classes=frozenset(split_names(settings.priority_classes)),
             relocates_by_default=False,
             kueue=settings.kueue,

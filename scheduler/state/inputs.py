@@ -65,6 +65,7 @@ class StateOptions:
     # with the label of CPU workers.
     restricts_nodes: bool = False
     places_gpu_shares: bool = False  # else pods that request shares of GPUs wait
+    ungrouped_wait_s: int = 0  # so long a new pod with an owner waits for its PodGroup
     # True: the labels of running pods say of which GPUs they have shares, as in files. False: such
     # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
     # webhook has prepared it.

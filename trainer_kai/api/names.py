@@ -11,13 +11,16 @@ ADMISSION: Final = "admission.k8s.io"
 ADMISSION_REGISTRATION: Final = "admissionregistration.k8s.io"
 API_EXTENSIONS: Final = "apiextensions.k8s.io"
 APPS: Final = "apps"
+ARGO: Final = "argoproj.io"
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
 BATCH: Final = "batch"
 COORDINATION: Final = "coordination.k8s.io"
+DYNAMO: Final = "nvidia.com"
 JOBSET: Final = "jobset.x-k8s.io"
 KAI: Final = "kai.scheduler"
 KUBEFLOW: Final = "kubeflow.org"
+KNATIVE: Final = "serving.knative.dev"
 KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
 LEADER_WORKER_SET: Final = "leaderworkerset.x-k8s.io"
@@ -142,6 +145,9 @@ RAY_CLUSTER: Final = "ray.io/cluster"
 RAY_OWNER: Final = "ray.io/originated-from-cr-name"  # of its objects: the RayJob or RayService
 RAY_PRIORITY_CLASS: Final = "ray.io/priority-class-name"  # label of a cluster, job or service
 RAY_OPERATOR: Final = "ray.io/kuberay-operator"  # a value of managedBy
+
+# Knative: annotation of revisions.
+KNATIVE_MIN_SCALE: Final = "autoscaling.knative.dev/min-scale"
 
 # LeaderWorkerSet: labels of pods.
 LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"

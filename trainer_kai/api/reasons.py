@@ -46,6 +46,11 @@ class UnschedulableReason(StrEnum):
         "The queue of the PodGroup, or a parent of that queue, does not exist.",
         "Create the queue, or suspend the TrainJob, change its queue label and resume it.",
     )
+    GROUP_MISSING = (
+        "GroupMissing",
+        "The pods name a PodGroup that does not exist, or no PodGroup.",
+        "Check that the podgrouper is running (`trainer-kai doctor`).",
+    )
     PODS_MISSING = (
         "PodsMissing",
         "Fewer pods exist, or are free of scheduling gates, than have to start together.",
@@ -119,11 +124,6 @@ class UnschedulableReason(StrEnum):
         "Gated",
         "Pods have scheduling gates.",
         "Wait until the controllers that set the gates remove them.",
-    )
-    GROUP_MISSING = (
-        "GroupMissing",
-        "The pods name a PodGroup that does not exist, or no PodGroup.",
-        "Check that the podgrouper is running (`trainer-kai doctor`).",
     )
     INCOMPLETE = (
         "Incomplete",

@@ -22,6 +22,7 @@ from trainer_kai.api.cluster_kinds import (
     ResourceQuota,
     Role,
     RoleBinding,
+    StatefulSet,
     StorageClass,
 )
 from trainer_kai.api.jobset import Job, JobSet
@@ -104,6 +105,9 @@ PDBS: Final = _namespaced(
     POLICY, "v1", "poddisruptionbudgets", PodDisruptionBudget, "PodDisruptionBudget"
 )
 DEPLOYMENTS: Final = _namespaced(APPS, "v1", "deployments", Deployment, "Deployment")
+REPLICA_SETS: Final = _namespaced(APPS, "v1", "replicasets", PartialObject, "ReplicaSet")
+STATEFUL_SETS: Final = _namespaced(APPS, "v1", "statefulsets", StatefulSet, "StatefulSet")
+DAEMON_SETS: Final = _namespaced(APPS, "v1", "daemonsets", PartialObject, "DaemonSet")
 LEASES: Final = _namespaced(COORDINATION, "v1", "leases", Lease, "Lease")
 JOBS: Final = _namespaced(BATCH, "v1", "jobs", Job, "Job")
 CRON_JOBS: Final = _namespaced(BATCH, "v1", "cronjobs", PartialObject, "CronJob")
@@ -151,6 +155,9 @@ ALL: Final = (
     QUOTAS,
     PDBS,
     DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
     LEASES,
     JOBS,
     CRON_JOBS,

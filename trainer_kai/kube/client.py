@@ -464,6 +464,14 @@ class Discovery:
             resource = self._find(name.lower())
         return resource
 
+    async def find_kind(self, group: str, kind: str) -> Resource[PartialObject] | None:
+        """Return the kind of exactly this group, in the version that the API server prefers."""
+        resource = self._find_kind(group, kind)
+        if resource is None:
+            await self._refresh_if_due()
+            resource = self._find_kind(group, kind)
+        return resource
+
     async def serves(self, resource: Resource[Any]) -> bool:
         """Say whether exactly this group, version and plural is served."""
         if not self._serves(resource):
@@ -490,6 +498,10 @@ class Discovery:
             if plain and plain in names and group in ("", resource.group):
                 return resource
         return None
+
+    def _find_kind(self, group: str, kind: str) -> Resource[PartialObject] | None:
+        found = (it for it, _ in self._served if (it.group, it.kind) == (group, kind))
+        return next(found, None)
 
     def _serves(self, resource: Resource[Any]) -> bool:
         same = (resource.group, resource.version, resource.plural)

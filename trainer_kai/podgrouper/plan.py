@@ -15,6 +15,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GANG, POD_GROUP, QUEUE, SUBGROUP
 from trainer_kai.api.quantity import QuantityError
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
+from trainer_kai.podgrouper.loose_pods import LoosePod
 from trainer_kai.podgrouper.store import PodRecord
 from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, field_paths
 from trainer_kai.policy.finding import Finding
@@ -51,6 +52,14 @@ class PodAssignment(NamedTuple):
     key: Key
     fields: ManifestFields
 
+    @property
+    def uid(self) -> str:
+        return str(self.fields["metadata"]["uid"])
+
+    @property
+    def group(self) -> str:
+        return str(self.fields["metadata"]["annotations"][POD_GROUP])
+
 
 class GroupingPlan(NamedTuple):
     apply: tuple[ManifestFields, ...] = ()
@@ -84,9 +93,10 @@ def plan(
         return GroupingPlan(podgroup_plan=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
         wanted = [_keep_lowered_minimum(fields, observed.groups) for fields in wanted]
+    remedy = f"suspend the {workload.called} and resume it"
     pairs = zip(complete_plan.podgroups, wanted, strict=True)
     updates = [
-        _restricted_while_running(workload, fields, observed, rules)
+        _restricted_while_running(fields, observed, rules, remedy)
         for podgroup, fields in pairs
         if podgroup in marked.podgroups
     ]
@@ -95,6 +105,32 @@ def plan(
     deferred = tuple(dict.fromkeys(finding for it in updates for finding in it.deferred))
     is_first = bool(apply) and not observed.groups
     return GroupingPlan(apply, tuple(filter(None, assign)), is_first, marked, deferred)
+
+
+def plan_default(
+    wanted: ManifestFields,
+    observed: ObservedState,
+    pods: Iterable[LoosePod],
+    rules: GroupingRules,
+) -> GroupingPlan:
+    """Return the plan of a PodGroup whose owner is of a kind without an adapter.
+
+    A pod that was assigned to another PodGroup by hand is assigned again unless it is on a node.
+    """
+    remedy = "let no pod of it run for a moment, for instance with 0 replicas"
+    update = _restricted_while_running(wanted, observed, rules, remedy)
+    apply = (update.fields,) if _differs(update.fields, observed) else ()
+    is_first = bool(apply) and _key(wanted) not in observed.groups
+    assign = assign_all(_key(wanted).name, pods)
+    return GroupingPlan(apply, assign, is_first, deferred=update.deferred)
+
+
+def assign_all(group: str, pods: Iterable[LoosePod]) -> tuple[PodAssignment, ...]:
+    return tuple(
+        PodAssignment(pod.key, {"metadata": {"uid": pod.uid, "annotations": {POD_GROUP: group}}})
+        for pod in pods
+        if pod.group != group and not (pod.group and pod.is_bound)
+    )
 
 
 def _request_findings(workload: Workload) -> Iterator[Finding]:
@@ -120,7 +156,7 @@ def _keep_lowered_minimum(
 
 
 def _restricted_while_running(
-    workload: Workload, fields: ManifestFields, observed: ObservedState, rules: GroupingRules
+    fields: ManifestFields, observed: ObservedState, rules: GroupingRules, remedy: str
 ) -> RunningUpdate:
     """Keep the current value of a field if pods run and the new one makes eviction harder."""
     current = observed.groups.get(_key(fields))
@@ -132,7 +168,7 @@ def _restricted_while_running(
         current.spec,
         observed.priority_classes,
         rules.mode,
-        workload.called,
+        remedy,
     )
 
 
@@ -155,14 +191,17 @@ def _differs(wanted: ManifestFields, observed: ObservedState) -> bool:
     group = observed.groups.get(_key(wanted))
     if group is None:
         return True
-    own = {name: meta[name] for name in ("labels", "annotations", "ownerReferences")}
+    if any(it not in group.metadata["ownerReferences"] for it in meta["ownerReferences"]):
+        return True  # other objects may own it too
+    own = {name: meta[name] for name in ("labels", "annotations")}
     spec = {
         name: it for name, it in wanted["spec"].items() if name not in observed.unsupported_fields
     }
     fields = {"metadata": own, "spec": spec}
     if not _contains(fields, {"metadata": group.metadata, "spec": group.spec}):
         return True
-    complete = {"metadata": own, "spec": wanted["spec"]}
+    owners = {"ownerReferences": meta["ownerReferences"]}
+    complete = {"metadata": {**own, **owners}, "spec": wanted["spec"]}
     must_be_removed = group.managed_paths - set(field_paths(complete))
     return bool(must_be_removed)
 

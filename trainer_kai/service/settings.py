@@ -504,6 +504,10 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     """The time in seconds for which a PodGroup can run with fewer pods than its minimum before all
     its pods are evicted."""
 
+    ungrouped_wait_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+    """The time in seconds for which a new pod with an owner waits for the podgrouper to assign it
+    to a PodGroup, before it is scheduled alone; 0 means not at all."""
+
     max_termination_grace_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
     """The longest termination grace period in seconds of a pod; a terminating pod with a longer
     one is deleted again with this one."""

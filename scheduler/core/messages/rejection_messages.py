@@ -107,6 +107,11 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
         PreFilterCause.PODGROUP_MISSING: (
             "The pods name PodGroup {0}, which does not exist. They can start when it is created"
         ),
+        # its owner, and when it waits no longer
+        PreFilterCause.NOT_GROUPED: (
+            "The scheduler waits until {pod} has a PodGroup, which the podgrouper makes for its "
+            "owner ({0}). Without one it is scheduled alone from {1} on"
+        ),
         # a whole sentence
         PreFilterCause.IGNORED_PODS: "{0}",
         # path of the field and remedy, and why

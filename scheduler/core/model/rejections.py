@@ -63,6 +63,7 @@ class PreFilterCause(Enum):
     QUEUE_ACCESS_UNKNOWN = UnschedulableReason.FORBIDDEN_QUEUE, 3
     QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 1
     PARENT_QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 2
+    NOT_GROUPED = UnschedulableReason.GROUP_MISSING, 1
     EARLIER_STAGE = UnschedulableReason.WAITING_FOR_STAGE, 1
     SHARED_GPU = UnschedulableReason.NO_NODE_MATCHES, 1
     RESOURCE_CLAIM = UnschedulableReason.NO_NODE_MATCHES, 2

@@ -32,6 +32,7 @@ from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.pods.class_table import PodClassTable
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
+from scheduler.state.pods.ungrouped import UngroupedPods
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable, with_reclaimable_resizes
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
@@ -100,6 +101,8 @@ class SnapshotBuilder:
         )
         self._access_questions: Final = AccessQuestions()
         self._podgroup_table: Final = PodGroupTable(options)
+        self._ungrouped: Final = UngroupedPods(options.ungrouped_wait_s)
+        self._now = options.now
         self._queue_usage: Final = QueueUsageTable()
         self._budgets: Final = BudgetTable()
         self._warnings: Final[dict[Key, list[ObjectWarning]]] = {}
@@ -130,6 +133,7 @@ class SnapshotBuilder:
         return self._pod_table.terminating_pods
 
     def read(self, changes: ObjectChanges, now: int) -> None:
+        self._now = now
         to_rebuild = self._read_rules(changes) | self._access_questions.podgroups_of(
             changes.permits
         )
@@ -378,6 +382,7 @@ class SnapshotBuilder:
                 self._warnings[key] = [*record.object_warnings(self._is_waiting)]
             refused += [pod_row for pod_class in record.refusals for pod_row in pod_class.pod_rows]
         pod_rows = [it for it in to_rebuild if isinstance(it, int)] + refused
+        pod_rows += self._ungrouped.due(self._now)
         self._read_standalone(context, prefilter, pod_rows + self._podgroup_index.misplaced_rows)
 
     def _read_standalone(
@@ -405,6 +410,9 @@ class SnapshotBuilder:
             prefilter_failure = prefilter.of_standalone(
                 pod_class, f"pod {pod_table.keys[pod_row].name}", is_pending=bool(is_pending)
             )
+            if is_pending and prefilter_failure is None:
+                pod = pod_table.pod(pod_row)
+                prefilter_failure = self._ungrouped.failure(pod_row, pod, self._now)
             self._podgroup_table.read_standalone_pod(context, pod_row, prefilter_failure)
         charged = is_own & (states <= STUCK_RELEASING)  # terminating pods too: these have no row
         for pod_class in dict.fromkeys(classes[number] for number in numbers[charged].tolist()):

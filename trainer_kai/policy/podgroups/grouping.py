@@ -31,7 +31,7 @@ from trainer_kai.api.bounds import (
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER, DEFAULT_SCHEDULER
-from trainer_kai.api.pod import TERMINAL_PHASES, Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, BriefPod, Pod
 from trainer_kai.api.requested_values import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.partition import JobSetPartition
@@ -360,7 +360,7 @@ class JobPodCounts(NamedTuple):
     occupying: int = 0  # pods of an older attempt, or terminating
 
 
-def observe_pod(pod: Pod, place: PodPlace) -> PodObservation:
+def observe_pod(pod: Pod | BriefPod, place: PodPlace) -> PodObservation:
     """Read a pod; the caller checks that it belongs to the workload."""
     return PodObservation(
         podset=podset_name(place.replicated_job, place.job_index),

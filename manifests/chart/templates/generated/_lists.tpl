@@ -82,6 +82,7 @@ queue_access.unannotated
 priority_classes
 restrict_node_scheduling
 staleness_grace_s
+ungrouped_wait_s
 max_termination_grace_s
 debug_check_s
 leader.name

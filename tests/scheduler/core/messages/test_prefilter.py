@@ -37,6 +37,12 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "The pods name PodGroup ns/pg, which does not exist. They can start when it is created",
     ),
     Case(
+        "a pod that the podgrouper has yet to group",
+        about_pod(PreFilterCause.NOT_GROUPED, "ReplicaSet web-1", "2026-01-05T08:00:30Z"),
+        "The scheduler waits until pod w-0 has a PodGroup, which the podgrouper makes for its "
+        "owner (ReplicaSet web-1). Without one it is scheduled alone from 2026-01-05T08:00:30Z on",
+    ),
+    Case(
         "pods that do not count",
         PreFilterFailure(PreFilterCause.IGNORED_PODS, ("Pods of PodGroup ns/pg do not count",)),
         "Pods of PodGroup ns/pg do not count",
@@ -307,6 +313,7 @@ def test_each_cause_has_a_message_and_a_reason() -> None:
         UnschedulableReason.MISCONFIGURED,
         UnschedulableReason.FORBIDDEN_QUEUE,
         UnschedulableReason.QUEUE_MISSING,
+        UnschedulableReason.GROUP_MISSING,
         UnschedulableReason.WAITING_FOR_STAGE,
         UnschedulableReason.NO_NODE_MATCHES,
         UnschedulableReason.TOPOLOGY_UNFIT,
