@@ -68,14 +68,30 @@ class LoosePods:
         self._groups: dict[OwnersKey, frozenset[GroupKey]] = {}
         self._group_by_owner: dict[ObjectKey, GroupKey] = {}
 
+    def __len__(self) -> int:
+        return len(self._pods)
+
     def __iter__(self) -> Iterator[OwnersKey]:
         return iter(tuple(self._pods))
 
-    def __contains__(self, owners: OwnersKey) -> bool:
-        return owners in self._pods
-
     def any_pod(self, owners: OwnersKey) -> LoosePod | None:
         return next(iter(self._pods.get(owners, {}).values()), None)
+
+    def is_waiting(self, owners: OwnersKey) -> bool:
+        return any(not pod.is_bound for pod in self._pods.get(owners, {}).values())
+
+    def references_of(self, owners: OwnersKey) -> tuple[OwnerReference, ...]:
+        """Return all owners that were read."""
+        subject = self._subjects.get(owners)
+        return tuple(it.reference for it in subject.owners) if subject is not None else ()
+
+    def is_assigned(self, owners: OwnersKey) -> bool:
+        return all(pod.group for pod in self._pods.get(owners, {}).values())
+
+    def owners_of_group(self, owner: ObjectKey) -> tuple[OwnersKey, ...]:
+        """Return what leads to the PodGroup of an object."""
+        group = self._group_by_owner.get(owner)
+        return tuple(self._owners_by_group.get(group, ())) if group is not None else ()
 
     def group_of(self, owner: ObjectKey) -> GroupKey | None:
         return self._group_by_owner.get(owner)
@@ -186,9 +202,10 @@ def _owners_of(pod: Pod | BriefPod) -> OwnersKey | None:
     )
     if not is_of_job or owner is None:
         return OwnersKey(meta.namespace, meta.owner_references)
-    if not is_job_pod(pod, owner):
-        return OwnersKey(meta.namespace, (), meta.uid)
-    if meta.annotations.get(POD_GROUP) and names_workload(pod):
+    is_assigned = bool(meta.annotations.get(POD_GROUP))
+    if not is_job_pod(pod, owner):  # or no more, because the Job was deleted
+        return None if is_assigned else OwnersKey(meta.namespace, (), meta.uid)
+    if is_assigned and names_workload(pod):
         return None
     return OwnersKey(meta.namespace, meta.owner_references)
 

@@ -38,6 +38,8 @@ from trainer_kai.service.metrics import Metrics
 K = TypeVar("K", bound=Hashable)
 
 _MAY_COME_S: Final = 1.0  # watches are not in step: a workload may be known a moment after its pods
+_AGAIN_S: Final = 60.0  # until owners are read again while a pod of them has no node
+_AGAIN_PER_S: Final = 20  # and no more than so many
 _MOST_TOLD: Final = 1_000
 
 
@@ -72,7 +74,8 @@ class OtherKinds:
         self._pods = LoosePods()
         self._told: dict[Hashable, None] = {}  # of what an Event was posted
         self._waited: set[OwnersKey] = set()  # for a workload that may come
-        self._owners_queue: WorkQueue[OwnersKey] | None = None  # while this process leads
+        self._reader: OwnerReader | None = None  # while this process leads
+        self._owners_queue: WorkQueue[OwnersKey] | None = None  # the same
         self._groups_queue: WorkQueue[GroupKey] | None = None  # the same
 
     def members(self, workload: Workload) -> list[PodRecord]:
@@ -89,9 +92,16 @@ class OtherKinds:
         if group is not None and self._groups_queue is not None:
             self._groups_queue.add(group)
 
+    def group_deleted(self, owner: ObjectKey) -> None:
+        """Look whether the owner of a PodGroup still exists: only then it is made again."""
+        for owners in self._pods.owners_of_group(owner):
+            if self._owners_queue is not None and self._reader is not None:
+                self._reader.forget(owners.namespace, self._pods.references_of(owners))
+                self._owners_queue.add(owners)
+
     def lead(self, client: Client) -> list[Coroutine[Any, Any, None]]:
         """Begin to group; return what has to run while this process leads."""
-        reader = OwnerReader(client, self._store.owner_record)
+        reader = self._reader = OwnerReader(client, self._store.owner_record)
 
         def read(owners: OwnersKey) -> Coroutine[Any, Any, Requeue | None]:
             return self.read_owners(reader, owners)
@@ -108,7 +118,7 @@ class OtherKinds:
         return [self._owners_queue.run(), self._groups_queue.run()]
 
     def stop(self) -> None:
-        self._owners_queue = self._groups_queue = None
+        self._owners_queue = self._groups_queue = self._reader = None
 
     def _new_queue(
         self, client: Client, name: str, reconcile: Callable[[K], Awaitable[Requeue | None]]
@@ -122,7 +132,8 @@ class OtherKinds:
             return None
         chain = await reader.chain(owners.namespace, owners.references)
         pod = self._pods.any_pod(owners)
-        if pod is None or chain.is_skipped:
+        is_gone = chain.end is ChainEnd.MISSING and self._pods.is_assigned(owners)
+        if pod is None or chain.is_skipped or is_gone:  # an owner that is gone takes its pods along
             self._waited.discard(owners)
             return None
         workload, may_come = self._store.workload_of(chain)
@@ -138,7 +149,10 @@ class OtherKinds:
         for group in self._pods.resolved(owners, group_subject(chain)):
             if self._groups_queue is not None:
                 self._groups_queue.add(group)
-        return None
+        if not self._pods.is_waiting(owners):
+            return None
+        # Owners are not watched: a queue that is corrected while pods wait is seen by asking again.
+        return Requeue.after(max(_AGAIN_S, len(self._pods) / _AGAIN_PER_S))
 
     async def write_group(self, client: Client, reader: OwnerReader, key: GroupKey) -> None:
         group = self._pods.default_group(key)

@@ -38,7 +38,7 @@ V = TypeVar("V")
 
 KnownOwner: TypeAlias = Callable[[str, OwnerReference], OwnerRecord | None]
 
-_KNOWN_S: Final = 30.0  # so long may a changed label of an owner be unknown
+_KNOWN_S: Final = 5.0  # so long may a changed label of an owner be unknown
 _NEGATIVE_S: Final = 60.0
 _MOST: Final = 10_000  # of each sort of answer
 _SERVED: Final[tuple[Resource[Any], ...]] = (
@@ -64,6 +64,9 @@ class Remembered(Generic[K, V]):
     def get(self, key: K) -> V | None:
         until_s, answer = self._answers.get(key, (0.0, None))
         return answer if until_s > self._now_s() else None
+
+    def drop(self, key: K) -> None:
+        self._answers.pop(key, None)
 
     def put(self, key: K, answer: V, for_s: float) -> V:
         self._answers.pop(key, None)
@@ -96,6 +99,11 @@ class OwnerReader:
             owners.append(found)
             step = next_owner(found.owners, [it.reference.uid for it in owners])
         return OwnerChain(namespace, tuple(owners), step)
+
+    def forget(self, namespace: str, owners: Iterable[OwnerReference]) -> None:
+        """Read these owners again next time: they may be gone."""
+        for owner in owners:
+            self._owners.drop((namespace, owner))
 
     async def namespace_queue(self, namespace: str) -> str:
         """Return the queue that a namespace names by its label, or ""."""

@@ -299,7 +299,10 @@ class Podgrouper:
         if group is None:
             if change.key in self._applying:
                 self._applying[change.key] = False
-            self._enqueue(self._store.group_deleted(change.key, change.uid))
+            owner = self._store.group_deleted(change.key, change.uid)
+            if owner is not None:
+                self.enqueue_workload(owner)
+                self._others.group_deleted(owner)
         else:
             self._enqueue(self._store.group_changed(change.key, group))
             if change.key in self._store.orphans and self._orphan_queue is not None:

@@ -12,6 +12,7 @@ from tests.trainer_kai.podgrouper.running_podgrouper import (
     owned_pod,
     reference,
 )
+from trainer_kai.podgrouper import other_kinds, owner_reader
 
 DEPLOYMENT = owned("apps.Deployment", "web", labels={"kai.scheduler/queue": "team-a"})
 REPLICA_SET = owned("apps.ReplicaSet", "web-1", DEPLOYMENT)
@@ -133,6 +134,37 @@ async def test_a_forbidden_kind_is_said_once_and_stops_nothing() -> None:
     assert "give the ServiceAccount of the podgrouper the verb get" in unread[0]["message"]
 
 
+async def test_a_queue_changes_while_no_pod_is_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an event of a pod: owners are asked again while one waits."""
+    monkeypatch.setattr(owner_reader, "_KNOWN_S", 0.0)
+    monkeypatch.setattr(other_kinds, "_AGAIN_S", 0.05)
+    cluster = cluster_of(DEPLOYMENT, owned_pod("a", DEPLOYMENT))
+    async with grouping(cluster):
+        await cluster.until("podgroups", 1)
+        moved = owned("apps.Deployment", "web", labels={"kai.scheduler/queue": "team-b"})
+        cluster.lists["deployments"] = [moved]
+        await cluster.until("podgroups", 2)
+        by_us = {"pod-group-name": GROUP}
+        bound = owned_pod("a", DEPLOYMENT, annotations=by_us, resourceVersion="7")
+        bound["spec"]["nodeName"] = "n"
+        cluster.send_event("pods", "MODIFIED", bound)
+        await cluster.until_seen()
+        cluster.lists["deployments"] = [DEPLOYMENT]
+        cluster.send_event("pods", "ADDED", owned_pod("b", DEPLOYMENT))
+        await cluster.until("pods", 2)
+        await cluster.until("events", 2)
+        await cluster.until_seen()
+
+    queues = [body["spec"]["queue"] for _, body in cluster.writes_of("podgroups")]
+    assert queues == ["team-a", "team-b"]
+    [(_, event)] = [it for it in cluster.writes_of("events") if it[1]["type"] == "Warning"]
+    assert event["reason"] == "NotWhileRunning"
+    assert event["message"] == (
+        "metadata.labels[kai.scheduler/queue]: queue remains 'team-b' while pods of the PodGroup "
+        "run. To use 'team-a', let no pod of it run for a moment, for instance with 0 replicas"
+    )
+
+
 SKIP = {"kai.scheduler/skip-podgrouper": "true"}
 
 
@@ -212,6 +244,39 @@ async def test_a_second_podgrouper_writes_nothing() -> None:
         again.send_event("podgroups", "DELETED", group)
         await again.until("podgroups", 1)
     assert assigned(again) == {}
+
+
+@pytest.mark.parametrize("how", ["gone", "being deleted"])
+async def test_a_podgroup_is_not_made_again_for_an_owner_that_is(how: str) -> None:
+    """The pods of a Deployment outlive it by a moment, and its PodGroup goes with it."""
+    cluster = cluster_of(DEPLOYMENT, REPLICA_SET, owned_pod("a", REPLICA_SET))
+    async with grouping(cluster):
+        await cluster.until("pods", 1)
+        [(_, group)] = cluster.writes_of("podgroups")
+        group["metadata"] |= {"uid": "g", "resourceVersion": "9"}
+        by_us = {"pod-group-name": GROUP}
+        assigned_pod = owned_pod("a", REPLICA_SET, annotations=by_us, resourceVersion="7")
+        cluster.send_event("podgroups", "ADDED", group)
+        cluster.send_event("pods", "MODIFIED", assigned_pod)
+        await cluster.until_seen()
+        ending = owned("apps.Deployment", "web", deletionTimestamp="2026-01-01T00:00:00Z")
+        cluster.lists["deployments"] = [ending] if how == "being deleted" else []
+        cluster.send_event("podgroups", "DELETED", group)
+        await cluster.until_seen()
+        assigned_pod["metadata"] |= {"resourceVersion": "8", "labels": {"new": ""}}
+        cluster.send_event("pods", "MODIFIED", assigned_pod)
+        await cluster.until_seen()
+    assert [len(cluster.writes_of(it)) for it in ("podgroups", "pods")] == [1, 1]
+
+
+async def test_a_pod_that_its_job_gives_up_keeps_its_podgroup() -> None:
+    """When a Job is deleted its pods lose the finalizer first."""
+    labels = {"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/controller-uid": "uid-j"}
+    by_webhook = {"pod-group-name": "pg-j-uid-j"}
+    pod = owned_pod("a", owned("batch.Job", "j"), labels=labels, annotations=by_webhook)
+    cluster = cluster_of(DEPLOYMENT, pod, owned_pod("b", DEPLOYMENT))
+    await grouped(cluster, 1)
+    assert assigned(cluster) == {"b": GROUP}
 
 
 async def test_a_pod_with_several_owners_is_grouped_alone() -> None:

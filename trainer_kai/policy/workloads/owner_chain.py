@@ -81,7 +81,7 @@ class ChainEnd(Enum):
 
     TOP = "has no owner"
     FORBIDDEN = "cannot be read: give the ServiceAccount of the podgrouper the verb get on its kind"
-    MISSING = "does not exist, or has another uid"
+    MISSING = "does not exist, is being deleted, or has another uid"
     CLUSTER = "is in no namespace"
     SEVERAL = "has several owners, and none of them is its controller"
     CYCLE = "is among its own owners"
@@ -135,8 +135,12 @@ class GroupSubject(NamedTuple):
 def owner_record(
     reference: OwnerReference, meta: Meta, *, is_ordered: bool = False
 ) -> OwnerRecord | None:
-    """Return what is stored of the object that was read for a reference; None if it is another."""
-    if not reference.uid or meta.uid != reference.uid:
+    """Return what is stored of the object that was read for a reference.
+
+    None if it is another one, or is being deleted: it makes no more pods, and its PodGroup would be
+    deleted with it again and again.
+    """
+    if not reference.uid or meta.uid != reference.uid or meta.deletion_timestamp:
         return None
     labels = {name: meta.labels[name] for name in _LABELS if name in meta.labels}
     known = meta.annotations
