@@ -371,7 +371,8 @@ class Suspender:
                 not is_ours or _user_wants_suspension(raw.metadata, records, path)
             )
             if is_ours:
-                fields: dict[str, Any] = {"metadata": {"uid": found.metadata.uid}}
+                meta = {"uid": found.metadata.uid, **_kept_annotations(raw.metadata)}
+                fields: dict[str, Any] = {"metadata": meta}
                 if stays_suspended and not _has_other_manager(raw.metadata, path):
                     fields |= _suspended_fields(path)
                 await self._client.apply(resource, name, fields, _APPLY)
@@ -504,6 +505,19 @@ def _user_wants_suspension(
         it.was_suspend_requested for it in records
     )
     return _last_applied_suspends(meta.annotations, path) and not was_asked
+
+
+def _kept_annotations(meta: _ManagedMeta) -> dict[str, Any]:
+    """Return a field that keeps the annotations that no manager owns, such as the admitted mark.
+
+    Without it an apply that gives up the only owned annotation would remove all of them.
+    """
+    owned = any(
+        "f:annotations" in it.fields_v1.get("f:metadata", {})
+        for it in meta.managed_fields
+        if it.manager != _FIELD_MANAGER
+    )
+    return {"annotations": {}} if meta.annotations.keys() - {EVICTED_BY} and not owned else {}
 
 
 def _is_suspended_by_us(raw: _RawSuspendable, path: FieldPath) -> bool:
