@@ -1,10 +1,9 @@
 """Warns that the pods of a Job, Deployment, StatefulSet or Notebook would wait in their queue.
 
-The rules compute the queue and the preemptibility that the pods of the workload will get. In mode
-`bundled` our scheduler reads the pods alone, except those of Jobs, which have PodGroups. In mode
-`external` KAI creates the PodGroups, from the labels of the workload first, and by its kind
-non-preemptible PodGroups: class `inference` for a Deployment, `build` for a Notebook. Nothing is
-denied, and nothing is read from the API server.
+The rules compute the queue and the preemptibility that the PodGroup of the workload will get, from
+our podgrouper or from that of KAI: the labels of the workload come first, then those of its pods.
+By its kind a PodGroup may be non-preemptible: the class is `inference` for a Deployment, `build`
+for a Notebook. Nothing is denied, and nothing is read from the API server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -118,7 +117,7 @@ class _Kind(NamedTuple):
         """Return the fields with labels that count, the first one first."""
         if self.name == "Notebook":  # the notebook controller copies them to the pod
             return (_OWN,)
-        return (_TEMPLATE,) if self.is_bundled and not self.is_job else (_OWN, _TEMPLATE)
+        return (_OWN, _TEMPLATE)
 
     @property
     def is_job(self) -> bool:
@@ -252,14 +251,14 @@ def _queue(workload: _Workload, kind: _Kind, rules: GroupingRules) -> tuple[str,
         if queue:
             return queue, f"{path}[{QUEUE}]", True
     default_path = f"{kind.label_paths[0]}[{QUEUE}]"
-    if kind.is_bundled:
+    if kind.is_bundled and kind.is_job:
         return rules.default_queue, default_path, False
     for path in kind.label_paths:
         project = _labels(workload, path).get(PROJECT)
         if project:
             pool = workload.spec.template.metadata.labels.get(NODE_POOL)
             return f"{project}-{pool}" if pool else project, f"{path}[{PROJECT}]", True
-    return DEFAULT_QUEUE, default_path, False
+    return rules.default_queue if kind.is_bundled else DEFAULT_QUEUE, default_path, False
 
 
 def _quota_faults(
@@ -364,9 +363,9 @@ def _non_preemptible_reason(
     name = next(filter(None, names), "") or workload.spec.template.spec.priority_class_name
     name, of_kind = name or _global_default(classes), ""
     if _refused_class(workload, kind, classes) is not None:
-        name = ""
-    if not kind.is_bundled and name not in classes:
-        name, of_kind = kind.kai_class, f", which KAI gives a {kind.name}"
+        name = ""  # the default priority counts, not the class of the kind
+    elif name not in classes:
+        name, of_kind = kind.kai_class, f", the default of a {kind.name}"
     value = SelectablePriorityClasses(classes).value(name)
     if value < PREEMPTIBLE_BELOW:
         return ""
