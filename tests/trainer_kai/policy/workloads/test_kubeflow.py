@@ -93,6 +93,11 @@ PYTORCH: list[Case[Workload, str]] = [
         pytorch(worker=6, segment="2", more=at_least(3)),
         "pg-x-U 1: worker 3, worker/worker-0 2, worker/worker-1 2, worker/worker-2 0",
     ),
+    Case(
+        "a minimum of whole segments",
+        pytorch(worker=6, segment="2", more=at_least(4)),
+        "pg-x-U 1: worker 3, worker/worker-0 2, worker/worker-1 2, worker/worker-2 0",
+    ),
     Case("a segment of 0", pytorch(worker=2, segment="0"), "pg-x-U 1: worker 2"),
     Case("no number", pytorch(worker=2, segment="two"), "pg-x-U 1: worker 2"),
     Case("negative", pytorch(worker=2, segment="-1"), "pg-x-U 1: worker 2"),
