@@ -4,6 +4,7 @@ First the owners of equal pods are read, then the PodGroup is written: two work 
 PodGroup is written by one worker, however many owners below have pods for it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any, Final, Protocol, TypeVar
 
@@ -40,6 +41,7 @@ K = TypeVar("K", bound=Hashable)
 _MAY_COME_S: Final = 1.0  # watches are not in step: a workload may be known a moment after its pods
 _AGAIN_S: Final = 60.0  # until owners are read again while a pod of them has no node
 _AGAIN_PER_S: Final = 20  # and no more than so many
+_ASSIGNED_AT_ONCE: Final = 16  # pods of one PodGroup
 _MOST_TOLD: Final = 1_000
 
 
@@ -129,6 +131,7 @@ class OtherKinds:
     async def read_owners(self, reader: OwnerReader, owners: OwnersKey) -> Requeue | None:
         pod = self._pods.any_pod(owners)
         if pod is None or self._store.is_known_member(pod.key):
+            self._waited.discard(owners)
             return None
         chain = await reader.chain(owners.namespace, owners.references)
         pod = self._pods.any_pod(owners)
@@ -173,9 +176,15 @@ class OtherKinds:
                 await self._writer.apply(client, fields)
             self._tell_steps(group, steps)
             assign = steps.assign
-        for assignment in assign:
-            if await self._writer.assign(client, assignment):
-                self._pods.assigned(assignment.key, assignment.uid, assignment.group)
+        # Some at once: a pod that waits too long for its PodGroup is scheduled alone.
+        for start in range(0, len(assign), _ASSIGNED_AT_ONCE):
+            async with asyncio.TaskGroup() as tasks:
+                for assignment in assign[start : start + _ASSIGNED_AT_ONCE]:
+                    tasks.create_task(self._assign(client, assignment))
+
+    async def _assign(self, client: Client, assignment: PodAssignment) -> None:
+        if await self._writer.assign(client, assignment):
+            self._pods.assigned(assignment.key, assignment.uid, assignment.group)
 
     def _tell_end(self, chain: OwnerChain, pod: LoosePod) -> None:
         """Say once why a chain of owners could not be followed: by kind, or by pod."""
