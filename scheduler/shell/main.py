@@ -55,7 +55,7 @@ from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
-from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, watch_name
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
@@ -220,9 +220,9 @@ class ClusterInformers:
             _WatchedKind(resource, partial(self._cache.update, resource))
             for resource in self._cache.cluster.by_resource()
         ]
-        self._unsynced = {kind.resource.plural for kind in kinds}
+        self._unsynced = {watch_name(kind.resource) for kind in kinds}
         for kind in kinds:
-            name = kind.resource.plural
+            name = watch_name(kind.resource)
             workload_kind = KIND_OF_RESOURCE.get(kind.resource)
             labels = workload_kind.selection if workload_kind is not None else ""
             target = ListTarget(kind.resource, selection=Selection(labels=labels))
@@ -250,7 +250,7 @@ class ClusterInformers:
             self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
 
         def synced() -> None:
-            self._unsynced.discard(kind.resource.plural)
+            self._unsynced.discard(watch_name(kind.resource))
             if not self._unsynced:
                 self._synced.set()
 

@@ -20,6 +20,7 @@ DYNAMO: Final = "nvidia.com"
 JOBSET: Final = "jobset.x-k8s.io"
 KAI: Final = "kai.scheduler"
 KUBEFLOW: Final = "kubeflow.org"
+KNATIVE: Final = "serving.knative.dev"
 KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
 LEADER_WORKER_SET: Final = "leaderworkerset.x-k8s.io"
@@ -62,6 +63,9 @@ POD_GROUP: Final = "pod-group-name"
 TOPOLOGY: Final = "kai.scheduler/topology"
 TOPOLOGY_REQUIRED: Final = "kai.scheduler/topology-required-placement"
 TOPOLOGY_PREFERRED: Final = "kai.scheduler/topology-preferred-placement"
+SEGMENT_SIZE: Final = "kai.scheduler/segment-size"
+SEGMENT_REQUIRED: Final = "kai.scheduler/segment-topology-required-placement"
+SEGMENT_PREFERRED: Final = "kai.scheduler/segment-topology-preferred-placement"
 BATCH_MIN_MEMBER: Final = "kai.scheduler/batch-min-member"
 PREEMPTION_DELAY: Final = "kai.scheduler/preemption-delay"
 STALENESS_GRACE_PERIOD: Final = "kai.scheduler/staleness-grace-period"
@@ -126,9 +130,29 @@ JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"  # finalizer
 ANCESTOR_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"  # label of job templates
 TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a value of managedBy
 
-# The order in which pods of a job are removed.
+# Kubeflow's jobs, with the order in which pods of a job are removed.
+KUBEFLOW_JOB_NAME: Final = "training.kubeflow.org/job-name"
 KUBEFLOW_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+KUBEFLOW_REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
+KUBEFLOW_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+TRAINING_OPERATOR: Final = "kubeflow.org/training-operator"  # a value of managedBy
+MPI_OPERATOR: Final = "kubeflow.org/mpi-operator"  # the same
+
+# Ray: labels of pods, the first one with the order in which they are removed.
 RAY_NODE_TYPE: Final = "ray.io/node-type"
+RAY_GROUP: Final = "ray.io/group"
+RAY_CLUSTER: Final = "ray.io/cluster"
+RAY_OWNER: Final = "ray.io/originated-from-cr-name"  # of its objects: the RayJob or RayService
+RAY_PRIORITY_CLASS: Final = "ray.io/priority-class-name"  # label of a cluster, job or service
+RAY_OPERATOR: Final = "ray.io/kuberay-operator"  # a value of managedBy
+
+# Knative: annotation of revisions.
+KNATIVE_MIN_SCALE: Final = "autoscaling.knative.dev/min-scale"
+
+# LeaderWorkerSet: labels of pods.
+LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"  # 0: the leader
 
 # Kubeflow notebooks.
 NOTEBOOK_STOPPED: Final = "kubeflow-resource-stopped"  # annotation: the notebook has no pod

@@ -54,7 +54,7 @@ class LoosePod(NamedTuple):
             is_terminating=False,
         )
         uid = workload.metadata.uid
-        return PodRecord(self.key, self.uid, uid, place.replicated_job, self.group, observation)
+        return PodRecord(self.key, self.uid, uid, place, self.group, observation)
 
 
 class LoosePods:

@@ -168,7 +168,9 @@ class OtherKinds:
             assign = assign_all(group.subject.existing_group, pods)
         else:
             observed = self._writer.observed(group.owner.uid)
-            wanted = default_podgroup(group, queue, observed.priority_classes)
+            wanted = default_podgroup(
+                group, queue, observed.priority_classes, self._rules.kind_defaults
+            )
             steps = plan_default(wanted, observed, pods, self._rules)
             for fields in steps.apply:
                 await self._writer.apply(client, fields)

@@ -34,6 +34,7 @@ from trainer_kai.policy.podgroups.manifests import (
     running_update,
 )
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
+from trainer_kai.policy.workloads.shapes import subgroup_of
 from trainer_kai.policy.workloads.workload import Workload
 
 _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
@@ -71,7 +72,9 @@ class GroupingPlan(NamedTuple):
 def plan(
     workload: Workload, observed: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
 ) -> GroupingPlan:
-    is_ours = observed.has_owner and workload.is_admitted_here
+    # Of kinds that admission does not mark, an external scheduler's podgrouper has the PodGroups.
+    is_others = rules.mode == "external" and not workload.kind.has_mark
+    is_ours = observed.has_owner and workload.is_admitted_here and not is_others
     if workload.is_over or workload.is_suspended or not is_ours:
         return GroupingPlan()
     form, is_external = workload.kind.form, rules.mode == "external"
@@ -172,7 +175,7 @@ def _restricted_while_running(
 def _is_marked(workload: Workload, podgroup: PlannedPodGroup) -> bool:
     """Say whether admission marked the pods of a PodGroup, so that no user groups them."""
     names = {member.name for member in podgroup.subgroups}
-    return any(
+    return not workload.kind.has_mark or any(
         GANG in job.template.spec.template.metadata.labels
         for job in workload.spec.replicated_jobs
         if job.name in names
@@ -215,13 +218,21 @@ def _contains(wanted: Any, current: Any) -> bool:
 def _assignment(
     workload: Workload, pod: PodRecord, marked: PodGroupPlan, rules: GroupingRules
 ) -> PodAssignment | None:
-    podgroup = marked.podgroup_of(pod.replicated_job)
+    podgroup = marked.podgroup_of(pod.place.replicated_job, pod.place.group)
     if podgroup is None or pod.observation.is_terminating:
         return None
     metadata: ManifestFields = {
         "uid": pod.uid,  # the API server rejects the merge if the pod was recreated
         "annotations": {POD_GROUP: planned_podgroup_name(workload, podgroup)},
     }
-    if rules.mode == "bundled" and workload.kind.form.jobs_path:
-        metadata["labels"] = {SUBGROUP: pod.observation.podset}
+    podset = _podset(workload, podgroup, pod)
+    if rules.mode == "bundled" and podset:
+        metadata["labels"] = {SUBGROUP: podset}
     return PodAssignment(pod.key, {"metadata": metadata})
+
+
+def _podset(workload: Workload, podgroup: PlannedPodGroup, pod: PodRecord) -> str:
+    """Return the sub-group of a pod; "" if its PodGroup has none."""
+    if podgroup.shape is not None:
+        return subgroup_of(podgroup.shape, pod.place)
+    return pod.observation.podset if workload.kind.form.jobs_path else ""

@@ -38,7 +38,7 @@ from trainer_kai.podgrouper.watched_podgroup import (
     WatchedPodGroup,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
-from trainer_kai.policy.workloads.kinds import KINDS, OWNERS
+from trainer_kai.policy.workloads.kinds import KINDS, OWNERS, watch_name
 from trainer_kai.policy.workloads.workload import ObjectKey, Workload, WorkloadKind
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
@@ -85,7 +85,7 @@ class Podgrouper:
         self._unsynced = len(watched)
         # The API server serves these kinds only where their controllers are installed.
         optional = {
-            *(it.resource.plural for it in KINDS),
+            *(watch_name(it.resource) for it in KINDS),
             *(it.resource.plural for it in OWNERS),
         }
         for name, target, on_change in watched:
@@ -97,7 +97,7 @@ class Podgrouper:
         ours = Selection(labels=GANG)
         for kind in KINDS:
             target = ListTarget(kind.resource, selection=Selection(labels=kind.selection))
-            yield kind.resource.plural, target, partial(self._on_workload, kind)
+            yield watch_name(kind.resource), target, partial(self._on_workload, kind)
         yield "podgroups", ListTarget(WATCHED_PODGROUPS, selection=ours), self._on_podgroup
         for label in filter(None, (kind.job_label for kind in KINDS)):
             target = ListTarget(_JOBS, "", Selection(labels=label), only_metadata=True)

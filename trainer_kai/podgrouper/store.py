@@ -23,14 +23,14 @@ from trainer_kai.policy.podgroups.grouping import MAIN, PodObservation, observe_
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.workloads.kinds import kind_of_owner, kind_of_pod
 from trainer_kai.policy.workloads.owner_chain import OwnerChain, OwnerRecord, owner_record
-from trainer_kai.policy.workloads.workload import ObjectKey, Workload
+from trainer_kai.policy.workloads.workload import ObjectKey, PodPlace, Workload
 
 
 class PodRecord(NamedTuple):
     key: Key
     uid: str
     job_uid: str
-    replicated_job: str
+    place: PodPlace
     group: str  # "" while it is not assigned
     observation: PodObservation
 
@@ -263,7 +263,7 @@ def _member(key: Key, pod: Pod | BriefPod) -> tuple[ObjectKey, PodRecord] | None
         key=key,
         uid=meta.uid,
         job_uid=controller.uid,
-        replicated_job=place.replicated_job,
+        place=place,
         group=meta.annotations.get(POD_GROUP, ""),
         observation=observe_pod(pod, place),
     )

@@ -60,7 +60,7 @@ async def test_the_pods_of_a_deployment_are_one_podgroup() -> None:
     assert group["metadata"]["ownerReferences"] == [
         {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web"}
     ]
-    spec = {"queue": "team-a", "priorityClassName": "train", "minMember": 1}
+    spec = {"queue": "team-a", "priorityClassName": "inference", "minMember": 1}
     assert group["spec"] == spec
     [(_, event)] = cluster.writes_of("events")
     assert event["involvedObject"]["name"] == "web"

@@ -12,6 +12,8 @@ from trainer_kai.api.meta import Key, OwnerReference
 from trainer_kai.api.names import (
     BATCH_MIN_MEMBER,
     GANG,
+    KNATIVE,
+    KNATIVE_MIN_SCALE,
     MEMBERS,
     NODE_POOL,
     PREEMPTIBILITY,
@@ -37,7 +39,7 @@ from trainer_kai.policy.podgroups.manifests import (
     valid_annotations,
     valid_labels,
 )
-from trainer_kai.policy.queueing.kind_defaults import default_class
+from trainer_kai.policy.queueing.kind_defaults import KindDefault, KindDefaults
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.workloads.owner_chain import GroupSubject
 
@@ -65,7 +67,7 @@ class DefaultGroup(NamedTuple):
 
 
 def default_podgroup(
-    group: DefaultGroup, queue: str, classes: SelectablePriorityClasses
+    group: DefaultGroup, queue: str, classes: SelectablePriorityClasses, defaults: KindDefaults
 ) -> ManifestFields:
     owner = {
         "apiVersion": group.owner.api_version,
@@ -73,13 +75,14 @@ def default_podgroup(
         "name": group.owner.name,
         "uid": group.owner.uid,
     }
+    default = defaults.of(group.owner.api_version.rpartition("/")[0], group.owner.kind)
     pool = group.subject.labels.get(NODE_POOL) or group.pod.labels.get(NODE_POOL)
     labels = {GANG: MAIN, QUEUE: queue, **({NODE_POOL: pool} if pool else {})}
     annotations = valid_annotations(group.subject.annotations)
     requested: ManifestFields = {
         "queue": queue,
-        "priorityClassName": _priority_class(group, classes),
-        "preemptibility": _preemptibility(group),
+        "priorityClassName": _priority_class(group, classes, default),
+        "preemptibility": _preemptibility(group) or default.preemptibility,
         "preemptionDelay": annotations.get(PREEMPTION_DELAY),
         "stalenessGracePeriod": annotations.get(STALENESS_GRACE_PERIOD),
         "topologyConstraint": topology_constraint(annotations),
@@ -118,16 +121,21 @@ def default_group_findings(subject: GroupSubject) -> Iterator[Finding]:
 
 
 def _min_member(subject: GroupSubject) -> int:
-    text = subject.annotations.get(BATCH_MIN_MEMBER, "")
+    """As in KAI, the pods that a revision of Knative always has start together."""
+    is_revision = subject.owner is not None and subject.owner.group_kind == (KNATIVE, "Revision")
+    default = subject.annotations.get(KNATIVE_MIN_SCALE, "") if is_revision else ""
+    text = subject.annotations.get(BATCH_MIN_MEMBER, default)
     is_ordered = subject.owner is None or subject.owner.is_ordered
     return int(text) if is_count(text) and not is_ordered else 1
 
 
-def _priority_class(group: DefaultGroup, classes: SelectablePriorityClasses) -> str:
+def _priority_class(
+    group: DefaultGroup, classes: SelectablePriorityClasses, default: KindDefault
+) -> str:
     """Return the first class that exists, as in KAI."""
     named = (*_label_values(group, PRIORITY_CLASS_NAME), group.pod.priority_class)
     existing = (name for name in named if classes.exists(name))
-    return next(existing, default_class(group.owner.kind))
+    return next(existing, default.priority_class)
 
 
 def _preemptibility(group: DefaultGroup) -> str | None:

@@ -61,13 +61,18 @@ from trainer_kai.policy.podgroups.grouping import (
     podgroup_name,
     podset_name,
 )
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefault, KindDefaults
 from trainer_kai.policy.queueing.priority_classes import (
-    DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
     SYSTEM_CLASS_PREFIX,
     SelectablePriorityClasses,
 )
-from trainer_kai.policy.workloads.workload import StagedJobs, Workload
+from trainer_kai.policy.workloads.workload import (
+    PodGroupShape,
+    StagedJobs,
+    SubGroupShape,
+    Workload,
+)
 
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
@@ -84,6 +89,7 @@ class GroupingRules(NamedTuple):
     default_queue: str
     kueue: bool = False  # Kueue runs in this cluster
     indexed_jobs: bool = False  # all pods of an Indexed Job start together
+    kind_defaults: KindDefaults = NO_CHANGES
 
 
 def podgroup_manifests(
@@ -196,7 +202,8 @@ def _requested_fields(
     annotations = valid_annotations(meta.annotations)
     pods = [jobs[subgroup.name].template.spec.template.spec for subgroup in podgroup.subgroups]
     pod_classes = (pod.priority_class_name for pod in pods if pod.priority_class_name)
-    pod_class = next(pod_classes, DEFAULT_PRIORITY_CLASS)
+    default = _kind_default(workload, rules)
+    pod_class = next(pod_classes, default.priority_class)
     label_class = labels.get(PRIORITY_CLASS_NAME, "")
     # KAI accepts a system class from a label.
     if rules.mode == "external" and label_class.startswith(SYSTEM_CLASS_PREFIX):
@@ -206,12 +213,19 @@ def _requested_fields(
     requested: ManifestFields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
         "priorityClassName": label_class or pod_class,
-        "preemptibility": labels.get(PREEMPTIBILITY),
+        "preemptibility": labels.get(PREEMPTIBILITY) or default.preemptibility,
         "preemptionDelay": annotations.get(PREEMPTION_DELAY),
         "stalenessGracePeriod": annotations.get(STALENESS_GRACE_PERIOD, external),
         "topologyConstraint": topology_constraint(annotations),
     }
     return {name: value for name, value in requested.items() if value}
+
+
+def _kind_default(workload: Workload, rules: GroupingRules) -> KindDefault:
+    """Return the default of the kind that users create, or else of the workload itself."""
+    owner, resource = workload.kind.owner, workload.kind.resource
+    by_users = owner.resource if owner is not None and workload.needs_owner else resource
+    return rules.kind_defaults.of(by_users.group, by_users.kind)
 
 
 def valid_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -236,9 +250,31 @@ def topology_constraint(annotations: Mapping[str, str]) -> ManifestFields | None
 def _bundled_spec(
     workload: Workload, podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
 ) -> ManifestFields:
+    if podgroup.shape is not None:
+        return _shaped_spec(podgroup.shape)
     if workload.kind.form.jobs_path:
         return _tree_spec(podgroup, jobs)
     return {"minMember": max(podgroup.smallest_sum(it.min_pods for it in podgroup.subgroups), 1)}
+
+
+def _shaped_spec(shape: PodGroupShape) -> ManifestFields:
+    if not shape.subgroups:
+        return {"minMember": max(shape.min_pods, 1)}
+    return {
+        "minSubGroup": sum(not it.parent for it in shape.subgroups),
+        "subGroups": [_shaped_subgroup(it) for it in shape.subgroups],
+    }
+
+
+def _shaped_subgroup(shape: SubGroupShape) -> ManifestFields:
+    topology = topology_constraint(valid_annotations(shape.topology))
+    fields: ManifestFields = {
+        "name": shape.name,
+        "minMember" if shape.job else "minSubGroup": shape.minimum,
+        "parent": shape.parent,
+        "topologyConstraint": topology if topology and len(topology) > 1 else None,
+    }
+    return {name: value for name, value in fields.items() if value not in ("", None)}
 
 
 def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:

@@ -16,6 +16,8 @@ from trainer_kai.api.names import (
     BATCH,
     BATCH_MIN_MEMBER,
     DYNAMO,
+    KNATIVE,
+    KNATIVE_MIN_SCALE,
     NODE_POOL,
     POD_GROUP,
     PREEMPTIBILITY,
@@ -45,6 +47,7 @@ _LABELS: Final = (
 )
 _ANNOTATIONS: Final = (
     BATCH_MIN_MEMBER,
+    KNATIVE_MIN_SCALE,
     SKIP_PODGROUPER,
     POD_GROUP,
     PREEMPTION_DELAY,
@@ -62,6 +65,8 @@ WRAPPERS: Final = frozenset(
         (BATCH, "CronJob"),
         (ARGO, "Workflow"),
         (DYNAMO, "DynamoGraphDeployment"),
+        (KNATIVE, "Service"),
+        (KNATIVE, "Configuration"),
         (RUN_AI_DOMAIN, "TrainingWorkload"),
         (RUN_AI_DOMAIN, "InteractiveWorkload"),
         (RUN_AI_DOMAIN, "DistributedWorkload"),

@@ -12,6 +12,7 @@ from trainer_kai.policy.podgroups.default_group import (
     default_group_findings,
     default_podgroup,
 )
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.queueing.queue_resolution import queue_of_owner
 from trainer_kai.policy.workloads.owner_chain import (
@@ -78,7 +79,7 @@ class Case(NamedTuple):
 NEAR = owner("example.com/v1/Near", labels={CLASS: "low", PREEMPTIBILITY: "non-preemptible"})
 FAR = owner("example.com/v1/Far", labels={CLASS: "high", PREEMPTIBILITY: "preemptible"})
 CASES = [
-    Case("nothing is said", group_of(owner()), {"priorityClassName": "train"}),
+    Case("nothing is said", group_of(owner()), {"priorityClassName": "inference"}),
     Case("the nearest owner counts", group_of(NEAR, FAR),
          {"priorityClassName": "low", "preemptibility": "non-preemptible"}),
     Case("then a farther one", group_of(owner(), FAR, pod={CLASS: "mid"}),
@@ -107,15 +108,16 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda it: it.words)
 def test_the_spec(case: Case) -> None:
-    spec = default_podgroup(case.group, "q", CLASSES)["spec"]
-    wanted = {"queue": "q", "priorityClassName": "train", "minMember": 1, **case.expected}
+    spec = default_podgroup(case.group, "q", CLASSES, NO_CHANGES)["spec"]
+    default = NO_CHANGES.of("apps", case.group.owner.kind).priority_class
+    wanted = {"queue": "q", "priorityClassName": default, "minMember": 1, **case.expected}
     assert {name: spec.get(name) for name in wanted} == wanted
 
 
 def test_the_metadata() -> None:
     """A pool of the owner before that of the pod; the owner as KAI writes it."""
     group = group_of(owner(labels={POOL: "x"}), pod={POOL: "y"})
-    meta = default_podgroup(group, "q", CLASSES)["metadata"]
+    meta = default_podgroup(group, "q", CLASSES, NO_CHANGES)["metadata"]
     reference = {"apiVersion": "apps/v1", "kind": "Deployment"}
     assert meta["name"] == "pg-deployment-u-deployment"
     assert meta["labels"] == {"trainer-kai.dev/gang": "Main", QUEUE: "q", POOL: "x"}
@@ -167,3 +169,102 @@ def test_what_is_said_of_invalid_values() -> None:
         (f"metadata.annotations[{MINIMUM}]", False),
     ]
     assert "one after another" in str(findings[-1])
+
+
+class Row(NamedTuple):
+    """What owns a pod, the nearest first, and its PodGroup."""
+
+    words: str
+    owners: tuple[OwnerRecord, ...]
+    name: str
+    min_member: int = 1
+    priority_class: str = "train"
+
+
+SCALE = "autoscaling.knative.dev/min-scale"
+KNATIVE_OWNERS = (
+    owner("serving.knative.dev/v1/Configuration"),
+    owner("serving.knative.dev/v1/Service", labels={QUEUE: "a"}),
+)
+REPLICAS = (owner("apps/v1/ReplicaSet"), owner())
+
+
+def revision(**annotations: str) -> OwnerRecord:
+    return owner("serving.knative.dev/v1/Revision", annotations=annotations)
+
+
+# Vectors 23 to 26 of KAI, and the kinds of which nothing but the owners is known.
+ROWS = [
+    Row("a Deployment (23)", REPLICAS, "pg-deployment-u-deployment", priority_class="inference"),
+    Row("a ReplicaSet", (owner("apps/v1/ReplicaSet"),), "pg-replicaset-u-replicaset"),
+    Row("a StatefulSet", (owner("apps/v1/StatefulSet"),), "pg-statefulset-u-statefulset"),
+    Row(
+        "a Notebook",
+        (owner("apps/v1/StatefulSet"), owner("kubeflow.org/v1beta1/Notebook")),
+        "pg-notebook-u-notebook",
+        priority_class="build",
+    ),
+    Row("a kind that may not be read (25)", (), "pg-p-u"),
+    Row("an unknown kind (26)", (owner("example.com/v1/Thing"),), "pg-thing-u-thing"),
+    Row(
+        "a revision of Knative",
+        (*REPLICAS, revision(**{SCALE: "3"}), *KNATIVE_OWNERS),
+        "pg-revision-u-revision",
+        3,
+        "inference",
+    ),
+    Row(
+        "one that may have no pods",
+        (*REPLICAS, revision(**{SCALE: "0"}), *KNATIVE_OWNERS),
+        "pg-revision-u-revision",
+        priority_class="inference",
+    ),
+    Row(
+        "one with a wrong number",
+        (*REPLICAS, revision(**{SCALE: "x"}), *KNATIVE_OWNERS),
+        "pg-revision-u-revision",
+        priority_class="inference",
+    ),
+    Row(
+        "its own minimum counts first",
+        (*REPLICAS, revision(**{SCALE: "3", MINIMUM: "2"}), *KNATIVE_OWNERS),
+        "pg-revision-u-revision",
+        2,
+        "inference",
+    ),
+    Row(
+        "an executor of Spark",
+        (owner("v1/Pod"), owner("sparkoperator.k8s.io/v1beta2/SparkApplication")),
+        "pg-sparkapplication-u-sparkapplication",
+    ),
+    Row("a step of a Workflow", (owner("argoproj.io/v1alpha1/Workflow"),), "pg-p-u"),
+    Row(
+        "an object that a Workflow creates",
+        (owner("example.com/v1/Thing"), owner("argoproj.io/v1alpha1/Workflow")),
+        "pg-thing-u-thing",
+    ),
+    Row(
+        "a graph of Dynamo",
+        (
+            owner("grove.io/v1alpha1/PodClique"),
+            owner("grove.io/v1alpha1/PodCliqueSet"),
+            owner("nvidia.com/v1alpha1/DynamoGraphDeployment"),
+        ),
+        "pg-podcliqueset-u-podcliqueset",
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda it: it.words)
+def test_the_podgroup_of_a_kind(row: Row) -> None:
+    fields = default_podgroup(group_of(*row.owners), "q", CLASSES, NO_CHANGES)
+
+    assert fields["metadata"]["name"] == row.name
+    assert fields["spec"]["minMember"] == row.min_member
+    assert fields["spec"]["priorityClassName"] == row.priority_class
+
+
+def test_the_labels_of_a_skipped_owner_count() -> None:
+    subject = group_of(*REPLICAS, revision(), *KNATIVE_OWNERS).subject
+
+    assert subject.labels[QUEUE] == "a"

@@ -7,7 +7,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Final
 
-from trainer_kai.api.names import BATCH, JOBSET, TRAINER
+from trainer_kai.api.names import BATCH, JOBSET, KUBEFLOW, LEADER_WORKER_SET, RAY, TRAINER
 from trainer_kai.cli.options import (
     Subcommands,
     add_cluster_flags,
@@ -21,13 +21,32 @@ if TYPE_CHECKING:
     from trainer_kai.cli.commands.why.report import TrainJobReport
 
 _WAITS: Final = 1
+_OTHERS: Final = (  # the kind, its plural and its short names
+    ("PyTorchJob", "pytorchjobs", KUBEFLOW),
+    ("TFJob", "tfjobs", KUBEFLOW),
+    ("XGBoostJob", "xgboostjobs", KUBEFLOW),
+    ("JAXJob", "jaxjobs", KUBEFLOW),
+    ("MPIJob", "mpijobs", KUBEFLOW),
+    ("RayCluster", "rayclusters", RAY),
+    ("RayJob", "rayjobs", RAY),
+    ("RayService", "rayservices", RAY),
+    ("LeaderWorkerSet", "leaderworkersets", LEADER_WORKER_SET, "lws"),
+)
 _KINDS: Final = {  # by the names that kubectl accepts: the kind, and its API group
     **dict.fromkeys(("trainjob", "trainjobs"), ("TrainJob", TRAINER)),
     **dict.fromkeys(("jobset", "jobsets"), ("JobSet", JOBSET)),
     **dict.fromkeys(("job", "jobs"), ("Job", BATCH)),
     **dict.fromkeys(("pod", "pods", "po"), ("Pod", "")),
+    **{
+        name: (kind, group)
+        for kind, plural, group, *short in _OTHERS
+        for name in (kind.lower(), plural, *short)
+    },
 }
-_FORMS: Final = "the name of a workload or pod, or trainjob/NAME, jobset/NAME, job/NAME or pod/NAME"
+_FORMS: Final = (
+    "the name of a workload or pod, or trainjob/NAME, jobset/NAME, job/NAME, pod/NAME or the kind "
+    "of another workload, such as pytorchjob/NAME, rayjob/NAME or lws/NAME"
+)
 
 
 def add_why(commands: Subcommands) -> None:
@@ -42,7 +61,9 @@ def add_why(commands: Subcommands) -> None:
     parser.add_argument(
         "subject",
         metavar="NAME",
-        help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job) or pod/NAME; a name alone is that"
+        help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job), pod/NAME, or another workload"
+        " (pytorchjob, tfjob, xgboostjob, jaxjob, mpijob, raycluster, rayjob, rayservice, lws); a"
+        " name alone is that"
         " of a TrainJob, or else of a JobSet, a Job or a pod",
     )
     parser.add_argument(

@@ -5,7 +5,8 @@ unknown, and no error.
 """
 
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Final, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
@@ -27,6 +28,7 @@ from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
     WorkloadState,
+    conditions_of,
     has_podgroup,
     is_finished,
     last_evicted,
@@ -47,6 +49,8 @@ from trainer_kai.kube.rest.response import Forbidden, NotFound
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
+from trainer_kai.policy.workloads.kinds import KINDS
+from trainer_kai.policy.workloads.workload import WorkloadKind
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -104,7 +108,7 @@ class _Reader:
 async def fetch_report(client: "Client", subject: WhySubject) -> TrainJobReport:
     kind, key, scheduler_name, default_queue = subject
     snapshot = TrainJobSnapshot(kind, key, client.clock.now(), scheduler_name, default_queue)
-    return await (_FETCH[kind] if kind else _of_any)(client, snapshot)
+    return await (_FETCH.get(kind, _of_other) if kind else _of_any)(client, snapshot)
 
 
 async def _of_any(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -196,6 +200,42 @@ async def _of_job(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRepor
         return await _of_workload(reader, snapshot)
     pods = await reader.list(POD_SNAPSHOTS, namespace, f"{JOB_NAME}={name}")
     return await _of_pods(reader, snapshot._replace(pods=pods))
+
+
+async def _get_other(client: "Client", snapshot: TrainJobSnapshot) -> tuple[WorkloadKind, Any]:
+    """Read an object in the version that the cluster serves."""
+    *others, last = (it for it in KINDS if it.resource.kind == snapshot.kind)
+    for kind in others:
+        with suppress(NotFound):
+            return kind, await client.get(kind.resource, snapshot.key)
+    try:
+        return last, await client.get(last.resource, snapshot.key)
+    except NotFound as error:
+        raise _not_found(snapshot, error) from error
+
+
+async def _of_other(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on a workload that admission does not mark, or on its owner."""
+    kind, obj = await _get_other(client, snapshot)
+    reader, workload = _Reader(client), kind.adapt(obj)
+    if workload is None:
+        owner = obj.metadata.controller
+        key = snapshot.key._replace(name=owner.name)
+        report = await _of_other(client, snapshot._replace(kind=owner.kind, key=key))
+        return _with_note(report, f"{snapshot.kind} {snapshot.key.name} belongs to it")
+    conditions = conditions_of(obj, workload)
+    snapshot = snapshot._replace(other=workload, other_conditions=conditions)
+    if is_finished(snapshot):
+        return trainjob_report(snapshot)
+    namespace, uid = snapshot.key.namespace, workload.metadata.uid
+    selector = f"{kind.name_label}={snapshot.key.name}"
+    named = await reader.list(PODGROUPS, namespace, selector)
+    groups = tuple(it for it in named if any(o.uid == uid for o in it.metadata.owner_references))
+    # The label that all pods of a kind have names its cluster or job, if there is one at all.
+    names = {it.metadata.name for it in groups}
+    pods = await reader.list(POD_SNAPSHOTS, namespace) if names else ()
+    own = tuple(it for it in pods if it.metadata.annotations.get(POD_GROUP) in names)
+    return await _with_details(reader, snapshot._replace(podgroups=groups, pods=own))
 
 
 async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) -> TrainJobReport:

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import StrEnum
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Condition, Key
@@ -52,6 +52,7 @@ from trainer_kai.cli.commands.why.reasons import (
 )
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.eviction_record import LastEviction, last_eviction_of
+from trainer_kai.policy.workloads.workload import Workload
 
 _WEBHOOK: Final = ".trainer-kai.dev"
 _WITHOUT_NOMINATION: Final = SCHEDULER_REASONS - {UnschedulableReason.WAITING_FOR_VICTIMS}
@@ -174,10 +175,25 @@ def _conditions(snapshot: TrainJobSnapshot) -> tuple[Condition, ...]:
     """Return the conditions of the object that its users look at."""
     if snapshot.trainjob is not None:
         return snapshot.trainjob.status.conditions
+    if snapshot.other is not None:
+        return snapshot.other_conditions
     if snapshot.suspendable is None:
         return ()
     known = (it for it in (snapshot.jobset, snapshot.job) if it is not None)
     return tuple(condition for it in known for condition in it.status.conditions)
+
+
+def conditions_of(obj: Any, workload: Workload) -> tuple[Condition, ...]:
+    """Return the conditions of an object; one says that it is over, if no other does."""
+    status = getattr(obj, "status", None)
+    conditions: tuple[Condition, ...] = getattr(status, "conditions", ())
+    if not workload.is_finished or _finished_state(conditions) is not None:
+        return conditions
+    state = getattr(status, "job_deployment_status", "")
+    has_succeeded = state == "Complete" or _condition(conditions, "Succeeded")
+    kind = "Complete" if has_succeeded else "Failed"
+    message = f"The {workload.key.kind} is {state or 'finished'}"
+    return (*conditions, Condition(type=kind, status="True", message=message))
 
 
 def _finished_state(
@@ -243,9 +259,12 @@ def _common_reason(
 
 
 def _managed_elsewhere(snapshot: TrainJobSnapshot) -> WaitingReason | None:
-    it = snapshot.suspendable
-    if it is None or it.is_managed_here:
+    it, other = snapshot.suspendable, snapshot.other
+    if it is None or it.is_managed_here or (other is not None and other.is_managed_here):
         return None
+    if other is not None:
+        message = f"Another controller runs the {it.key.kind}: see the status that it reports"
+        return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, message)
     objects = (snapshot.trainjob, snapshot.jobset, snapshot.job)
     manager = next(obj.spec.managed_by for obj in objects if obj is not None)
     message = f"{manager} runs the {it.key.kind} (spec.managedBy): see the status that it reports"
@@ -339,6 +358,8 @@ def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
     for kind, it in zip(kinds, (snapshot.trainjob, snapshot.jobset, snapshot.job), strict=True):
         if it is not None and it.metadata.deletion_timestamp:
             yield f"the {kind} is terminating"
+    if snapshot.other is not None and snapshot.other.metadata.deletion_timestamp:
+        yield f"the {snapshot.kind} is terminating"
 
 
 def _unreviewed_notes(snapshot: TrainJobSnapshot) -> Iterator[str]:
