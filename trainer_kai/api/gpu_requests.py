@@ -256,6 +256,11 @@ def mig_slices(name: str) -> int:
     return int(profile["compute"] or profile["slices"]) if profile else 0
 
 
+def gpus_of_one(resource: str) -> int:
+    """Return as how many GPUs queues count one of a resource; 0 if it is none."""
+    return 1 if resource in {GPU, AMD_GPU} else mig_slices(resource)
+
+
 def _is_zero(quantity: Quantity) -> bool:
     try:
         return milli(quantity) == 0

@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import Final
 
 from trainer_kai.cli.commands.doctor.command import add_doctor
+from trainer_kai.cli.commands.list.command import add_list
 from trainer_kai.cli.commands.migrate.command import add_migrate
 from trainer_kai.cli.commands.plan.command import add_plan
 from trainer_kai.cli.commands.queue.command import add_queue
@@ -42,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_plan(commands)
     add_simulate(commands)
+    add_list(commands)
     add_why(commands)
     add_queue(commands)
     add_doctor(commands)

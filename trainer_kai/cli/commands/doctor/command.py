@@ -64,6 +64,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
+    import dataclasses  # noqa: PLC0415 - as above
     import os  # noqa: PLC0415 - as above
 
     from trainer_kai.cli.commands.doctor.facts import Installation  # noqa: PLC0415 - as above
@@ -76,7 +77,10 @@ async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
     access = await find_rest_config(
         os.environ, clock, kubeconfig=args.kubeconfig, context=args.context
     )
+    access = dataclasses.replace(access, impersonated=args.user_as)
     async with process_client(access, clock) as client:
-        patient_client = client.with_retry_policy(RetryPolicy(timeout_s=_TIMEOUT_S, total_s=5.0))
+        patient_client = client.with_retry_policy(
+            RetryPolicy(timeout_s=min(_TIMEOUT_S, args.request_timeout), total_s=5.0)
+        )
         installation = Installation(args.namespace, args.scheduler_name, try_in=args.try_in)
         return await fetch_facts(patient_client, installation)

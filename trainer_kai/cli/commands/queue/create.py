@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.gpu_requests import mig_slices
+from trainer_kai.api.gpu_requests import gpus_of_one
 from trainer_kai.api.kai_kinds import Queue, QueueResources, QueueSpec
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ACCESS, AMD_GPU, GPU
+from trainer_kai.api.names import ACCESS
 from trainer_kai.api.quantity import milli, whole
 from trainer_kai.api.resources import NODES, QUEUES
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
@@ -141,16 +141,12 @@ def _per_gpu(nodes: Iterable[Node]) -> tuple[Fraction, Fraction] | None:
     """Return the millicores and bytes per GPU of all nodes with GPUs; None if none has."""
     gpus = millicores = size = 0
     for allocatable in (it.status.allocatable for it in nodes):
-        here = sum(whole(it) * _gpus_of_one(name) for name, it in allocatable.items())
+        here = sum(whole(it) * gpus_of_one(name) for name, it in allocatable.items())
         if here > 0:
             gpus += here
             millicores += milli(allocatable.get("cpu", "0"))
             size += whole(allocatable.get("memory", "0"))
     return (Fraction(millicores, gpus), Fraction(size, gpus)) if gpus else None
-
-
-def _gpus_of_one(resource: str) -> int:
-    return 1 if resource in {GPU, AMD_GPU} else mig_slices(resource)
 
 
 def _is_same(existing: Queue, wanted: Queue) -> bool:

@@ -12,6 +12,7 @@ import sys
 from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.resources import PODGROUPS, QUEUES
 from trainer_kai.cli.commands.queue.write_plan import effective_access
+from trainer_kai.cli.options import connection
 from trainer_kai.cli.output.queue_tables import as_json, as_text, read_queues
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import command_client
@@ -37,7 +38,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 async def _fetch(args: argparse.Namespace) -> tuple[list[Queue], list[PodGroup] | None]:
     """Return all Queues and PodGroups; no PodGroups if they cannot be listed."""
-    async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+    async with command_client(**connection(args)) as client:
         try:
             queues = await client.list(ListTarget(QUEUES))
         except NotFound as error:

@@ -27,6 +27,7 @@ from trainer_kai.api.resources import (
     ROLES,
     Resource,
 )
+from trainer_kai.cli.options import connection
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import Client, command_client
 from trainer_kai.kube.rest.request import Body, ListTarget, Patch, PatchKind, WriteOptions, patch
@@ -271,7 +272,7 @@ def run_plan(
     args: argparse.Namespace, make_plan: Callable[[QueueReader], Awaitable[WritePlan]]
 ) -> int:
     async def run() -> None:
-        async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+        async with command_client(**connection(args)) as client:
             plan = await make_plan(QueueReader(client))
             for note in plan.notes:
                 print(f"trainer-kai: {note}", file=sys.stderr)

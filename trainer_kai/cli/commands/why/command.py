@@ -14,6 +14,7 @@ from trainer_kai.cli.options import (
     add_default_queue_flag,
     add_output_flag,
     add_scheduler_flag,
+    connection,
 )
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -90,7 +91,7 @@ async def _fetch_report(args: argparse.Namespace, kind: str, name: str) -> "Trai
     from trainer_kai.cli.commands.why.snapshot import WhySubject  # noqa: PLC0415 - as above
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
 
-    async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+    async with command_client(**connection(args)) as client:
         key = Key(args.namespace or client.rest_config.namespace, name)
         subject = WhySubject(kind, key, args.scheduler_name, args.default_queue)
         return await fetch_report(client, subject)

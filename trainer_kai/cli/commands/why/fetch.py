@@ -26,7 +26,6 @@ from trainer_kai.api.resources import (
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
-    WorkloadState,
     has_podgroup,
     is_finished,
     last_evicted,
@@ -47,6 +46,7 @@ from trainer_kai.kube.rest.response import Forbidden, NotFound
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
+from trainer_kai.policy.workloads.state import FINISHED, WorkloadState
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Object)
 
 _MAX_PODGROUPS: Final = 8  # PodGroups that pods name and that do not belong to the JobSet
-_FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
 
 
 class _DoesNotExist(ConfigError):
@@ -168,7 +167,7 @@ async def _of_pod(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRepor
     reader, jobset = _Reader(client), pod.metadata.labels.get(JOBSET_NAME, "")
     if jobset:
         report = await _of_owner(reader, snapshot, jobset)
-        if report.state in _FINISHED:  # the pods that are left do not matter
+        if report.state in FINISHED:  # the pods that are left do not matter
             return report
         name, uid = pod.metadata.name, pod.metadata.uid
         report = _narrowed(report, f"pod {name}", lambda it: it.metadata.uid == uid)
@@ -187,7 +186,7 @@ async def _of_job(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRepor
     reader, jobset = _Reader(client), job.metadata.labels.get(JOBSET_NAME, "")
     if jobset:
         report = await _of_owner(reader, snapshot, jobset)
-        if report.state in _FINISHED:
+        if report.state in FINISHED:
             return report
         return _narrowed(report, f"Job {name}", lambda it: it.metadata.labels.get(JOB_NAME) == name)
     snapshot = snapshot._replace(job=job)

@@ -52,20 +52,10 @@ from trainer_kai.cli.commands.why.reasons import (
 )
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.eviction_record import LastEviction, last_eviction_of
+from trainer_kai.policy.workloads.state import WorkloadState, finished_state, true_condition
 
 _WEBHOOK: Final = ".trainer-kai.dev"
 _WITHOUT_NOMINATION: Final = SCHEDULER_REASONS - {UnschedulableReason.WAITING_FOR_VICTIMS}
-
-
-class WorkloadState(StrEnum):
-    COMPLETE = "complete"
-    FAILED = "failed"
-    RUNS = "runs"
-    SUSPENDED = "suspended"
-    WAITS = "waits"
-
-
-_COMPLETE: Final = ("Complete", "Completed")  # the second of JobSets
 
 
 _STATE_OF_PODS: Final = {  # in other states pods wait
@@ -183,16 +173,12 @@ def _conditions(snapshot: TrainJobSnapshot) -> tuple[Condition, ...]:
 def _finished_state(
     conditions: Iterable[Condition],
 ) -> tuple[WorkloadState, WaitingReason | None] | None:
-    failed = _condition(conditions, "Failed")
-    if failed:
-        since = failed.last_transition_time or ""
-        return WorkloadState.FAILED, WaitingReason(failed.reason or "Failed", failed.message, since)
-    is_complete = any(_condition(conditions, name) for name in _COMPLETE)
-    return (WorkloadState.COMPLETE, None) if is_complete else None
-
-
-def _condition(conditions: Iterable[Condition], name: str) -> Condition | None:
-    return next((it for it in conditions if it.type == name and it.status == "True"), None)
+    finished = finished_state(conditions)
+    if finished is None or finished[0] == WorkloadState.COMPLETE:
+        return finished and (finished[0], None)
+    failed = finished[1]
+    since = failed.last_transition_time or ""
+    return WorkloadState.FAILED, WaitingReason(failed.reason or "Failed", failed.message, since)
 
 
 def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
@@ -209,7 +195,7 @@ def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
             " when Trainer resumes the JobSet; if that fails, see the Events of the TrainJob"
         )
         return WaitingReason(UnschedulableReason.SUSPENDED, message)
-    suspended = _condition(_conditions(snapshot), "Suspended")
+    suspended = true_condition(_conditions(snapshot), "Suspended")
     since = suspended.last_transition_time or "" if suspended else ""
     message = why_suspended(it, snapshot.podgroups, has_kueue=snapshot.has_kueue)
     return WaitingReason(UnschedulableReason.SUSPENDED, message, since)

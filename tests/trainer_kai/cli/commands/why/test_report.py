@@ -16,9 +16,9 @@ from trainer_kai.api.resources import LEASES, TRAINJOBS
 from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_workload
 from trainer_kai.cli.commands.why import podgroups
 from trainer_kai.cli.commands.why.output import as_json, as_text
-from trainer_kai.cli.commands.why.report import WorkloadState
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.response import Forbidden
+from trainer_kai.policy.workloads.state import WorkloadState
 from trainer_kai.policy.workloads.workload import Workload
 
 GROUP: Final = f"pg-job-{UID}"
