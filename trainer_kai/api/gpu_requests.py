@@ -261,6 +261,14 @@ def gpus_of_one(resource: str) -> int:
     return 1 if resource in {GPU, AMD_GPU} else mig_slices(resource)
 
 
+def gpu_count(amounts: Mapping[str, Quantity]) -> int:
+    """Return the GPUs of reported amounts in thousandths; amounts that cannot be read are none."""
+    try:
+        return sum(gpus_of_one(name) * milli(number) for name, number in amounts.items())
+    except QuantityError:
+        return 0
+
+
 def _is_zero(quantity: Quantity) -> bool:
     try:
         return milli(quantity) == 0

@@ -40,13 +40,19 @@ from scheduler.state.inputs import ObjectWarning, epoch_s
 from scheduler.state.podgroups.attributes import duration_s
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, Queue, QueueResource, QueueResources
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL
+from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL, STOP_POLICY
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, effective_queue_access
+from trainer_kai.policy.queueing.stop_policy import (
+    EffectiveStopPolicy,
+    StopPolicy,
+    effective_stop_policy,
+    release_command,
+)
 
 _DEFAULT_PRIORITY: Final = 100
 _SCALES: Final = ((ResourceKind.CPU, 1), (ResourceKind.MEMORY, 10**6), (ResourceKind.GPU, 1000))
@@ -57,6 +63,7 @@ _RESIZABLE: Final = (ResourceKind.CPU, ResourceKind.MEMORY)
 _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the first
     RECLAIM_GOAL: ("fair-share", "quota-only"),  # for the children of a queue
     CONSOLIDATION: ("off", "on"),  # for a queue and its descendants
+    STOP_POLICY: (StopPolicy.HOLD, StopPolicy.NONE, StopPolicy.HOLD_AND_DRAIN),  # likewise
     ACCESS: ("closed", "open"),  # to namespaces without a grant; for a queue and its descendants
 }
 
@@ -82,6 +89,7 @@ class QueueTable:
         self._parent_names: Final = {queue.spec.parent_queue for queue in queues.values()}
         self._prefilter_failures: Final[dict[str, PreFilterFailure | None]] = {}
         self._access: Final[dict[str, EffectiveQueueAccess]] = {}
+        self._stop_policies: Final[dict[str, EffectiveStopPolicy]] = {}
 
     @cached_property
     def warnings(self) -> list[ObjectWarning]:
@@ -149,6 +157,22 @@ class QueueTable:
             )
         return self._access[name]
 
+    def stop_policy(self, name: str) -> EffectiveStopPolicy:
+        """Return whether a queue is held, by its annotation or that of an ancestor."""
+        if name not in self._stop_policies:
+            self._stop_policies[name] = effective_stop_policy(
+                name, self._parent_of, self._stop_annotation
+            )
+        return self._stop_policies[name]
+
+    def held_failure(self, name: str) -> PreFilterFailure | None:
+        """Return that nothing starts in a queue; None if it is not held."""
+        stopped = self.stop_policy(name)
+        if not stopped.is_held:
+            return None
+        values = name, str(stopped), release_command(stopped.decided_by)
+        return PreFilterFailure(PreFilterCause.QUEUE_HELD, values)
+
     def table(
         self,
         allocated: list[list[int]],
@@ -194,6 +218,7 @@ class QueueTable:
                 for row, name in enumerate(self.names)
                 for kind in _absent_kinds(self._queues[name])
             ),
+            drained=self._drained(),
         )
 
     def _parent_of(self, name: str) -> str:
@@ -201,6 +226,18 @@ class QueueTable:
 
     def _access_annotation(self, name: str) -> str | None:
         return _annotation(self._queues[name], ACCESS) if name in self._queues else None
+
+    def _stop_annotation(self, name: str) -> str | None:
+        return _annotation(self._queues[name], STOP_POLICY) if name in self._queues else None
+
+    def _drained(self) -> frozenset[int]:
+        """Walk down from the top, because a parent drains all queues below it."""
+        drained: set[int] = set()
+        for row in reversed(self._bottom_up):
+            is_asked = self._stop_annotation(self.names[row]) == StopPolicy.HOLD_AND_DRAIN
+            if is_asked or self.parent[row] in drained:
+                drained.add(row)
+        return frozenset(drained)
 
     def _quota_only(self) -> tuple[bool, ...]:
         """Return the queues with children that reclaim only up to their quotas."""
@@ -315,7 +352,7 @@ def _absent_kinds(queue: Queue) -> Iterator[int]:
 
 def _relevant_parts(queue: Queue) -> tuple[object, ...]:
     goal = _annotation(queue, RECLAIM_GOAL) or _ALLOWED_VALUES[RECLAIM_GOAL][0]
-    notes = _annotation(queue, CONSOLIDATION), _annotation(queue, ACCESS)
+    notes = tuple(_annotation(queue, it) for it in (CONSOLIDATION, ACCESS, STOP_POLICY))
     absent = tuple(_absent_kinds(queue))  # equal to a resource whose numbers are 0
     return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue)
 

@@ -274,6 +274,7 @@ class SnapshotBuilder:
             if before.row_and_failure(name) != after.row_and_failure(name)
             or before.allows_consolidation(name) != after.allows_consolidation(name)
             or before.access(name) != after.access(name)
+            or before.stop_policy(name) != after.stop_policy(name)
         }
         # A PodGroup that does not exist is in one of two queues.
         missing = {key for key, record in records.items() if record.group is None}

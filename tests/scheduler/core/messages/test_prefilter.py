@@ -152,6 +152,15 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "queues.scheduling.run.ai/red in that namespace: trainer-kai queue allow red -n ns",
     ),
     Case(
+        "a held queue",
+        PreFilterFailure(
+            PreFilterCause.QUEUE_HELD,
+            ("red", "annotation x: Hold of queue all", "trainer-kai queue release all"),
+        ),
+        "Queue red is held, so nothing starts in it (annotation x: Hold of queue all). It can "
+        "start when the queue is released: trainer-kai queue release all",
+    ),
+    Case(
         "an access review in progress",
         PreFilterFailure(PreFilterCause.QUEUE_ACCESS_PENDING, ("ns", "red")),
         "The access review whether namespace ns may use queue red is in progress. It can start "
@@ -306,6 +315,7 @@ def test_each_cause_has_a_message_and_a_reason() -> None:
     assert {it.reason for it in PreFilterCause} == {
         UnschedulableReason.MISCONFIGURED,
         UnschedulableReason.FORBIDDEN_QUEUE,
+        UnschedulableReason.QUEUE_HELD,
         UnschedulableReason.QUEUE_MISSING,
         UnschedulableReason.WAITING_FOR_STAGE,
         UnschedulableReason.NO_NODE_MATCHES,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from trainer_kai.api.cluster_kinds import PriorityClass
-from trainer_kai.api.gpu_requests import gpus_of_one
+from trainer_kai.api.gpu_requests import gpu_count, gpus_of_one
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Condition, Key, Meta
 from trainer_kai.api.names import (
@@ -19,7 +19,7 @@ from trainer_kai.api.names import (
     POD_GROUP,
     QUEUE,
 )
-from trainer_kai.api.quantity import Quantity, QuantityError, milli
+from trainer_kai.api.quantity import QuantityError
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.cli.commands.list.placed_pods import PlacedPod
@@ -244,7 +244,7 @@ def _gpus(subject: _Subject | None, groups: list[PodGroup]) -> float | None:
     """Return what it has or requests by the scheduler; before, what its pods will request."""
     statuses = [it.status.resources_status for it in groups]
     reported = [
-        max(_gpu_count(it.allocated), _gpu_count(it.requested))
+        max(gpu_count(it.allocated), gpu_count(it.requested))
         for it in statuses
         if it.allocated or it.requested
     ]
@@ -262,10 +262,3 @@ def _gpus(subject: _Subject | None, groups: list[PodGroup]) -> float | None:
         of_pod = sum(gpus_of_one(name) * number for name, number in amounts.items())
         planned += job.replicas * pods_at_once(job) * of_pod
     return planned / _THOUSAND
-
-
-def _gpu_count(amounts: Mapping[str, Quantity]) -> int:
-    try:
-        return sum(gpus_of_one(name) * milli(number) for name, number in amounts.items())
-    except QuantityError:
-        return 0

@@ -86,7 +86,7 @@ class NewQueue(NamedTuple):
 
 async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
     """Return the write that creates a queue; raise for a queue that could not be used."""
-    beside, quotas = await _beside_gpus(reader, new.gpu_quota)
+    beside, quotas = await beside_gpus(reader, new.gpu_quota)
     body, path = new.body(beside), f"queue {new.name}"
     wanted = decode(Queue, encode(body))
     faults = [*queue_faults(wanted)]
@@ -112,11 +112,11 @@ async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
             f"queue {new.name} is closed. Grant it to the workloads of a namespace and to a user: "
             f"`{allow}` (or --group GROUP)"
         )
-    notes = await _parent_notes(reader, queues, new.parent)
+    notes = await parent_notes(reader, queues, new.parent)
     return WritePlan((write,), (outcome,) if is_same else (quotas, outcome), notes)
 
 
-async def _beside_gpus(reader: QueueReader, gpus: float) -> tuple[BesideGpus, str]:
+async def beside_gpus(reader: QueueReader, gpus: float) -> tuple[BesideGpus, str]:
     """Return the quotas of CPU and memory for a quota of GPUs, and what to say about them."""
     if gpus == 0:
         text = "its quota is 0 GPU, 0 CPU and 0 memory: it runs on what other queues leave, and no"
@@ -163,7 +163,7 @@ def _with_gpus_only(queue: Queue) -> QueueSpec:
     return replace(queue.spec, resources=QueueResources(gpu=resources.gpu))
 
 
-async def _parent_notes(
+async def parent_notes(
     reader: QueueReader, queues: Mapping[str, Queue], parent: str
 ) -> tuple[str, ...]:
     """Return a note that the parent takes no more pods, if this is its first child.
