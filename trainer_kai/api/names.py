@@ -83,6 +83,8 @@ LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
 TRAINER_KAI_PREFIX: Final = "trainer-kai.dev/"
 ADMITTED: Final = "trainer-kai.dev/admitted"  # JobSet annotation, set when it is created
 ADMITTED_MARK: Final = "v1"  # its value: the version of the rules
+# JobSet annotation, set when it is created: labels and annotations that its TrainJob may change.
+FOLLOWS_TRAINJOB: Final = "trainer-kai.dev/follows-trainjob"
 GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: the suffix of the PodGroup
 ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
 STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and the stages before it

@@ -172,6 +172,7 @@ class Podgrouper:
         # The PodGroups of a workload that was deleted are garbage collected.
         if workload is None:
             return None
+        workload = self._store.with_owner_values(workload)
         uid = workload.metadata.uid
         observed = ObservedState(
             self._store.groups(uid),
