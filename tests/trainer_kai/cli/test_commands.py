@@ -25,6 +25,8 @@ REFUSED: list[Case[list[str], str]] = [
         ["why", "pod/"],
         "trainer-kai: NAME: 'pod/' must be the name of a workload or pod, or trainjob/NAME",
     ),
+    Case("a list without a cluster", ["list", "-A"], "trainer-kai: kubeconfig: no such file: "),
+    Case("all that waits, without a cluster", ["why"], "trainer-kai: kubeconfig: no such file: "),
     Case("why without a cluster", ["why", "job"], "trainer-kai: kubeconfig: no such file: "),
     Case("a doctor without a cluster", ["doctor"], "trainer-kai: kubeconfig: no such file: "),
     Case("queues without a cluster", ["queue", "list"], "trainer-kai: kubeconfig: no such file: "),

@@ -54,60 +54,67 @@ def add_list(commands: Subcommands) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    listing, namespace = _fetch(args)
-    rows = _selected(args, listing)
+    rows, listing, namespace = _fetch_selected(args)
     if rows or args.output in ("json", "yaml"):
         _print(args, rows, listing)
     else:
         where = f"namespace {namespace}" if namespace else "the cluster"
         more = "" if args.all else " (--all shows those that ended as well)"
-        _note([f"no workloads in {where}{more}"])
+        _note([f"no workloads in {where}{more}", *listing.notes])
     while args.watch:
         time.sleep(_WATCH_S)
-        before = {it.key: (it.state, it.reason, it.queue, it.place, it.nodes) for it in rows}
-        listing, _ = _fetch(args)
-        rows = _selected(args, listing)
-        changed = [
-            it
-            for it in rows
-            if before.get(it.key) != (it.state, it.reason, it.queue, it.place, it.nodes)
-        ]
+        before = {it.key: it for it in rows}
+        rows, listing, _ = _fetch_selected(args)
+        changed = [it for it in rows if before.get(it.key) != it]
         if changed:
             _print(args, changed, listing)
     return 0
 
 
-def _fetch(args: argparse.Namespace) -> "tuple[Listing, str]":
-    """Return what was read, and the namespace."""
+def _fetch_selected(args: argparse.Namespace) -> "tuple[list[WorkloadRow], Listing, str]":
+    namespace = None if args.all_namespaces else args.namespace
+    rows, listing, name = fetch_rows(
+        args,
+        namespace=namespace,
+        only_waiting=args.waiting,
+        with_places=args.output != "name",
+        with_nodes=args.output != "name" and not args.waiting,
+    )
+    return [it for it in rows if args.queue in ("", it.queue)], listing, name
+
+
+def fetch_rows(
+    args: argparse.Namespace,
+    *,
+    namespace: str | None,
+    only_waiting: bool,
+    with_places: bool = True,
+    with_nodes: bool = False,
+) -> "tuple[list[WorkloadRow], Listing, str]":
+    """Return rows, what was read, and the namespace: that of the context for "", all for None."""
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
     from trainer_kai.cli.commands.list.fetch import fetch_listing  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.list.rows import workload_rows  # noqa: PLC0415 - as above
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
+    from trainer_kai.policy.workloads.state import FINISHED, WorkloadState  # noqa: PLC0415
 
     async def fetch() -> "tuple[Listing, str]":
         async with command_client(**connection(args)) as client:
-            namespace = args.namespace or client.rest_config.namespace
-            namespace = "" if args.all_namespaces else namespace
-            is_full = args.output != "name"
+            name = "" if namespace is None else namespace or client.rest_config.namespace
             listing = await fetch_listing(
-                client, namespace, with_nodes=is_full and not args.waiting, with_places=is_full
+                client, name, with_nodes=with_nodes, with_places=with_places
             )
-            return listing, namespace
+            return listing, name
 
-    return asyncio.run(fetch())
-
-
-def _selected(args: argparse.Namespace, listing: "Listing") -> "list[WorkloadRow]":
-    from trainer_kai.cli.commands.list.rows import workload_rows  # noqa: PLC0415 - as above
-    from trainer_kai.policy.workloads.state import FINISHED, WorkloadState  # noqa: PLC0415
-
+    listing, name = asyncio.run(fetch())
     rows = workload_rows(listing.objects)
-    if args.queue:
-        rows = [it for it in rows if it.queue == args.queue]
-    if args.waiting:
+    if only_waiting:
         waiting = {WorkloadState.WAITS, WorkloadState.SUSPENDED}
-        return [it for it in rows if it.state in waiting]
-    return rows if args.all else [it for it in rows if it.state not in FINISHED]
+        rows = [it for it in rows if it.state in waiting]
+    elif not args.all:
+        rows = [it for it in rows if it.state not in FINISHED]
+    return rows, listing, name
 
 
 def _print(args: argparse.Namespace, rows: "list[WorkloadRow]", listing: "Listing") -> None:

@@ -8,7 +8,7 @@ from trainer_kai.api.text import listed_names
 from trainer_kai.cli.commands.list.rows import WorkloadRow
 from trainer_kai.cli.output.ages import age_of
 from trainer_kai.cli.output.short_reasons import short_reason
-from trainer_kai.cli.output.table import table, with_coloured_column
+from trainer_kai.cli.output.table import table, with_coloured_column, wrapped_lines
 from trainer_kai.policy.workloads.state import WorkloadState
 
 SCHEMA: Final = "trainer-kai/list/v1"
@@ -66,6 +66,24 @@ def _reason_text(row: WorkloadRow, *, is_wide: bool) -> str:
         return ""
     title, message, _ = row.reason
     return f"{title}: {message if is_wide else short_reason(title, message)}"
+
+
+def as_sentences(rows: Sequence[WorkloadRow], now: datetime, namespace: str, width: int) -> str:
+    """Return each workload with the whole sentence why it waits."""
+    if not rows:
+        return f"Nothing waits in namespace {namespace}."
+    lines: list[str] = []
+    for row in rows:
+        parts = [f"{row.key.kind} {row.key}", row.state.value, f"queue {row.queue or '-'}"]
+        if row.place is not None:
+            parts.append(f"position {row.place}")
+        age = age_of(row.since, now)
+        parts += [f"for {age}"] if age else []
+        lines.append("   ".join(parts))
+        if row.reason is not None:
+            text = f"{row.reason.title}: {row.reason.message}"
+            lines += wrapped_lines(text, "  ", width)
+    return "\n".join(lines)
 
 
 def as_names(rows: Iterable[WorkloadRow]) -> str:

@@ -43,8 +43,10 @@ def add_why(commands: Subcommands) -> None:
     parser.add_argument(
         "subject",
         metavar="NAME",
+        nargs="?",
+        default="",
         help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job) or pod/NAME; a name alone is that"
-        " of a TrainJob, or else of a JobSet, a Job or a pod",
+        " of a TrainJob, or else of a JobSet, a Job or a pod (default: all workloads that wait)",
     )
     parser.add_argument(
         "-n", "--namespace", default="", help="the namespace (default: that of the context)"
@@ -59,6 +61,8 @@ def add_why(commands: Subcommands) -> None:
 def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
+    if not args.subject:
+        return _run_all(args)
     from trainer_kai.cli.commands.why.output import as_json, as_text  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 
@@ -68,6 +72,22 @@ def _run(args: argparse.Namespace) -> int:
     else:
         print(as_text(report, screen_width()))
     return _WAITS if report.waits else 0
+
+
+def _run_all(args: argparse.Namespace) -> int:
+    """Explain all workloads of the namespace that wait."""
+    from trainer_kai.cli.commands.list.command import fetch_rows  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.list.output import as_document, as_sentences  # noqa: PLC0415
+    from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
+
+    rows, listing, namespace = fetch_rows(args, namespace=args.namespace, only_waiting=True)
+    if args.output == "json":
+        print(json.dumps(as_document(rows, listing.notes), indent=2))
+    else:
+        print(as_sentences(rows, listing.now, namespace, screen_width()))
+        for note in listing.notes:
+            print(f"note: {note}")
+    return _WAITS if rows else 0
 
 
 def parse_subject(text: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from trainer_kai.api.resources import (
     TRAINJOBS,
     Resource,
 )
+from trainer_kai.cli.commands.why.holders import FOR_ROOM, holder_notes, lease_note
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
@@ -40,6 +41,7 @@ from trainer_kai.cli.commands.why.snapshot import (
     TrainJobSnapshot,
     WhySubject,
 )
+from trainer_kai.cli.output.missing_rights import missing_right
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ListTarget, Request, Selection
 from trainer_kai.kube.rest.response import Forbidden, NotFound
@@ -86,6 +88,19 @@ class _Reader:
         except Forbidden:
             return None
         return True
+
+    async def holder_notes(self, message: str) -> tuple[str, ...]:
+        """Return who holds the room; what may not be read is said, and concerns nothing else."""
+        try:
+            podgroups = await self._client.list(ListTarget(PODGROUPS))
+        except Forbidden:
+            return (missing_right("holders of the room", PODGROUPS, ""),)
+        try:
+            queues = await self._client.list(ListTarget(QUEUES))
+        except Forbidden:
+            return (missing_right("holders of the room", QUEUES, ""),)
+        by_name = {it.metadata.name: it for it in queues}
+        return tuple(holder_notes(message, podgroups, by_name))
 
     async def list(
         self, resource: Resource[T], namespace: str, labels: str = "", fields: str = ""
@@ -256,7 +271,14 @@ async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobR
 async def _with_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
     snapshot = snapshot._replace(unknown=frozenset(reader.unknown))
     report = trainjob_report(snapshot)
-    return with_details(report, await _fetch_details(reader, snapshot, report))
+    snapshot = await _fetch_details(reader, snapshot, report)
+    report = with_details(report, snapshot)
+    notes = [*lease_note(snapshot.leases, snapshot.now)]
+    reasons = (it.reason for it in report.podgroups)
+    waits_for_room = next((it for it in reasons if it and it.title in FOR_ROOM), None)
+    if waits_for_room is not None:
+        notes += await reader.holder_notes(waits_for_room.message)
+    return report._replace(notes=(*report.notes, *notes))
 
 
 async def _podgroups_of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> tuple[PodGroup, ...]:

@@ -18,7 +18,7 @@ from trainer_kai.api.resources import (
     Resource,
 )
 from trainer_kai.cli.commands.list.fetch import Listing, fetch_listing
-from trainer_kai.cli.commands.list.output import as_document, as_names, as_table
+from trainer_kai.cli.commands.list.output import as_document, as_names, as_sentences, as_table
 from trainer_kai.cli.commands.list.rows import WorkloadRow, workload_rows
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
@@ -265,6 +265,20 @@ async def test_a_program_gets_all_values() -> None:
         "nodes": [],
         "podGroups": ["pg-it"],
     }
+
+
+async def test_why_without_a_name_has_whole_sentences() -> None:
+    """Of all that waits."""
+    cluster = ListedCluster()
+    cluster.trainjob("it")
+    cluster.podgroup("it", reason=("NoCapacity", "A pod requests 8 GPU. It can start"))
+    rows = workload_rows((await cluster.listing()).objects)
+
+    assert as_sentences(rows, NOW, "ns", 100) == (
+        "TrainJob ns/it   waits   queue a   position 1/1   for 1h\n"
+        "  NoCapacity: A pod requests 8 GPU. It can start"
+    )
+    assert as_sentences([], NOW, "ns", 100) == "Nothing waits in namespace ns."
 
 
 async def test_states_are_coloured_on_a_terminal() -> None:
