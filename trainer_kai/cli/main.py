@@ -20,6 +20,7 @@ from trainer_kai.cli.commands.plan.command import add_plan
 from trainer_kai.cli.commands.queue.command import add_queue
 from trainer_kai.cli.commands.run.command import add_run
 from trainer_kai.cli.commands.simulate.command import add_simulate
+from trainer_kai.cli.commands.top.command import add_top
 from trainer_kai.cli.commands.why.command import add_why
 from trainer_kai.errors import ConfigError, TrainerKaiError
 from trainer_kai.version import version_text
@@ -46,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_list(commands)
     add_why(commands)
     add_queue(commands)
+    add_top(commands)
     add_doctor(commands)
     add_migrate(commands)
     add_run(commands)

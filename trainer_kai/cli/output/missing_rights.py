@@ -10,7 +10,12 @@ _VIEW_ROLE: Final = "view"
 
 
 def missing_right(what: str, resource: Resource[Any], namespace: str) -> str:
-    """Return that *what* is not shown, because its kind cannot be listed, and the remedy.
+    """Return that *what* is not shown, because its kind cannot be listed, and the remedy."""
+    return f"{what} are not shown: {grant_hint(resource, namespace)}"
+
+
+def grant_hint(resource: Resource[Any], namespace: str) -> str:
+    """Return which permission is missing, and the command that grants it.
 
     What is not in one namespace needs a ClusterRoleBinding: a RoleBinding has no effect on it.
     """
@@ -24,7 +29,4 @@ def missing_right(what: str, resource: Resource[Any], namespace: str) -> str:
         is_of_all = resource.plural == PODGROUPS.plural
         role = QUEUE_OWNER_ROLE if is_of_all or resource.namespaced else USER_ROLE
         grant = f"kubectl create clusterrolebinding NAME --clusterrole={role} --user=USER"
-    return (
-        f"{what} are not shown: you may not list {resource} {where}. An administrator grants it: "
-        f"`{grant}`"
-    )
+    return f"you may not list {resource} {where}. An administrator grants it: `{grant}`"
