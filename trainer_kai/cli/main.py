@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
+from trainer_kai.cli.commands.completion.command import add_completion
 from trainer_kai.cli.commands.doctor.command import add_doctor
 from trainer_kai.cli.commands.list.command import add_list
 from trainer_kai.cli.commands.migrate.command import add_migrate
@@ -29,10 +30,11 @@ _KUBECTL_PLUGIN: Final = "kubectl-trainer_kai"  # kubectl runs it for `kubectl t
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(prog: str = "") -> argparse.ArgumentParser:
+    """Return the parser of all commands; *prog* is how it calls itself, if not as it was called."""
     is_plugin = PurePath(sys.argv[0]).stem == _KUBECTL_PLUGIN
     parser = argparse.ArgumentParser(
-        prog="kubectl trainer-kai" if is_plugin else "trainer-kai",
+        prog=prog or ("kubectl trainer-kai" if is_plugin else "trainer-kai"),
         description="Gang scheduling of TrainJobs: preview, simulate, explain, manage queues.",
     )
     parser.add_argument(
@@ -51,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_migrate(commands)
     add_run(commands)
+    add_completion(commands)
     return parser
 
 

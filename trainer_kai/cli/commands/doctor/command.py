@@ -38,6 +38,12 @@ def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="NAMESPACE",
         help="the namespace of the dry runs (default: that of the context)",
     )
+    parser.add_argument(
+        "--as-user",
+        action="store_true",
+        help="only what concerns a user of queues: leave out the checks that only an administrator"
+        " may run",
+    )
     add_output_flag(parser, "text")
     add_scheduler_flag(parser)
     add_cluster_flags(parser)
@@ -49,13 +55,20 @@ def _run(args: argparse.Namespace) -> int:
 
     from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.doctor.dry_run_objects import namespace_fault  # noqa: PLC0415 - as above
-    from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code  # noqa: PLC0415
+    from trainer_kai.cli.commands.doctor.text_output import (  # noqa: PLC0415 - as above
+        as_json,
+        as_text,
+        exit_code,
+        for_user,
+    )
 
     facts = asyncio.run(_read_facts(args))
     namespace_problem = args.try_in and namespace_fault(facts, args.try_in)
     if namespace_problem:
         raise ConfigError([FieldError("--try-in", namespace_problem)])
     findings = run_checks(facts)
+    if args.as_user:
+        findings = for_user(findings)
     if args.output == "json":
         print(json.dumps(as_json(findings), indent=2))
     else:
