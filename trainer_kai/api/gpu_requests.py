@@ -5,6 +5,7 @@ Each reader returns a number, or a text that says what is wrong with the value a
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from trainer_kai.api.bounds import MAX_DEVICES, MAX_MEMORY_MIB, NUMBER_DIGITS
@@ -256,6 +257,7 @@ def mig_slices(name: str) -> int:
     return int(profile["compute"] or profile["slices"]) if profile else 0
 
 
+@lru_cache(maxsize=256)
 def gpus_of_one(resource: str) -> int:
     """Return as how many GPUs queues count one of a resource; 0 if it is none."""
     return 1 if resource in {GPU, AMD_GPU} else mig_slices(resource)
@@ -264,7 +266,7 @@ def gpus_of_one(resource: str) -> int:
 def gpu_count(amounts: Mapping[str, Quantity]) -> int:
     """Return the GPUs of reported amounts in thousandths; amounts that cannot be read are none."""
     try:
-        return sum(gpus_of_one(name) * milli(number) for name, number in amounts.items())
+        return sum([gpus * milli(amounts[name]) for name in amounts if (gpus := gpus_of_one(name))])
     except QuantityError:
         return 0
 

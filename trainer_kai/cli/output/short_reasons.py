@@ -5,6 +5,7 @@ that no pattern knows is cut after its first part.
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from trainer_kai.api.reasons import UnschedulableReason
@@ -62,6 +63,7 @@ _PATTERNS: Final[tuple[tuple[UnschedulableReason, str, str], ...]] = (
 )
 
 
+@lru_cache(maxsize=1024)  # many workloads of a queue wait for the same
 def short_reason(title: str, message: str) -> str:
     """Return what a reason says in a table, without its title."""
     text = _NOTE.sub("", " ".join(message.split()))

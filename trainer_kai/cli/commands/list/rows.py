@@ -93,11 +93,12 @@ def workload_rows(listed: ListedObjects) -> list[WorkloadRow]:
     places: dict[Key, Place] = {}
     if listed.all_podgroups is not None and listed.classes is not None:
         places = waiting_places(listed.all_podgroups, listed.classes)
-    nodes: dict[Key, set[str]] = {}
+    nodes: dict[tuple[str, str], set[str]] = {}
     for pod in listed.pods:
         if pod.counts:
-            name = pod.metadata.annotations.get(POD_GROUP, "")
-            nodes.setdefault(Key(pod.metadata.namespace, name), set()).add(pod.spec.node_name)
+            meta = pod.metadata
+            group_key = meta.namespace, meta.annotations.get(POD_GROUP, "")
+            nodes.setdefault(group_key, set()).add(pod.spec.node_name)
     rows = []
     for key in {**subjects, **groups}:
         own = groups.get(key, [])
@@ -149,7 +150,7 @@ def _row(
     subject: _Subject | None,
     groups: list[PodGroup],
     places: Mapping[Key, Place],
-    nodes: Mapping[Key, set[str]],
+    nodes: Mapping[tuple[str, str], set[str]],
 ) -> WorkloadRow:
     state, reason, since = _state(subject, groups)
     own_places = [places[it.metadata.key] for it in groups if it.metadata.key in places]

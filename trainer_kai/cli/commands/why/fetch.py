@@ -27,6 +27,7 @@ from trainer_kai.cli.commands.why.holders import FOR_ROOM, holder_notes, lease_n
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
+    finished_report,
     has_podgroup,
     is_finished,
     last_evicted,
@@ -148,9 +149,7 @@ async def _of_trainjob(client: "Client", snapshot: TrainJobSnapshot) -> TrainJob
         if not report.podgroups and not report.has_workload:
             raise
         return report
-    if is_finished(snapshot):
-        return trainjob_report(snapshot)
-    return await _fetch_below(reader, snapshot)
+    return await _of_workload(reader, snapshot)
 
 
 async def _of_jobset(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -168,9 +167,12 @@ async def _of_jobset(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRe
 
 
 async def _of_workload(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
-    return (
-        trainjob_report(snapshot) if is_finished(snapshot) else await _fetch_below(reader, snapshot)
-    )
+    if not is_finished(snapshot):
+        return await _fetch_below(reader, snapshot)
+    kind = JOBSET_KIND if snapshot.job is None else JOB_KIND
+    selector = f"{kind.name_label}={snapshot.key.name}"
+    groups = await reader.list(PODGROUPS, snapshot.key.namespace, selector)
+    return finished_report(snapshot, groups)
 
 
 async def _of_pod(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:

@@ -131,6 +131,13 @@ def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
     )
 
 
+def finished_report(snapshot: TrainJobSnapshot, groups: Iterable[PodGroup]) -> TrainJobReport:
+    """Return the report on a workload that has ended; it still tells the last eviction."""
+    report = trainjob_report(snapshot)
+    note = _last_recorded_eviction(groups)
+    return report._replace(notes=(*note, *report.notes))
+
+
 def with_details(report: TrainJobReport, snapshot: TrainJobSnapshot) -> TrainJobReport:
     """Return a report with what was read after it: Events, the Lease, queues, Kueue.
 
@@ -356,16 +363,20 @@ def _eviction_notes(
 ) -> Iterator[str]:
     """Yield when a PodGroup was evicted last, and why if a record or the Event still exists."""
     groups = (it.podgroup.api_object for it in explanations)
-    recorded = [(it, last_eviction_of(it)) for it in groups if it is not None]
-    known = [(last.at, it, last) for it, last in recorded if last is not None]
-    if known:
-        _, evicted, last = max(known, key=itemgetter(0))
-        yield _recorded_eviction_note(evicted, last)
+    yield from _last_recorded_eviction(it for it in groups if it is not None)
     group = last_evicted(explanations)
     if group is not None:
         event = max(snapshot.evictions, key=event_time, default=None)
         cause = f": {event.message}" if event else ""
         yield f"PodGroup {group.metadata.name} was evicted at {evicted_at(group)}{cause}"
+
+
+def _last_recorded_eviction(groups: Iterable[PodGroup]) -> Iterator[str]:
+    recorded = [(it, last_eviction_of(it)) for it in groups]
+    known = [(last.at, it, last) for it, last in recorded if last is not None]
+    if known:
+        _, evicted, last = max(known, key=itemgetter(0))
+        yield _recorded_eviction_note(evicted, last)
 
 
 def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:

@@ -218,7 +218,7 @@ async def test_a_pod_of_no_jobset_is_asked_about_itself() -> None:
 
 @pytest.mark.parametrize("name", ["Complete", "Failed"])
 async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
-    """One request, and nothing waits; of a pod that is left one more."""
+    """Two requests, and nothing waits; of a pod that is left one more."""
     cluster = TrainJobCluster()
     cluster.pods("node")
     finished = {"type": name, "status": "True", "reason": "Why", "message": "so"}
@@ -228,9 +228,27 @@ async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
     report = await cluster.why()
 
     assert (report.state.value, report.waits) == (name.lower(), False)
-    assert len(cluster.store.requests) == 1
+    assert len(cluster.store.requests) == 2
     assert await cluster.why("job-node-0-1") == report
-    assert len(cluster.store.requests) == 3
+    assert len(cluster.store.requests) == 5
+
+
+async def test_what_is_over_still_tells_its_last_eviction() -> None:
+    """The PodGroup keeps the record as long as the TrainJob exists."""
+    cluster = TrainJobCluster()
+    record = {"at": _THEN, "message": "default/b gets its resources", "evictions": 1}
+    cluster.groups[""]["metadata"]["annotations"] = {
+        "trainer-kai.dev/last-eviction": json.dumps(record)
+    }
+    cluster.condition(*NO_ROOM_REASONS)
+    finished = {"type": "Complete", "status": "True"}
+    cluster.trainjob["status"] = {"conditions": [finished]}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+    report = await cluster.why()
+
+    assert report.state.value == "complete"
+    (note,) = report.notes
+    assert note.startswith(f"PodGroup {GROUP} was evicted at {_THEN}: default/b gets")
 
 
 async def test_a_jobset_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
