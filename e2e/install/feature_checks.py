@@ -18,6 +18,7 @@ from e2e.cluster.patience import until
 from e2e.cluster.resources import (
     CONFIG_MAPS,
     EVENTS,
+    JOBS,
     JOBSETS,
     NAMESPACES,
     PODS,
@@ -46,9 +47,10 @@ from trainer_kai.api.names import (
 SHARED_NODE: Final = "shared-0"  # for pods that tolerate all taints
 
 _BINDER: Final = "system:serviceaccount:kai-scheduler:binder"  # only schedulers write shares
-_FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS, CONFIG_MAPS)
+_FOLLOWED: Final = (TRAINJOBS, JOBSETS, JOBS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS, CONFIG_MAPS)
 _RUNTIME: Final = "torch-distributed"
 _GPUS: Final = 8  # of the one node
+_LENT: Final = _GPUS - 3  # beside a pod, a Job and a JobSet of one GPU each
 
 
 class CheckContext(NamedTuple):
@@ -118,7 +120,9 @@ async def remove_checks(cluster: Cluster, act: str) -> None:
     """Take away whatever still wants GPUs."""
     for scene in ("named", "moved", "assigned", "stored", "told", "taken", "shared"):
         namespace = f"{scene}-{act}"
-        await cluster.api.request("DELETE", TRAINJOBS.path(namespace))
+        for kind in (TRAINJOBS, JOBSETS, JOBS):
+            query = {"propagationPolicy": "Background"}
+            await cluster.api.request("DELETE", kind.path(namespace), query=query)
         await cluster.api.until_no_pods(namespace)
 
 
@@ -251,7 +255,9 @@ async def _is_reclaimed(stage: CheckContext) -> None:
     await make_queue(cluster, owner, _GPUS, namespace)
     await make_queue(cluster, borrower, 0, namespace)
     await cluster.api.create(bare_pod(namespace, "lodger", borrower, 1))
-    await submit(cluster, namespace, Job("lent", borrower, _GPUS - 1))
+    await submit(cluster, namespace, Job("lent", borrower, _LENT))
+    for kind in (JOBS, JOBSETS):
+        await cluster.api.create(_of_user(kind, bare_pod(namespace, "lent-too", borrower, 1)))
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS, "the room is lent")
     await end_stage_now(cluster, _pods_of(stage, "lent")[:1])
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS - 1, "one rank is done")
@@ -259,16 +265,32 @@ async def _is_reclaimed(stage: CheckContext) -> None:
     await stage.until(lambda: _was_suspended(stage), "a TrainJob makes room")
     await stage.until(lambda: _running(_pods_of(stage, "claim")) == _GPUS, "the owner has its room")
     await stage.until(lambda: not _is_suspended(stage), "who made room is let run again")
+    for kind in (JOBS, JOBSETS):
+        await stage.until(partial(_is_resumed, stage, kind), f"so is the {kind.kind}")
     await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
     await stage.until(lambda: _conditions(stage, "taken", "Evicted") >= 1, "who made room is told")
     await stage.until(
-        lambda: _evicted_gpus(stage) == {f"{_GPUS - 2}"}, "its PodGroup says what it lost"
+        lambda: _evicted_gpus(stage) == {f"{_LENT - 1}", "1"}, "the PodGroups say what they lost"
     )
-    await stage.until(
-        lambda: _waiting(_pods_of(stage, "lent")) == _GPUS - 1, "all ranks come again"
-    )
+    await stage.until(lambda: _waiting(_pods_of(stage, "lent")) == _LENT, "all ranks come again")
     lodger = [it.obj for it in stage.timeline.moments if _is(it.obj, namespace, "lodger")]
     assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
+
+
+def _of_user(kind: Resource, pod: Obj) -> Obj:
+    """Return a Job or JobSet of one pod."""
+    template = {"spec": {**pod["spec"], "restartPolicy": "Never"}}
+    spec: Obj = {"template": template}
+    if kind is JOBSETS:
+        spec = {"replicatedJobs": [{"name": "node", "template": {"spec": spec}}]}
+    metadata = {name: pod["metadata"][name] for name in ("namespace", "name", "labels")}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def _is_resumed(stage: CheckContext, kind: Resource) -> bool:
+    key = Key(kind, stage.namespace_of("taken"), "lent-too")
+    states = [bool(it.obj["spec"].get("suspend")) for it in stage.timeline.moments if it.key == key]
+    return True in states and not states[-1]
 
 
 async def _is_shared(stage: CheckContext) -> None:

@@ -10,6 +10,8 @@ import pytest_asyncio
 from e2e.cluster.api import Api, ApiError, retry_while_stale
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
+    JOBS,
+    JOBSETS,
     MUTATING_WEBHOOKS,
     NODES,
     PODS,
@@ -70,6 +72,20 @@ OF_TRAINJOBS: Final[list[Case[Obj, str]]] = [
     Case("its image", {"spec": {"trainer": {"image": "evil"}}}, "spec"),
     Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata"),
     Case("a label", {"metadata": {"labels": {QUEUE: "other"}}}, "metadata"),
+    Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
+]
+_JOBS_OF_USERS: Final = (JOBS, JOBSETS)
+_JOB_SPEC: Final = {
+    "suspend": True,
+    "template": {
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}
+    },
+}
+# what it merges into a Job or a JobSet -> the same
+OF_JOBS: Final[list[Case[Obj, str]]] = [
+    Case("an eviction", _OF_EVICTIONS, ""),
+    Case("its deadline", {"spec": {"ttlSecondsAfterFinished": 1}}, "spec"),
+    Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata"),
     Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
 ]
 _NODE_ALONE: Final = f"may change only metadata.annotations[{SELECTED_NODE}] of a volume claim"
@@ -158,6 +174,12 @@ async def scheduler(service_accounts: ServiceAccounts, podgrouper: Api) -> Async
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     await api.create(claim)
+    for kind in _JOBS_OF_USERS:
+        replicated = {"name": "n", "template": {"spec": _JOB_SPEC}}
+        spec = _JOB_SPEC if kind is JOBS else {"suspend": True, "replicatedJobs": [replicated]}
+        metadata = {"namespace": _NAMESPACE, "name": "of-user"}
+        made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        await api.create({**made, "spec": spec})
     token = await api.service_account_token(NAMESPACE, SCHEDULER.account)
     async with service_accounts.cluster.connect(token=token) as connection:
         yield connection
@@ -167,6 +189,15 @@ async def scheduler(service_accounts: ServiceAccounts, podgrouper: Api) -> Async
 async def test_the_scheduler_suspends_trainjobs(case: Case[Obj, str], scheduler: Api) -> None:
     """With a stolen token no TrainJob runs another image, or is in another queue."""
     await _check_patch(scheduler, TRAINJOBS.path(_NAMESPACE, "own"), case, _EVICTED_ALONE)
+
+
+@pytest.mark.parametrize("kind", _JOBS_OF_USERS, ids=str)
+@pytest.mark.parametrize("case", OF_JOBS, ids=ids)
+async def test_the_scheduler_suspends_jobs_and_jobsets(
+    case: Case[Obj, str], kind: Resource, scheduler: Api
+) -> None:
+    """With a stolen token no Job runs longer or shorter, or another image."""
+    await _check_patch(scheduler, kind.path(_NAMESPACE, "of-user"), case, _EVICTED_ALONE)
 
 
 @pytest.mark.parametrize("case", OF_CLAIMS, ids=ids)

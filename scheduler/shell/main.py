@@ -55,6 +55,7 @@ from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
@@ -153,7 +154,7 @@ class _Leadership(NamedTuple):
             fenced, cache, self.settings.max_termination_grace_s, log
         )
         cache.on_podgroup_change = reporter.podgroup_changed
-        cache.suspended_trainjobs.on_record_change = suspender.record_changed
+        cache.suspended_workloads.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
             for service in (reporter, suspender, stale_gangs, grace_limiter, reservations):
@@ -222,7 +223,12 @@ class ClusterInformers:
         self._unsynced = {kind.resource.plural for kind in kinds}
         for kind in kinds:
             name = kind.resource.plural
-            watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
+            workload_kind = KIND_OF_RESOURCE.get(kind.resource)
+            labels = workload_kind.selection if workload_kind is not None else ""
+            target = ListTarget(kind.resource, selection=Selection(labels=labels))
+            # A cluster need not serve each kind of workload.
+            is_optional = kind.resource in self._cache.cluster.workload_objects
+            watch: Watch[Any] = Watch(client, target, seen, optional=is_optional)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
             run.start(f"watch {name}", self._watch_service(watch, kind))
         # These Events only explain why pods are missing, so no sync waits for them.

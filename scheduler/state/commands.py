@@ -29,15 +29,18 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.policy.podgroups.grouping import workload_name
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 
-class OwningTrainJob(NamedTuple):
-    key: Key
-    uid: str
+class SuspendableId(NamedTuple):
+    """What is suspended and resumed, with all PodGroups of its workload."""
+
+    key: ObjectKey
+    uid: str  # "": it is not known
 
 
 class PlannedEviction(NamedTuple):
-    """Pods that are evicted at once: all pods of a TrainJob, or the victims of one PodGroup."""
+    """Pods that are evicted at once: all pods of a workload, or the victims of one PodGroup."""
 
     groups: tuple[Key, ...]
     pods: tuple[Key, ...]
@@ -49,7 +52,7 @@ class PlannedEviction(NamedTuple):
     places: tuple[tuple[Key, tuple[NamedPlace, ...]], ...] = ()  # of PodGroups that are relocated
     reserved_annotations: tuple[tuple[Key, str], ...] = ()  # these places, once it is assumed
     uids: tuple[str, ...] = ()  # of the pods, once it is assumed
-    owner: OwningTrainJob | None = None  # is suspended; pods without one are deleted
+    suspends: SuspendableId | None = None  # pods without one are deleted
     queue: str = ""  # of the victim
     preemptor_queue: str = ""
     evicted_gpus: int = 0  # thousandths that the pods have; `gpus` counts for the rate limit

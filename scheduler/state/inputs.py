@@ -17,13 +17,11 @@ from trainer_kai.api.cluster_kinds import (
     ResourceQuota,
     StorageClass,
 )
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import (
-    JOBSETS,
     NAMESPACES,
     NODES,
     PDBS,
@@ -36,11 +34,11 @@ from trainer_kai.api.resources import (
     QUOTAS,
     STORAGE_CLASSES,
     TOPOLOGIES,
-    TRAINJOBS,
     Resource,
 )
-from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
+from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class StateOptions:
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
     gpu_replicas: tuple[tuple[str, int], ...] = ((SHARED_GPU, 1000),)  # each in thousandths
     priority_classes: frozenset[str] = frozenset()  # a label may name one of these; empty: any
-    kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
+    kueue: bool = False  # Kueue runs here: it suspends and resumes workloads with its label
     needs_permission: bool = False  # a namespace without a permit may not use a closed queue
     default_access: str = QueueAccessMode.CLOSED  # of queues that do not set it
     # True: PodGroups may be relocated unless their queue forbids it; False: only if it allows it.
@@ -144,9 +142,17 @@ class Permit(IntEnum):
     UNANSWERED = 2  # a review was tried, and there is no answer yet
 
 
+def _workload_objects() -> dict[Resource[Any], dict[Key, Any]]:
+    return {resource: {} for resource in (*KIND_OF_RESOURCE, *OWNER_OF_RESOURCE)}
+
+
 @dataclass
 class Cluster:
-    """All objects that are read; objects without a namespace are stored by name alone."""
+    """All objects that are read; objects without a namespace are stored by name alone.
+
+    `workloads` and `owners` are what `ClusterState` has read of `workload_objects`, by the tables
+    of the kinds of workloads.
+    """
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[Key, Pod] = field(default_factory=dict)
@@ -160,10 +166,11 @@ class Cluster:
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     storage_classes: dict[str, StorageClass] = field(default_factory=dict)
     budgets: dict[Key, PodDisruptionBudget] = field(default_factory=dict)
-    jobsets: dict[Key, JobSet] = field(default_factory=dict)
-    trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
-    # Why TrainJobs cannot be suspended.
-    suspend_refusals: dict[Key, str] = field(default_factory=dict)
+    workload_objects: dict[Resource[Any], dict[Key, Any]] = field(default_factory=_workload_objects)
+    workloads: dict[ObjectKey, Workload] = field(default_factory=dict)
+    owners: dict[ObjectKey, Suspendable] = field(default_factory=dict)
+    # Why workloads or their owners cannot be suspended.
+    suspend_refusals: dict[ObjectKey, str] = field(default_factory=dict)
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
     # Since when PodGroups that started lack pods which exist and have no node: epoch seconds.
     stale_since: dict[Key, int] = field(default_factory=dict)
@@ -182,8 +189,7 @@ class Cluster:
             STORAGE_CLASSES: self.storage_classes,
             PVCS: self.claims,
             PDBS: self.budgets,
-            JOBSETS: self.jobsets,
-            TRAINJOBS: self.trainjobs,
+            **self.workload_objects,
             PODGROUPS: self.pod_groups,
             PODS: self.pods,
         }

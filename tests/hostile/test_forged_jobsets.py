@@ -114,7 +114,6 @@ def groups_of(made: JobSet, *trainjobs: Obj) -> tuple[Any, ...]:
 
 NAMED: Final = trainjob("forged")
 NO_GROUP: Final[list[Case[tuple[JobSet, tuple[Obj, ...]], None]]] = [
-    Case("it has no owner", (marked(waiting(1, 1)), (NAMED,)), None),
     Case("there is no such TrainJob", (marked(waiting(1, 1), NAMED), ()), None),
     Case(
         "it has another uid", (marked(waiting(1, 1), NAMED), (trainjob("forged", "other"),)), None

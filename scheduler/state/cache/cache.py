@@ -6,6 +6,7 @@ while the cache changes; `is_outdated` finds commands for pods or nodes that hav
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
@@ -19,9 +20,10 @@ from scheduler.state.cache.cluster_events import (
     pod_fingerprint,
     pod_hint,
     podgroup_fingerprint,
+    workload_hint,
 )
 from scheduler.state.cache.creation_failures import PodCreationFailures
-from scheduler.state.cache.evictions import InFlightEvictions, SuspendedTrainJobs
+from scheduler.state.cache.evictions import InFlightEvictions, SuspendedWorkloads
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.cache.pods_by_gpu import GpuGroups
@@ -35,9 +37,10 @@ from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, TRAINJOBS, Resource
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, Resource
 from trainer_kai.errors import InvariantError
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 if TYPE_CHECKING:
     from scheduler.state.queues.access import AccessQuestion
@@ -47,7 +50,7 @@ class ClusterCache:
     """The objects by name, and what the scheduler wrote and has not seen yet.
 
     `update` takes what the watches show, and `assume` what was decided. Its parts are used
-    directly: `assumed`, `in_flight_evictions`, `suspended_trainjobs`, `incomplete`, `lost_pods`,
+    directly: `assumed`, `in_flight_evictions`, `suspended_workloads`, `incomplete`, `lost_pods`,
     `members`, `gpu_groups` and `creation_failures`.
     """
 
@@ -63,12 +66,13 @@ class ClusterCache:
         self.members: Final = PodGroupMembers(self.cluster, self.scheduler_name)
         self.gpu_groups: Final = GpuGroups(self.cluster, options())
         self.in_flight_evictions: Final = InFlightEvictions(self.cluster, self.assumed, options)
-        self.suspended_trainjobs: Final = SuspendedTrainJobs(
+        self.suspended_workloads: Final = SuspendedWorkloads(
             self.cluster, self.members, self.assumed, self._state.suspend_refusals, options
         )
-        parts = self.cluster, self.members, self.suspended_trainjobs
-        self.incomplete: Final = IncompletePodGroups(*parts, self._state.stale_since)
-        self.lost_pods: Final = LostPods(*parts, self.assumed)
+        self.incomplete: Final = IncompletePodGroups(
+            self.cluster, self.members, self._state.stale_since
+        )
+        self.lost_pods: Final = LostPods(self.cluster, self.members, self.assumed)
         self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
             self.cluster, self.members, self._min_pods
@@ -86,7 +90,8 @@ class ClusterCache:
         self._updates: Final[dict[Resource[Any], Callable[[Key, Any], ClusterEvent]]] = {
             PODS: self.update_pod,
             PODGROUPS: self.update_group,
-            TRAINJOBS: self._update_trainjob,
+            **{it: partial(self._update_workload, it) for it in KIND_OF_RESOURCE},
+            **{it: partial(self._update_owner, it) for it in OWNER_OF_RESOURCE},
             NODES: self._update_node,
             PVCS: self._update_claim,
         }
@@ -120,7 +125,7 @@ class ClusterCache:
         shown = self.assumed.apply_to_group(key, seen)
         before: PodGroup | None = self._groups.put(key, shown)
         self.members.set_owners(key, shown)
-        self.suspended_trainjobs.update_record(before, shown)
+        self.suspended_workloads.update_record(before, shown)
         if podgroup_fingerprint(before) == podgroup_fingerprint(shown):
             return NO_EVENT
         if shown is None:
@@ -144,14 +149,14 @@ class ClusterCache:
     def start_leading(self) -> None:
         self.is_leading = True
         self.incomplete.note_all()
-        self.suspended_trainjobs.start_leading()
+        self.suspended_workloads.start_leading()
 
     def stop_leading(self, now_s: float) -> None:
         self.is_leading = False
         self.lost_pods.clear()
         self.assumed.limit_waits(now_s)
         self.in_flight_evictions.clear()
-        self.suspended_trainjobs.stop_leading()
+        self.suspended_workloads.stop_leading()
         self.on_podgroup_change = self.on_access_questions = self.on_claim_change = None
         self.gpu_groups.on_change = self.gpu_groups.on_leftover = None
 
@@ -223,12 +228,25 @@ class ClusterCache:
     def expire(self, now_s: float) -> list[Key]:
         pods, groups = self.assumed.forget_overdue(now_s)
         if pods:
-            self.suspended_trainjobs.assume_evicted()
+            self.suspended_workloads.assume_evicted()
         return [*pods, *groups]
 
-    def _update_trainjob(self, key: Key, seen: TrainJob | None) -> ClusterEvent:
-        before = self._state.put(TRAINJOBS, key, seen)
-        return self.suspended_trainjobs.trainjob_event(key, before, seen)
+    def _update_workload(
+        self, resource: Resource[Any], key: Key, seen: Object | None
+    ) -> ClusterEvent:
+        named, workloads = ObjectKey(resource.kind, *key), self.cluster.workloads
+        before = workloads.get(named)
+        self._state.put(resource, key, seen)
+        now = workloads.get(named)
+        own = [it.as_suspendable() if it and not it.needs_owner else None for it in (before, now)]
+        event = self.suspended_workloads.suspendable_event(named, *own) if any(own) else NO_EVENT
+        return event | workload_hint(before, now)
+
+    def _update_owner(self, resource: Resource[Any], key: Key, seen: Object | None) -> ClusterEvent:
+        named, owners = ObjectKey(resource.kind, *key), self.cluster.owners
+        before = owners.get(named)
+        self._state.put(resource, key, seen)
+        return self.suspended_workloads.suspendable_event(named, before, owners.get(named))
 
     def _update_node(self, key: Key, seen: Node | None) -> ClusterEvent:
         before = self._state.put(NODES, key, seen)

@@ -9,13 +9,11 @@ from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.constraints.disruption_budgets import budget_fingerprint
 from scheduler.state.nodes.node_table import node_fault
 from trainer_kai.api.cluster_kinds import Node
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.meta import Object
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.resized_pod import may_be_resized, requests_hash
 from trainer_kai.api.resources import (
-    JOBSETS,
     NAMESPACES,
     NODES,
     PDBS,
@@ -28,6 +26,7 @@ from trainer_kai.api.resources import (
     TOPOLOGIES,
     Resource,
 )
+from trainer_kai.policy.workloads.workload import Workload
 
 QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object before and now
 
@@ -90,8 +89,8 @@ def _node_fingerprint(node: Node) -> object:
     return _identity(node), node.spec, node.status.allocatable, node_fault(node)
 
 
-def _spec_fingerprint(it: Queue | JobSet) -> object:
-    """Return what of a queue or JobSet matters; its status is no change of a queue."""
+def _spec_fingerprint(it: Queue | Workload) -> object:
+    """Return what of a queue or workload matters; its status is no change of a queue."""
     return _identity(it), it.spec
 
 
@@ -115,16 +114,17 @@ def _hint(fingerprint: Callable[[Any], object], event: ClusterEvent) -> Queueing
     return hint
 
 
-def _jobset_hint(before: JobSet | None, now: JobSet | None) -> ClusterEvent:
+def workload_hint(before: Workload | None, now: Workload | None) -> ClusterEvent:
     event = _SPEC_HINT(before, now)
-    if event or before is None or now is None or before.status == now.status:
+    if event or before is None or now is None:
         return event
-    return ClusterEvent.STAGE_PROGRESS
+    was, is_ = ((it.jobs_status, it.is_finished) for it in (before, now))
+    return NO_EVENT if was == is_ else ClusterEvent.STAGE_PROGRESS
 
 
 _SPEC_HINT: Final = _hint(_spec_fingerprint, ClusterEvent.ANY)
 _OBJECT_HINT: Final = _hint(_fingerprint, ClusterEvent.ANY)
-# Of the kinds that a plan reads, but for pods, PodGroups and TrainJobs: those concern others too.
+# Of the kinds that a plan reads, but for pods, PodGroups, and what adapters read.
 QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
     NODES: _hint(_node_fingerprint, ClusterEvent.ANY),
     QUEUES: _SPEC_HINT,
@@ -135,7 +135,6 @@ QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
     STORAGE_CLASSES: _OBJECT_HINT,
     PVCS: _OBJECT_HINT,
     PDBS: _hint(budget_fingerprint, ClusterEvent.BUDGET_CHANGED),
-    JOBSETS: _jobset_hint,
     TOPOLOGIES: lambda _before, _now: NO_EVENT,  # no plan reads them yet
 }
 

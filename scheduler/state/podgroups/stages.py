@@ -1,7 +1,7 @@
 """Stage dependencies: what has to be complete or ready before a PodGroup may start.
 
 The pods of the earlier stage show it. When these have been removed, it shows in pods that are
-created only afterwards, or in the status of the JobSet.
+created only afterwards, or in the status of the workload.
 """
 
 from collections.abc import Iterator
@@ -124,8 +124,8 @@ def _has_later_pods(record: PodGroupRecord, prefixes: tuple[str, ...]) -> bool:
 
 
 def _is_satisfied_by_status(record: PodGroupRecord, dependency: StageDependency) -> bool:
-    """Say whether the JobSet status counts all its Jobs as done; their pods may be gone."""
-    statuses = record.jobset.status.replicated_jobs_status if record.jobset else ()
+    """Say whether the workload's status counts all its Jobs as done; their pods may be gone."""
+    statuses = record.workload.jobs_status if record.workload else ()
     for one in statuses:
         if one.name == dependency.replicated_job:
             done = one.succeeded if dependency.status == COMPLETE else one.succeeded + one.ready

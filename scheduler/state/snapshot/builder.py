@@ -45,7 +45,6 @@ from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import (
-    JOBSETS,
     NAMESPACES,
     NODES,
     PDBS,
@@ -57,10 +56,11 @@ from trainer_kai.api.resources import (
     QUEUES,
     QUOTAS,
     STORAGE_CLASSES,
-    TRAINJOBS,
     Resource,
 )
 from trainer_kai.errors import InvariantError
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
+from trainer_kai.policy.workloads.workload import ObjectKey, Workload, WorkloadKind
 
 
 class ObjectChanges(NamedTuple):
@@ -69,8 +69,8 @@ class ObjectChanges(NamedTuple):
     nodes: Mapping[str, Node | None]
     pods: Mapping[Key, Pod | None]
     pod_groups: Iterable[Key]  # or since when they lack pods
-    jobsets: Iterable[Key]
-    trainjobs: Iterable[Key]  # or whether they can be suspended
+    workloads: Iterable[ObjectKey]
+    suspendables: Iterable[ObjectKey]  # owners of workloads, and what cannot be suspended
     quotas: Mapping[Key, ResourceQuota | None]
     permits: AbstractSet[Key]  # namespaces and queues
     has_queues: bool
@@ -93,7 +93,7 @@ class SnapshotBuilder:
         self._reservations: Final = Reservations(self._pod_table, self._nodes)
         self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
         self._evictability: Final = Evictability(
-            cluster.trainjobs, cluster.suspend_refusals, kueue=options.kueue
+            cluster.owners, cluster.suspend_refusals, kueue=options.kueue
         )
         self._access_rule: Final = QueueAccessRule(
             cluster.permits, options.default_access, needs_permission=options.needs_permission
@@ -134,9 +134,9 @@ class SnapshotBuilder:
             changes.permits
         )
         self._read_pods(changes, now)
-        self._podgroup_index.begin(changes.trainjobs, now)
+        self._podgroup_index.begin(changes.suspendables, now)
         self._podgroup_index.update(
-            self._pod_table.changed_classes, changes.pod_groups, changes.jobsets
+            self._pod_table.changed_classes, changes.pod_groups, changes.workloads
         )
         if self._nodes.new_row_of_old is not None:
             self._podgroup_index.mark_changed(self._reserved_or_nominated())
@@ -486,18 +486,41 @@ class ClusterState:
             resource: ObjectStore(objects)
             for resource, objects in self.cluster.by_resource().items()
         }
+        self._workloads: Final = ObjectStore(self.cluster.workloads)
+        self._owners: Final = ObjectStore(self.cluster.owners)
         self.suspend_refusals: Final = ObjectStore(self.cluster.suspend_refusals)
         self.permits: Final = ObjectStore(self.cluster.permits)
         self.stale_since: Final = ObjectStore(self.cluster.stale_since)
         self._builder = SnapshotBuilder(self.cluster, options)
 
     def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
+        kind, owner_kind = KIND_OF_RESOURCE.get(resource), OWNER_OF_RESOURCE.get(resource)
+        if kind is not None:
+            workload = self._workload(kind, obj)
+            self._workloads.put(ObjectKey(resource.kind, *key), workload)
+            obj = obj if workload is not None else None
+        elif owner_kind is not None:
+            owner = owner_kind.adapt(obj) if obj is not None else None
+            self._owners.put(ObjectKey(resource.kind, *key), owner)
         before: T | None = self.stores[resource].put(key if resource.namespaced else key.name, obj)
         return before
 
+    def _workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
+        """Read a workload; None for one that no plan needs, of which there may be many."""
+        workload = kind.adapt(obj) if obj is not None else None
+        if workload is None or kind.covers_all:
+            return workload
+        templates = (it.template.spec.template.spec for it in workload.spec.replicated_jobs)
+        ours = {"", self._options.scheduler_name}
+        return workload if any(it.scheduler_name in ours for it in templates) else None
+
     def put_all(self, cluster: Cluster) -> None:
         for resource, objects in cluster.by_resource().items():
-            self.stores[resource].put_all(objects)
+            if resource in cluster.workload_objects:
+                for key, obj in [*objects.items()]:
+                    self.put(resource, key, obj)
+            else:
+                self.stores[resource].put_all(objects)
         self.suspend_refusals.put_all(cluster.suspend_refusals)
         self.permits.put_all(cluster.permits)
         self.stale_since.put_all(cluster.stale_since)
@@ -532,8 +555,8 @@ class ClusterState:
             nodes=changes[NODES],
             pods=changes[PODS],
             pod_groups=[*changes[PODGROUPS], *self.stale_since.drain_changes()],
-            jobsets=changes[JOBSETS],
-            trainjobs=[*changes[TRAINJOBS], *self.suspend_refusals.drain_changes()],
+            workloads=self._workloads.drain_changes(),
+            suspendables=[*self._owners.drain_changes(), *self.suspend_refusals.drain_changes()],
             permits=self.permits.drain_changes().keys(),
             has_queues=bool(changes[QUEUES]),
             has_priority_classes=bool(changes[PRIORITY_CLASSES]),

@@ -115,7 +115,7 @@ class PodGroupTable:
             prefilter_failure=prefilter_failure,
             elastic_failure=elastic_failure,
             has_running=record.has_started and (record.is_returning or not record.is_suspended),
-            workload=record.jobset_uid,
+            workload=record.workload_uid,
             non_evictable_reason=context.evictability.non_evictable_reason(record),
             is_relocating=record.is_relocating,
             is_partly_succeeded=is_partly_succeeded(record),
@@ -173,7 +173,7 @@ class PodGroupTable:
         if self._options.relocates_by_default:
             return consolidation is not False
         is_small = len(record.min_members) <= _MAX_RELOCATED_PODSETS  # each is written down
-        return consolidation is True and is_small and context.evictability.has_trainjob(record)
+        return consolidation is True and is_small and context.evictability.can_be_suspended(record)
 
     def table(self) -> tuple[tuple[PodGroupInfo, ...], tuple[Key, ...]]:
         self._apply_changes()
@@ -299,7 +299,7 @@ def _needs_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
         return True
     is_flat = record.group is None or not record.group.spec.sub_groups
     members = record.count_of(name, RUNNING) + record.count_of(name, SUCCEEDED)
-    return members > minimum or not (record.jobset_uid or is_flat)
+    return members > minimum or not (record.workload_uid or is_flat)
 
 
 def _is_never_placed(context: BuildContext, pod_class: PodClass) -> bool:

@@ -147,7 +147,7 @@ class SchedulerHarness:
         """Schedule, inside."""
         self.api.deliver_to(self.cache, self.cycle)
         self.cache.on_podgroup_change = self.reporter.podgroup_changed
-        self.cache.suspended_trainjobs.on_record_change = self.suspender.record_changed
+        self.cache.suspended_workloads.on_record_change = self.suspender.record_changed
         self.cache.start_leading()
         binder, queue_access = self._with_queue_access()
         services = (

@@ -21,7 +21,7 @@ from tests.support.clock import VirtualClock
 from tests.support.state.objects import NOW
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import RESERVATION_APP
+from trainer_kai.api.names import JOBSET_UID, RESERVATION_APP
 from trainer_kai.api.resources import (
     CONFIG_MAPS,
     JOBS,
@@ -281,8 +281,9 @@ def _put_into_cache(
     live: ClusterCache, kind: str, name: str, fields: Fields | None
 ) -> ClusterEvent:
     resource = _KINDS[kind]
-    if resource in (JOBS, CONFIG_MAPS):  # the scheduler does not watch them
-        return NO_EVENT
+    labels = (fields or {}).get("metadata", {}).get("labels", {})
+    if resource is CONFIG_MAPS or (resource is JOBS and JOBSET_UID in labels):
+        return NO_EVENT  # the scheduler does not watch them
     seen = decode(resource.struct, json.dumps(fields).encode()) if fields else None
     namespace = RESERVATION_APP if name.startswith("gpu-reservation-") else "ns"
     return live.update(resource, Key(namespace if resource.namespaced else "", name), seen)

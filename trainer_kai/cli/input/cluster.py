@@ -15,11 +15,9 @@ from scheduler.state.inputs import Cluster
 from scheduler.state.pods.gpu_share_metadata import with_gpu_groups
 from scheduler.state.queues.access import permits_from_review
 from trainer_kai.api.interning import spec_on_node
-from trainer_kai.api.jobset import Job
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import JOBS
-from trainer_kai.api.trainjob import Runtime, TrainJob
+from trainer_kai.api.trainjob import Runtime
 from trainer_kai.cli.input.documents import Document, read_object
 from trainer_kai.cli.input.kinds import (
     CRON_JOBS,
@@ -39,6 +37,7 @@ from trainer_kai.cli.input.unknown_fields import (
     unread_files,
 )
 from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.policy.workloads.kinds import SUSPENDABLE
 
 # By group, kind and name; None stands for objects of unused kinds.
 _Objects: TypeAlias = dict[tuple[str, str, Key], tuple[Document, Any]]
@@ -56,7 +55,6 @@ _CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind
     "PersistentVolume": "volumes",
     "StorageClass": "storage_classes",
     "PodDisruptionBudget": "budgets",
-    "JobSet": "jobsets",
 }
 
 
@@ -68,8 +66,6 @@ class InputCluster:
     """The cluster of the input, and the objects that are not part of `Cluster`."""
 
     cluster: Cluster
-    trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
-    jobs: dict[Key, Job] = field(default_factory=dict)
     runtimes: dict[tuple[str, Key], Runtime] = field(default_factory=dict)
     shards: list[tuple[Document, Shard]] = field(default_factory=list)
     configs: list[tuple[Document, Shard]] = field(default_factory=list)
@@ -186,10 +182,8 @@ def _build_cluster(objects: _Objects) -> InputCluster:
             continue
         if kind in _CLUSTER_FIELDS:
             getattr(inputs.cluster, _CLUSTER_FIELDS[kind])[key if key.namespace else key.name] = it
-        elif kind == "TrainJob":
-            inputs.trainjobs[key] = inputs.cluster.trainjobs[key] = it
-        elif kind == JOBS.kind:
-            inputs.jobs[key] = it
+        elif kind in SUSPENDABLE:
+            inputs.cluster.workload_objects[SUSPENDABLE[kind]][key] = it
         elif kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
             inputs.runtimes[kind, key] = it
         elif kind == "BindRequest":

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from trainer_kai.api.jobset import Job, JobSetSpec, JobTemplate, ReplicatedJob, ReplicatedJobStatus
-from trainer_kai.api.meta import Meta, OwnerReference, TemplateMeta
+from trainer_kai.api.meta import Key, Meta, OwnerReference, TemplateMeta
 from trainer_kai.api.names import (
     CONTROLLER_UID,
     JOB_CONTROLLER,
@@ -28,6 +28,8 @@ from trainer_kai.policy.workloads.workload import (
     PodPlace,
     Workload,
     WorkloadKind,
+    Workloads,
+    suspension_changed_at,
 )
 
 JOB_FORM: Final = JobsForm(JOBS.kind, "")
@@ -50,18 +52,19 @@ def job_workload(job: Job) -> Workload | None:
     template = JobTemplate(
         metadata=TemplateMeta(labels=meta.labels, annotations=meta.annotations), spec=jobs
     )
-    is_over = any(it.type in _TERMINAL and it.status == "True" for it in status.conditions)
+    is_finished = any(it.type in _TERMINAL and it.status == "True" for it in status.conditions)
     return Workload(
         kind=JOB_KIND,
         key=ObjectKey(JOBS.kind, meta.namespace, meta.name),
         metadata=_with_labels_of_pods(meta, spec.template.metadata.labels),
         spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name=ONLY_JOB, template=template),)),
-        jobs_status=(ReplicatedJobStatus(name=ONLY_JOB, succeeded=int(is_over)),),
+        jobs_status=(ReplicatedJobStatus(name=ONLY_JOB, succeeded=int(is_finished)),),
         regarding=OwnerReference(
             api_version=JOBS.api_version, kind=JOBS.kind, name=meta.name, uid=meta.uid
         ),
         is_suspended=spec.suspend,
-        is_over=bool(meta.deletion_timestamp) or is_over,
+        suspension_changed_at=suspension_changed_at(status.conditions),
+        is_finished=is_finished,
         is_managed_here=spec.managed_by in _MANAGED_HERE,
     )
 
@@ -75,6 +78,15 @@ def _with_labels_of_pods(meta: Meta, labels: Mapping[str, str]) -> Meta:
     """Add what only the pod template says of its PodGroup; as in KAI, the Job's own label wins."""
     added = {name: labels[name] for name in _OF_PODS if name in labels and name not in meta.labels}
     return replace(meta, labels={**meta.labels, **added}) if added else meta
+
+
+def job_pod_labels(workload: Workload | None, _job: str, _index: str) -> Mapping[str, str]:
+    return {JOB_NAME: workload.key.name} if workload is not None else {}
+
+
+def workload_of_job(job: Key, workloads: Workloads) -> tuple[Workload, ReplicatedJob] | None:
+    workload = workloads.get(ObjectKey(JOBS.kind, job.namespace, job.name))
+    return (workload, workload.spec.replicated_jobs[0]) if workload is not None else None
 
 
 def _is_cron_job(owner: OwnerReference) -> bool:
@@ -91,4 +103,6 @@ JOB_KIND: Final = WorkloadKind(
     uid_label=CONTROLLER_UID,
     pod_place=job_pod_place,
     form=JOB_FORM,
+    expected_labels=job_pod_labels,
+    workload_of_job=workload_of_job,
 )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.meta import OwnerReference
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.meta import Key, OwnerReference
 from trainer_kai.api.names import (
     JOB_INDEX,
     JOB_RESTART_ATTEMPT,
@@ -25,6 +25,8 @@ from trainer_kai.policy.workloads.workload import (
     Suspendable,
     Workload,
     WorkloadKind,
+    Workloads,
+    suspension_changed_at,
 )
 
 JOBSET_FORM: Final = JobsForm(JOBSETS.kind, "spec.replicatedJobs")
@@ -56,7 +58,8 @@ def jobset_workload(jobset: JobSet) -> Workload:
         owner=same_name_trainjob_owner(meta),
         regarding=meta.controller or _own_reference(jobset),
         is_suspended=spec.suspend,
-        is_over=bool(meta.deletion_timestamp or status.terminal_state),
+        suspension_changed_at=suspension_changed_at(status.conditions),
+        is_finished=bool(status.terminal_state),
         is_managed_here=spec.managed_by in _MANAGED_HERE,
     )
 
@@ -67,6 +70,28 @@ def jobset_pod_place(labels: Mapping[str, str]) -> PodPlace:
         labels.get(JOB_INDEX, ""),
         (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT))),
     )
+
+
+def jobset_pod_labels(workload: Workload | None, job: str, index: str) -> Mapping[str, str]:
+    labels = {JOB_INDEX: index}
+    if workload is not None:
+        labels |= {JOBSET_NAME: workload.key.name, JOBSET_UID: workload.metadata.uid}
+        if job:
+            labels[REPLICATED_JOB] = job
+    return labels
+
+
+def jobset_of_job(job: Key, workloads: Workloads) -> tuple[Workload, ReplicatedJob] | None:
+    """Find the JobSet of a Job by the name: both names in it may have hyphens."""
+    rest, _, index = job.name.rpartition("-")
+    hyphens = [at for at, sign in enumerate(rest) if sign == "-"] if index.isdecimal() else []
+    for at in reversed(hyphens):
+        workload = workloads.get(ObjectKey(JOBSETS.kind, job.namespace, rest[:at]))
+        for replicated_job in workload.spec.replicated_jobs if workload else ():
+            is_named = replicated_job.name == rest[at + 1 :]
+            if workload and is_named and int(index) < replicated_job.replicas:
+                return workload, replicated_job
+    return None
 
 
 def _own_reference(jobset: JobSet) -> OwnerReference:
@@ -84,10 +109,12 @@ JOBSET_KIND: Final = WorkloadKind(
     resource=JOBSETS,
     selection="",
     adapt=jobset_workload,
-    owner=OwnerKind(TRAINJOBS, trainjob_suspendable),
+    owner=OwnerKind(TRAINJOBS, trainjob_suspendable, "the controller of Trainer"),
     job_label=JOBSET_UID,
     name_label=JOBSET_NAME,
     uid_label=JOBSET_UID,
     pod_place=jobset_pod_place,
     form=JOBSET_FORM,
+    expected_labels=jobset_pod_labels,
+    workload_of_job=jobset_of_job,
 )

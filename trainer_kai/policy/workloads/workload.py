@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from trainer_kai.api.jobset import JobSetSpec, ReplicatedJobStatus
-from trainer_kai.api.meta import Meta, OwnerReference
+from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob, ReplicatedJobStatus
+from trainer_kai.api.meta import Condition, Key, Meta, OwnerReference
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
 from trainer_kai.api.resources import Resource
 
@@ -65,10 +65,11 @@ class Suspendable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OwnerKind(NamedTuple):
-    """The kind of the objects from which a controller makes workloads of another kind."""
+    """The kind of the objects from which a controller makes workloads with the same name."""
 
     resource: Resource[Any]
     adapt: Callable[[Any], Suspendable]
+    controller: str  # for messages
 
 
 class WorkloadKind(NamedTuple):
@@ -86,6 +87,21 @@ class WorkloadKind(NamedTuple):
     uid_label: str  # its uid, on its pods
     pod_place: Callable[[Mapping[str, str]], PodPlace]
     form: JobsForm
+    # The labels that controllers will add to a pod, by the name of its job and the index of its
+    # Job; the workload may not be known yet.
+    expected_labels: Callable[["Workload | None", str, str], Mapping[str, str]]
+    # The workload that a Job is, or is a part of, by the name of the Job.
+    workload_of_job: Callable[[Key, "Workloads"], "tuple[Workload, ReplicatedJob] | None"]
+
+    @property
+    def controls_jobs(self) -> bool:
+        """Say whether its controller creates the Jobs, and recreates one that is deleted."""
+        return bool(self.job_label)
+
+    @property
+    def covers_all(self) -> bool:
+        """Say whether all objects of the kind are workloads: one that is unknown may come yet."""
+        return not self.selection
 
 
 class StagedJobs(Protocol):
@@ -110,8 +126,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     owner: OwnerReference | None = None  # only one that may own a workload of this kind
     regarding: OwnerReference  # the object that its users look at: Events are about it
     is_suspended: bool
-    is_over: bool  # or is being deleted
+    suspension_changed_at: str = ""  # when it was suspended or resumed last, RFC 3339
+    is_finished: bool
     is_managed_here: bool  # and not by another controller, or in another cluster
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_finished or bool(self.metadata.deletion_timestamp)
 
     @property
     def is_admitted_here(self) -> bool:
@@ -131,7 +152,19 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     @property
+    def suspendable_key(self) -> ObjectKey | None:
+        return self.owner_key if self.needs_owner else self.key
+
+    @property
     def owner_key(self) -> ObjectKey | None:
         if self.owner is None:
             return None
         return ObjectKey(self.owner.kind, self.metadata.namespace, self.owner.name)
+
+
+Workloads: TypeAlias = Mapping[ObjectKey, Workload]
+
+
+def suspension_changed_at(conditions: tuple[Condition, ...]) -> str:
+    times = (it.last_transition_time for it in conditions if it.type == "Suspended")
+    return next(times, None) or ""

@@ -1,9 +1,12 @@
 """The table of kinds: each object finds its kind, and nothing is named twice."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.meta import OwnerReference
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Meta, OwnerReference
 from trainer_kai.api.names import (
     JOB_INDEX,
     JOB_NAME,
@@ -12,15 +15,18 @@ from trainer_kai.api.names import (
     RESTART_ATTEMPT,
 )
 from trainer_kai.policy.workloads.job import JOB_KIND
-from trainer_kai.policy.workloads.jobset import JOBSET_KIND
+from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
 from trainer_kai.policy.workloads.kinds import (
     KINDS,
     OWNERS,
     kind_of_owner,
     kind_of_pod,
+    named_suspendable,
     pod_place,
+    suspendable_keys,
+    workload_keys,
 )
-from trainer_kai.policy.workloads.workload import ObjectKey, WorkloadKind
+from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, WorkloadKind
 
 CASES: list[Case[tuple[str, str], WorkloadKind | None]] = [
     Case("a JobSet", ("jobset.x-k8s.io/v1alpha2", "JobSet"), JOBSET_KIND),
@@ -66,3 +72,46 @@ def test_kinds_and_their_work_queues_are_distinct() -> None:
 def test_a_key_is_written_without_its_kind() -> None:
     """Log lines of a work queue name the kind already."""
     assert str(ObjectKey("JobSet", "team-a", "job")) == "team-a/job"
+
+
+def key(kind: str) -> ObjectKey:
+    return ObjectKey(kind, "ns", "job")
+
+
+def test_what_suspends_which_workload() -> None:
+    """An owner has workloads of its name; each may also be suspended itself."""
+    assert [*workload_keys(key("TrainJob"))] == [key("JobSet")]
+    assert [*workload_keys(key("JobSet"))] == [key("JobSet")]
+    assert [*workload_keys(key("Job"))] == [key("Job")]
+    assert [*workload_keys(key("Sweep"))] == []
+    assert [*suspendable_keys(key("JobSet"))] == [key("JobSet"), key("TrainJob")]
+    assert [*suspendable_keys(key("Job"))] == [key("Job")]
+
+
+def owned_jobset(**owner: Any) -> Workload:
+    trainer = "trainer.kubeflow.org/v1alpha1"
+    reference = {"api_version": trainer, "kind": "TrainJob", "name": "job", "uid": "t"}
+    named = OwnerReference(**{**reference, "controller": True, **owner})
+    meta = Meta(namespace="ns", name="job", uid="s", owner_references=(named,))
+    return jobset_workload(JobSet(metadata=meta))
+
+
+# the owner of a JobSet -> the uid of what suspends it
+SUSPENDABLES: list[Case[Workload, str | None]] = [
+    Case("its TrainJob", owned_jobset(), "t"),
+    Case("a TrainJob that is gone", owned_jobset(uid="gone"), None),
+    Case("an object of another kind", owned_jobset(kind="Sweep"), None),
+    Case("an owner that does not control it", owned_jobset(controller=False), "s"),
+]
+
+
+@pytest.mark.parametrize("case", SUSPENDABLES, ids=ids)
+def test_what_suspends_a_jobset(case: Case[Workload, str | None]) -> None:
+    """A uid that an owner reference names proves nothing."""
+    meta = Meta(namespace="ns", name="job", uid="t")
+    owner = Suspendable(
+        key=key("TrainJob"), metadata=meta, is_suspended=False, is_managed_here=False
+    )
+    found = named_suspendable(case.given, {owner.key: owner})
+
+    assert (found.metadata.uid if found else None) == case.want

@@ -346,7 +346,7 @@ def _rules(context: PreviewContext) -> GroupingRules:
 def _preview(workload: Workload, context: PreviewContext, queue: QueueChoice) -> Preview:
     """Return what the podgrouper would do if the workload existed and were not suspended."""
     meta = replace(workload.metadata, uid=workload.metadata.uid or _UID)
-    started = replace(workload, metadata=meta, is_suspended=False, is_over=False)
+    started = replace(workload, metadata=meta, is_suspended=False, is_finished=False)
     steps = plan(started, ObservedState({}), (), _rules(context))
     podgroups = _podgroup_previews(started, steps.podgroup_plan, steps.apply) if steps.apply else ()
     form = workload.kind.form

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from scheduler.state.inputs import Cluster
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.interning import intern_labels
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.jobset import Job, JobSet, ReplicatedJob
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta, OwnerReference
 from trainer_kai.api.names import (
@@ -60,7 +60,7 @@ class _Known(NamedTuple):
     workload: Workload
     name: str
     has_started: bool  # so that its missing pods have ended, or it has none
-    jobset: JobSet | None = None  # the object of the workload
+    obj: JobSet | Job
 
 
 def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
@@ -72,12 +72,13 @@ def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
             name = meta.labels[kind.name_label]
             key = ObjectKey(kind.resource.kind, meta.namespace, name)
             pods.setdefault(key, []).append(pod)
-    jobsets = inputs.cluster.jobsets.values()
-    workloads = [_known_jobset(it, rules) for it in jobsets if it.metadata.controller is not None]
+    known = inputs.cluster.workload_objects[JOBSETS]
+    owned = (it for it in known.values() if it.metadata.controller is not None)
+    workloads = [_known_jobset(it, rules) for it in owned]
     without_runtime: list[FieldError] = []
-    for job in inputs.trainjobs.values():
-        jobset_key = ObjectKey(JOBSETS.kind, *job.metadata.key)
-        if job.metadata.key not in inputs.cluster.jobsets and jobset_key not in pods:
+    for job in inputs.cluster.workload_objects[TRAINJOBS].values():
+        key = job.metadata.key
+        if not (key in known or ObjectKey(JOBSETS.kind, *key) in pods):
             workloads += _of_trainjob(inputs, job, rules, without_runtime)
     workloads += _of_users(inputs, pods, rules)
     for it in workloads:
@@ -174,13 +175,13 @@ def _of_users(
 
 
 def _submitted(inputs: InputCluster) -> Iterator[_Known]:
-    for jobset in inputs.cluster.jobsets.values():
+    for jobset in inputs.cluster.workload_objects[JOBSETS].values():
         if jobset.metadata.controller is None:
             yield _known(jobset, f"JobSet {jobset.metadata.key}")
-    for key, job in inputs.jobs.items():
+    for key, job in inputs.cluster.workload_objects[JOBS].items():
         workload = job_workload(job)
         if workload is not None:
-            yield _Known(workload, f"Job {key}", bool(job.status.start_time))
+            yield _Known(workload, f"Job {key}", bool(job.status.start_time), job)
 
 
 def _with_gang_label(
@@ -223,8 +224,9 @@ def _create_podgroups(
 
 
 def _store(cluster: Cluster, it: _Known, meta: Meta) -> None:
-    if it.jobset is not None:
-        cluster.jobsets[meta.key] = replace(it.jobset, metadata=meta, spec=it.workload.spec)
+    objects, spec = cluster.workload_objects[it.workload.kind.resource], it.workload.spec
+    stored: JobSet | Job = replace(it.obj, metadata=meta)
+    objects[meta.key] = replace(stored, spec=spec) if isinstance(stored, JobSet) else stored
 
 
 def _owner_fault(inputs: InputCluster, workload: Workload) -> str:
@@ -237,7 +239,9 @@ def _owner_fault(inputs: InputCluster, workload: Workload) -> str:
         return ""
     if owner is None:
         return f"TrainJob {controller.name} is not its controller, because their names differ"
-    job = inputs.trainjobs.get(Key(workload.metadata.namespace, owner.name))
+    job = inputs.cluster.workload_objects[TRAINJOBS].get(
+        Key(workload.metadata.namespace, owner.name)
+    )
     if job is None or not owner.uid:
         return ""
     filled_in = f"{job.metadata.namespace}.{job.metadata.name}"

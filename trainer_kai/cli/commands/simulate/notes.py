@@ -17,7 +17,6 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
     DEFAULT_SCHEDULER,
-    JOBSET_NAME,
     NODE_POOL,
     POD_GROUP,
     PRIORITY_CLASS_NAME,
@@ -29,8 +28,7 @@ from trainer_kai.cli.commands.why.reasons import why_suspended
 from trainer_kai.policy.podgroups.anticipated import StageDependency, read_anticipated
 from trainer_kai.policy.queueing.priority_classes import default_priority
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
-from trainer_kai.policy.workloads.jobset import jobset_workload, trainjob_suspendable
-from trainer_kai.policy.workloads.kinds import kind_of_owner
+from trainer_kai.policy.workloads.kinds import kind_of_owner, kind_of_pod
 
 _DEFAULT_CLASS = ("train", 50)  # the default class of a PodGroup, and its value
 
@@ -138,15 +136,20 @@ def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
 
 
 def _suspended_text(cluster: Cluster, key: Key, group: PodGroup) -> str:
-    name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
-    job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
-    if job is not None and job.spec.suspend:
-        return f"It is suspended: {why_suspended(trainjob_suspendable(job), (group,))}"
-    if jobset is None or not jobset.spec.suspend:
+    kind = kind_of_pod(group.metadata.labels)
+    if kind is None:
         return ""
-    workload = jobset_workload(jobset)
+    name = Key(key.namespace, group.metadata.labels[kind.name_label])
+    owner = cluster.workload_objects[kind.owner.resource].get(name) if kind.owner else None
+    suspendable = kind.owner.adapt(owner) if kind.owner and owner is not None else None
+    if suspendable is not None and suspendable.is_suspended:
+        return f"It is suspended: {why_suspended(suspendable, (group,))}"
+    obj = cluster.workload_objects[kind.resource].get(name)
+    workload = kind.adapt(obj) if obj is not None else None
+    if workload is None or not workload.is_suspended:
+        return ""
     if workload.needs_owner:
-        return "Its JobSet is suspended"
+        return f"Its {kind.resource.kind} is suspended"
     return f"It is suspended: {why_suspended(workload.as_suspendable(), (group,))}"
 
 

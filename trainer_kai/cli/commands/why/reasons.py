@@ -46,12 +46,12 @@ from trainer_kai.policy.pods.creation_failures import (
     PodCreationFailure,
     has_created_since,
     is_recent,
-    owning_replicated_job,
     read_creation_failure,
     still_applies,
 )
 from trainer_kai.policy.start_order import COMPLETE, Edge
 from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.kinds import workload_of_job
 from trainer_kai.policy.workloads.workload import Suspendable, Workload
 
 _LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
@@ -213,7 +213,8 @@ def _is_of_podgroup(
         return failure.job.name.startswith(
             tuple(f"{snapshot.key.name}-{it}-" for it in podgroup.replicated_jobs)
         )
-    owner = owning_replicated_job(failure.job, {snapshot.key: snapshot.jobset})
+    workload = jobset_workload(snapshot.jobset)
+    owner = workload_of_job(failure.job, {workload.key: workload})
     return owner is not None and owner[1].name in podgroup.replicated_jobs
 
 
@@ -222,7 +223,7 @@ def _still_holds(
 ) -> bool:
     if snapshot.jobset is None:  # there is none, or the user may not read it
         return is_recent(failure, snapshot.now) and not has_created_since(failure, pods)
-    return still_applies(failure, snapshot.jobset, pods, snapshot.now)
+    return still_applies(failure, jobset_workload(snapshot.jobset), pods, snapshot.now)
 
 
 def _created_pod(pod: PodSnapshot) -> CreatedPod:

@@ -11,6 +11,7 @@ from tests.support.workloads.jobsets import RUNTIMES, UID, recorded
 from tests.support.workloads.simulate_objects import pod, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import JOB_INDEX, JOBSET_NAME, POD_GROUP, REPLICATED_JOB, SUBGROUP
+from trainer_kai.api.resources import JOBSETS
 from trainer_kai.cli.commands.simulate.create_pods import create_missing_objects
 from trainer_kai.cli.input.cluster import InputCluster, read_cluster
 from trainer_kai.cli.input.documents import Document
@@ -121,7 +122,7 @@ def test_two_trainjobs_are_two_jobsets() -> None:
         runtime("torch-distributed"),
     )
 
-    uids = {it.metadata.uid for it in inputs.cluster.jobsets.values()}
+    uids = {it.metadata.uid for it in inputs.cluster.workload_objects[JOBSETS].values()}
     owners = {it.metadata.owner_references[0].uid for it in inputs.cluster.pod_groups.values()}
     assert uids == owners == {"default.a", "default.b"}
 
