@@ -181,8 +181,9 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
         ),
         # queue, which queues take PodGroups
         PreFilterCause.QUEUE_MISSING: (
-            "Queue {0} does not exist. It can start when queue {0} is created, or when it names an "
-            "existing queue: {1}"
+            "Queue {0} does not exist. It can start when queue {0} is created, or when it names "
+            "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+            "it): {1}"
         ),
         # queue, parent
         PreFilterCause.PARENT_QUEUE_MISSING: (

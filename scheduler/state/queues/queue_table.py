@@ -46,7 +46,11 @@ from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
-from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, effective_queue_access
+from trainer_kai.policy.queueing.queue_access import (
+    EffectiveQueueAccess,
+    QueueAccessMode,
+    effective_queue_access,
+)
 from trainer_kai.policy.queueing.stop_policy import (
     EffectiveStopPolicy,
     StopPolicy,
@@ -315,9 +319,10 @@ class QueueTable:
         return fault
 
     def _usable_queues(self) -> str:
-        return listed_names(
-            sorted(name for name in self.names if name not in self._parent_names), _MAX_NAMES
-        )
+        """Return the queues that take PodGroups; not closed ones, where there are others."""
+        leaves = sorted(name for name in self.names if name not in self._parent_names)
+        not_closed = [it for it in leaves if self.access(it).mode is not QueueAccessMode.CLOSED]
+        return listed_names(not_closed or leaves, _MAX_NAMES)
 
     def _leaf_queues_below(self, name: str) -> list[str]:
         """Return the leaf queues below a queue; none below an invalid one."""

@@ -176,7 +176,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "a queue that does not exist",
         PreFilterFailure(PreFilterCause.QUEUE_MISSING, ("red", "a, b")),
         "Queue red does not exist. It can start when queue red is created, or when it names "
-        "an existing queue: a, b",
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "no queue at all",
@@ -197,7 +198,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         ),
         "Pod w-0 has the label kai.scheduler/queue: red, but its PodGroup is in queue blue. "
         "Queue red does not exist. It can start when queue red is created, or when it names "
-        "an existing queue: a, b",
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "an earlier stage is named",

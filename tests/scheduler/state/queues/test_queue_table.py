@@ -196,13 +196,25 @@ _USABLE = [
     queue("in", parentQueue="inner"),
 ]
 _MISSING = (
-    "Queue x does not exist. It can start when queue x is created, or when it names an existing "
-    "queue: in, q"
+    "Queue x does not exist. It can start when queue x is created, or when it names another queue "
+    "(suspend its workload, change the label kai.scheduler/queue, and resume it): in, q"
 )
 _INNER = (
     "Queue inner has child queues, so it takes no PodGroups. It can start when it names a "
     "descendant of queue inner: in"
 )
+
+
+def test_closed_queues_are_suggested_only_where_there_are_no_others() -> None:
+    """Most namespaces may not use them."""
+    closed = queue("q", meta={"annotations": {"trainer-kai.dev/access": "closed"}})
+    missing = QueueTable(cluster_cache(closed, queue("r")).queues).prefilter_failure("x")
+    alone = QueueTable(cluster_cache(closed).queues).prefilter_failure("x")
+
+    assert missing is not None
+    assert missing.values == ("x", "r")
+    assert alone is not None
+    assert alone.values == ("x", "q")
 
 
 def _without_parent(name: str) -> str:
