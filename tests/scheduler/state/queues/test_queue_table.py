@@ -205,18 +205,6 @@ _INNER = (
 )
 
 
-def test_closed_queues_are_suggested_only_where_there_are_no_others() -> None:
-    """Most namespaces may not use them."""
-    closed = queue("q", meta={"annotations": {"trainer-kai.dev/access": "closed"}})
-    missing = QueueTable(cluster_cache(closed, queue("r")).queues).prefilter_failure("x")
-    alone = QueueTable(cluster_cache(closed).queues).prefilter_failure("x")
-
-    assert missing is not None
-    assert missing.values == ("x", "r")
-    assert alone is not None
-    assert alone.values == ("x", "q")
-
-
 def _without_parent(name: str) -> str:
     return (
         f"Queue {name} has the parent queue x, which does not exist. It can start when the parent "
