@@ -21,10 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rounds import rounds
-from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature
 from scheduler.core.model.resources import UNBOUND
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import GpuMode, Snapshot
+from scheduler.core.model.topology import DomainConstraint
 from scheduler.core.model.usage import Usage
 from scheduler.core.plan import plan
 from scheduler.core.queues.fair_share import fair_share
@@ -89,6 +90,8 @@ async def main() -> None:
     for row in _ROWS:
         faults += _measure(row, table, notes)
     faults += _measure_queues(table)
+    for comparison in _COMPARISONS:
+        faults += _compare(comparison, table)
     console = Console(width=115)
     console.print(table)
     for note in notes:
@@ -302,6 +305,56 @@ def _measure_queues(table: Table) -> list[str]:
     return faults
 
 
+def _compare(comparison: "_Comparison", table: Table) -> list[str]:
+    """Measure the same gangs without a constraint, and with it, in turns."""
+    build, constraint = comparison.build, comparison.constraint
+    snapshots = build(None), build(constraint)
+    best = [math.inf, math.inf]
+    gc.collect()
+    gc.disable()
+
+    def is_met() -> bool:
+        return best[1] <= comparison.most_times * best[0]
+
+    for _ in rounds(_ROUNDS, _LEAST_S, is_met):
+        for i, snapshot in enumerate(snapshots):
+            began = time.perf_counter()
+            result = plan(snapshot, _POLICIES)
+            best[i] = min(best[i], time.perf_counter() - began)
+            assert sum(len(it.binds) for it in result.allocations) == len(snapshot.pods.node)
+    gc.enable()
+    times, most = best[1] / best[0], comparison.most_times
+    work = f"{comparison.work} ({times:.2f} times the same without, at most {most})"
+    table.add_row(work, "", f"{best[1]:.4f}", "", "", "", f"{best[0]:.4f}", f"{times:.1f}", "")
+    return [] if is_met() else [work]
+
+
+def _racks(nodes: int, racks: int, used_gpu: int = 0) -> list[SnapshotNode]:
+    """Return nodes in racks, in blocks of five racks, in two zones."""
+    found = []
+    for i in range(nodes):
+        rack = i * racks // nodes
+        path = f"{rack * 2 // racks}", f"{rack // 5:02}", f"{rack:02}"
+        found.append(SnapshotNode(cpu=640, memory=5120, used_gpu=used_gpu, path=path))
+    return found
+
+
+def _gangs_in_racks(constraint: DomainConstraint | None) -> Snapshot:
+    builder = Builder(_racks(5_000, 50), _departments(5_000))
+    one = signature(gpu=1)
+    for i in range(2_000):
+        pods = builder.waiting_pods(8, one)
+        builder.podgroup(PodSet("default", 8, pods, domains=constraint), queue=f"queue-{i % 4}")
+    return builder.snapshot()
+
+
+def _gang_in_full_racks(constraint: DomainConstraint | None) -> Snapshot:
+    builder = Builder(_racks(512, 64, used_gpu=6))
+    pods = builder.waiting_pods(512, signature(gpu=1))
+    builder.podgroup(PodSet("default", 512, pods, domains=constraint))
+    return builder.snapshot()
+
+
 def _queue_tree() -> list[SnapshotQueue]:
     queues = []
     for a in range(4):
@@ -315,6 +368,35 @@ def _queue_tree() -> list[SnapshotQueue]:
     return queues
 
 
+class _Comparison(NamedTuple):
+    """Gangs with a constraint of topology, and how many times as long as without they may take."""
+
+    work: str
+    build: Callable[[DomainConstraint | None], Snapshot]
+    constraint: DomainConstraint
+    most_times: float
+
+
+_COMPARISONS: Final = (
+    _Comparison(
+        "2,000 gangs of 8, each in one of 50 racks, 5,000 nodes",
+        _gangs_in_racks,
+        DomainConstraint(0, required=2),
+        1.5,
+    ),
+    _Comparison(
+        "the same, of three levels the narrowest is preferred",
+        _gangs_in_racks,
+        DomainConstraint(0, preferred=2),
+        2.0,
+    ),
+    _Comparison(
+        "a gang of 512 into 64 racks, three quarters full",
+        _gang_in_full_racks,
+        DomainConstraint(0, preferred=2),
+        3.0,
+    ),
+)
 _ROWS: Final = (
     _Row(
         "allocate: 100 nodes, 500 one-GPU jobs, 4 queues in 2 departments",

@@ -44,6 +44,7 @@ from trainer_kai.api.scheduler_names import (
     PROPORTION,
     RESOURCE_TYPE,
     SUPPORTED_PLUGINS,
+    TOPOLOGY_PLUGIN,
     Action,
 )
 
@@ -319,6 +320,7 @@ def build_policies(selection: PolicySelection) -> Policies:
         victim_order=VICTIM_ORDERS.get(selection.victim_order),
         is_budget_strict=selection.disruption_budgets == "always",
         spreads_shares=not packs_shares,
+        places_by_topology=_is_on(selection, TOPOLOGY_PLUGIN),
     )
 
 

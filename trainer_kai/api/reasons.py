@@ -90,8 +90,11 @@ class UnschedulableReason(StrEnum):
     )
     TOPOLOGY_UNFIT = (
         "TopologyUnfit",
-        "The PodGroup requires all its pods in one topology domain, which is not supported yet.",
-        "Use a preferred topology level instead of a required one.",
+        (
+            "The PodGroup requires its pods in one topology domain, and no domain has enough free "
+            "for them; or the Topology or level that it names does not exist."
+        ),
+        "Wait until enough is free in one domain, or require a wider level, or only prefer it.",
     )
     FRAGMENTED = (
         "Fragmented",

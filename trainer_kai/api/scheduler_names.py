@@ -36,10 +36,12 @@ GPU_SHARING_ORDER: Final = "gpusharingorder"
 NODE_PLACEMENT: Final = "nodeplacement"
 PROPORTION: Final = "proportion"
 MIN_RUNTIME: Final = "minruntime"
+TOPOLOGY_PLUGIN: Final = "topology"
 
 SUPPORTED_PLUGINS: Final = (
     *(PRIORITY, ELASTIC, NOMINATED_NODE, NODE_AVAILABILITY, RESOURCE_TYPE, GPU_PACK, GPU_SPREAD),
     *(GPU_SHARING_ORDER, NODE_PLACEMENT, PROPORTION, MIN_RUNTIME),
+    TOPOLOGY_PLUGIN,
 )
 # Without these pods would be bound where they cannot run, or sub-groups would be split.
 ALWAYS_ON_PLUGINS: Final = (
@@ -47,7 +49,7 @@ ALWAYS_ON_PLUGINS: Final = (
 )
 # Known, so that settings made for KAI are accepted.
 UNSUPPORTED_PLUGINS: Final = (
-    *("podaffinity", "dynamicresources", "topology", "numa", "sg-nodelocalgreedy"),
+    *("podaffinity", "dynamicresources", "numa", "sg-nodelocalgreedy"),
     *("sg-multinodegang", "reflectjoborder"),
 )
 OPTIONAL_PLUGINS: Final = (*SUPPORTED_PLUGINS, *UNSUPPORTED_PLUGINS)

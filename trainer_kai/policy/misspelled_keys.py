@@ -34,6 +34,9 @@ from trainer_kai.api.names import (
     STAGE,
     STALE_SINCE,
     STOP_POLICY,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
     TRAINER_KAI_PREFIX,
 )
 from trainer_kai.errors import FieldError
@@ -54,7 +57,11 @@ TRAINJOB_KEYS: Final = KnownKeys(
 )
 POD_KEYS: Final = KnownKeys((), CARRIED_TO_PODS)
 QUEUE_KEYS: Final = KnownKeys(
-    (NODE_POOL,), (RECLAIM_GOAL, CONSOLIDATION, ACCESS, STOP_POLICY, ALLOW_DELETE)
+    (NODE_POOL,),
+    (
+        *(RECLAIM_GOAL, CONSOLIDATION, ACCESS, STOP_POLICY, ALLOW_DELETE),
+        *(TOPOLOGY, TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED),
+    ),
 )
 PODGROUP_KEYS: Final = KnownKeys(
     (QUEUE, NODE_POOL, PRIORITY_CLASS_NAME),

@@ -20,16 +20,20 @@ from scheduler.core.messages.amounts import (
     too_small_gpus,
 )
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.rejections import FitErrorReason, FitErrors, ShareShortage
+from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, ShareShortage
 from scheduler.core.model.resources import ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
-from trainer_kai.api.text import counted, first_listed, joined_by_or, verb_form
+from trainer_kai.api.text import capitalized, counted, first_listed, joined_by_or, verb_form
 
 N = TypeVar("N", int, str)
 _MAX_REMEDIES: Final = 2  # changes that are named
 # Of one node, and of several.
 _FIT_ERRORS: Final = {
+    FitErrorReason.DOMAIN: (
+        "is outside the topology domains that the PodGroup may use",
+        "are outside the topology domains that the PodGroup may use",
+    ),
     FitErrorReason.CORDONED: ("is cordoned", "are cordoned"),
     FitErrorReason.NOT_READY: ("is not ready", "are not ready"),
     FitErrorReason.PRESSURE: ("is under resource pressure", "are under resource pressure"),
@@ -69,6 +73,7 @@ _FIT_ERRORS: Final = {
     ),
 }
 _REMEDIES: Final = {
+    FitErrorReason.DOMAIN: "a node gets the labels of such a domain",
     FitErrorReason.CORDONED: "a node is uncordoned",
     FitErrorReason.NOT_READY: "a node becomes ready",
     FitErrorReason.PRESSURE: "the resource pressure on a node ends",
@@ -85,6 +90,7 @@ _REMEDIES: Final = {
 }
 # As KAI writes them: tools read these.
 _KAI_FIT_ERRORS: Final = {
+    FitErrorReason.DOMAIN: "are outside the topology domain",
     FitErrorReason.CORDONED: "are cordoned",
     FitErrorReason.NOT_READY: "are not ready",
     FitErrorReason.PRESSURE: "are under pressure",
@@ -103,6 +109,8 @@ _KAI_FIT_ERRORS: Final = {
 
 
 def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
+    if details.domain_shortage is not None:
+        return _domain_message(snapshot, details, details.domain_shortage)
     remedy = _remedy(snapshot, details)
     requests = f"{_subject(details)} requests {_requests(snapshot, details)}"
     nodes = len(snapshot.nodes.names)
@@ -115,7 +123,52 @@ def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
     return f"{requests}, and {none}{then} {fits}{why and f': {why}'}. {remedy}"
 
 
+def _domain_message(snapshot: Snapshot, details: FitErrors, shortage: DomainShortage) -> str:
+    topology, number = snapshot.topologies[shortage.topology], len(shortage.domains)
+    subject = f"sub-group {shortage.subgroup}" if shortage.subgroup else "the PodGroup"
+    level = f"level {topology.levels[shortage.level]} of Topology {topology.name}"
+    if not number:
+        return (
+            f"{capitalized(subject)} requires one domain of {level}, and no node has all labels "
+            f"of the Topology ({', '.join(topology.levels)}). It can start when nodes have them"
+        )
+    required = f"{capitalized(subject)} requires {counted(shortage.needed, 'pod')} in one domain"
+    required = f"{required} of {level}{', that of its running pods' if shortage.is_bound else ''}"
+    missing = shortage.needed - shortage.fitting
+    if shortage.largest < shortage.needed:
+        wider = ", ".join(topology.levels[: shortage.level])
+        changes = [f"it requires a wider level ({wider})"] if wider else []
+        remedy = joined_by_or([*changes, "it requests less", "a domain gets more nodes"])
+        fits = f"at most {shortage.largest} would fit in one if no other pods ran"
+        return f"{required}, but {fits}. It can start when {remedy}"
+    best = "/".join(topology.paths[shortage.level][shortage.domain])
+    where = f"domain {best}" if number == 1 else f"the best of {number} domains, {best}"
+    if not missing:
+        return (
+            f"{required}. They would fit in {where}, but not together with its other pods. It can "
+            "start when more is free in one domain"
+        )
+    needs = _resources_of(snapshot, details, missing)
+    then = f"{missing} more {verb_form(missing, 'fit')} there{needs and f' ({needs})'}"
+    return f"{required}, but only {shortage.fitting} fit in {where}. It can start when {then}"
+
+
+def _resources_of(snapshot: Snapshot, details: FitErrors, pods: int) -> str:
+    resources, signature = snapshot.resources, _signature(snapshot, details)
+    requested = [
+        resource_amount(resources, r, n * pods)
+        for r, n in enumerate(signature.request)
+        if n and r != resources.pods
+    ]
+    share = requested_share(signature)
+    return ", ".join([*requested, *([f"{pods} x {share}"] if share else [])])
+
+
 def kai_fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
+    if details.domain_shortage is not None:
+        return (
+            f"no nodes with enough resources were found: {fit_errors_message(snapshot, details)}."
+        )
     histogram = ", ".join(sorted(_kai_fit_errors(snapshot, details)))
     return f"no nodes with enough resources were found: {histogram}."
 

@@ -27,7 +27,7 @@ from scheduler.core.model.rejections import (
 )
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
-from trainer_kai.api.text import capitalized, counted, verb_form
+from trainer_kai.api.text import capitalized, verb_form
 
 _FLAT: Final = "default"  # the PodSet of a PodGroup without sub-groups
 
@@ -227,14 +227,24 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "it is bound"
         ),
         # PersistentVolumeClaim, StorageClass
+        # PodGroup or sub-group, Topology, those that exist
+        PreFilterCause.TOPOLOGY_MISSING: (
+            "The topologyConstraint of {0} names Topology {1}, which does not exist. It can start "
+            "when it is created, or when {0} names an existing Topology: {2}"
+        ),
+        # PodGroup or sub-group, level, Topology, its levels
+        PreFilterCause.TOPOLOGY_LEVEL_MISSING: (
+            "The topologyConstraint of {0} requires level {1}, which Topology {2} does not have. "
+            "It can start when {0} names one of its levels: {3}"
+        ),
         PreFilterCause.NO_VOLUME_LEFT: (
             "No free PersistentVolume of StorageClass {1} fits PersistentVolumeClaim {0} of "
             "{pod}. It can start when one is created or released"
         ),
     }
 )
-# Where no queue takes PodGroups: the last value is empty.
-_WITHOUT_QUEUES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
+# Where no queue takes PodGroups, or no Topology exists: the last value is empty.
+_WITHOUT_OTHERS: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
     {
         PreFilterCause.QUEUE_NOT_NAMED: (
             "The PodGroup names no queue, and no queue takes PodGroups. It can start when a queue "
@@ -248,6 +258,10 @@ _WITHOUT_QUEUES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "Queue {0} does not exist, and no other queue takes PodGroups. It can start when queue "
             "{0} is created"
         ),
+        PreFilterCause.TOPOLOGY_MISSING: (
+            "The topologyConstraint of {0} names Topology {1}, which does not exist. It can start "
+            "when it is created"
+        ),
     }
 )
 
@@ -255,11 +269,9 @@ _WITHOUT_QUEUES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
 def prefilter_message(failure: PreFilterFailure) -> str:
     if failure.cause is PreFilterCause.EARLIER_STAGE:
         return _stages_message(failure)
-    if failure.cause is PreFilterCause.REQUIRED_TOPOLOGY:
-        return _topology_message(*failure.values)
     templates = _TEMPLATES
-    if failure.cause in _WITHOUT_QUEUES and not failure.values[-1]:
-        templates = _WITHOUT_QUEUES
+    if failure.cause in _WITHOUT_OTHERS and not failure.values[-1]:
+        templates = _WITHOUT_OTHERS
     message = templates[failure.cause].format(*failure.values, pod=failure.pod)
     if failure.queue_label is None:
         return message
@@ -279,20 +291,6 @@ def _stages_message(failure: PreFilterFailure) -> str:
     is_one = len(stages) == 1
     subject = "that earlier stage is" if is_one else "these earlier stages are"
     return f"{'; '.join(_stages(stages))}. It can start when {subject} {until}"
-
-
-def _topology_message(
-    subgroup: object, level: object, topology: object, further: object, annotation: object
-) -> str:
-    """Return that a topology is required: by a sub-group, and so many *further* ones."""
-    assert isinstance(further, int)
-    subject = f'Sub-group "{subgroup}"' if subgroup else "The PodGroup"
-    more = f", and {counted(further, 'more sub-group')}," if further else ""
-    verb = verb_form(1 + further, "require")
-    what = f'level "{level}" of topology "{topology}", which is not supported yet'
-    remedy = f"requiredTopologyLevel (annotation {annotation}) is removed"
-    change = f"{remedy}, or replaced by preferredTopologyLevel"
-    return f"{subject}{more} {verb} {what}. It can start when {change}"
 
 
 def _stages(stages: list[StageProgress]) -> Iterator[str]:

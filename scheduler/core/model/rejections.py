@@ -71,7 +71,8 @@ class PreFilterCause(Enum):
     VOLUME_CLAIM_UNBOUND = UnschedulableReason.NO_NODE_MATCHES, 4
     NO_VOLUME_LEFT = UnschedulableReason.NO_NODE_MATCHES, 5
     LEGACY_MIG = UnschedulableReason.NO_NODE_MATCHES, 6
-    REQUIRED_TOPOLOGY = UnschedulableReason.TOPOLOGY_UNFIT, 1
+    TOPOLOGY_MISSING = UnschedulableReason.TOPOLOGY_UNFIT, 1
+    TOPOLOGY_LEVEL_MISSING = UnschedulableReason.TOPOLOGY_UNFIT, 2
 
     def __init__(self, reason: UnschedulableReason, _number: int) -> None:
         self.reason: Final = reason
@@ -109,6 +110,7 @@ class PreFilterFailure(NamedTuple):
 class FitErrorReason(IntEnum):
     """Why a pod does not fit on a node; of several reasons the first is counted."""
 
+    DOMAIN = -1  # it is in no domain of the topology that the pods may use
     CORDONED = 0
     NOT_READY = 1
     PRESSURE = 2
@@ -157,6 +159,21 @@ class ShareShortage(NamedTuple):
 DeviceShortage: TypeAlias = ShareShortage
 
 
+class DomainShortage(NamedTuple):
+    """Pods that must be in one domain, and the domain in which most of them fit."""
+
+    topology: int
+    level: int
+    subgroup: str  # that requires it; empty is the PodGroup
+    needed: int  # pods
+    domain: int  # or NONE, where no node is in any
+    fitting: int  # pods that fit there
+    domains: tuple[int, ...]  # in which they may be
+    is_bound: bool  # pods that have nodes decide in which domains the others must be
+    podsets: tuple[str, ...]  # of which the pods are
+    largest: int = 0  # pods that fit in the largest domain, if no other pods ran
+
+
 class FitErrors(NamedTuple):
     """Why a pod fits on no node: the nodes by reason, and the resources that are missing."""
 
@@ -179,6 +196,8 @@ class FitErrors(NamedTuple):
     device_shortages: tuple[DeviceShortage, ...] = ()
     # Of a pod that requests MIG profiles: the nodes that GPU_MODE counts.
     mig_refusals: Mapping[MigRefusal, int] = MappingProxyType({})
+    # Where they would fit if they could be in several domains: then nothing else is counted.
+    domain_shortage: DomainShortage | None = None
 
     @property
     def share_shortage(self) -> ShareShortage | None:

@@ -172,4 +172,5 @@ class Policies:
     max_relocated: int = 16  # candidates that consolidation tries; below zero: all
     victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards
     is_budget_strict: bool = False  # budgets hold in reclaim as well
+    places_by_topology: bool = True  # False: the constraints of PodGroups are ignored
     spreads_shares: bool = False  # shares of GPUs go to GPUs with the least used, not the most

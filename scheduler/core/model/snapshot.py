@@ -22,6 +22,7 @@ from scheduler.core.model.resources import (
     ResourceColumns,
     held_shares,
 )
+from scheduler.core.model.topology import SnapshotTopology
 
 
 class NodeFault(IntEnum):
@@ -166,6 +167,7 @@ class Snapshot:
     total: tuple[int, int, int]  # by ResourceKind: what the queues at the top share
     now: int  # seconds since 1970
     budgets: DisruptionBudgets = NO_BUDGETS
+    topologies: tuple[SnapshotTopology, ...] = ()  # in the order of their names
 
     @property
     def held_devices(self) -> dict[int, HeldDevices]:

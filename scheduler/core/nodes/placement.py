@@ -123,7 +123,7 @@ class Placer:
         # By signature and key of the subset.
         self._rankings: dict[tuple[int, Hashable], NodeRanking] = {}
         self._scored_resources = {
-            it: ScoredResource(nodes.snapshot, has_gpu=it) for it in (False, True)
+            it: ScoredResource(nodes.snapshot, policies, has_gpu=it) for it in (False, True)
         }
         # By PodGroup that waits for what is being released: what need not wait.
         self.allocated_now: Final[dict[int, AssignedTasks]] = {}
@@ -213,6 +213,17 @@ class Placer:
         fits = fits and self.fits(request) is not None
         statement.roll_back(checkpoint)
         return fits
+
+    def failure_in(
+        self, request: PlacementRequest, alternative: Alternative
+    ) -> PlacementFailure | None:
+        """Return why tasks do not fit in one alternative, as `place` does; else place nothing."""
+        checkpoint = self._statement.checkpoint
+        placed = self._place_alternative(request, alternative)
+        if isinstance(placed, PlacementFailure):
+            return placed
+        self._statement.roll_back(checkpoint)
+        return None
 
     def reserve(self, request: PlacementRequest) -> list[tuple[int, int, int]] | None:
         """Place pods that do not exist; return task indexes, nodes and numbers if all fit."""

@@ -15,6 +15,7 @@ from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.node_resources import has_enough
 from scheduler.core.nodes.pod_relations import has_no_relations
 from scheduler.core.nodes.predicates import fits_empty_node
+from scheduler.core.nodes.strategies.domains import tie_breaks
 from scheduler.core.nodes.strategies.strategy import ALL_NODES, NodeSubset
 from scheduler.core.nodes.working_nodes import WorkingNodes
 
@@ -25,7 +26,7 @@ _RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by
 class ScoredResource:
     """What nodes have of the resource that scores count: GPUs, or else CPU."""
 
-    def __init__(self, snapshot: Snapshot, *, has_gpu: bool) -> None:
+    def __init__(self, snapshot: Snapshot, policies: Policies, *, has_gpu: bool) -> None:
         resources, allocatable = snapshot.resources, snapshot.nodes.allocatable
         self.columns: Final = list(resources.gpus) if has_gpu else [resources.cpu]
         self.allocatable: Final[Ints] = allocatable[:, self.columns].sum(axis=1)
@@ -34,6 +35,9 @@ class ScoredResource:
         self.allocatable_list: Final[list[int]] = self.allocatable.tolist()
         self.has_gpu_list: Final[list[bool]] = self.has_gpu.tolist()
         self.max_allocatable: Final = max(self.allocatable_list, default=0)
+        # Added to the scores, [node]: of equal nodes, those in fuller domains come first.
+        breaks_ties = policies.places_by_topology
+        self.tie_breaks: Final = tie_breaks(snapshot, self.columns) if breaks_ties else None
 
 
 class NodeRanking:
@@ -48,7 +52,9 @@ class NodeRanking:
         self.signature: Final = nodes.snapshot.signatures[signature]
         self.row: Final = signature
         self.subset: Final = subset
-        self._preference: Final = subset.preference
+        self._preference: Final = (
+            scored_resource.tie_breaks if subset.preference is None else subset.preference
+        )
         self._resources: Final = nodes.resources
         self._relations: Final = nodes.relations
         self._devices: Final = nodes.devices.of[signature]

@@ -9,7 +9,7 @@ from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.constraints.disruption_budgets import budget_fingerprint
 from scheduler.state.nodes.node_table import node_fault
 from trainer_kai.api.cluster_kinds import Node
-from trainer_kai.api.kai_kinds import PodGroup, Queue
+from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
 from trainer_kai.api.meta import Object
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.resized_pod import may_be_resized, requests_hash
@@ -89,7 +89,7 @@ def _node_fingerprint(node: Node) -> object:
     return _identity(node), node.spec, node.status.allocatable, node_fault(node)
 
 
-def _spec_fingerprint(it: Queue | Workload) -> object:
+def _spec_fingerprint(it: Queue | Workload | Topology) -> object:
     """Return what of a queue or workload matters; its status is no change of a queue."""
     return _identity(it), it.spec
 
@@ -135,7 +135,7 @@ QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
     STORAGE_CLASSES: _OBJECT_HINT,
     PVCS: _OBJECT_HINT,
     PDBS: _hint(budget_fingerprint, ClusterEvent.BUDGET_CHANGED),
-    TOPOLOGIES: lambda _before, _now: NO_EVENT,  # no plan reads them yet
+    TOPOLOGIES: _SPEC_HINT,
 }
 
 

@@ -30,7 +30,7 @@ from scheduler.state.pods.pod_table import (
 )
 from trainer_kai.api.kai_kinds import PodGroup, SubGroup
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP, TOPOLOGY_REQUIRED
+from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP
 from trainer_kai.api.requested_values import podgroup_warnings
 from trainer_kai.api.text import first_listed
 from trainer_kai.api.validate import podgroup_faults
@@ -146,21 +146,11 @@ def spec_failure(group: PodGroup) -> PreFilterFailure | None:
     return PreFilterFailure(PreFilterCause.INVALID_PODGROUP, ("; ".join(faults),))
 
 
-def topology_failure(group: PodGroup) -> PreFilterFailure | None:
-    """Return a failure if a PodGroup or a sub-group requires a topology: not supported yet."""
-    subs = ((sub.name, sub.topology_constraint) for sub in group.spec.sub_groups)
-    constraints = (("", group.spec.topology_constraint), *subs)
-    required = [
-        (subgroup, it)
-        for subgroup, it in constraints
-        if it and it.topology and it.required_topology_level
-    ]
-    if not required:
-        return None
-    subgroup, first = required[0]
-    level, further = first.required_topology_level, len(required) - 1
-    values = subgroup, level, first.topology, further, TOPOLOGY_REQUIRED
-    return PreFilterFailure(PreFilterCause.REQUIRED_TOPOLOGY, values)
+def has_topology(group: PodGroup) -> bool:
+    spec = group.spec
+    return spec.topology_constraint is not None or any(
+        sub.topology_constraint is not None for sub in spec.sub_groups
+    )
 
 
 def min_members(group: PodGroup) -> dict[str, int]:
@@ -248,6 +238,7 @@ class PodGroupRecord:
         "classes_by_podset",
         "expected",
         "group",
+        "has_topology",
         "is_abandoned",
         "is_active",
         "is_nominated",
@@ -264,7 +255,6 @@ class PodGroupRecord:
         "prefilter_failure",
         "refusals",
         "relocating",
-        "topology_failure",
         "warnings",
         "workload",
         "workload_uid",
@@ -303,7 +293,7 @@ class PodGroupRecord:
             if group is None
             else spec_failure(group)
         )
-        self.topology_failure: Final = topology_failure(group) if group else None
+        self.has_topology: Final = group is not None and has_topology(group)
         self.is_valid: Final = group is not None and self.prefilter_failure is None
         self.min_members: Final = (
             min_members(group) if group and self.is_valid else {DEFAULT_PODSET: 1}

@@ -4,7 +4,8 @@ A pod keeps its row as long as it exists. What does not depend on the pod is com
 class.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.pods.class_table import NO_CLASS, PodClassTable, grown
 from scheduler.state.pods.pod_class import PodClass
 from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import COMPLETION_INDEX, JOB_INDEX, REPLICATED_JOB
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resized_pod import may_be_resized
 
@@ -22,6 +24,7 @@ PENDING, GATED, RUNNING, RELEASING, STUCK_RELEASING, DONE, SUCCEEDED = range(7)
 STATES: Final = 7  # DONE: it failed or is gone, and needs nothing any more
 _INITIAL_ROWS: Final = 64  # rows of an empty table
 _NEVER: Final = 2**62
+_INDEX: Final = re.compile("[0-9]{1,9}", re.ASCII)
 _NO_POD: Final = Key("", "")
 
 
@@ -145,6 +148,21 @@ class PodTable:
         meta = self.pod(pod_row).metadata
         return epoch_s(meta.creation_timestamp) or 0, meta.uid, self.keys[pod_row]
 
+    def by_index(self, pod_rows: Iterable[int]) -> tuple[int, ...]:
+        """Order pods of equal rank by their Jobs and completion indexes, as their processes are."""
+        return tuple(sorted(pod_rows, key=self._index))
+
+    def _index(self, pod_row: int) -> tuple[int, str, int, int]:
+        pod_class, meta = self._class_of[pod_row], self.pod(pod_row).metadata
+        labels = meta.labels
+        index = labels.get(COMPLETION_INDEX) or meta.annotations.get(COMPLETION_INDEX, "")
+        return (
+            pod_class.rank if pod_class else 0,
+            labels.get(REPLICATED_JOB, ""),
+            _number(labels.get(JOB_INDEX, "")),
+            _number(index),
+        )
+
     def oldest(self, pod_class: PodClass) -> int:
         rows = pod_class.pod_rows
         return min(rows, key=self.age) if len(rows) > 1 else next(iter(rows))
@@ -200,6 +218,10 @@ class PodTable:
     def _grow(self, size: int) -> None:
         self._class_number, self._state = grown(self._class_number, size), grown(self._state, size)
         self._node, self._until = grown(self._node, size, NONE), grown(self._until, size)
+
+
+def _number(text: str) -> int:
+    return int(text) if _INDEX.fullmatch(text) else -1
 
 
 def termination_deadline(meta: Meta, options: StateOptions) -> int:

@@ -38,9 +38,23 @@ from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.core.model.usage import Usage, allocated_by_podgroup
 from scheduler.state.inputs import ObjectWarning, epoch_s
 from scheduler.state.podgroups.attributes import duration_s
-from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, Queue, QueueResource, QueueResources
+from trainer_kai.api.kai_kinds import (
+    ABSENT_RESOURCE,
+    Queue,
+    QueueResource,
+    QueueResources,
+    TopologyConstraint,
+)
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL, STOP_POLICY
+from trainer_kai.api.names import (
+    ACCESS,
+    CONSOLIDATION,
+    RECLAIM_GOAL,
+    STOP_POLICY,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+)
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.text import listed_names
@@ -131,6 +145,16 @@ class QueueTable:
     def row_and_failure(self, name: str) -> tuple[int, PreFilterFailure | None]:
         return self.row_of(name), self.prefilter_failure(name)
 
+    def rules_for_podgroups(self, name: str) -> tuple[object, ...]:
+        """Return what PodGroups of a queue are built from: they are built again if it changes."""
+        return (
+            self.row_and_failure(name),
+            self.allows_consolidation(name),
+            self.access(name),
+            self.stop_policy(name),
+            self.topology_default(name),
+        )
+
     def row_of(self, name: str) -> int:
         return self.row_by_name.get(name, NONE)
 
@@ -150,6 +174,31 @@ class QueueTable:
             value = _annotation(self._queues[name], CONSOLIDATION)
             if value is not None:
                 return value == "on"
+            name = self._queues[name].spec.parent_queue
+        return None
+
+    @cached_property
+    def topologies(self) -> dict[str, TopologyConstraint]:
+        """Return what queues say themselves about the topology of their PodGroups."""
+        notes = {name: queue.metadata.annotations for name, queue in self._queues.items()}
+        return {
+            name: TopologyConstraint(
+                topology=own[TOPOLOGY],
+                required_topology_level=own.get(TOPOLOGY_REQUIRED, ""),
+                preferred_topology_level=own.get(TOPOLOGY_PREFERRED, ""),
+            )
+            for name, own in notes.items()
+            if TOPOLOGY in own
+        }
+
+    def topology_default(self, name: str) -> TopologyConstraint | None:
+        """Return the topology of the PodGroups of a queue that have no constraint of their own.
+
+        It is that of the nearest queue, from their own up, that names a topology.
+        """
+        while self.topologies and name in self.row_by_name:
+            if name in self.topologies:
+                return self.topologies[name]
             name = self._queues[name].spec.parent_queue
         return None
 
@@ -359,7 +408,8 @@ def _relevant_parts(queue: Queue) -> tuple[object, ...]:
     goal = _annotation(queue, RECLAIM_GOAL) or _ALLOWED_VALUES[RECLAIM_GOAL][0]
     notes = tuple(_annotation(queue, it) for it in (CONSOLIDATION, ACCESS, STOP_POLICY))
     absent = tuple(_absent_kinds(queue))  # equal to a resource whose numbers are 0
-    return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue)
+    topology = [_annotation(queue, it) for it in (TOPOLOGY, TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED)]
+    return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue), topology
 
 
 def _misspelled(queue: Queue) -> tuple[FieldError, ...]:

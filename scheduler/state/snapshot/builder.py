@@ -21,10 +21,12 @@ from scheduler.core.gang import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.state.constraints.disruption_budgets import BudgetTable
+from scheduler.state.constraints.domains import ConstraintResolver
 from scheduler.state.constraints.namespace_bounds import NamespaceBounds
 from scheduler.state.constraints.volumes import SharedClaims
 from scheduler.state.inputs import Cluster, ObjectStore, ObjectWarning, StateOptions
 from scheduler.state.nodes.node_table import NodeTable
+from scheduler.state.nodes.topologies import TopologyTable
 from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
 from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
@@ -56,6 +58,7 @@ from trainer_kai.api.resources import (
     QUEUES,
     QUOTAS,
     STORAGE_CLASSES,
+    TOPOLOGIES,
     Resource,
 )
 from trainer_kai.errors import InvariantError
@@ -78,6 +81,7 @@ class ObjectChanges(NamedTuple):
     has_namespaces: bool
     has_claims: bool  # or volumes or storage classes
     has_budgets: bool
+    has_topologies: bool
 
 
 class SnapshotBuilder:
@@ -87,6 +91,7 @@ class SnapshotBuilder:
         self._cluster: Final = cluster
         self._options: Final = options
         self._nodes: Final = NodeTable()
+        self._topologies: Final = TopologyTable()
         self._class_table: Final = PodClassTable(options)
         self._pod_table: Final = PodTable(self._class_table, self._nodes, options)
         self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
@@ -134,6 +139,7 @@ class SnapshotBuilder:
             changes.permits
         )
         self._read_pods(changes, now)
+        to_rebuild |= self._read_topologies(changes)
         self._podgroup_index.begin(changes.suspendables, now)
         self._podgroup_index.update(
             self._pod_table.changed_classes, changes.pod_groups, changes.workloads
@@ -171,6 +177,7 @@ class SnapshotBuilder:
             total=self._occupancy.total(),
             now=now,
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
+            topologies=self._topologies.table(),
         )
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
         if encoding.signatures.are_mostly_unused(pods.signature):
@@ -215,6 +222,7 @@ class SnapshotBuilder:
             places_gpu_shares=self._options.places_gpu_shares,
             trusts_gpu_labels=self._options.trusts_gpu_labels,
             stale_since=self._cluster.stale_since,
+            topologies=ConstraintResolver(self._topologies),
         )
 
     def _read_pods(self, changes: ObjectChanges, now: int) -> None:
@@ -231,6 +239,13 @@ class SnapshotBuilder:
             pods = self._cluster.pods.items()
             pod_table.read({key: pod for key, pod in pods if key.namespace in changed})
         pod_table.update_stuck(now)
+
+    def _read_topologies(self, changes: ObjectChanges) -> set[Key | int]:
+        self._topologies.read_nodes(self._nodes)
+        if not changes.has_topologies:
+            return set()
+        has_changed = self._topologies.read_topologies(self._cluster.topologies, self._nodes)
+        return {*self._podgroup_index.by_key} if has_changed else set()
 
     def _read_rules(self, changes: ObjectChanges) -> set[Key | int]:
         """Read queues, priority classes, quotas; return the PodGroups and pod rows they concern."""
@@ -271,10 +286,7 @@ class SnapshotBuilder:
         changed = {
             name
             for name in set[str]().union(*queues_of.values())
-            if before.row_and_failure(name) != after.row_and_failure(name)
-            or before.allows_consolidation(name) != after.allows_consolidation(name)
-            or before.access(name) != after.access(name)
-            or before.stop_policy(name) != after.stop_policy(name)
+            if before.rules_for_podgroups(name) != after.rules_for_podgroups(name)
         }
         # A PodGroup that does not exist is in one of two queues.
         missing = {key for key, record in records.items() if record.group is None}
@@ -375,8 +387,12 @@ class SnapshotBuilder:
             if elastic_failure is not None and podgroup is not None and is_satisfied(podgroup.tree):
                 failure = elastic_failure  # it has its minimum: only elastic pods are missing
             self._queue_usage.read(context, record, failure)
-            if record.refusals or record.warnings:
+            ignored = context.constraints_of(record).warnings
+            if record.refusals or record.warnings or ignored:
                 self._warnings[key] = [*record.object_warnings(self._is_waiting)]
+                self._warnings[key] += [
+                    ObjectWarning(key, f"PodGroup {key}: {it}", still_counts=True) for it in ignored
+                ]
             refused += [pod_row for pod_class in record.refusals for pod_row in pod_class.pod_rows]
         pod_rows = [it for it in to_rebuild if isinstance(it, int)] + refused
         self._read_standalone(context, prefilter, pod_rows + self._podgroup_index.misplaced_rows)
@@ -467,6 +483,12 @@ class SnapshotBuilder:
     def _all_warnings(self) -> Iterable[ObjectWarning]:
         yield from self._nodes.warnings
         yield from self._queues.warnings
+        for name, fault in sorted(self._topologies.faults.items()):
+            yield ObjectWarning(Key("", name), f"Topology {name}: {fault}")
+        resolver = ConstraintResolver(self._topologies)
+        for name, default in sorted(self._queues.topologies.items()):
+            for fault in resolver.faults_of_default(default):
+                yield ObjectWarning(Key("", name), f"queue {name}: {fault}", still_counts=True)
         yield from dict.fromkeys(
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )
@@ -564,6 +586,7 @@ class ClusterState:
             has_namespaces=bool(changes[NAMESPACES]),
             has_budgets=bool(changes[PDBS]),
             has_claims=bool(changes[PVCS] or changes[PVS] or changes[STORAGE_CLASSES]),
+            has_topologies=bool(changes[TOPOLOGIES]),
         )
 
 

@@ -87,6 +87,7 @@ class _Dumper:
                     strict=True,
                 )
             },
+            "topologies": self._dump_topologies(),
             "queues": self._dump_queues(),
             "units": self._dump_podgroups(),
             "pods": self._dump_pods(),
@@ -123,6 +124,24 @@ class _Dumper:
             }
             for n, name in enumerate(nodes.names)
         }
+
+    def _dump_topologies(self) -> SnapshotDump:
+        return {
+            it.name: (
+                it.levels,
+                [
+                    [None if domain == NONE else paths[domain] for domain in domains.tolist()]
+                    for paths, domains in zip(it.paths, it.domains, strict=True)
+                ],
+            )
+            for it in self._snapshot.topologies
+        }
+
+    def _domains(self, tree: SubGroupTree) -> tuple[str, int, int] | None:
+        if tree.domains is None:
+            return None
+        row, required, preferred = tree.domains
+        return self._snapshot.topologies[row].name, required, preferred
 
     def _dump_devices(self) -> SnapshotDump:
         devices = self._snapshot.devices
@@ -217,10 +236,16 @@ class _Dumper:
     def _tree(self, tree: SubGroupTree) -> SnapshotDump:
         if not isinstance(tree, PodSet):
             children = {child.name: self._tree(child) for child in tree.children}
-            return {"name": tree.name, "minimum": tree.minimum, "children": children}
+            return {
+                "name": tree.name,
+                "minimum": tree.minimum,
+                "children": children,
+                "domains": self._domains(tree),
+            }
         return {
             "name": tree.name,
             "minimum": tree.minimum,
+            "domains": self._domains(tree),
             "waiting": [str(self._encoded.pod_keys[pod]) for pod in tree.pending],
             "counts": (tree.running, tree.succeeded, tree.expected, tree.gated),
             "slots": [

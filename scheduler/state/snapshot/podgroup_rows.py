@@ -10,6 +10,7 @@ from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, held_shares
 from scheduler.core.model.snapshot import PodState, SnapshotPods
+from scheduler.state.constraints.domains import with_domains
 from scheduler.state.inputs import StateOptions, epoch_s
 from scheduler.state.podgroups.attributes import (
     PodGroupAttributes,
@@ -96,8 +97,10 @@ class PodGroupTable:
             self.remove(record.key)
             return None
 
+        domains = context.constraints_of(record).domains
+
         def make_podset(name: str, minimum: int) -> PodSet:
-            return _podset(context, record, name, minimum)
+            return _podset(context, record, name, minimum, has_domains=bool(domains))
 
         group, attributes = record.group, context.attribute_resolver.of_podgroup(record)
         delay = group.spec.preemption_delay if group else ""
@@ -111,7 +114,7 @@ class PodGroupTable:
             queue=_queue_row(context, attributes),
             priority=attributes.priority,
             is_preemptible=attributes.is_preemptible,
-            tree=tree,
+            tree=with_domains(tree, domains),
             prefilter_failure=prefilter_failure,
             elastic_failure=elastic_failure,
             has_running=record.has_started and (record.is_returning or not record.is_suspended),
@@ -259,14 +262,20 @@ class PodGroupTable:
         return rows.ravel()
 
 
-def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: int) -> PodSet:
+def _podset(
+    context: BuildContext, record: PodGroupRecord, name: str, minimum: int, *, has_domains: bool
+) -> PodSet:
+    """With *has_domains* it matters which pods are near each other: neighbours by their indexes."""
+    pending = record.pending_pods(name, context.pod_table)
+    if has_domains:
+        pending = context.pod_table.by_index(pending)
     expected = record.expected_count(name)
     reserved = context.reservations.of_podgroup(record).get(name)
     signatures = context.encoding.signatures
     return PodSet(
         name=name,
         minimum=minimum,
-        pending=record.pending_pods(name, context.pod_table),
+        pending=pending,
         running=record.count_of(name, RUNNING),
         succeeded=record.count_of(name, SUCCEEDED),
         reserved_places=_reserved_places(context, (record.key, name), reserved) if reserved else (),
@@ -274,7 +283,7 @@ def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: i
         expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
         gated=record.count_of(name, GATED),
         running_pods=record.running_pods(name, context.pod_table)
-        if _needs_pod_rows(record, name, minimum)
+        if has_domains or _needs_pod_rows(record, name, minimum)
         else (),
     )
 

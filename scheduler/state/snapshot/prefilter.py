@@ -5,6 +5,11 @@ from typing import Final, NamedTuple
 
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, QueueLabel
 from scheduler.core.model.resources import Ints
+from scheduler.state.constraints.domains import (
+    NO_CONSTRAINTS,
+    ConstraintResolver,
+    ResolvedConstraints,
+)
 from scheduler.state.constraints.namespace_bounds import bound_failure
 from scheduler.state.podgroups.attributes import (
     AttributeResolver,
@@ -54,6 +59,22 @@ class BuildContext(NamedTuple):
     places_gpu_shares: bool
     trusts_gpu_labels: bool
     stale_since: Mapping[Key, int]  # as observed, by PodGroup
+    topologies: ConstraintResolver
+
+    def constraints_of(self, record: PodGroupRecord) -> ResolvedConstraints:
+        """Return in which domains the pods of a PodGroup must or should be.
+
+        The default of a queue is for PodGroups of several pods.
+        """
+        has_defaults = bool(self.queues.topologies)
+        if not (record.has_topology or has_defaults) or record.group is None or not record.is_valid:
+            return NO_CONSTRAINTS
+        default = None
+        if has_defaults:
+            pods = sum([sum(row) for row in record.pod_counts.values()])
+            if pods > 1 or sum(record.min_members.values()) > 1:
+                default = self.queues.topology_default(record.group.spec.queue)
+        return self.topologies.resolve(record.group, default)
 
 
 class PreFilter:
@@ -106,8 +127,9 @@ class PreFilter:
             held_failure = self._context.queues.held_failure(attributes.queue)
             if held_failure is not None:
                 yield held_failure
-        if record.topology_failure is not None:
-            yield record.topology_failure
+        constraints = self._context.constraints_of(record)
+        if constraints.failure is not None:
+            yield constraints.failure
         yield from _priority_class_failures(attributes)
 
     def _access_failure(self, namespace: str, queue: str) -> PreFilterFailure | None:

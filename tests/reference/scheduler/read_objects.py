@@ -30,6 +30,7 @@ from tests.reference.scheduler.resources import (
     queue_amounts,
     subtracted,
 )
+from tests.reference.scheduler.topology import read_constraints
 
 Obj: TypeAlias = Mapping[str, Any]
 
@@ -72,20 +73,25 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         now=at,
         budgets=[_budget(one, pods) for one in by_kind.get("PodDisruptionBudget", ())],
     )
-    for shard in by_kind.get("SchedulingShard", ()):
-        strategy = shard["spec"].get("placementStrategy", {})
-        kinds = [strategy.get(kind) == "spread" for kind in ("gpu", "cpu")]
-        cluster.spreads_gpus, cluster.spreads_cpu = kinds
+    _read_shards(cluster, by_kind.get("SchedulingShard", ()))
     _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
     # What exists later may be put on nodes too, and others must see it there.
     expected = [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
     cluster.pods += expected
+    read_constraints(cluster, by_kind.get("PodGroup", ()), by_kind.get("Topology", []))
     _link_queues(cluster)
     for podgroup in cluster.podgroups:
         podgroup.is_non_evictable = podgroup.preemptible and _is_non_evictable(cluster, podgroup)
     _charge_queues(cluster)
     return cluster
+
+
+def _read_shards(cluster: ClusterInfo, shards: Iterable[Obj]) -> None:
+    for shard in shards:
+        strategy = shard["spec"].get("placementStrategy", {})
+        kinds = [strategy.get(kind) == "spread" for kind in ("gpu", "cpu")]
+        cluster.spreads_gpus, cluster.spreads_cpu = kinds
 
 
 def _pods(

@@ -179,7 +179,7 @@ WITHOUT: list[Case[tuple[str, ...], tuple[int, int, int]]] = [
     Case("without priority one order is less", ("priority",), (5, 1, 3)),
     Case("without proportion no quota is left", ("proportion",), (5, 2, 0)),
     Case("what is always on stays on", ("predicates", "subgrouporder", "taskorder"), (5, 2, 3)),
-    Case("what is not built yet", ("topology", "numa"), (5, 2, 3)),
+    Case("what is not built yet", ("dynamicresources", "numa"), (5, 2, 3)),
     Case(
         "without both share plugins one score is less", ("gpusharingorder", "gpuspread"), (4, 2, 3)
     ),

@@ -290,18 +290,24 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "pod w-0. It can start when one is created or released",
     ),
     Case(
-        "a required topology",
-        PreFilterFailure(PreFilterCause.REQUIRED_TOPOLOGY, ("", "rack", "dc", 0, "an/annotation")),
-        'The PodGroup requires level "rack" of topology "dc", which is not supported yet. It can '
-        "start when requiredTopologyLevel (annotation an/annotation) is removed, or replaced by "
-        "preferredTopologyLevel",
+        "a Topology that does not exist",
+        PreFilterFailure(PreFilterCause.TOPOLOGY_MISSING, ("the PodGroup", "dc", "racks, zones")),
+        "The topologyConstraint of the PodGroup names Topology dc, which does not exist. It can "
+        "start when it is created, or when the PodGroup names an existing Topology: racks, zones",
     ),
     Case(
-        "a required topology of sub-groups",
-        PreFilterFailure(PreFilterCause.REQUIRED_TOPOLOGY, ("w", "rack", "dc", 2, "an/annotation")),
-        'Sub-group "w", and 2 more sub-groups, require level "rack" of topology "dc", which is not '
-        "supported yet. It can start when requiredTopologyLevel (annotation an/annotation) is "
-        "removed, or replaced by preferredTopologyLevel",
+        "no Topology",
+        PreFilterFailure(PreFilterCause.TOPOLOGY_MISSING, ("sub-group w", "dc", "")),
+        "The topologyConstraint of sub-group w names Topology dc, which does not exist. It can "
+        "start when it is created",
+    ),
+    Case(
+        "a level that does not exist",
+        PreFilterFailure(
+            PreFilterCause.TOPOLOGY_LEVEL_MISSING, ("sub-group w", "row", "dc", "zone, rack")
+        ),
+        "The topologyConstraint of sub-group w requires level row, which Topology dc does not "
+        "have. It can start when sub-group w names one of its levels: zone, rack",
     ),
 ]
 

@@ -88,7 +88,9 @@ BEST: list[Case[tuple[list[SnapshotNode], SchedulingSignature, Policies], int]] 
 
 def field_of(nodes: WorkingNodes, policies: Policies, row: int) -> NodeRanking:
     has_gpu = nodes.snapshot.signatures[row].has_gpu
-    return NodeRanking(nodes, policies, row, ScoredResource(nodes.snapshot, has_gpu=has_gpu))
+    return NodeRanking(
+        nodes, policies, row, ScoredResource(nodes.snapshot, policies, has_gpu=has_gpu)
+    )
 
 
 @pytest.mark.parametrize("case", BEST, ids=ids)

@@ -133,7 +133,7 @@ CASES: list[Case[list[Fields], ClusterEvent]] = [
         _ANY,
     ),
     Case("a claim comes", [make_object("PersistentVolumeClaim", "c", spec={})], _ANY),
-    Case("a topology comes", [make_object("Topology", "t", spec={})], NO_EVENT),
+    Case("a topology comes", [make_object("Topology", "t", spec={})], _ANY),
 ]
 
 

@@ -35,10 +35,6 @@ _DEFAULT_CLASS = ("train", 50)  # the default class of a PodGroup, and its value
 
 def ignored_requests(cluster: Cluster) -> Iterator[str]:
     groups = sorted(cluster.pod_groups.items())
-    preferring = [key for key, group in groups if _prefers_topology(group)]
-    if preferring:
-        begin = "a preferred topology has no effect yet"
-        yield f"{begin}: the pods of {_first_and_count(preferring)} may be far apart"
     pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
     if pooled:
         begin = f"the label {NODE_POOL} has no effect"
@@ -165,13 +161,6 @@ def names_of_jobs(cluster: Cluster) -> dict[Key, str]:
             if kind is not None and not kind.form.jobs_path:
                 named[key] = f"{kind.resource.kind.lower()}/{owner.name}"
     return named
-
-
-def _prefers_topology(group: PodGroup) -> bool:
-    """Say whether a PodGroup has a preferred topology; a required one has a reason of its own."""
-    spec = group.spec
-    constraints = (spec.topology_constraint, *(sub.topology_constraint for sub in spec.sub_groups))
-    return any(it and it.topology and it.preferred_topology_level for it in constraints)
 
 
 def _first_and_count(keys: Collection[Key]) -> str:

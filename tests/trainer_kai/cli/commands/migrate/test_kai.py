@@ -126,7 +126,7 @@ SETTINGS: list[Case[Obj, list[tuple[str, str]]]] = [
     ),
     Case(
         "a plugin that is off",
-        shard({"plugins": {"elastic": {"enabled": False}, "topology": {"enabled": False}}}),
+        shard({"plugins": {"elastic": {"enabled": False}, "numa": {"enabled": False}}}),
         [("spec.plugins.elastic.enabled", "add elastic to the setting policies.disabled")],
     ),
     Case(
