@@ -330,7 +330,7 @@ def build_policies(selection: PolicySelection) -> Policies:
             if _is_on(selection, MIN_RUNTIME)
             else None
         ),
-        actions=tuple(it for it in Action if selection.actions.get(it, True)),
+        actions=tuple(Action(it) for it in ACTIONS if selection.actions.get(it, True)),
         max_relocated=selection.max_relocated,
         victim_order=VICTIM_ORDERS.get(selection.victim_order),
         is_budget_strict=selection.disruption_budgets == "always",

@@ -89,6 +89,8 @@ LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
 TRAINER_KAI_PREFIX: Final = "trainer-kai.dev/"
 ADMITTED: Final = "trainer-kai.dev/admitted"  # JobSet annotation, set when it is created
 ADMITTED_MARK: Final = "v1"  # its value: the version of the rules
+# JobSet annotation, set when it is created: labels and annotations that its TrainJob may change.
+FOLLOWS_TRAINJOB: Final = "trainer-kai.dev/follows-trainjob"
 GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: the suffix of the PodGroup
 ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
 STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and the stages before it
@@ -101,6 +103,7 @@ LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotatio
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for the queues below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
+STOP_POLICY: Final = "trainer-kai.dev/stop-policy"  # Queue annotation: None, Hold, HoldAndDrain
 ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON

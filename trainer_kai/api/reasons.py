@@ -41,6 +41,14 @@ class UnschedulableReason(StrEnum):
         "The queue is closed, and the namespace of the PodGroup has no permission to use it.",
         "Ask the owner of the queue to run the command in the message, or choose another queue.",
     )
+    QUEUE_HELD = (
+        "QueueHeld",
+        "The queue, or a parent of it, is held: nothing starts in it until it is released.",
+        (
+            "Ask the owner of the queue, who releases it with the command in the message, or name "
+            "another queue."
+        ),
+    )
     QUEUE_MISSING = (
         "QueueMissing",
         "The queue of the PodGroup, or a parent of that queue, does not exist.",

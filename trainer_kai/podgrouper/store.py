@@ -19,6 +19,11 @@ from trainer_kai.api.names import CONTROLLER_UID, JOB_TRACKING, POD_GROUP
 from trainer_kai.api.pod import TERMINAL_PHASES, BriefPod, Pod
 from trainer_kai.api.resources import JOBS
 from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, WatchedPodGroup, stored_podgroup
+from trainer_kai.policy.podgroups.followed_values import (
+    FollowedValues,
+    followed_values,
+    with_followed_values,
+)
 from trainer_kai.policy.podgroups.grouping import MAIN, PodObservation, observe_pod, podgroup_name
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.workloads.kinds import kind_of_owner, kind_of_pod
@@ -35,12 +40,17 @@ class PodRecord(NamedTuple):
     observation: PodObservation
 
 
+class _Owner(NamedTuple):
+    uid: str
+    values: FollowedValues
+
+
 class PodgrouperStore:
     """With *counts* assigned pods are kept too."""
 
     def __init__(self, *, counts: bool) -> None:
         self.workloads: dict[ObjectKey, Workload] = {}
-        self._owner_uids: dict[ObjectKey, str] = {}
+        self._owners: dict[ObjectKey, _Owner] = {}
         self._workloads_by_owner: dict[ObjectKey, set[ObjectKey]] = {}
         self._counts = counts
         self._groups: dict[str, dict[Key, StoredPodGroup]] = {}  # by the uid of their workload
@@ -85,7 +95,8 @@ class PodgrouperStore:
         workload = self.workloads.get(key) if kind_of_owner(owner) is not None else None
         if workload is not None:
             return owner_record(owner, workload.metadata)
-        return OwnerRecord(owner, ()) if self._owner_uids.get(key) == owner.uid else None
+        known = self._owners.get(key)
+        return OwnerRecord(owner, ()) if known is not None and known.uid == owner.uid else None
 
     def workload_of(self, chain: OwnerChain) -> tuple[Workload | None, bool]:
         """Return the workload that owners lead to, the farthest; else whether it may come yet."""
@@ -113,7 +124,16 @@ class PodgrouperStore:
         if not workload.needs_owner:
             return True
         owner, key = workload.owner, workload.owner_key
-        return owner is not None and key is not None and self._owner_uids.get(key) == owner.uid
+        if owner is None or key is None or key not in self._owners:
+            return False
+        return self._owners[key].uid == owner.uid
+
+    def with_owner_values(self, workload: Workload) -> Workload:
+        """Return a workload with the values of its owner that may have changed since."""
+        key = workload.owner_key
+        if key is None or not self.has_owner(workload):
+            return workload
+        return with_followed_values(workload, self._owners[key].values)
 
     def workload_changed(self, key: ObjectKey, workload: Workload | None) -> ObjectKey | None:
         known = self.workloads.pop(key, None)
@@ -131,12 +151,13 @@ class PodgrouperStore:
         return key
 
     def owner_changed(self, key: ObjectKey, owner: PartialObject | None) -> frozenset[ObjectKey]:
-        """Return the workloads that wait for the owner."""
-        before = self._owner_uids.pop(key, None)
+        """Return the workloads that wait for the owner, or follow it in a value that changed."""
+        before = self._owners.pop(key, None)
         if owner is None:
             return frozenset()
-        self._owner_uids[key] = owner.metadata.uid
-        is_new = before != owner.metadata.uid
+        meta = owner.metadata
+        self._owners[key] = _Owner(meta.uid, followed_values(meta))
+        is_new = before != self._owners[key]
         return frozenset(self._workloads_by_owner.get(key, ())) if is_new else frozenset()
 
     def has_unfinished_pods(self, group: Key) -> bool:

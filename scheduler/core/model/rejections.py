@@ -61,6 +61,7 @@ class PreFilterCause(Enum):
     QUEUE_CLOSED = UnschedulableReason.FORBIDDEN_QUEUE, 1
     QUEUE_ACCESS_PENDING = UnschedulableReason.FORBIDDEN_QUEUE, 2
     QUEUE_ACCESS_UNKNOWN = UnschedulableReason.FORBIDDEN_QUEUE, 3
+    QUEUE_HELD = UnschedulableReason.QUEUE_HELD, 1
     QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 1
     PARENT_QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 2
     NOT_GROUPED = UnschedulableReason.GROUP_MISSING, 1

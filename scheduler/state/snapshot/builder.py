@@ -290,10 +290,7 @@ class SnapshotBuilder:
         changed = {
             name
             for name in set[str]().union(*queues_of.values())
-            if before.row_and_failure(name) != after.row_and_failure(name)
-            or before.allows_consolidation(name) != after.allows_consolidation(name)
-            or before.access(name) != after.access(name)
-            or before.topology_default(name) != after.topology_default(name)
+            if before.rules_for_podgroups(name) != after.rules_for_podgroups(name)
         }
         # A PodGroup that does not exist is in one of two queues.
         missing = {key for key, record in records.items() if record.group is None}

@@ -158,6 +158,15 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "queues.scheduling.run.ai/red in that namespace: trainer-kai queue allow red -n ns",
     ),
     Case(
+        "a held queue",
+        PreFilterFailure(
+            PreFilterCause.QUEUE_HELD,
+            ("red", "annotation x: Hold of queue all", "trainer-kai queue release all"),
+        ),
+        "Queue red is held, so nothing starts in it (annotation x: Hold of queue all). It can "
+        "start when the queue is released: trainer-kai queue release all",
+    ),
+    Case(
         "an access review in progress",
         PreFilterFailure(PreFilterCause.QUEUE_ACCESS_PENDING, ("ns", "red")),
         "The access review whether namespace ns may use queue red is in progress. It can start "
@@ -173,7 +182,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "a queue that does not exist",
         PreFilterFailure(PreFilterCause.QUEUE_MISSING, ("red", "a, b")),
         "Queue red does not exist. It can start when queue red is created, or when it names "
-        "an existing queue: a, b",
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "no queue at all",
@@ -194,7 +204,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         ),
         "Pod w-0 has the label kai.scheduler/queue: red, but its PodGroup is in queue blue. "
         "Queue red does not exist. It can start when queue red is created, or when it names "
-        "an existing queue: a, b",
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "an earlier stage is named",
@@ -318,6 +329,7 @@ def test_each_cause_has_a_message_and_a_reason() -> None:
     assert {it.reason for it in PreFilterCause} == {
         UnschedulableReason.MISCONFIGURED,
         UnschedulableReason.FORBIDDEN_QUEUE,
+        UnschedulableReason.QUEUE_HELD,
         UnschedulableReason.QUEUE_MISSING,
         UnschedulableReason.GROUP_MISSING,
         UnschedulableReason.WAITING_FOR_STAGE,

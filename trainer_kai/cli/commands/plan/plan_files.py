@@ -50,6 +50,7 @@ from trainer_kai.cli.input.kinds import (
     with_identity,
 )
 from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
+from trainer_kai.cli.options import connection
 from trainer_kai.cli.output.table import table
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
 from trainer_kai.kube.rest.request import ListTarget
@@ -196,8 +197,8 @@ async def _fetch_missing(
         try:
             from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as for asyncio
 
-            connection = command_client(kubeconfig=args.kubeconfig, context=args.context)
-            client = await stack.enter_async_context(connection)
+            opening = command_client(**connection(args))
+            client = await stack.enter_async_context(opening)
             faults = await _fetch_runtimes(client, plan_input, missing)
         except (ApiError, ConfigError, ModuleNotFoundError) as error:
             if not missing:

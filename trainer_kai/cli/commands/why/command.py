@@ -14,6 +14,7 @@ from trainer_kai.cli.options import (
     add_default_queue_flag,
     add_output_flag,
     add_scheduler_flag,
+    connection,
 )
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -61,10 +62,12 @@ def add_why(commands: Subcommands) -> None:
     parser.add_argument(
         "subject",
         metavar="NAME",
+        nargs="?",
+        default="",
         help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job), pod/NAME, or another workload"
         " (pytorchjob, tfjob, xgboostjob, jaxjob, mpijob, raycluster, rayjob, rayservice, lws); a"
-        " name alone is that"
-        " of a TrainJob, or else of a JobSet, a Job or a pod",
+        " name alone is that of a TrainJob, or else of a JobSet, a Job or a pod (default: all"
+        " workloads that wait)",
     )
     parser.add_argument(
         "-n", "--namespace", default="", help="the namespace (default: that of the context)"
@@ -79,6 +82,8 @@ def add_why(commands: Subcommands) -> None:
 def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
+    if not args.subject:
+        return _run_all(args)
     from trainer_kai.cli.commands.why.output import as_json, as_text  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 
@@ -88,6 +93,22 @@ def _run(args: argparse.Namespace) -> int:
     else:
         print(as_text(report, screen_width()))
     return _WAITS if report.waits else 0
+
+
+def _run_all(args: argparse.Namespace) -> int:
+    """Explain all workloads of the namespace that wait."""
+    from trainer_kai.cli.commands.list.command import fetch_rows  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.list.output import as_document, as_sentences  # noqa: PLC0415
+    from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
+
+    rows, listing, namespace = fetch_rows(args, namespace=args.namespace, only_waiting=True)
+    if args.output == "json":
+        print(json.dumps(as_document(rows, listing.notes), indent=2))
+    else:
+        print(as_sentences(rows, listing.now, namespace, screen_width()))
+        for note in listing.notes:
+            print(f"note: {note}")
+    return _WAITS if rows else 0
 
 
 def parse_subject(text: str) -> tuple[str, str]:
@@ -111,7 +132,7 @@ async def _fetch_report(args: argparse.Namespace, kind: str, name: str) -> "Trai
     from trainer_kai.cli.commands.why.snapshot import WhySubject  # noqa: PLC0415 - as above
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
 
-    async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+    async with command_client(**connection(args)) as client:
         key = Key(args.namespace or client.rest_config.namespace, name)
         subject = WhySubject(kind, key, args.scheduler_name, args.default_queue)
         return await fetch_report(client, subject)
