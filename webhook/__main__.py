@@ -7,8 +7,9 @@ from typing import Any, Final
 from trainer_kai.kube.process.context import ProcessContext, run_process
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.queueing.kind_defaults import KindDefaults
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import TlsSettings, WebhookSettings
+from trainer_kai.service.settings import TlsSettings, WebhookSettings, read_kind_defaults
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import BoundedStore
 from webhook.cache_watches import relist_runtimes, start_watches
@@ -93,6 +94,7 @@ def _grouping_rules(settings: WebhookSettings) -> GroupingRules:
         settings.default_queue,
         settings.kueue,
         settings.gangs.indexed_jobs,
+        KindDefaults(read_kind_defaults(settings.kind_defaults)),
     )
 
 

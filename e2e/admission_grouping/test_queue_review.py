@@ -168,7 +168,7 @@ async def test_a_deployment_without_a_label_is_warned_about_beside_kai(
             await asyncio.sleep(0.1)  # until the webhook has listed the queues
     what, how = found
     assert what == (
-        "spec.template: the pods are non-preemptible (PriorityClass inference, which KAI gives a "
+        "spec.template: the pods are non-preemptible (PriorityClass inference, the default of a "
         "Deployment, has value 125) and request 4 GPU; queue default-queue has a quota of 0 GPU, "
         "0 GPU in use. Pods beyond the quota wait"
     )

@@ -54,6 +54,37 @@ _GPUS: Final = 8  # of the one node
 _LENT: Final = _GPUS - 3  # beside a pod, a Job and a JobSet of one GPU each
 
 
+_TEMPLATE: Final[Obj] = {
+    "metadata": {"labels": {"app": "none"}},
+    "spec": {"restartPolicy": "Always", "containers": [{"name": "a", "image": "none"}]},
+}
+_ONCE: Final[Obj] = {"spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}}
+_NO_PODS: Final[Obj] = {"selector": {"matchLabels": {"app": "none"}}, "template": _TEMPLATE}
+# The farthest owner first: group, plural and a spec without pods.
+_OWNERS: Final[dict[str, tuple[str, str, Obj]]] = {
+    "CronJob": (
+        "batch",
+        "cronjobs",
+        {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": _ONCE}}},
+    ),
+    "DaemonSet": (
+        "apps",
+        "daemonsets",
+        {
+            **_NO_PODS,
+            "template": {
+                **_TEMPLATE,
+                "spec": {**_TEMPLATE["spec"], "nodeSelector": {"nowhere": ""}},
+            },
+        },
+    ),
+    "Job": ("batch", "jobs", {"suspend": True, "template": _ONCE}),
+    "StatefulSet": ("apps", "statefulsets", {**_NO_PODS, "replicas": 0, "serviceName": "none"}),
+    "Deployment": ("apps", "deployments", {**_NO_PODS, "replicas": 0}),
+    "ReplicaSet": ("apps", "replicasets", {**_NO_PODS, "replicas": 0}),
+}
+
+
 class CheckContext(NamedTuple):
     """Where a scene is played, and for how long anything may be waited for."""
 
@@ -111,7 +142,7 @@ async def run_checks(cluster: Cluster, act: str, wait_s: float, snapshot_url: st
         stage = CheckContext(cluster, seen, act, wait_s, snapshot_url)
         scenes = (
             *(_named, _is_relocated, _assigned, _stored, _is_explained, _is_reclaimed, _shown),
-            *(_is_shared, _is_claimed),
+            *(_is_shared, _is_owned, _is_claimed),
         )
         await asyncio.gather(*(_run_check(scene, stage, faults) for scene in scenes))
     return sorted(faults)
@@ -119,7 +150,8 @@ async def run_checks(cluster: Cluster, act: str, wait_s: float, snapshot_url: st
 
 async def remove_checks(cluster: Cluster, act: str) -> None:
     """Take away whatever still wants GPUs."""
-    for scene in ("named", "moved", "assigned", "stored", "told", "taken", "shared", "claimed"):
+    scenes = ("named", "moved", "assigned", "stored", "told", "taken", "shared", "owned", "claimed")
+    for scene in scenes:
         namespace = f"{scene}-{act}"
         for kind in (TRAINJOBS, JOBSETS, JOBS):
             query = {"propagationPolicy": "Background"}
@@ -367,6 +399,57 @@ def _share_pod(namespace: str, name: str, selector: dict[str, str]) -> Obj:
 
 def _runs_by_name(pod: Obj) -> str:
     return str(pod["metadata"]["name"]) if pod["status"].get("phase") == "Running" else ""
+
+
+async def _is_owned(stage: CheckContext) -> None:
+    """See pods in the PodGroup of their last owner, in the queue of that or of their namespace."""
+    namespace, api = stage.namespace_of("owned"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    await api.merge(NAMESPACES, None, namespace, {"metadata": {"labels": {QUEUE: "of-namespace"}}})
+    owner: Obj | None = None
+    made: dict[str, Obj] = {}
+    for kind, (group, plural, spec) in _OWNERS.items():
+        # A Job that another controller owns is no workload, so that it has to be read.
+        owners = _owned_by(owner, is_controller=kind == "Job")
+        metadata = {"namespace": namespace, "name": kind.lower(), **owners}
+        metadata["labels"] = {QUEUE: "of-owner"} if kind == "CronJob" else {}
+        obj = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": spec}
+        path = Resource(group, "v1", plural, kind).path(namespace)
+        owner = made[kind] = await api.request("POST", path, obj)
+    drivers = [await _owned_pod(stage, "driver", owner), await _owned_pod(stage, "bare", None)]
+    for driver in drivers:
+        await _owned_pod(stage, f"of-{driver['metadata']['name']}", driver)
+    wanted = {
+        f"pg-daemonset-{made['DaemonSet']['metadata']['uid']}": "of-owner",
+        f"pg-bare-{drivers[1]['metadata']['uid']}": "of-namespace",
+    }
+    await stage.until(
+        lambda: (
+            {
+                it["metadata"]["name"]: it["spec"]["queue"]
+                for it in stage.objects(PODGROUPS, "owned")
+            }
+            == wanted
+        ),
+        "there is one PodGroup for each last owner",
+    )
+
+
+def _owned_by(owner: Obj | None, *, is_controller: bool = False) -> Obj:
+    """Return metadata with an owner: one that is no controller is ignored by all controllers."""
+    if owner is None:
+        return {}
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": is_controller}
+    meta = owner["metadata"]
+    return {"ownerReferences": [{**named, "name": meta["name"], "uid": meta["uid"]}]}
+
+
+async def _owned_pod(stage: CheckContext, name: str, owner: Obj | None) -> Obj:
+    pod = bare_pod(stage.namespace_of("owned"), name, "default-queue", 0)
+    pod["metadata"] = {**pod["metadata"], "labels": {}, **_owned_by(owner)}
+    pod["spec"]["containers"][0].pop("resources")
+    made: Obj = await stage.cluster.api.create(pod)
+    return made
 
 
 async def _shown(stage: CheckContext) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
+from scheduler.core.actions.drain import drain_queues
 from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
@@ -51,6 +52,7 @@ def plan(
         if session.rejections or action in _ALWAYS:
             _ACTIONS[action](session)
         passed(action)
+    drain_queues(session)
     return _result(session, unbound_count)
 
 

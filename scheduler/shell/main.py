@@ -58,7 +58,7 @@ from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
-from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, watch_name
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
@@ -227,10 +227,10 @@ class ClusterInformers:
             _WatchedKind(resource, partial(self._cache.update, resource))
             for resource in self._cache.cluster.by_resource()
         ]
-        self._unsynced = {kind.resource.plural for kind in kinds}
+        self._unsynced = {watch_name(kind.resource) for kind in kinds}
         optional_kinds = {*self._cache.cluster.workload_objects, *DEVICE_KINDS}
         for kind in kinds:
-            name = kind.resource.plural
+            name = watch_name(kind.resource)
             workload_kind = KIND_OF_RESOURCE.get(kind.resource)
             labels = workload_kind.selection if workload_kind is not None else ""
             target = ListTarget(kind.resource, selection=Selection(labels=labels))
@@ -257,10 +257,10 @@ class ClusterInformers:
             seen = None if is_deleted else it.object
             self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
 
-        return lambda: watch.run(change, partial(self._note_synced, kind.resource.plural))
+        return lambda: watch.run(change, partial(self._note_synced, watch_name(kind.resource)))
 
-    def _note_synced(self, plural: str) -> None:
-        self._unsynced.discard(plural)
+    def _note_synced(self, name: str) -> None:
+        self._unsynced.discard(name)
         if not self._unsynced:
             self._synced.set()
 
@@ -304,6 +304,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             max_termination_grace_s=int(settings.max_termination_grace_s),
             staleness_grace_s=settings.staleness_grace_s,
             observes_staleness=True,
+            ungrouped_wait_s=int(settings.ungrouped_wait_s),
             priority_classes=frozenset(split_names(settings.priority_classes)),
             relocates_by_default=False,
             kueue=settings.kueue,

@@ -26,7 +26,7 @@ from trainer_kai.api.device_kinds import (
     ResourceSlice,
 )
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import (
@@ -51,7 +51,7 @@ from trainer_kai.api.resources import (
 )
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
-from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload
+from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, WorkloadKind
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,20 @@ class StateOptions:
     # with the label of CPU workers.
     restricts_nodes: bool = False
     places_gpu_shares: bool = False  # else pods that request shares of GPUs wait
+    ungrouped_wait_s: int = 0  # so long a new pod with an owner waits for its PodGroup
     # True: the labels of running pods say of which GPUs they have shares, as in files. False: such
     # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
     # webhook has prepared it.
     trusts_gpu_labels: bool = False
+
+    def workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
+        """Read a workload; None for one that no plan needs, of which there may be many."""
+        workload = kind.adapt(obj) if obj is not None else None
+        if workload is None or kind.covers_all:
+            return workload
+        templates = (it.template.spec.template.spec for it in workload.spec.replicated_jobs)
+        ours = {"", self.scheduler_name}
+        return workload if any(it.scheduler_name in ours for it in templates) else None
 
 
 class ObjectWarning(NamedTuple):

@@ -27,6 +27,8 @@ KUSTOMIZATIONS: Final = [path for path in YAML if path.name == "kustomization.ya
 USER_ROLES: Final = {
     "trainer-kai-view",
     "trainer-kai-queue-admin",
+    "trainer-kai-queue-owner",
+    "trainer-kai-user",
     "trainer-kai-queue-user",
     "trainer-kai-snapshot-reader",
 }

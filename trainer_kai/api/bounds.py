@@ -31,6 +31,8 @@ MOST_SUB_GROUPS: Final = 3000  # the limit of the PodGroup CRD
 MOST_EXPECTED: Final = 100_000  # anticipated pods
 MOST_CONSTRAINED: Final = 5000  # anticipated pods with inter-pod constraints: placed one by one
 
+MOST_GROUPS: Final = 1000  # of one LeaderWorkerSet: each is a PodGroup
+
 # The spec of a pod. The scheduler compares it with every node, and with pods of others.
 MOST_RESOURCES: Final = 64  # by name
 MOST_PORTS: Final = 256  # of the node

@@ -11,13 +11,16 @@ ADMISSION: Final = "admission.k8s.io"
 ADMISSION_REGISTRATION: Final = "admissionregistration.k8s.io"
 API_EXTENSIONS: Final = "apiextensions.k8s.io"
 APPS: Final = "apps"
+ARGO: Final = "argoproj.io"
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
 BATCH: Final = "batch"
 COORDINATION: Final = "coordination.k8s.io"
+DYNAMO: Final = "nvidia.com"
 JOBSET: Final = "jobset.x-k8s.io"
 KAI: Final = "kai.scheduler"
 KUBEFLOW: Final = "kubeflow.org"
+KNATIVE: Final = "serving.knative.dev"
 KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
 LEADER_WORKER_SET: Final = "leaderworkerset.x-k8s.io"
@@ -60,6 +63,9 @@ POD_GROUP: Final = "pod-group-name"
 TOPOLOGY: Final = "kai.scheduler/topology"
 TOPOLOGY_REQUIRED: Final = "kai.scheduler/topology-required-placement"
 TOPOLOGY_PREFERRED: Final = "kai.scheduler/topology-preferred-placement"
+SEGMENT_SIZE: Final = "kai.scheduler/segment-size"
+SEGMENT_REQUIRED: Final = "kai.scheduler/segment-topology-required-placement"
+SEGMENT_PREFERRED: Final = "kai.scheduler/segment-topology-preferred-placement"
 BATCH_MIN_MEMBER: Final = "kai.scheduler/batch-min-member"
 PREEMPTION_DELAY: Final = "kai.scheduler/preemption-delay"
 STALENESS_GRACE_PERIOD: Final = "kai.scheduler/staleness-grace-period"
@@ -83,6 +89,8 @@ LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
 TRAINER_KAI_PREFIX: Final = "trainer-kai.dev/"
 ADMITTED: Final = "trainer-kai.dev/admitted"  # JobSet annotation, set when it is created
 ADMITTED_MARK: Final = "v1"  # its value: the version of the rules
+# JobSet annotation, set when it is created: labels and annotations that its TrainJob may change.
+FOLLOWS_TRAINJOB: Final = "trainer-kai.dev/follows-trainjob"
 GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: the suffix of the PodGroup
 ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
 STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and the stages before it
@@ -96,6 +104,7 @@ LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotatio
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for the queues below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
+STOP_POLICY: Final = "trainer-kai.dev/stop-policy"  # Queue annotation: None, Hold, HoldAndDrain
 ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
@@ -125,9 +134,29 @@ JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"  # finalizer
 ANCESTOR_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"  # label of job templates
 TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a value of managedBy
 
-# The order in which pods of a job are removed.
+# Kubeflow's jobs, with the order in which pods of a job are removed.
+KUBEFLOW_JOB_NAME: Final = "training.kubeflow.org/job-name"
 KUBEFLOW_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+KUBEFLOW_REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
+KUBEFLOW_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+TRAINING_OPERATOR: Final = "kubeflow.org/training-operator"  # a value of managedBy
+MPI_OPERATOR: Final = "kubeflow.org/mpi-operator"  # the same
+
+# Ray: labels of pods, the first one with the order in which they are removed.
 RAY_NODE_TYPE: Final = "ray.io/node-type"
+RAY_GROUP: Final = "ray.io/group"
+RAY_CLUSTER: Final = "ray.io/cluster"
+RAY_OWNER: Final = "ray.io/originated-from-cr-name"  # of its objects: the RayJob or RayService
+RAY_PRIORITY_CLASS: Final = "ray.io/priority-class-name"  # label of a cluster, job or service
+RAY_OPERATOR: Final = "ray.io/kuberay-operator"  # a value of managedBy
+
+# Knative: annotation of revisions.
+KNATIVE_MIN_SCALE: Final = "autoscaling.knative.dev/min-scale"
+
+# LeaderWorkerSet: labels of pods.
+LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"  # 0: the leader
 
 # Kubeflow notebooks.
 NOTEBOOK_STOPPED: Final = "kubeflow-resource-stopped"  # annotation: the notebook has no pod

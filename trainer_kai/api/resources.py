@@ -22,6 +22,7 @@ from trainer_kai.api.cluster_kinds import (
     ResourceQuota,
     Role,
     RoleBinding,
+    StatefulSet,
     StorageClass,
 )
 from trainer_kai.api.device_kinds import (
@@ -33,6 +34,8 @@ from trainer_kai.api.device_kinds import (
 )
 from trainer_kai.api.jobset import Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
+from trainer_kai.api.kubeflow import KubeflowJob
+from trainer_kai.api.leader_worker_set import LeaderWorkerSet
 from trainer_kai.api.meta import Meta, Object, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     APPS,
@@ -41,7 +44,10 @@ from trainer_kai.api.names import (
     COORDINATION,
     JOBSET,
     KAI,
+    KUBEFLOW,
+    LEADER_WORKER_SET,
     POLICY,
+    RAY,
     RBAC,
     RESOURCE,
     RUN_AI,
@@ -50,6 +56,7 @@ from trainer_kai.api.names import (
     TRAINER,
 )
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.ray import RayCluster, RayJob, RayService
 from trainer_kai.api.trainjob import Runtime, TrainJob
 
 T = TypeVar("T", bound=Object)
@@ -106,6 +113,9 @@ PDBS: Final = _namespaced(
     POLICY, "v1", "poddisruptionbudgets", PodDisruptionBudget, "PodDisruptionBudget"
 )
 DEPLOYMENTS: Final = _namespaced(APPS, "v1", "deployments", Deployment, "Deployment")
+REPLICA_SETS: Final = _namespaced(APPS, "v1", "replicasets", PartialObject, "ReplicaSet")
+STATEFUL_SETS: Final = _namespaced(APPS, "v1", "statefulsets", StatefulSet, "StatefulSet")
+DAEMON_SETS: Final = _namespaced(APPS, "v1", "daemonsets", PartialObject, "DaemonSet")
 LEASES: Final = _namespaced(COORDINATION, "v1", "leases", Lease, "Lease")
 JOBS: Final = _namespaced(BATCH, "v1", "jobs", Job, "Job")
 CRON_JOBS: Final = _namespaced(BATCH, "v1", "cronjobs", PartialObject, "CronJob")
@@ -114,6 +124,18 @@ TRAINJOBS: Final = _namespaced(TRAINER, "v1alpha1", "trainjobs", TrainJob, "Trai
 RUNTIMES: Final = _namespaced(TRAINER, "v1alpha1", "trainingruntimes", Runtime, "TrainingRuntime")
 CLUSTER_RUNTIMES: Final = _cluster_wide(
     TRAINER, "v1alpha1", "clustertrainingruntimes", Runtime, "ClusterTrainingRuntime"
+)
+PYTORCH_JOBS: Final = _namespaced(KUBEFLOW, "v1", "pytorchjobs", KubeflowJob, "PyTorchJob")
+TF_JOBS: Final = _namespaced(KUBEFLOW, "v1", "tfjobs", KubeflowJob, "TFJob")
+XGBOOST_JOBS: Final = _namespaced(KUBEFLOW, "v1", "xgboostjobs", KubeflowJob, "XGBoostJob")
+JAX_JOBS: Final = _namespaced(KUBEFLOW, "v1", "jaxjobs", KubeflowJob, "JAXJob")
+MPI_JOBS: Final = _namespaced(KUBEFLOW, "v2beta1", "mpijobs", KubeflowJob, "MPIJob")
+MPI_V1_JOBS: Final = _namespaced(KUBEFLOW, "v1", "mpijobs", KubeflowJob, "MPIJob")
+RAY_CLUSTERS: Final = _namespaced(RAY, "v1", "rayclusters", RayCluster, "RayCluster")
+RAY_JOBS: Final = _namespaced(RAY, "v1", "rayjobs", RayJob, "RayJob")
+RAY_SERVICES: Final = _namespaced(RAY, "v1", "rayservices", RayService, "RayService")
+LEADER_WORKER_SETS: Final = _namespaced(
+    LEADER_WORKER_SET, "v1", "leaderworkersets", LeaderWorkerSet, "LeaderWorkerSet"
 )
 PODGROUPS: Final = _namespaced(RUN_AI, "v2alpha2", "podgroups", PodGroup, "PodGroup")
 QUEUES: Final = _cluster_wide(RUN_AI, "v2", "queues", Queue, "Queue")
@@ -162,6 +184,9 @@ ALL: Final = (
     QUOTAS,
     PDBS,
     DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
     LEASES,
     JOBS,
     CRON_JOBS,
@@ -169,6 +194,16 @@ ALL: Final = (
     TRAINJOBS,
     RUNTIMES,
     CLUSTER_RUNTIMES,
+    PYTORCH_JOBS,
+    TF_JOBS,
+    XGBOOST_JOBS,
+    JAX_JOBS,
+    MPI_JOBS,
+    MPI_V1_JOBS,
+    RAY_CLUSTERS,
+    RAY_JOBS,
+    RAY_SERVICES,
+    LEADER_WORKER_SETS,
     PODGROUPS,
     QUEUES,
     TOPOLOGIES,

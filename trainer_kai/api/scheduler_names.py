@@ -9,17 +9,21 @@ from typing import Final
 
 
 class Action(StrEnum):
-    """An action of a plan, in the order in which they run; all but ALLOCATE evict pods."""
+    """An action of a plan, in the order in which they run; all but ALLOCATE evict pods.
+
+    QUEUE_DRAIN is ours, and no setting: an administrator asks for it on a queue.
+    """
 
     ALLOCATE = "allocate"
     CONSOLIDATION = "consolidation"
     RECLAIM = "reclaim"
     PREEMPT = "preempt"
     STALE_GANG_EVICTION = "stalegangeviction"
+    QUEUE_DRAIN = "queuedrain"
 
 
 # Plain strings, and no enum of plugins: settings have these names as keys, and messages quote them.
-ACTIONS: Final = tuple(it.value for it in Action)
+ACTIONS: Final = tuple(it.value for it in Action if it is not Action.QUEUE_DRAIN)
 
 PRIORITY: Final = "priority"
 ELASTIC: Final = "elastic"

@@ -26,6 +26,7 @@ from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
+    FOLLOWS_TRAINJOB,
     GANG,
     JOBSET_CONTROLLER,
     QUEUE,
@@ -40,6 +41,7 @@ from trainer_kai.policy.expand.jobset import (
     CARRIED_LABELS,
     carried_to_pods,
 )
+from trainer_kai.policy.podgroups.followed_values import followed_names
 from trainer_kai.policy.podgroups.grouping import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.queue_resolution import (
@@ -392,6 +394,9 @@ def _copy_carried_metadata(
     """Copy labels and annotations from the TrainJob that the JobSet, or its pods, do not have."""
     if context.trainjob is None:
         return
+    followed = followed_names(patch.labels(_LABELS), patch.labels(_ANNOTATIONS))
+    if followed:  # a second review sees what the first one has copied
+        _set_if_empty(patch, (*_ANNOTATIONS, FOLLOWS_TRAINJOB), followed)
     for parent, names, given in (
         (_LABELS, CARRIED_LABELS, context.trainjob.labels),
         (_ANNOTATIONS, CARRIED_ANNOTATIONS, context.trainjob.annotations),

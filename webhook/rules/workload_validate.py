@@ -1,10 +1,9 @@
 """Warns that the pods of a Job, Deployment, StatefulSet or Notebook would wait in their queue.
 
-The rules compute the queue and the preemptibility that the pods of the workload will get. In mode
-`bundled` our scheduler reads the pods alone, except those of Jobs, which have PodGroups. In mode
-`external` KAI creates the PodGroups, from the labels of the workload first, and by its kind
-non-preemptible PodGroups: class `inference` for a Deployment, `build` for a Notebook. Nothing is
-denied, and nothing is read from the API server.
+The rules compute the queue and the preemptibility that the PodGroup of the workload will get, from
+our podgrouper or from that of KAI: the labels of the workload come first, then those of its pods.
+By its kind a PodGroup may be non-preemptible: the class is `inference` for a Deployment, `build`
+for a Notebook. Nothing is denied, and nothing is read from the API server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -70,12 +69,9 @@ from webhook.admission.review import (
 )
 from webhook.cache.admission_cache import QueueTree
 
-_KAI_CLASSES: Final = {
-    (APPS, "Deployment"): "inference",
-    (APPS, "StatefulSet"): "train",
-    (BATCH, JOBS.kind): "train",
-    (KUBEFLOW, "Notebook"): "build",
-}
+_REVIEWED: Final = frozenset(
+    {(APPS, "Deployment"), (APPS, "StatefulSet"), (BATCH, JOBS.kind), (KUBEFLOW, "Notebook")}
+)
 _OWN: Final = "metadata.labels"
 _OWN_ANNOTATIONS: Final = "metadata.annotations"
 _TEMPLATE: Final = "spec.template.metadata.labels"
@@ -121,7 +117,7 @@ class _Kind(NamedTuple):
         """Return the fields with labels that count, the first one first."""
         if self.name == "Notebook":  # the notebook controller copies them to the pod
             return (_OWN,)
-        return (_TEMPLATE,) if self.is_bundled and not self.is_job else (_OWN, _TEMPLATE)
+        return (_OWN, _TEMPLATE)
 
     @property
     def is_job(self) -> bool:
@@ -133,12 +129,13 @@ def validate_workload(
 ) -> ValidationResult:
     """Return the warnings about a workload, of an update only about what it changes."""
     group, kind_name = request.kind.group, request.kind.kind
-    kai_class = _KAI_CLASSES.get((group, kind_name))
     is_write = request.operation in {"CREATE", "UPDATE"} and not request.sub_resource
-    workload = _read(request.object) if kai_class and is_write else None
-    if kai_class is None or workload is None or workload.metadata.controller:
+    is_reviewed = is_write and (group, kind_name) in _REVIEWED
+    workload = _read(request.object) if is_reviewed else None
+    if workload is None or workload.metadata.controller:
         return NO_OBJECTIONS  # the labels of the top owner count
-    kind = _Kind(kind_name, kai_class, rules.mode == "bundled")
+    default = rules.kind_defaults.of(group, kind_name)
+    kind = _Kind(kind_name, default.priority_class, rules.mode == "bundled")
     old = _read(request.old_object) if request.operation == "UPDATE" else None
     before = set(_faults(old, kind, context, rules)) if old else set[FieldError]()
     faults = [it for it in _faults(workload, kind, context, rules) if it not in before]
@@ -254,14 +251,14 @@ def _queue(workload: _Workload, kind: _Kind, rules: GroupingRules) -> tuple[str,
         if queue:
             return queue, f"{path}[{QUEUE}]", True
     default_path = f"{kind.label_paths[0]}[{QUEUE}]"
-    if kind.is_bundled:
+    if kind.is_bundled and kind.is_job:
         return rules.default_queue, default_path, False
     for path in kind.label_paths:
         project = _labels(workload, path).get(PROJECT)
         if project:
             pool = workload.spec.template.metadata.labels.get(NODE_POOL)
             return f"{project}-{pool}" if pool else project, f"{path}[{PROJECT}]", True
-    return DEFAULT_QUEUE, default_path, False
+    return rules.default_queue if kind.is_bundled else DEFAULT_QUEUE, default_path, False
 
 
 def _quota_faults(
@@ -366,9 +363,9 @@ def _non_preemptible_reason(
     name = next(filter(None, names), "") or workload.spec.template.spec.priority_class_name
     name, of_kind = name or _global_default(classes), ""
     if _refused_class(workload, kind, classes) is not None:
-        name = ""
-    if not kind.is_bundled and name not in classes:
-        name, of_kind = kind.kai_class, f", which KAI gives a {kind.name}"
+        name = ""  # the default priority counts, not the class of the kind
+    elif name not in classes:
+        name, of_kind = kind.kai_class, f", the default of a {kind.name}"
     value = SelectablePriorityClasses(classes).value(name)
     if value < PREEMPTIBLE_BELOW:
         return ""

@@ -107,6 +107,11 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
         PreFilterCause.PODGROUP_MISSING: (
             "The pods name PodGroup {0}, which does not exist. They can start when it is created"
         ),
+        # its owner, and when it waits no longer
+        PreFilterCause.NOT_GROUPED: (
+            "The scheduler waits until {pod} has a PodGroup, which the podgrouper makes for its "
+            "owner ({0}). Without one it is scheduled alone from {1} on"
+        ),
         # a whole sentence
         PreFilterCause.IGNORED_PODS: "{0}",
         # path of the field and remedy, and why
@@ -174,10 +179,16 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "The access review whether namespace {0} may use queue {1} has no answer yet: the API "
             "server cannot be reached. It can start when the access is granted"
         ),
+        # queue, which annotation holds it, command
+        PreFilterCause.QUEUE_HELD: (
+            "Queue {0} is held, so nothing starts in it ({1}). It can start when the queue is "
+            "released: {2}"
+        ),
         # queue, which queues take PodGroups
         PreFilterCause.QUEUE_MISSING: (
-            "Queue {0} does not exist. It can start when queue {0} is created, or when it names an "
-            "existing queue: {1}"
+            "Queue {0} does not exist. It can start when queue {0} is created, or when it names "
+            "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+            "it): {1}"
         ),
         # queue, parent
         PreFilterCause.PARENT_QUEUE_MISSING: (

@@ -61,8 +61,10 @@ class PreFilterCause(Enum):
     QUEUE_CLOSED = UnschedulableReason.FORBIDDEN_QUEUE, 1
     QUEUE_ACCESS_PENDING = UnschedulableReason.FORBIDDEN_QUEUE, 2
     QUEUE_ACCESS_UNKNOWN = UnschedulableReason.FORBIDDEN_QUEUE, 3
+    QUEUE_HELD = UnschedulableReason.QUEUE_HELD, 1
     QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 1
     PARENT_QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 2
+    NOT_GROUPED = UnschedulableReason.GROUP_MISSING, 1
     EARLIER_STAGE = UnschedulableReason.WAITING_FOR_STAGE, 1
     SHARED_GPU = UnschedulableReason.NO_NODE_MATCHES, 1
     CLAIM_INVALID = UnschedulableReason.MISCONFIGURED, 18

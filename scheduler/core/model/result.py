@@ -13,7 +13,7 @@ plugins of these kinds:
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
 from scheduler.core.model.rejections import QueueBoundExceeded, Rejection
@@ -100,6 +100,7 @@ class Plan:
     relocations: tuple[Relocation, ...] = ()
 
 
+MOST_FRAGMENT_RANK: Final = 2**20  # it is between this and as much below zero
 ScoreValue: TypeAlias = Any  # a number, or an array: what the arithmetic makes of NodeFeatures
 
 
@@ -117,6 +118,9 @@ class NodeFeatures(NamedTuple):
     is_nominated: ScoreValue
     # Whether it gets an idle part of a device there that other pods have a part of.
     shares_device: ScoreValue = 0
+    # The less the better: how much what typical pods cannot use of its GPUs grows, then how many
+    # whole GPUs are free. It is 0 where no score asks for it.
+    fragment_rank: ScoreValue = 0
 
 
 class ScorePlugin(Protocol):
@@ -173,4 +177,6 @@ class Policies:
     victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards
     is_budget_strict: bool = False  # budgets hold in reclaim as well
     places_by_topology: bool = True  # False: the constraints of PodGroups are ignored
+    # Whether a score asks for `fragment_rank`: of pods without GPUs, and of pods with GPUs.
+    minds_fragments: tuple[bool, bool] = (False, False)
     spreads_shares: bool = False  # shares of GPUs go to GPUs with the least used, not the most

@@ -132,6 +132,7 @@ class SnapshotQueues:
     releasing: tuple[ReleasingAmount, ...] = ()  # what is not in allocated, and still on nodes
     # The kinds that a queue does not name at all: its quota and limit of them are 0.
     absent: frozenset[tuple[int, int]] = frozenset()  # (queue, kind)
+    drained: frozenset[int] = frozenset()  # queues from which all pods are evicted
 
 
 @dataclass(frozen=True, slots=True)

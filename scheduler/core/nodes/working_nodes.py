@@ -20,6 +20,7 @@ from scheduler.core.nodes.pod_relations import PodRelationCounts
 from scheduler.core.nodes.reserved_places import ReservedPlaces
 from scheduler.core.nodes.statement import Statement
 from scheduler.core.nodes.strategies.domains import NodesInUse
+from scheduler.core.nodes.strategies.fragmentation import Fragments
 from scheduler.core.nodes.strategies.strategy import EVERYWHERE, LargerGpus, PlacementStrategy
 from scheduler.core.nodes.strategies.topology import PodGroupDomains
 
@@ -38,6 +39,12 @@ class WorkingNodes:
         self.statement: Final = Statement((self.resources, self.relations, *devices))
         for it in devices:
             it.watch(self.statement.changed_nodes)
+        # Only where a score asks for them.
+        self.fragments: Final = (
+            Fragments(snapshot, self.resources, self.devices, self.statement)
+            if any(policies.minds_fragments)
+            else None
+        )
         self.reserved: Final = ReservedPlaces(self.resources, self.devices, self.statement)
         self.charges: Final = NodeCharges(snapshot, self.devices)
         self.allocations: Final[list[PodGroupAllocation]] = []  # of the plan so far, for strategies

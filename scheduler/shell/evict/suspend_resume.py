@@ -56,8 +56,8 @@ from trainer_kai.policy.podgroups.eviction_record import (
     is_evicted,
     read_eviction_record,
 )
-from trainer_kai.policy.workloads.kinds import OWNER_OF_KIND, SUSPENDABLE
-from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload
+from trainer_kai.policy.workloads.kinds import OWNER_OF_KIND
+from trainer_kai.policy.workloads.workload import FieldPath, ObjectKey, Suspendable, Workload
 from trainer_kai.service.metrics import Metrics
 
 _FIELD_MANAGER: Final = "trainer-kai-eviction"
@@ -83,13 +83,12 @@ class _ManagedMeta(msgspec.Struct, rename="camel"):
     managed_fields: list[_ManagedFieldsEntry] = []
 
 
-class _RawSpec(msgspec.Struct, frozen=True):
-    suspend: bool = False
-
-
 class _RawSuspendable(msgspec.Struct):
     metadata: _ManagedMeta
-    spec: _RawSpec = _RawSpec()
+    spec: dict[str, Any] = {}
+
+    def is_suspended(self, path: FieldPath) -> bool:
+        return _value_at({"spec": self.spec}, path) is True
 
 
 class _Backoff(NamedTuple):
@@ -215,7 +214,7 @@ class Suspender:
         groups = self._suspended.groups_of(found)
         at = self._client.clock.now().isoformat(timespec="seconds")
         # A suspension that the manifest asked for before is no later intent of the user.
-        before = _last_applied_suspends(found.metadata.annotations)
+        before = _last_applied_suspends(found.metadata.annotations, found.suspend_path)
         reason: str | None = None
         for has_copy in (True, False):
             record = EvictionRecord(why, at, has_copy, before)
@@ -239,10 +238,9 @@ class Suspender:
                 "applied": record.was_suspend_requested,
             }
             meta["annotations"] = {EVICTED_BY: json.dumps(fields)}
-        applied = {"metadata": meta, "spec": {"suspend": True}}
+        applied = {"metadata": meta, **_suspended_fields(found.suspend_path)}
         try:
-            resource = SUSPENDABLE[found.key.kind]
-            await self._client.apply(resource, found.metadata.key, applied, write)
+            await self._client.apply(found.resource, found.metadata.key, applied, write)
         except (Invalid, Forbidden, Conflict, NotFound) as error:
             return f"the {found.key.kind} cannot be suspended: {error}"
         return None
@@ -360,21 +358,23 @@ class Suspender:
     async def _resume(self, found: Suspendable) -> Requeue | None:
         """Give up the fields that we own; a suspension that the user wants is kept."""
         key, groups = found.key, self._recorded_podgroups(found)
-        resource, name = SUSPENDABLE[key.kind], found.metadata.key
+        resource, name, path = found.resource, found.metadata.key, found.suspend_path
         records = [it for it in (read_eviction_record(found, group) for group in groups) if it]
         try:
             raw = await self._client.call(_RawSuspendable, get(resource, name))
             has_copy = bool(raw.metadata.annotations.get(EVICTED_BY))
             is_uncopied = any(not it.is_copied for it in records)
-            is_ours = is_uncopied or (has_copy and (bool(records) or _is_suspended_by_us(raw)))
-            stays_suspended = raw.spec.suspend and (
-                not is_ours or _user_wants_suspension(raw.metadata, records)
+            is_ours = is_uncopied or (
+                has_copy and (bool(records) or _is_suspended_by_us(raw, path))
+            )
+            stays_suspended = raw.is_suspended(path) and (
+                not is_ours or _user_wants_suspension(raw.metadata, records, path)
             )
             if is_ours:
                 meta = {"uid": found.metadata.uid, **_kept_annotations(raw.metadata)}
                 fields: dict[str, Any] = {"metadata": meta}
-                if stays_suspended and not _has_other_manager(raw.metadata):
-                    fields["spec"] = {"suspend": True}
+                if stays_suspended and not _has_other_manager(raw.metadata, path):
+                    fields |= _suspended_fields(path)
                 await self._client.apply(resource, name, fields, _APPLY)
         except NotFound:
             self._tracked.pop(key, None)
@@ -495,14 +495,16 @@ def _retry_text(backoff_s: float) -> str:
     return f"The scheduler does not evict it again for {backoff_s:g} s"
 
 
-def _user_wants_suspension(meta: _ManagedMeta, records: Iterable[EvictionRecord]) -> bool:
+def _user_wants_suspension(
+    meta: _ManagedMeta, records: Iterable[EvictionRecord], path: FieldPath
+) -> bool:
     """Say whether a user wants it suspended besides us, since it was evicted."""
-    if _has_other_manager(meta):
+    if _has_other_manager(meta, path):
         return True
     was_asked = _eviction_copy(meta.annotations).get("applied", False) or any(
         it.was_suspend_requested for it in records
     )
-    return _last_applied_suspends(meta.annotations) and not was_asked
+    return _last_applied_suspends(meta.annotations, path) and not was_asked
 
 
 def _kept_annotations(meta: _ManagedMeta) -> dict[str, Any]:
@@ -518,29 +520,44 @@ def _kept_annotations(meta: _ManagedMeta) -> dict[str, Any]:
     return {"annotations": {}} if meta.annotations.keys() - {EVICTED_BY} and not owned else {}
 
 
-def _is_suspended_by_us(raw: _RawSuspendable) -> bool:
+def _is_suspended_by_us(raw: _RawSuspendable, path: FieldPath) -> bool:
     """Say whether our manager owns the suspension; a forged owner only has it resumed."""
     ours = (it for it in raw.metadata.managed_fields if it.manager == _FIELD_MANAGER)
-    return raw.spec.suspend and any(_owns_suspension(it) for it in ours)
+    return raw.is_suspended(path) and any(_owns_suspension(it, path) for it in ours)
 
 
-def _has_other_manager(meta: _ManagedMeta) -> bool:
+def _has_other_manager(meta: _ManagedMeta, path: FieldPath) -> bool:
     """Say whether another manager owns the suspension: it is kept when we give it up."""
     others = (it for it in meta.managed_fields if it.manager != _FIELD_MANAGER)
-    return any(_owns_suspension(it) for it in others)
+    return any(_owns_suspension(it, path) for it in others)
 
 
-def _owns_suspension(managed: _ManagedFieldsEntry) -> bool:
-    return not managed.subresource and "f:suspend" in managed.fields_v1.get("f:spec", {})
+def _owns_suspension(managed: _ManagedFieldsEntry, path: FieldPath) -> bool:
+    owned = _value_at(managed.fields_v1, tuple(f"f:{name}" for name in path))
+    return not managed.subresource and owned is not None
 
 
-def _last_applied_suspends(annotations: Mapping[str, str]) -> bool:
+def _last_applied_suspends(annotations: Mapping[str, str], path: FieldPath) -> bool:
     try:
         applied = json.loads(annotations.get(LAST_APPLIED, "{}"))
     except (ValueError, RecursionError):  # any user may write it, nested as deep as they like
         return False
-    spec = applied.get("spec") if isinstance(applied, dict) else None
-    return isinstance(spec, dict) and spec.get("suspend") is True
+    return _value_at(applied, path) is True
+
+
+def _value_at(fields: object, path: FieldPath) -> object:
+    """Return the value at a path; None if there is none."""
+    for name in path:
+        fields = fields.get(name) if isinstance(fields, dict) else None
+    return fields
+
+
+def _suspended_fields(path: FieldPath) -> dict[str, Any]:
+    *outer, name = path
+    fields: dict[str, Any] = {name: True}
+    for name in reversed(outer):
+        fields = {name: fields}
+    return fields
 
 
 def _eviction_copy(annotations: Mapping[str, str]) -> Mapping[str, Any]:

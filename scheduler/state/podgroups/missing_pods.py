@@ -84,7 +84,10 @@ def _podsets_of(
     for podset in record.min_members:
         index = podset.removeprefix(prefix)
         is_indexed = podset.startswith(prefix) and index.isdecimal()
-        if is_indexed and len(index) < 10 and int(index) < anticipated.replicas:
+        if podset == prefix:
+            added = kind.expected_labels(record.workload, "", "") if kind else {}
+            yield podset, {**anticipated.labels, **added, SUBGROUP: podset}
+        elif is_indexed and len(index) < 10 and int(index) < anticipated.replicas:
             added = kind.expected_labels(record.workload, job, index) if kind else {}
             yield podset, {**anticipated.labels, **added, SUBGROUP: podset}
 

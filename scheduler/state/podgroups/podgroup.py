@@ -404,7 +404,7 @@ class PodGroupRecord:
         return name if name in self.min_members else None
 
     def _refusal(self, pod_class: PodClass) -> str | None:
-        if self.kind is not None and not pod_class.is_from_job:
+        if self.kind is not None and self.kind.has_jobs and not pod_class.is_from_job:
             return (
                 f"Pods that no Job created name PodGroup {self.key}, which belongs to a "
                 f"{self.kind.resource.kind}. They do not count"

@@ -33,6 +33,7 @@ from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.pods.class_table import PodClassTable
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
+from scheduler.state.pods.ungrouped import UngroupedPods
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable, with_reclaimable_resizes
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
@@ -94,6 +95,8 @@ class SnapshotBuilder:
         )
         self._access_questions: Final = AccessQuestions()
         self._podgroup_table: Final = PodGroupTable(options)
+        self._ungrouped: Final = UngroupedPods(options.ungrouped_wait_s)
+        self._now = options.now
         self._queue_usage: Final = QueueUsageTable()
         self._budgets: Final = BudgetTable()
         self._warnings: Final[dict[Key, list[ObjectWarning]]] = {}
@@ -124,6 +127,7 @@ class SnapshotBuilder:
         return self._pod_table.terminating_pods
 
     def read(self, changes: ObjectChanges, now: int) -> None:
+        self._now = now
         to_rebuild = self._read_rules(changes) | self._access_questions.podgroups_of(
             changes.permits
         )
@@ -280,10 +284,7 @@ class SnapshotBuilder:
         changed = {
             name
             for name in set[str]().union(*queues_of.values())
-            if before.row_and_failure(name) != after.row_and_failure(name)
-            or before.allows_consolidation(name) != after.allows_consolidation(name)
-            or before.access(name) != after.access(name)
-            or before.topology_default(name) != after.topology_default(name)
+            if before.rules_for_podgroups(name) != after.rules_for_podgroups(name)
         }
         # A PodGroup that does not exist is in one of two queues.
         missing = {key for key, record in records.items() if record.group is None}
@@ -413,6 +414,7 @@ class SnapshotBuilder:
                 ]
             refused += [pod_row for pod_class in record.refusals for pod_row in pod_class.pod_rows]
         pod_rows = [it for it in to_rebuild if isinstance(it, int)] + refused
+        pod_rows += self._ungrouped.due(self._now)
         self._read_standalone(context, prefilter, pod_rows + self._podgroup_index.misplaced_rows)
 
     def _read_standalone(
@@ -440,6 +442,9 @@ class SnapshotBuilder:
             prefilter_failure = prefilter.of_standalone(
                 pod_class, f"pod {pod_table.keys[pod_row].name}", is_pending=bool(is_pending)
             )
+            if is_pending and prefilter_failure is None:
+                pod = pod_table.pod(pod_row)
+                prefilter_failure = self._ungrouped.failure(pod_row, pod, self._now)
             self._podgroup_table.read_standalone_pod(context, pod_row, prefilter_failure)
         charged = is_own & (states <= STUCK_RELEASING)  # terminating pods too: these have no row
         for pod_class in dict.fromkeys(classes[number] for number in numbers[charged].tolist()):

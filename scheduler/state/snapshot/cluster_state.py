@@ -39,7 +39,7 @@ from trainer_kai.api.resources import (
 )
 from trainer_kai.errors import InvariantError
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
-from trainer_kai.policy.workloads.workload import ObjectKey, Workload, WorkloadKind
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 T = TypeVar("T", bound=Object)
 
@@ -64,7 +64,7 @@ class ClusterState:
     def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
         kind, owner_kind = KIND_OF_RESOURCE.get(resource), OWNER_OF_RESOURCE.get(resource)
         if kind is not None:
-            workload = self._workload(kind, obj)
+            workload = self._options.workload(kind, obj)
             self._workloads.put(ObjectKey(resource.kind, *key), workload)
             obj = obj if workload is not None else None
         elif owner_kind is not None:
@@ -72,15 +72,6 @@ class ClusterState:
             self._owners.put(ObjectKey(resource.kind, *key), owner)
         before: T | None = self.stores[resource].put(key if resource.namespaced else key.name, obj)
         return before
-
-    def _workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
-        """Read a workload; None for one that no plan needs, of which there may be many."""
-        workload = kind.adapt(obj) if obj is not None else None
-        if workload is None or kind.covers_all:
-            return workload
-        templates = (it.template.spec.template.spec for it in workload.spec.replicated_jobs)
-        ours = {"", self._options.scheduler_name}
-        return workload if any(it.scheduler_name in ours for it in templates) else None
 
     def put_all(self, cluster: Cluster) -> None:
         for resource, objects in cluster.by_resource().items():

@@ -39,6 +39,7 @@ from trainer_kai.api.reasons import UnschedulableReason
 _REQUESTS_NOTHING: Final = (
     UnschedulableReason.MISCONFIGURED,
     UnschedulableReason.FORBIDDEN_QUEUE,
+    UnschedulableReason.QUEUE_HELD,
     UnschedulableReason.WAITING_FOR_STAGE,
 )
 
@@ -100,6 +101,7 @@ class PreFilter:
         if is_pending:
             if queue_failure is None:
                 queue_failure = self._access_failure(pod_class.namespace, attributes.queue)
+                queue_failure = queue_failure or self._context.queues.held_failure(attributes.queue)
             failures += self._class_failures(pod_class, title, None)
             failures += _priority_class_failures(attributes)
         return _first_reason((*failures, *((queue_failure,) if queue_failure else ())))
@@ -124,6 +126,9 @@ class PreFilter:
             access_failure = self._access_failure(record.key.namespace, attributes.queue)
             if access_failure is not None:
                 yield access_failure
+            held_failure = self._context.queues.held_failure(attributes.queue)
+            if held_failure is not None:
+                yield held_failure
         constraints = self._context.constraints_of(record)
         if constraints.failure is not None:
             yield constraints.failure

@@ -326,6 +326,10 @@ class ClusterInfo:
     spreads_cpu: bool = False
     # By GPUs or CPUs and node: how late it comes among equal nodes.
     lateness: dict[tuple[bool, str], int] = field(default_factory=dict)
+    # Of equal pods that use GPUs: one of them, its share of each GPU, and their weight.
+    typical: list[tuple[PodInfo, int, int]] = field(default_factory=list)
+    fragments_gpus: bool = False
+    fragments_cpu: bool = False
 
     def may_evict(self, pods: Iterable[PodInfo]) -> bool:
         """Say whether budgets let all of these pods go."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from tests.reference.scheduler.fragments import fragment_rank
 from tests.reference.scheduler.model import (
     WHOLE_GPU,
     ClusterInfo,
@@ -186,22 +187,27 @@ def _node_rank(
     preferences: Mapping[str, int] | None,
 ) -> tuple[object, ...]:
     room = added(node_info.idle, node_info.releasing)
+    has_gpus = node_info.is_mig or queue_amounts(node_info.allocatable)[2] > 0
     needs_gpus = bool(pod.share or _requests_gpus(pod))
     free = max(0, gpu_count(room) if needs_gpus else room.get("cpu", 0))
-    if cluster.spreads_gpus if needs_gpus else cluster.spreads_cpu:
+    pack: object
+    if cluster.fragments_gpus if needs_gpus else cluster.fragments_cpu:
+        pack = fragment_rank(cluster, pod, node_info), 0 if has_gpus else free
+    elif cluster.spreads_gpus if needs_gpus else cluster.spreads_cpu:
         whole = node_info.allocatable
         most = gpu_count(whole) if needs_gpus else whole.get("cpu", 0)
         pack = -Fraction(free, most) if most else Fraction(0)
     else:
         pack = Fraction(free)
     waits = not fits_without_waiting(pod, node_info, spreads=cluster.spreads_gpus)
-    shares = not cluster.spreads_gpus and not waits and has_fitting_shared_gpu(pod, node_info)
+    prefers_shared = not cluster.spreads_gpus and not cluster.fragments_gpus
+    shares = prefers_shared and not waits and has_fitting_shared_gpu(pod, node_info)
     return (
         node_info.name != pod.nominated,
         -preferences[node_info.name] if preferences else 0,
         not shares,
         waits,
-        not needs_gpus and (node_info.is_mig or queue_amounts(node_info.allocatable)[2] > 0),
+        not needs_gpus and has_gpus,
         pack,
         0 if preferences else cluster.lateness.get((needs_gpus, node_info.name), 0),
         node_info.name,

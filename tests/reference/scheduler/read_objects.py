@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from tests.reference.scheduler.fragments import typical_pods
 from tests.reference.scheduler.gpu_shares import (
     gpu_memory_of,
     is_mig_node,
@@ -76,6 +77,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
     _read_shards(cluster, by_kind.get("SchedulingShard", ()))
     _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
+    cluster.typical = typical_pods(cluster)
     # What exists later may be put on nodes too, and others must see it there.
     expected = [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
     cluster.pods += expected
@@ -90,8 +92,10 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
 def _read_shards(cluster: ClusterInfo, shards: Iterable[Obj]) -> None:
     for shard in shards:
         strategy = shard["spec"].get("placementStrategy", {})
-        kinds = [strategy.get(kind) == "spread" for kind in ("gpu", "cpu")]
-        cluster.spreads_gpus, cluster.spreads_cpu = kinds
+        gpu, cpu = strategy.get("gpu"), strategy.get("cpu")
+        cluster.spreads_gpus, cluster.spreads_cpu = gpu == "spread", cpu == "spread"
+        cluster.fragments_gpus = gpu == "fragmentation"
+        cluster.fragments_cpu = cpu == "fragmentation"
 
 
 def _pods(

@@ -145,6 +145,7 @@ SHARES: list[Case[PolicySelection, tuple[bool, bool]]] = [
     Case("nothing is chosen", PolicySelection(), (False, True)),
     Case("spread alone spreads shares", PolicySelection(gpu_placement="spread"), (True, False)),
     Case("CPU is spread", PolicySelection(cpu_placement="spread"), (False, True)),
+    Case("by fragments", PolicySelection(gpu_placement="fragmentation"), (False, False)),
     Case(
         "spread by the plugins",
         PolicySelection(

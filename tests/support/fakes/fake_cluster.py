@@ -27,12 +27,14 @@ from trainer_kai.api.resources import (
     DEVICE_KINDS,
     JOBS,
     JOBSETS,
+    LEADER_WORKER_SETS,
     NAMESPACES,
     NODES,
     PODGROUPS,
     PODS,
     PRIORITY_CLASSES,
     PVCS,
+    PYTORCH_JOBS,
     QUEUES,
     STORAGE_CLASSES,
     TRAINJOBS,
@@ -50,7 +52,7 @@ _KINDS: Final[dict[str, Resource[Any]]] = {
     resource.kind: resource
     for resource in (
         *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
-        *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS),
+        *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS, PYTORCH_JOBS, LEADER_WORKER_SETS),
         *DEVICE_KINDS,
     )
 }

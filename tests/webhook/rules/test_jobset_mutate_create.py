@@ -27,6 +27,7 @@ from tests.webhook.objects import (
     template,
     written,
 )
+from trainer_kai.api.names import FOLLOWS_TRAINJOB
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import UNCHANGED
 from webhook.rules.jobset_mutate import JobSetContext, read_jobset
@@ -224,12 +225,20 @@ LABELS = {
 }
 
 
+FOLLOWED = (
+    "priorityClassName,kai.scheduler/preemptibility,kai.scheduler/topology,"
+    "kai.scheduler/topology-required-placement,kai.scheduler/topology-preferred-placement,"
+    "kai.scheduler/batch-min-member,kai.scheduler/preemption-delay,"
+    "kai.scheduler/staleness-grace-period"
+)
+
+
 def test_metadata_of_the_trainjob_is_carried() -> None:
     """All of them, and no others."""
     patched = applied(obj := jobset(), reviewed_jobset(obj, jobset_context(LABELS, WISHES)))
 
     assert patched["metadata"]["labels"] == {**LABELS, QUEUE: "default-queue"}
-    assert patched["metadata"]["annotations"] == {**WISHES, **MARKED}
+    assert patched["metadata"]["annotations"] == {**WISHES, **MARKED, FOLLOWS_TRAINJOB: FOLLOWED}
 
 
 def test_metadata_of_the_jobset_stays() -> None:
@@ -241,7 +250,9 @@ def test_metadata_of_the_jobset_stays() -> None:
 
     assert patched["metadata"]["labels"]["priorityClassName"] == "train"
     assert patched["metadata"]["labels"]["kai.scheduler/node-pool"] == "a"
-    assert patched["metadata"]["annotations"] == {**dict.fromkeys(WISHES, ""), **MARKED}
+    own = dict.fromkeys(WISHES, "")
+    follows = {FOLLOWS_TRAINJOB: "kai.scheduler/preemptibility"}
+    assert patched["metadata"]["annotations"] == {**own, **MARKED, **follows}
 
 
 SHARE = {"gpu-fraction": "0.5", "mps": "true"}

@@ -31,8 +31,8 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.cache.admission_cache import QueueTree
 from webhook.rules.workload_validate import WorkloadContext, validate_workload
 
-INFERENCE = "PriorityClass inference, which KAI gives a Deployment, has value 125"
-BUILD = "PriorityClass build, which KAI gives a Notebook, has value 100"
+INFERENCE = "PriorityClass inference, the default of a Deployment, has value 125"
+BUILD = "PriorityClass build, the default of a Notebook, has value 100"
 NO_LABEL = short(INFERENCE, "4 GPU", "default-queue", "0 GPU") + ways_out()
 NON_PREEMPTIBLE = {PREEMPTIBILITY: "non-preemptible"}
 # In mode external, where KAI groups pods.
@@ -135,36 +135,36 @@ def test_a_workload_of_kai(case: Case[tuple[Obj, Obj], str]) -> None:
     assert reviewed(obj, kind) == case.want
 
 
-IN_PODS = ways_out("spec.template.metadata.labels")
-LOST = (
-    f"metadata.labels[{QUEUE}]: the label of the Deployment has no effect on its pods, which use "
-    "queue default-queue. Set the label at spec.template.metadata.labels"
-)
 REFUSED = (
     "spec.template.metadata.labels[priorityClassName]: A label or PodGroup may not choose "
     "PriorityClass top: its value 1000000000 is not below 1000000000. Set it at "
     "spec.template.spec.priorityClassName"
 )
-# In mode bundled, where our scheduler reads the pods.
+# In mode bundled, where our podgrouper groups pods.
 OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
-    Case("a Deployment without a label is preemptible", (workload(4), DEPLOYMENT), ""),
-    Case("so is a Notebook", (workload(), NOTEBOOK), ""),
+    Case("a Deployment without a label", (workload(4), DEPLOYMENT), NO_LABEL),
+    Case(
+        "a Notebook without a label",
+        (workload(), NOTEBOOK),
+        short(BUILD, "1 GPU", "default-queue", "0 GPU") + ways_out(),
+    ),
     Case(
         "of a non-preemptible class",
         (workload(4, of_class="build"), DEPLOYMENT),
-        short("PriorityClass build, has value 100", "4 GPU", "default-queue", "0 GPU") + IN_PODS,
+        short("PriorityClass build, has value 100", "4 GPU", "default-queue", "0 GPU") + ways_out(),
     ),
     Case(
         "a class in a label",
         (workload(4, of_pods={"priorityClassName": "inference"}), DEPLOYMENT),
         short("PriorityClass inference, has value 125", "4 GPU", "default-queue", "0 GPU")
-        + IN_PODS,
+        + ways_out(),
     ),
     *(
         Case(
             f"shares of GPUs: {notes}",
             (workload(replicas, gpus=0, of_class="build", notes=notes), DEPLOYMENT),
-            short("PriorityClass build, has value 100", amount, "default-queue", "0 GPU") + IN_PODS,
+            short("PriorityClass build, has value 100", amount, "default-queue", "0 GPU")
+            + ways_out(),
         )
         for replicas, notes, amount in (
             (4, {"gpu-fraction": "0.5"}, "2 GPU"),
@@ -181,14 +181,15 @@ OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
     Case(
         "non-preemptible by the label of its pods",
         (workload(5, of_pods={**NON_PREEMPTIBLE, QUEUE: "team-b"}), STATEFUL_SET),
-        short(f"label {PREEMPTIBILITY}", "5 GPU", "team-b", "4 GPU") + IN_PODS,
+        short(f"label {PREEMPTIBILITY}", "5 GPU", "team-b", "4 GPU")
+        + ways_out("spec.template.metadata.labels"),
     ),
     Case(
-        "labels of the Deployment do not count",
+        "labels of the Deployment count first",
         (workload(4, labels=NON_PREEMPTIBLE), DEPLOYMENT),
-        "",
+        short(f"label {PREEMPTIBILITY}", "4 GPU", "default-queue", "0 GPU") + ways_out(),
     ),
-    Case("nor does its queue", (workload(4, labels=A_LABEL), DEPLOYMENT), LOST),
+    Case("its queue counts as well", (workload(4, labels=A_LABEL), DEPLOYMENT), ""),
     Case(
         "a label on both is accepted",
         (workload(4, labels=A_LABEL, of_pods=A_LABEL), DEPLOYMENT),
@@ -204,7 +205,7 @@ OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
 
 @pytest.mark.parametrize("case", OF_OURS, ids=ids)
 def test_a_workload_of_ours(case: Case[tuple[Obj, Obj], str]) -> None:
-    """What is on its pods decides, as the scheduler reads it."""
+    """What is on it decides, then what is on its pods, as the podgrouper reads them."""
     obj, kind = case.given
     assert reviewed(obj, kind, BUNDLED) == case.want
 
@@ -246,7 +247,7 @@ def test_the_default_class_of_the_cluster_counts_before_that_of_the_kind() -> No
         short(reason, "4 GPU", "default-queue", "0 GPU") + ways_out()
     )
     assert reviewed(workload(4), rules=BUNDLED, known=known) == (
-        short(reason, "4 GPU", "default-queue", "0 GPU") + IN_PODS
+        short(reason, "4 GPU", "default-queue", "0 GPU") + ways_out()
     )
 
 
@@ -269,7 +270,7 @@ TYPO = (
 )
 OF_KUEUE = (
     "[kueue.x-k8s.io/queue-name]: the label has no effect here: the pods use queue default-queue. "
-    f"Name their queue by the label {QUEUE} at spec.template.metadata.labels"
+    f"Name their queue by the label {QUEUE} at metadata.labels"
 )
 LABELS: list[Case[Obj, str]] = [
     Case("a workload of another scheduler is accepted", workload(4, scheduler="volcano"), ""),
@@ -292,12 +293,12 @@ LABELS: list[Case[Obj, str]] = [
     ),
     Case(
         "the label of Kueue is reported where no Kueue acts",
-        workload(labels={KUEUE: "q"}),
+        workload(gpus=0, labels={KUEUE: "q"}),
         f"metadata.labels{OF_KUEUE}",
     ),
     Case(
         "Kueue's label on the pods",
-        workload(of_pods={KUEUE: "q"}),
+        workload(gpus=0, of_pods={KUEUE: "q"}),
         f"spec.template.metadata.labels{OF_KUEUE}",
     ),
     Case("Kueue's label beside ours", workload(of_pods={KUEUE: "q", **A_LABEL}), ""),
@@ -395,7 +396,7 @@ def test_a_workload_of_another_scheduler_may_annotate_its_pods() -> None:
 
 def test_where_kueue_runs_its_label_is_not_reported() -> None:
     """It suspends and resumes what has it."""
-    assert reviewed(workload(labels={KUEUE: "q"}), rules=BUNDLED._replace(kueue=True)) == ""
+    assert reviewed(workload(gpus=0, labels={KUEUE: "q"}), rules=BUNDLED._replace(kueue=True)) == ""
 
 
 CONTROLLED = {

@@ -65,7 +65,7 @@ from trainer_kai.policy.queueing.priority_classes import (
 )
 from trainer_kai.policy.workloads.job import ONLY_JOB
 from trainer_kai.policy.workloads.jobset import JOBSET_FORM
-from trainer_kai.policy.workloads.workload import JobsForm, StagedJobs
+from trainer_kai.policy.workloads.workload import JobsForm, StagedJobs, Workload
 
 MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
 _ANNOTATIONS: Final = "metadata.annotations"
@@ -126,15 +126,18 @@ def lint_jobset(
     """Blocking findings come first; paths are of the JobSet, or of a kind with another *form*."""
     plan = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external", form=form)
     findings = islice(_findings(jobset, plan, (queue, cluster), rules), 4 * MOST_FINDINGS)
-    found = dict.fromkeys(_in_form(it, form) for it in findings)
+    own = jobset if isinstance(jobset, Workload) else None
+    found = dict.fromkeys(_in_form(it, form, own) for it in findings)
     suppressed = FindingCode.NO_NODE_MATCHES if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
     return tuple(sorted(reported, key=lambda it: not it.blocks)[:MOST_FINDINGS])
 
 
-def _in_form(finding: Finding, form: JobsForm) -> Finding:
+def _in_form(finding: Finding, form: JobsForm, workload: Workload | None) -> Finding:
     if form.jobs_path:
-        return finding
+        return (
+            finding if workload is None else finding._replace(path=workload.own_path(finding.path))
+        )
     message = _OF_ONLY_JOB.sub(r"\1", finding.message)
     return finding._replace(path=form.own_path(finding.path), message=message)
 

@@ -37,6 +37,7 @@ from trainer_kai.policy.pods.requests import (
     pod_requests,
 )
 from trainer_kai.policy.start_order import READY, pods_at_once
+from trainer_kai.policy.workloads.workload import SubGroupShape
 
 
 class StageDependency(
@@ -72,7 +73,7 @@ class AnticipatedPods(
 ):
     """Expected pods of one replicatedJob: *count* in each PodSet, and the needs of each pod."""
 
-    sub_group_prefix: str
+    sub_group_prefix: str  # an index follows, unless a PodSet has it as its whole name
     replicas: int
     count: int
     requests: Mapping[str, str] = {}
@@ -178,6 +179,9 @@ def _completions(job: ReplicatedJob) -> int:
 def _anticipated_pods(
     podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
 ) -> tuple[AnticipatedPods, ...]:
+    if podgroup.shape is not None:
+        later = (it for it in podgroup.shape.subgroups if it.is_later)
+        return tuple(_anticipated_leaf(it, jobs[it.job]) for it in later)
     return tuple(
         _anticipated_subgroup(subgroup, jobs[subgroup.name])
         for subgroup in podgroup.subgroups
@@ -192,6 +196,14 @@ def _anticipated_subgroup(subgroup: PlannedSubGroup, job: ReplicatedJob) -> Anti
         sub_group_prefix=podset_name_prefix(subgroup.name),
         replicas=subgroup.replicas,
         count=subgroup.pods,
+    )
+
+
+def _anticipated_leaf(subgroup: SubGroupShape, job: ReplicatedJob) -> AnticipatedPods:
+    """Its prefix is the whole name of the sub-group, as no index follows it."""
+    pod = anticipated_pod(job.template.spec.template)
+    return msgspec.structs.replace(
+        pod, sub_group_prefix=subgroup.name, replicas=1, count=subgroup.pods
     )
 
 

@@ -31,6 +31,7 @@ _RULES: Final = MappingProxyType(
         Action.PREEMPT: "38",
         Action.CONSOLIDATION: "40a",
         Action.STALE_GANG_EVICTION: "40f",
+        Action.QUEUE_DRAIN: "20c",
         "gpureservationlost": "27j",
     }
 )
@@ -99,7 +100,7 @@ class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """
 
     at: str = ""  # RFC 3339
-    action: str = ""  # reclaim, preempt, consolidation, stalegangeviction or gpureservationlost
+    action: str = ""  # an action of a plan, or gpureservationlost
     rule: str = ""  # its number in docs/rules.md
     queue: str = ""
     preemptor: str = msgspec.field(name="for", default="")  # the PodGroup, or the pod without one

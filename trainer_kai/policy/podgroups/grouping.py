@@ -30,15 +30,23 @@ from trainer_kai.api.bounds import (
 )
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER
-from trainer_kai.api.pod import TERMINAL_PHASES, Pod
+from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER, DEFAULT_SCHEDULER
+from trainer_kai.api.pod import TERMINAL_PHASES, BriefPod, Pod
 from trainer_kai.api.requested_values import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.partition import JobSetPartition
 from trainer_kai.policy.pods.requests import has_inter_pod_constraints
 from trainer_kai.policy.start_order import INITIALIZERS, Edge, pods_at_once, start_order
 from trainer_kai.policy.workloads.jobset import JOBSET_FORM
-from trainer_kai.policy.workloads.workload import JobsForm, PodPlace, RestartAttempt, StagedJobs
+from trainer_kai.policy.workloads.shapes import shape_of_jobs
+from trainer_kai.policy.workloads.workload import (
+    JobsForm,
+    PodGroupShape,
+    PodPlace,
+    RestartAttempt,
+    StagedJobs,
+    Workload,
+)
 
 MAIN: Final = "Main"  # the suffix of a JobSet's only PodGroup; no replicatedJob can have this name
 
@@ -75,6 +83,7 @@ class PlannedPodGroup(NamedTuple):
     subgroups: tuple[PlannedSubGroup, ...]
     min_subgroups: int  # the number of SubGroups that are needed
     after: tuple[Edge, ...]  # edges from replicatedJobs of other PodGroups
+    shape: PodGroupShape | None = None  # where the kind of the workload names the sub-groups
 
     def smallest_sum(self, amounts: Iterable[int]) -> int:
         """Return the smallest sum for the SubGroups that are needed; *amounts* are of one each."""
@@ -88,9 +97,11 @@ class PodGroupPlan(NamedTuple):
     findings: tuple[Finding, ...] = ()
     too_large: tuple[str, ...] = ()  # replicatedJobs that exceed the limits of a PodGroup
 
-    def podgroup_of(self, replicated_job: str) -> PlannedPodGroup | None:
+    def podgroup_of(self, replicated_job: str, group: str = "") -> PlannedPodGroup | None:
+        """Return the PodGroup of a job; *group* is its suffix where several have that job."""
         for podgroup in self.podgroups:
-            if any(subgroup.name == replicated_job for subgroup in podgroup.subgroups):
+            has_job = any(subgroup.name == replicated_job for subgroup in podgroup.subgroups)
+            if has_job and group in {"", podgroup.suffix}:
                 return podgroup
         return None
 
@@ -103,6 +114,8 @@ def plan_podgroups(
     form: JobsForm = JOBSET_FORM,
 ) -> PodGroupPlan:
     """Pods of another scheduler are in no PodGroup."""
+    if isinstance(jobset, Workload) and jobset.shapes is not None:
+        return _shaped_podgroups(jobset, jobset.shapes, scheduler_name)
     excess = size_fault(jobset)
     if excess:
         return PodGroupPlan((), (Finding(form.jobs_path, excess, blocks=True),))
@@ -137,6 +150,48 @@ def plan_podgroups(
         else:
             podgroups.append(podgroup)
     return PodGroupPlan(tuple(podgroups), tuple(findings), tuple(too_large))
+
+
+def _shaped_podgroups(
+    workload: Workload, shapes: Iterable[PodGroupShape], scheduler_name: str
+) -> PodGroupPlan:
+    """Plan the PodGroups that a kind divides itself; there each role names its scheduler."""
+    path, roles = workload.kind.form.jobs_path, workload.spec.replicated_jobs
+    jobs = {role.name: role for role in roles if _scheduler(role) == scheduler_name}
+    findings, podgroups = [*workload.faults], list[PlannedPodGroup]()
+    for shape in shapes:
+        podgroup = _shaped_podgroup(shape, jobs)
+        later = [it for it in podgroup.subgroups if it.is_anticipated] if podgroup else []
+        excess = _anticipated_fault(later, "pods", MOST_EXPECTED)
+        if excess:
+            findings.append(Finding(path, excess, blocks=True))
+        elif podgroup is not None:
+            podgroups.append(podgroup)
+    for role in roles if jobs else ():
+        if role.name not in jobs:
+            scheduler = _scheduler(role) or DEFAULT_SCHEDULER
+            message = f"the pods of {role.name} are in no PodGroup: scheduler {scheduler!r}"
+            findings.append(Finding(path, f"{message} places them"))
+    return PodGroupPlan(tuple(podgroups), tuple(dict.fromkeys(findings)))
+
+
+def _shaped_podgroup(
+    shape: PodGroupShape, jobs: Mapping[str, ReplicatedJob]
+) -> PlannedPodGroup | None:
+    names = tuple(name for name in shape.jobs if name in jobs)
+    if not names:
+        return None
+    kept = shape_of_jobs(shape, names, sum(pods_at_once(jobs[name]) for name in names))
+    left, planned = kept.min_pods, list[PlannedSubGroup]()
+    for name in names:
+        pods = pods_at_once(jobs[name])
+        own = [it for it in kept.subgroups if it.job == name]
+        minimum = sum(it.minimum for it in own) if own else min(left, pods)
+        left -= minimum
+        constrained = has_inter_pod_constraints(jobs[name].template.spec.template.spec)
+        is_later = any(it.is_later for it in own)
+        planned.append(PlannedSubGroup(name, 1, pods, minimum, is_later, constrained))
+    return PlannedPodGroup(shape.suffix, tuple(planned), len(planned), (), kept)
 
 
 def size_fault(jobset: StagedJobs) -> str | None:
@@ -305,7 +360,7 @@ class JobPodCounts(NamedTuple):
     occupying: int = 0  # pods of an older attempt, or terminating
 
 
-def observe_pod(pod: Pod, place: PodPlace) -> PodObservation:
+def observe_pod(pod: Pod | BriefPod, place: PodPlace) -> PodObservation:
     """Read a pod; the caller checks that it belongs to the workload."""
     return PodObservation(
         podset=podset_name(place.replicated_job, place.job_index),

@@ -61,13 +61,18 @@ from trainer_kai.policy.podgroups.grouping import (
     podgroup_name,
     podset_name,
 )
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefault, KindDefaults
 from trainer_kai.policy.queueing.priority_classes import (
-    DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
     SYSTEM_CLASS_PREFIX,
     SelectablePriorityClasses,
 )
-from trainer_kai.policy.workloads.workload import StagedJobs, Workload
+from trainer_kai.policy.workloads.workload import (
+    PodGroupShape,
+    StagedJobs,
+    SubGroupShape,
+    Workload,
+)
 
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
@@ -84,6 +89,7 @@ class GroupingRules(NamedTuple):
     default_queue: str
     kueue: bool = False  # Kueue runs in this cluster
     indexed_jobs: bool = False  # all pods of an Indexed Job start together
+    kind_defaults: KindDefaults = NO_CHANGES
 
 
 def podgroup_manifests(
@@ -99,7 +105,7 @@ def podgroup_manifests(
         annotations = {
             STAGE: _stage_text(podgroup, level, max(levels)),
             MEMBERS: _members_text(podgroup),
-            TOP_OWNER: _owner_text(workload),
+            TOP_OWNER: owner_text(_owner(workload)),
         }
         if rules.mode == "bundled":
             name_of = partial(_podgroup_name_of, workload, plan)
@@ -148,12 +154,12 @@ def _owner(workload: Workload) -> ManifestFields:
     }
 
 
-def _owner_text(workload: Workload) -> str:
-    """Write the owner as KAI does, for tools that read it."""
-    meta, resource = workload.metadata, workload.kind.resource
+def owner_text(owner: ManifestFields) -> str:
+    """Write an owner as KAI does, for tools that read it."""
+    group, _, version = owner["apiVersion"].rpartition("/")
     return (
-        f"name: {meta.name}\nuid: {meta.uid}\ngroup: {resource.group}\n"
-        f"version: {resource.version}\nkind: {resource.kind}\n"
+        f"name: {owner['name']}\nuid: {owner['uid']}\ngroup: {group}\n"
+        f"version: {version}\nkind: {owner['kind']}\n"
     )
 
 
@@ -192,11 +198,12 @@ def _requested_fields(
 ) -> ManifestFields:
     """Invalid values are ignored, as in KAI."""
     meta = workload.metadata
-    labels = _valid_labels(meta.labels)
-    annotations = _valid_annotations(meta.annotations)
+    labels = valid_labels(meta.labels)
+    annotations = valid_annotations(meta.annotations)
     pods = [jobs[subgroup.name].template.spec.template.spec for subgroup in podgroup.subgroups]
     pod_classes = (pod.priority_class_name for pod in pods if pod.priority_class_name)
-    pod_class = next(pod_classes, DEFAULT_PRIORITY_CLASS)
+    default = _kind_default(workload, rules)
+    pod_class = next(pod_classes, default.priority_class)
     label_class = labels.get(PRIORITY_CLASS_NAME, "")
     # KAI accepts a system class from a label.
     if rules.mode == "external" and label_class.startswith(SYSTEM_CLASS_PREFIX):
@@ -206,25 +213,32 @@ def _requested_fields(
     requested: ManifestFields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
         "priorityClassName": label_class or pod_class,
-        "preemptibility": labels.get(PREEMPTIBILITY),
+        "preemptibility": labels.get(PREEMPTIBILITY) or default.preemptibility,
         "preemptionDelay": annotations.get(PREEMPTION_DELAY),
         "stalenessGracePeriod": annotations.get(STALENESS_GRACE_PERIOD, external),
-        "topologyConstraint": _topology(annotations),
+        "topologyConstraint": topology_constraint(annotations),
     }
     return {name: value for name, value in requested.items() if value}
 
 
-def _valid_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+def _kind_default(workload: Workload, rules: GroupingRules) -> KindDefault:
+    """Return the default of the kind that users create, or else of the workload itself."""
+    owner, resource = workload.kind.owner, workload.kind.resource
+    by_users = owner.resource if owner is not None and workload.needs_owner else resource
+    return rules.kind_defaults.of(by_users.group, by_users.kind)
+
+
+def valid_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     invalid = {fault.path for fault in requested_annotation_faults(annotations, "")}
     return {name: text for name, text in annotations.items() if f"[{name}]" not in invalid}
 
 
-def _valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
     invalid = {fault.path for fault in requested_label_faults(labels, "")}
     return {name: text for name, text in labels.items() if f"[{name}]" not in invalid}
 
 
-def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
+def topology_constraint(annotations: Mapping[str, str]) -> ManifestFields | None:
     names = {
         "topology": annotations.get(TOPOLOGY),
         "requiredTopologyLevel": annotations.get(TOPOLOGY_REQUIRED),
@@ -236,9 +250,31 @@ def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
 def _bundled_spec(
     workload: Workload, podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
 ) -> ManifestFields:
+    if podgroup.shape is not None:
+        return _shaped_spec(podgroup.shape)
     if workload.kind.form.jobs_path:
         return _tree_spec(podgroup, jobs)
     return {"minMember": max(podgroup.smallest_sum(it.min_pods for it in podgroup.subgroups), 1)}
+
+
+def _shaped_spec(shape: PodGroupShape) -> ManifestFields:
+    if not shape.subgroups:
+        return {"minMember": max(shape.min_pods, 1)}
+    return {
+        "minSubGroup": sum(not it.parent for it in shape.subgroups),
+        "subGroups": [_shaped_subgroup(it) for it in shape.subgroups],
+    }
+
+
+def _shaped_subgroup(shape: SubGroupShape) -> ManifestFields:
+    topology = topology_constraint(valid_annotations(shape.topology))
+    fields: ManifestFields = {
+        "name": shape.name,
+        "minMember" if shape.job else "minSubGroup": shape.minimum,
+        "parent": shape.parent,
+        "topologyConstraint": topology if topology and len(topology) > 1 else None,
+    }
+    return {name: value for name, value in fields.items() if value not in ("", None)}
 
 
 def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:
@@ -269,7 +305,7 @@ def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> 
 
 def _podset(name: str, job: ReplicatedJob, min_member: int) -> ManifestFields:
     podset: ManifestFields = {"name": name, "minMember": min_member}
-    topology = _topology(_valid_annotations(job.template.metadata.annotations))
+    topology = topology_constraint(valid_annotations(job.template.metadata.annotations))
     if topology and len(topology) > 1:
         podset["topologyConstraint"] = topology
     return podset
@@ -329,11 +365,11 @@ def running_update(
     spec: Spec,
     priority_classes: SelectablePriorityClasses,
     mode: GroupingMode,
-    called: str,
+    remedy: str,
 ) -> RunningUpdate:
     """Return the update of a PodGroup with pods on nodes; *labels* and *spec* are its own.
 
-    Messages name the kind that users suspend: *called*.
+    The *remedy* says what lets no pod run for a while.
     """
     spec_wanted, changes = wanted["spec"], list[tuple[str, str, Any, Any]]()
     for name, (path, is_easier) in _SPEC_RULES.items():
@@ -354,7 +390,7 @@ def running_update(
     for name in fixed_labels:
         labels_wanted = _with(labels_wanted, name, labels.get(name))
     fields = {**wanted, "metadata": {**meta, "labels": labels_wanted}, "spec": spec_wanted}
-    return RunningUpdate(fields, tuple(_deferred_finding(*it, called) for it in changes))
+    return RunningUpdate(fields, tuple(_deferred_finding(*it, remedy) for it in changes))
 
 
 def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
@@ -363,12 +399,9 @@ def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     return rest if value is None else {**rest, name: value}
 
 
-def _deferred_finding(path: str, name: str, current: Any, requested: Any, called: str) -> Finding:
+def _deferred_finding(path: str, name: str, current: Any, requested: Any, remedy: str) -> Finding:
     was, new = ("none" if it is None else repr(it) for it in (current, requested))
-    message = (
-        f"{name} remains {was} while pods of the PodGroup run. To use {new}, suspend the {called} "
-        "and resume it"
-    )
+    message = f"{name} remains {was} while pods of the PodGroup run. To use {new}, {remedy}"
     return Finding(f"metadata.{path}", message)
 
 

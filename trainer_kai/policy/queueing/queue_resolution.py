@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from trainer_kai.api.names import QUEUE
+from trainer_kai.api.names import NODE_POOL, PROJECT, QUEUE
 
 
 class QueueSource(Enum):
@@ -58,3 +58,13 @@ def resolve_queue(requested: RequestedQueues, default: str) -> QueueChoice:
             others = tuple(dict.fromkeys(name for name in templates if name != queue))
             return QueueChoice(queue, source, others)
     return QueueChoice(default, QueueSource.DEFAULT)
+
+
+def queue_of_owner(owner: Mapping[str, str], pod: Mapping[str, str]) -> str:
+    """Return the queue that the labels of an owner or a pod name, as KAI reads them, or "".
+
+    `project` is KAI's older label: with the node pool of the pod it names one queue for each pool.
+    """
+    queue, project = (owner.get(name) or pod.get(name) or "" for name in (QUEUE, PROJECT))
+    pool = pod.get(NODE_POOL)
+    return queue or (f"{project}-{pool}" if project and pool else project)

@@ -39,6 +39,7 @@ def trainjob_suspendable(job: TrainJob) -> Suspendable:
     meta = job.metadata
     return Suspendable(
         key=ObjectKey(TRAINJOBS.kind, meta.namespace, meta.name),
+        resource=TRAINJOBS,
         metadata=meta,
         is_suspended=job.spec.suspend,
         is_managed_here=job.spec.managed_by in _TRAINJOB_MANAGED_HERE,

@@ -8,6 +8,16 @@ from trainer_kai.api.meta import Key, OwnerReference
 from trainer_kai.api.resources import Resource
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND
+from trainer_kai.policy.workloads.kubeflow import (
+    JAX_KIND,
+    MPI_KIND,
+    MPI_V1_KIND,
+    PYTORCH_KIND,
+    TF_KIND,
+    XGBOOST_KIND,
+)
+from trainer_kai.policy.workloads.leader_worker_set import LWS_KIND
+from trainer_kai.policy.workloads.ray import RAY_CLUSTER_KIND, RAY_JOB_KIND, RAY_SERVICE_KIND
 from trainer_kai.policy.workloads.workload import (
     ObjectKey,
     OwnerKind,
@@ -19,7 +29,22 @@ from trainer_kai.policy.workloads.workload import (
 )
 
 # The pods of a JobSet have the label of their Job too, so that its row comes before that of Jobs.
-KINDS: Final = (JOBSET_KIND, JOB_KIND)
+# An API server serves only one version of MPIJobs; that of the MPI operator comes last, and counts
+# where only the kind is known.
+KINDS: Final = (
+    JOBSET_KIND,
+    JOB_KIND,
+    PYTORCH_KIND,
+    TF_KIND,
+    XGBOOST_KIND,
+    JAX_KIND,
+    MPI_V1_KIND,
+    MPI_KIND,
+    RAY_CLUSTER_KIND,
+    RAY_JOB_KIND,
+    RAY_SERVICE_KIND,
+    LWS_KIND,
+)
 OWNERS: Final = tuple(dict.fromkeys(it.owner for it in KINDS if it.owner is not None))
 KIND_OF_RESOURCE: Final[Mapping[Resource[Any], WorkloadKind]] = {it.resource: it for it in KINDS}
 OWNER_OF_RESOURCE: Final[Mapping[Resource[Any], OwnerKind]] = {it.resource: it for it in OWNERS}
@@ -29,6 +54,12 @@ SUSPENDABLE: Final[Mapping[str, Resource[Any]]] = {  # by kind: what suspends wo
 }
 
 _BY_GROUP_AND_KIND: Final = {(it.resource.group, it.resource.kind): it for it in KINDS}
+
+
+def watch_name(resource: Resource[Any]) -> str:
+    """Return a name for the watch of a resource; both versions of MPIJobs are watched."""
+    is_unique = sum(it.resource.plural == resource.plural for it in KINDS) < 2
+    return resource.plural if is_unique else f"{resource.plural} {resource.version}"
 
 
 def kind_of_owner(owner: OwnerReference) -> WorkloadKind | None:

@@ -6,6 +6,7 @@ with fewer jobs and no order between them. What suspends and resumes a workload 
 its users create: its owner, or the workload itself.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -15,8 +16,12 @@ from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob, ReplicatedJobStatu
 from trainer_kai.api.meta import Condition, Key, Meta, OwnerReference
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
 from trainer_kai.api.resources import Resource
+from trainer_kai.policy.finding import Finding
 
 _FIRST_TEMPLATE: Final = "spec.replicatedJobs[0].template."
+_OF_POD_TEMPLATE: Final = re.compile(
+    r"spec\.replicatedJobs\[(\d+)\]\.template\.(?:spec\.template\.)?"
+)
 
 RestartAttempt: TypeAlias = tuple[int, int]  # of the workload, of the Job
 
@@ -38,6 +43,35 @@ class PodPlace(NamedTuple):
     replicated_job: str
     job_index: str
     attempt: RestartAttempt
+    group: str = ""  # of a workload with equal groups: the suffix of its PodGroup
+
+
+class SubGroupShape(NamedTuple):
+    """A sub-group of a PodGroup that its kind names itself, and the pods in it.
+
+    The pods of a job are divided by their index, where it has several sub-groups.
+    """
+
+    name: str
+    minimum: int  # of its pods, or of the sub-groups below
+    job: str = ""  # "": it has sub-groups below
+    first: int = 0  # the index of its first pod; the last one is before that of the next sub-group
+    pods: int = 0
+    parent: str = ""
+    topology: Mapping[str, str] = {}  # annotations
+    is_later: bool = False  # its pods are created only after other pods of the PodGroup are ready
+
+
+class PodGroupShape(NamedTuple):
+    """A PodGroup of a kind that does not divide its jobs by their order.
+
+    Without sub-groups any pods count for the minimum.
+    """
+
+    suffix: str
+    jobs: tuple[str, ...]
+    min_pods: int
+    subgroups: tuple[SubGroupShape, ...] = ()
 
 
 class JobsForm(NamedTuple):
@@ -55,11 +89,18 @@ class JobsForm(NamedTuple):
         return path if self.jobs_path else path.removeprefix(_FIRST_TEMPLATE)
 
 
+FieldPath: TypeAlias = tuple[str, ...]
+
+_SUSPEND: Final[FieldPath] = ("spec", "suspend")
+
+
 class Suspendable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The object that suspends and resumes a workload as a whole, by its `spec.suspend`."""
+    """The object that suspends and resumes a workload as a whole, by one of its fields."""
 
     key: ObjectKey
+    resource: Resource[Any]
     metadata: Meta
+    suspend_path: FieldPath = _SUSPEND
     is_suspended: bool
     is_managed_here: bool  # and not by another controller, or in another cluster
 
@@ -92,6 +133,9 @@ class WorkloadKind(NamedTuple):
     expected_labels: Callable[["Workload | None", str, str], Mapping[str, str]]
     # The workload that a Job is, or is a part of, by the name of the Job.
     workload_of_job: Callable[[Key, "Workloads"], "tuple[Workload, ReplicatedJob] | None"]
+    suspend_path: FieldPath = _SUSPEND
+    has_mark: bool = True  # admission marks it; otherwise the scheduler name of its pods decides
+    has_jobs: bool = True  # all its pods are created by Jobs
 
     @property
     def controls_jobs(self) -> bool:
@@ -121,6 +165,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: ObjectKey
     metadata: Meta
     spec: JobSetSpec  # the jobs, their pod templates and their order; its other fields are not read
+    shapes: tuple[PodGroupShape, ...] | None = None  # None: the order of the jobs decides
+    faults: tuple[Finding, ...] = ()  # of the object, found by its adapter
     jobs_status: tuple[ReplicatedJobStatus, ...] = ()
     needs_owner: bool = False  # another object controls it
     owner: OwnerReference | None = None  # only one that may own a workload of this kind
@@ -129,6 +175,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     suspension_changed_at: str = ""  # when it was suspended or resumed last, RFC 3339
     is_finished: bool
     is_managed_here: bool  # and not by another controller, or in another cluster
+    is_suspendable: bool = True  # False: it is evicted by its pods
 
     @property
     def is_over(self) -> bool:
@@ -136,19 +183,30 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_admitted_here(self) -> bool:
-        return self.is_managed_here and self.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
+        is_marked = self.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
+        return self.is_managed_here and (is_marked or not self.kind.has_mark)
 
     @property
     def called(self) -> str:
         """Return the kind that its users create, suspend and resume, for messages."""
         return self.owner.kind if self.owner is not None else self.key.kind
 
+    def own_path(self, path: str) -> str:
+        """Return the path of a field; *path* is the one that a JobSet with these jobs has."""
+        match = _OF_POD_TEMPLATE.match(path) if self.shapes is not None else None
+        if match is None:
+            return self.kind.form.own_path(path)
+        role = self.spec.replicated_jobs[int(match[1])].name
+        return f"{self.kind.form.jobs_path}[{role}].template.{path[match.end() :]}"
+
     def as_suspendable(self) -> Suspendable:
         return Suspendable(
             key=self.key,
+            resource=self.kind.resource,
             metadata=self.metadata,
+            suspend_path=self.kind.suspend_path,
             is_suspended=self.is_suspended,
-            is_managed_here=self.is_managed_here,
+            is_managed_here=self.is_managed_here and self.is_suspendable,
         )
 
     @property

@@ -37,6 +37,12 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "The pods name PodGroup ns/pg, which does not exist. They can start when it is created",
     ),
     Case(
+        "a pod that the podgrouper has yet to group",
+        about_pod(PreFilterCause.NOT_GROUPED, "ReplicaSet web-1", "2026-01-05T08:00:30Z"),
+        "The scheduler waits until pod w-0 has a PodGroup, which the podgrouper makes for its "
+        "owner (ReplicaSet web-1). Without one it is scheduled alone from 2026-01-05T08:00:30Z on",
+    ),
+    Case(
         "pods that do not count",
         PreFilterFailure(PreFilterCause.IGNORED_PODS, ("Pods of PodGroup ns/pg do not count",)),
         "Pods of PodGroup ns/pg do not count",
@@ -152,6 +158,15 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "queues.scheduling.run.ai/red in that namespace: trainer-kai queue allow red -n ns",
     ),
     Case(
+        "a held queue",
+        PreFilterFailure(
+            PreFilterCause.QUEUE_HELD,
+            ("red", "annotation x: Hold of queue all", "trainer-kai queue release all"),
+        ),
+        "Queue red is held, so nothing starts in it (annotation x: Hold of queue all). It can "
+        "start when the queue is released: trainer-kai queue release all",
+    ),
+    Case(
         "an access review in progress",
         PreFilterFailure(PreFilterCause.QUEUE_ACCESS_PENDING, ("ns", "red")),
         "The access review whether namespace ns may use queue red is in progress. It can start "
@@ -167,7 +182,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "a queue that does not exist",
         PreFilterFailure(PreFilterCause.QUEUE_MISSING, ("red", "a, b")),
         "Queue red does not exist. It can start when queue red is created, or when it names "
-        "an existing queue: a, b",
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "no queue at all",
@@ -188,7 +204,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         ),
         "Pod w-0 has the label kai.scheduler/queue: red, but its PodGroup is in queue blue. "
         "Queue red does not exist. It can start when queue red is created, or when it names "
-        "an existing queue: a, b",
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "an earlier stage is named",
@@ -335,7 +352,9 @@ def test_each_cause_has_a_message_and_a_reason() -> None:
     assert {it.reason for it in PreFilterCause} == {
         UnschedulableReason.MISCONFIGURED,
         UnschedulableReason.FORBIDDEN_QUEUE,
+        UnschedulableReason.QUEUE_HELD,
         UnschedulableReason.QUEUE_MISSING,
+        UnschedulableReason.GROUP_MISSING,
         UnschedulableReason.WAITING_FOR_STAGE,
         UnschedulableReason.NO_NODE_MATCHES,
         UnschedulableReason.TOPOLOGY_UNFIT,

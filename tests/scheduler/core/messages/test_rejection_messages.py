@@ -73,8 +73,9 @@ SENTENCES: list[Case[Rejection, str]] = [
     Case(
         "a pre-filter failure",
         rejected(UnschedulableReason.QUEUE_MISSING, NO_QUEUE),
-        "Queue red does not exist. It can start when queue red is created, or when it names an "
-        "existing queue: a, b",
+        "Queue red does not exist. It can start when queue red is created, or when it names "
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "members that are missing",

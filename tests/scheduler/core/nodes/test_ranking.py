@@ -21,6 +21,7 @@ from scheduler.policies.registry import (
     binpack,
     build_policies,
     by_resource_type,
+    fragmentation,
     nominated_node,
     resource_type,
     spread,
@@ -224,6 +225,7 @@ SCORES: Final[dict[str, ScorePlugin]] = {
     "resource type": resource_type,
     "binpack": binpack,
     "spread": spread,
+    "fragmentation": fragmentation,
     "by kind": by_resource_type(spread, binpack),
 }
 

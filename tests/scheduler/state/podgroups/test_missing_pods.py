@@ -44,12 +44,19 @@ def staged(least: int | None) -> dict[str, Any]:
     return {"subGroups": subs, "minSubGroup": least, "meta": _STAGED}
 
 
+def named_later() -> dict[str, Any]:
+    later = {**_ANTICIPATED, "subGroupPrefix": "launcher"}
+    meta = {"annotations": {"trainer-kai.dev/anticipated": json.dumps({"later": [later]})}}
+    return {"subGroups": [podset("worker", 2), podset("launcher", 1)], "meta": meta}
+
+
 CASES: list[Case[dict[str, Any], int]] = [
     Case("as many as it says", {"minMember": 8}, 8),
     Case("one if it says nothing", {}, 1),
     Case("those of all PodSets", {"subGroups": [podset("a", 2), podset("b", 3)]}, 5),
     Case("those that come later are not awaited", staged(None), 2),
     Case("also where it is said that all are needed", staged(2), 2),
+    Case("a PodSet that has the whole name of those that come later", named_later(), 2),
     Case(
         "where some PodSets are enough, those of the smallest",
         {"subGroups": [podset("a", 2), podset("b", 3), podset("c", 4)], "minSubGroup": 2},

@@ -196,8 +196,8 @@ _USABLE = [
     queue("in", parentQueue="inner"),
 ]
 _MISSING = (
-    "Queue x does not exist. It can start when queue x is created, or when it names an existing "
-    "queue: in, q"
+    "Queue x does not exist. It can start when queue x is created, or when it names another queue "
+    "(suspend its workload, change the label kai.scheduler/queue, and resume it): in, q"
 )
 _INNER = (
     "Queue inner has child queues, so it takes no PodGroups. It can start when it names a "

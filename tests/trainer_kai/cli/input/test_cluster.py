@@ -132,12 +132,13 @@ INVALID = [
     Case(
         "a placement of a plugin",
         resource_reservation_pod(plugins={"nodeplacement": {"arguments": {"gpu": "sprad"}}}),
-        "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack' or 'spread'",
+        "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack', 'spread' or"
+        " 'fragmentation'",
     ),
     Case(
         "a placement strategy is a known one",
         resource_reservation_pod(placementStrategy={"gpu": "pack"}),
-        "spec.placementStrategy.gpu: 'pack' must be 'binpack' or 'spread'",
+        "spec.placementStrategy.gpu: 'pack' must be 'binpack', 'spread' or 'fragmentation'",
     ),
 ]
 

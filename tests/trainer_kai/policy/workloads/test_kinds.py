@@ -1,5 +1,6 @@
 """The table of kinds: each object finds its kind, and nothing is named twice."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
     RESTART_ATTEMPT,
 )
+from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
 from trainer_kai.policy.workloads.kinds import (
@@ -24,9 +26,16 @@ from trainer_kai.policy.workloads.kinds import (
     named_suspendable,
     pod_place,
     suspendable_keys,
+    watch_name,
     workload_keys,
 )
-from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, WorkloadKind
+from trainer_kai.policy.workloads.workload import (
+    ObjectKey,
+    PodPlace,
+    Suspendable,
+    Workload,
+    WorkloadKind,
+)
 
 CASES: list[Case[tuple[str, str], WorkloadKind | None]] = [
     Case("a JobSet", ("jobset.x-k8s.io/v1alpha2", "JobSet"), JOBSET_KIND),
@@ -58,14 +67,16 @@ def test_the_place_of_a_pod_does_not_need_the_name_of_its_workload() -> None:
     """A user who writes pods into a file may leave it out."""
     labels = {REPLICATED_JOB: "node", JOB_INDEX: "1", RESTART_ATTEMPT: "2"}
 
-    assert pod_place(labels) == pod_place({**labels, JOBSET_NAME: "job"}) == ("node", "1", (2, 0))
-    assert pod_place({JOB_NAME: "plain", RESTART_ATTEMPT: "2"}) == ("pods", "0", (0, 0))
+    place = PodPlace("node", "1", (2, 0))
+    assert pod_place(labels) == pod_place({**labels, JOBSET_NAME: "job"}) == place
+    assert pod_place({JOB_NAME: "plain", RESTART_ATTEMPT: "2"}) == PodPlace("pods", "0", (0, 0))
 
 
-def test_kinds_and_their_work_queues_are_distinct() -> None:
-    """Keys are distinguished by the kind, metrics and health conditions by the plural."""
-    for names in ({it.resource.kind for it in KINDS}, {it.resource.plural for it in KINDS}):
-        assert len(names) == len(KINDS)
+def test_kinds_and_their_watches_are_distinct() -> None:
+    """Keys are distinguished by the kind; only MPIJobs have two versions, of which one exists."""
+    assert Counter(it.resource.kind for it in KINDS).most_common(2)[0] == ("MPIJob", 2)
+    assert len({it.resource.kind for it in KINDS}) == len(KINDS) - 1
+    assert len({watch_name(it.resource) for it in KINDS}) == len(KINDS)
     assert len(set(OWNERS)) == len(OWNERS)
 
 
@@ -110,7 +121,11 @@ def test_what_suspends_a_jobset(case: Case[Workload, str | None]) -> None:
     """A uid that an owner reference names proves nothing."""
     meta = Meta(namespace="ns", name="job", uid="t")
     owner = Suspendable(
-        key=key("TrainJob"), metadata=meta, is_suspended=False, is_managed_here=False
+        key=key("TrainJob"),
+        resource=TRAINJOBS,
+        metadata=meta,
+        is_suspended=False,
+        is_managed_here=False,
     )
     found = named_suspendable(case.given, {owner.key: owner})
 

@@ -44,6 +44,21 @@ def as_json(findings: Sequence[CheckFinding]) -> dict[str, Any]:
     }
 
 
+def for_user(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
+    """Return the findings that a user without rights in the cluster can act on or rely on.
+
+    A check that needs other rights says nothing about the installation: such checks are counted.
+    """
+    known = [
+        it for it in findings if it.state is not CheckState.UNKNOWN or it.check == TRAINJOB_CHECK
+    ]
+    left_out = len(findings) - len(known)
+    if not left_out:
+        return known
+    observed = f"{counted(left_out, 'check')} left out: they need the rights of an administrator"
+    return [*known, CheckFinding(CheckState.OK, observed, check="checks of administrators")]
+
+
 def exit_code(findings: Sequence[CheckFinding]) -> int:
     """Return 1 for a fault, 2 if it is unknown whether TrainJobs are admitted, else 0."""
     if _count(findings, CheckState.FAULT):

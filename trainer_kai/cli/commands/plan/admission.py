@@ -36,7 +36,8 @@ from webhook.rules.jobset_deny import (
     deny_size,
 )
 
-SCHEDULER_FIELD: Final = "spec.template.spec.schedulerName"  # of a Job
+# In the form of a JobSet.
+FIRST_SCHEDULER_FIELD: Final = "spec.replicatedJobs[0].template.spec.template.spec.schedulerName"
 
 _DISABLED: Final = "disabled"
 _MAX_NAMED: Final = 3
@@ -59,7 +60,7 @@ def review_workload(
     if workload.metadata.annotations.get(ADMITTED) == ADMITTED_MARK:
         return ReviewedWorkload(workload, queue)
     findings = [*_foreign_findings(workload, rules, namespace_labels)]
-    if findings:
+    if findings or not workload.kind.has_mark:
         return ReviewedWorkload(workload, queue, tuple(findings))
     plan = plan_podgroups(
         workload,
@@ -108,7 +109,7 @@ def _foreign_findings(
             f"the pods are for scheduler {others}. To have trainer-kai schedule the {kind}, set"
             f" {rules.scheduler_name} here"
         )
-        yield Finding(f"{workload.kind.form.template_path(0)}{SCHEDULER_FIELD}", message)
+        yield Finding(workload.own_path(FIRST_SCHEDULER_FIELD), message)
 
 
 def _denials(

@@ -1,4 +1,4 @@
-"""Previews of the TrainJobs, JobSets, Jobs and CronJobs in files, as a table or as JSON.
+"""Previews of the TrainJobs and other workloads in files, as a table or as JSON.
 
 Runtimes and namespaces that no file has, and the objects that findings are checked against, are
 read from the cluster with the permissions of the user: only if a runtime is missing, or if the user
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from trainer_kai.api.cluster_kinds import Namespace
 from trainer_kai.api.jobset import CronJob, Job, JobSet
 from trainer_kai.api.kai_kinds import Queue
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resources import (
     CLUSTER_RUNTIMES,
     JOBS,
@@ -34,15 +34,23 @@ from trainer_kai.cli.commands.plan.preview import (
     PodGroupPreview,
     Preview,
     PreviewContext,
-    foreign_job_preview,
+    foreign_preview,
     preview_cron_job,
     preview_submitted,
     preview_trainjob,
     runtime_key,
 )
 from trainer_kai.cli.input.documents import Document, read_files, read_object
-from trainer_kai.cli.input.kinds import CRON_JOBS, KINDS, faults_of, queue_warnings, with_identity
+from trainer_kai.cli.input.kinds import (
+    CRON_JOBS,
+    KINDS,
+    UNMARKED,
+    faults_of,
+    queue_warnings,
+    with_identity,
+)
 from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
+from trainer_kai.cli.options import connection
 from trainer_kai.cli.output.table import table
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
 from trainer_kai.kube.rest.request import ListTarget
@@ -50,8 +58,7 @@ from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
 from trainer_kai.policy.queueing.queue_resolution import QueueSource
-from trainer_kai.policy.workloads.job import job_workload
-from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -69,13 +76,19 @@ _PLANNED_KINDS: Final = (
     NAMESPACES,
 )
 _LINT_KINDS: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
-_KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS))
+_KINDS: Final = frozenset(
+    {*((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS)), *UNMARKED}
+)
 
 
-_Submitted: TypeAlias = JobSet | Job | CronJob  # without a TrainJob
+_Submitted: TypeAlias = Object  # a workload without a TrainJob, or a CronJob
 
 
-_SUBMITTED: Final = {it.kind: it for it in (JOBSETS, JOBS, CRON_JOBS)}
+_SUBMITTED: Final[Mapping[str, Resource[Any]]] = {
+    **{it.kind: it for it in (JOBSETS, JOBS, CRON_JOBS)},
+    **{it.resource.kind: it.resource for it in UNMARKED.values()},
+}
+_UNMARKED_STRUCTS: Final = tuple({it.resource.struct for it in UNMARKED.values()})
 
 
 class _PlanInput(NamedTuple):
@@ -108,7 +121,7 @@ def plan_files(args: argparse.Namespace) -> int:
     plan_input = _read(args.files, args.namespace)
     if not plan_input.jobs and not plan_input.others:
         names = ", ".join(args.files)
-        message = f"{names}: no TrainJob, JobSet, Job or CronJob found"
+        message = f"{names}: no TrainJob, JobSet, Job, CronJob or other workload found"
         raise ConfigError([FieldError("-f", message)])
     missing = [job for job in plan_input.jobs if runtime_key(job) not in plan_input.runtimes]
     if missing or args.kubeconfig or args.context:
@@ -156,7 +169,7 @@ def _read(files: Iterable[str], namespace: str) -> _PlanInput:
 
 def _faults(kind: tuple[str, str], obj: Any) -> Iterator[FieldError]:
     """Yield the faults of an object; the warnings of a workload are findings of its plan."""
-    is_planned = isinstance(obj, TrainJob | JobSet | Job | CronJob)
+    is_planned = isinstance(obj, (TrainJob, JobSet, Job, CronJob, *_UNMARKED_STRUCTS))
     faults = faults_of(kind, obj)
     yield from (it for it in faults if not (is_planned and isinstance(it, FieldWarning)))
     if isinstance(obj, Queue):
@@ -184,8 +197,8 @@ async def _fetch_missing(
         try:
             from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as for asyncio
 
-            connection = command_client(kubeconfig=args.kubeconfig, context=args.context)
-            client = await stack.enter_async_context(connection)
+            opening = command_client(**connection(args))
+            client = await stack.enter_async_context(opening)
             faults = await _fetch_runtimes(client, plan_input, missing)
         except (ApiError, ConfigError, ModuleNotFoundError) as error:
             if not missing:
@@ -251,17 +264,17 @@ def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Prev
         yield _with_key_warnings(preview, TRAINJOBS, job)
     for kind, it in plan_input.others:
         labels = plan_input.namespace_labels(it.metadata.namespace)
-        preview = _preview_submitted(it, context._replace(namespace_labels=labels))
+        preview = _preview_submitted(kind, it, context._replace(namespace_labels=labels))
         yield _with_key_warnings(preview, kind, it)
 
 
-def _preview_submitted(it: _Submitted, context: PreviewContext) -> Preview:
+def _preview_submitted(kind: Resource[Any], it: _Submitted, context: PreviewContext) -> Preview:
     if isinstance(it, CronJob):
         return preview_cron_job(it, context)
-    if isinstance(it, JobSet):
-        return preview_submitted(jobset_workload(it), context)
-    workload = job_workload(it)
-    return preview_submitted(workload, context) if workload else foreign_job_preview(it, context)
+    workload = KIND_OF_RESOURCE[kind].adapt(it)
+    if workload is None:
+        return foreign_preview(kind.kind, it.metadata, context)
+    return preview_submitted(workload, context)
 
 
 def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | _Submitted) -> Preview:

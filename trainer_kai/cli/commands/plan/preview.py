@@ -23,7 +23,7 @@ from trainer_kai.api.names import (
     MEMBERS,
     STAGE,
 )
-from trainer_kai.api.resources import CRON_JOBS, JOBS, JOBSETS, RUNTIMES
+from trainer_kai.api.resources import CRON_JOBS, JOBSETS, RUNTIMES
 from trainer_kai.api.text import counted
 from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.cli.commands.plan.admission import (
@@ -210,13 +210,14 @@ def preview_cron_job(cron_job: CronJob, context: PreviewContext) -> Preview:
     return preview._replace(kind=CRON_JOBS.kind, key=meta.key, findings=tuple(findings))
 
 
-def foreign_job_preview(job: Job, context: PreviewContext) -> Preview:
-    """Return the preview of a Job that is a part of another workload."""
-    controller = job.metadata.controller
+def foreign_preview(kind: str, meta: Meta, context: PreviewContext) -> Preview:
+    """Return the preview of an object that is a part of another workload."""
+    controller = meta.controller
     named = f"{controller.kind} {controller.name}" if controller else "another object"
-    finding = Finding("metadata.ownerReferences", f"the Job belongs to {named}. Plan that instead")
+    message = f"the {kind} belongs to {named}. Plan that instead"
+    finding = Finding("metadata.ownerReferences", message)
     queue = QueueChoice(context.default_queue, QueueSource.DEFAULT)
-    return Preview(JOBS.kind, job.metadata.key, "", context.mode, queue, (), (), (finding,))
+    return Preview(kind, meta.key, "", context.mode, queue, (), (), (finding,))
 
 
 def admitted_jobset(
@@ -349,7 +350,6 @@ def _preview(workload: Workload, context: PreviewContext, queue: QueueChoice) ->
     started = replace(workload, metadata=meta, is_suspended=False, is_finished=False)
     steps = plan(started, ObservedState({}), (), _rules(context))
     podgroups = _podgroup_previews(started, steps.podgroup_plan, steps.apply) if steps.apply else ()
-    form = workload.kind.form
     return Preview(
         kind=workload.key.kind,
         key=meta.key,
@@ -359,7 +359,7 @@ def _preview(workload: Workload, context: PreviewContext, queue: QueueChoice) ->
         podgroups=tuple(podgroups),
         manifests=steps.apply,
         findings=tuple(
-            it._replace(path=form.own_path(it.path)) for it in steps.podgroup_plan.findings
+            it._replace(path=started.own_path(it.path)) for it in steps.podgroup_plan.findings
         ),
     )
 

@@ -42,7 +42,7 @@ def add_simulate(commands: Subcommands) -> None:
     add_output_flag(parser)
     parser.add_argument("--stats", action="store_true", help="also print how long planning took")
     _add_scheduler_flags(parser)
-    _add_reclaim_flags(parser)
+    _add_policy_flags(parser)
     _add_cycle_flags(parser)
     parser.set_defaults(run=_run)
 
@@ -85,7 +85,13 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
+def _add_policy_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--placement",
+        choices=("binpack", "spread", "fragmentation"),
+        help="the settings policies.gpu_placement and policies.cpu_placement: which node a pod gets"
+        " (default: as the SchedulingShard has it, or binpack)",
+    )
     parser.add_argument(
         "--victims",
         choices=("kai", "least-work-lost", "fewest-podgroups"),
@@ -216,6 +222,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationO
         default_queue=args.default_queue,
         victims=args.victims,
         disruption_budgets=args.disruption_budgets,
+        placement=args.placement or "",
         relocate=args.relocate,
         kueue=args.kueue,
     )

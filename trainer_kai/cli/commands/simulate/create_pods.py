@@ -6,14 +6,14 @@ are created; those of later stages are anticipated by their PodGroup.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from scheduler.state.inputs import Cluster
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.interning import intern_labels
-from trainer_kai.api.jobset import Job, JobSet, ReplicatedJob
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta, OwnerReference
 from trainer_kai.api.names import (
@@ -42,13 +42,24 @@ from trainer_kai.cli.input.kinds import UID
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.podgrouper.plan import ObservedState, PodAssignment, plan
 from trainer_kai.podgrouper.store import PodRecord
-from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, observe_pod, plan_podgroups
+from trainer_kai.policy.podgroups.grouping import (
+    MAIN,
+    PlannedPodGroup,
+    observe_pod,
+    plan_podgroups,
+)
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
 from trainer_kai.policy.start_order import pods_at_once, start_order
 from trainer_kai.policy.workloads.job import job_workload
 from trainer_kai.policy.workloads.jobset import jobset_workload
-from trainer_kai.policy.workloads.kinds import kind_of_pod, pod_place
-from trainer_kai.policy.workloads.workload import ObjectKey, Workload
+from trainer_kai.policy.workloads.kinds import KINDS, kind_of_owner, kind_of_pod
+from trainer_kai.policy.workloads.shapes import first_role_pods
+from trainer_kai.policy.workloads.workload import (
+    ObjectKey,
+    PodGroupShape,
+    PodPlace,
+    Workload,
+)
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})
 _MAX_PODS: Final = 100_000  # of one workload; a cluster has hardly more pods in total
@@ -60,17 +71,14 @@ class _Known(NamedTuple):
     workload: Workload
     name: str
     has_started: bool  # so that its missing pods have ended, or it has none
-    obj: JobSet | Job
+    obj: Any
 
 
 def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
     """Create the PodGroups and pods that are missing, and note workloads that can never run."""
     pods: dict[ObjectKey, list[Pod]] = {}  # by the workload that their labels name
     for pod in inputs.cluster.pods.values():
-        meta, kind = pod.metadata, kind_of_pod(pod.metadata.labels)
-        if kind is not None:
-            name = meta.labels[kind.name_label]
-            key = ObjectKey(kind.resource.kind, meta.namespace, name)
+        for key in _named_workloads(inputs, pod.metadata):
             pods.setdefault(key, []).append(pod)
     known = inputs.cluster.workload_objects[JOBSETS]
     owned = (it for it in known.values() if it.metadata.controller is not None)
@@ -85,6 +93,23 @@ def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
         _create_podgroups(inputs, it, pods.get(it.workload.key, []), rules)
     if without_runtime and not inputs.cluster.pods:
         raise ConfigError(without_runtime)  # the plan would say nothing about the TrainJobs
+
+
+def _named_workloads(inputs: InputCluster, pod: Meta) -> Iterator[ObjectKey]:
+    """Yield the workload that a pod names, by a label that several kinds may have."""
+    kind = kind_of_pod(pod.labels)
+    if kind is None:
+        return
+    name = pod.labels[kind.name_label]
+    for it in KINDS if not kind.has_mark else (kind,):
+        if it.name_label == kind.name_label:
+            key = ObjectKey(it.resource.kind, pod.namespace, name)
+            known = inputs.cluster.workload_objects[it.resource].get(Key(pod.namespace, name))
+            above = known.metadata.controller if known is not None else None
+            owner = kind_of_owner(above) if above is not None else None
+            if above is not None and owner is not None:  # a part of a workload
+                key = ObjectKey(owner.resource.kind, pod.namespace, above.name)
+            yield key
 
 
 def _no_pods_reason(job: TrainJob) -> str:
@@ -182,6 +207,11 @@ def _submitted(inputs: InputCluster) -> Iterator[_Known]:
         workload = job_workload(job)
         if workload is not None:
             yield _Known(workload, f"Job {key}", bool(job.status.start_time), job)
+    for kind in (it for it in KINDS if not it.has_mark):
+        for key, obj in inputs.cluster.workload_objects[kind.resource].items():
+            workload = kind.adapt(obj)
+            if workload is not None:
+                yield _Known(workload, f"{kind.resource.kind} {key}", has_started=False, obj=obj)
 
 
 def _with_gang_label(
@@ -205,11 +235,13 @@ def _create_podgroups(
         inputs.notes.append(f"{it.name}: gets no PodGroup: {owner_fault}")
     ended = it.has_started or workload.is_suspended or workload.is_over
     has_none = ended or owner_fault or not workload.is_admitted_here
-    created = [] if pods or has_none else [*_first_pods(it.name, workload)]
-    for pod in created:
+    created = [] if pods or has_none else [*_first_pods(it.name, workload, rules)]
+    for pod, _ in created:
         cluster.pods.setdefault(pod.metadata.key, pod)
     known = ObservedState({}, has_owner=not owner_fault)
-    members = map(_pod_record, (*pods, *created))
+    place_of = workload.kind.pod_place
+    existing = ((pod, place_of(pod.metadata.labels)) for pod in pods)
+    members = [_pod_record(pod, place) for pod, place in (*existing, *created)]
     steps = plan(workload, known, members, rules)
     for finding in steps.podgroup_plan.findings:
         if finding.blocks:
@@ -225,7 +257,7 @@ def _create_podgroups(
 
 def _store(cluster: Cluster, it: _Known, meta: Meta) -> None:
     objects, spec = cluster.workload_objects[it.workload.kind.resource], it.workload.spec
-    stored: JobSet | Job = replace(it.obj, metadata=meta)
+    stored = replace(it.obj, metadata=meta)
     objects[meta.key] = replace(stored, spec=spec) if isinstance(stored, JobSet) else stored
 
 
@@ -267,14 +299,13 @@ def _podgroup(fields: ManifestFields, workload: Meta, owner: str) -> PodGroup:
     return decode(PodGroup, encode({**fields, "metadata": own_metadata}))
 
 
-def _pod_record(pod: Pod) -> PodRecord:
-    meta, place = pod.metadata, pod_place(pod.metadata.labels)
-    controller = meta.controller
+def _pod_record(pod: Pod, place: PodPlace) -> PodRecord:
+    meta, controller = pod.metadata, pod.metadata.controller
     return PodRecord(
         key=meta.key,
         uid=meta.uid,
         job_uid=controller.uid if controller else "",
-        replicated_job=place.replicated_job,
+        place=place,
         group=meta.annotations.get(POD_GROUP, ""),
         observation=observe_pod(pod, place),
     )
@@ -290,19 +321,54 @@ def _assigned(pod: Pod, assign: PodAssignment) -> Pod:
     return replace(pod, metadata=meta)
 
 
-def _first_pods(name: str, workload: Workload) -> Iterator[Pod]:
-    """Yield the pods of the first stage: of replicatedJobs that depend on no other."""
+def _first_pods(
+    name: str, workload: Workload, rules: GroupingRules
+) -> Iterator[tuple[Pod, PodPlace]]:
+    """Yield the pods that exist at first, and their places."""
+    if workload.shapes is not None:
+        counts = [*first_role_pods(workload, rules.scheduler_name)]
+        _check_count(name, sum(pods for *_, pods in counts))
+        for shape, role, pods in counts:
+            yield from _role_pods(workload, shape, role, pods)
+        return
     stages = start_order(workload.spec)
     dependent_jobs = {edge.after for edge in stages.edges}
     names = {*stages.names} - dependent_jobs
     first = [job for job in workload.spec.replicated_jobs if job.name in names]
-    count = sum(job.replicas * pods_at_once(job) for job in first)
+    _check_count(name, sum(job.replicas * pods_at_once(job) for job in first))
+    for job in first:
+        for replica in range(job.replicas):
+            for pod in _job_pods(workload, job, replica):
+                yield pod, workload.kind.pod_place(pod.metadata.labels)
+
+
+def _check_count(name: str, count: int) -> None:
     if count > _MAX_PODS:
         message = f"it would create {count} pods at once, but at most {_MAX_PODS} are supported"
         raise ConfigError([FieldError(name, message)])
-    for job in first:
-        for replica in range(job.replicas):
-            yield from _job_pods(workload, job, replica)
+
+
+def _role_pods(
+    workload: Workload, shape: PodGroupShape, role: ReplicatedJob, pods: int
+) -> Iterator[tuple[Pod, PodPlace]]:
+    meta, template = workload.metadata, role.template.spec.template
+    own_uid = _own_uid(meta)
+    owner = replace(workload.regarding, uid=own_uid, controller=True)
+    prefix = meta.name if shape.suffix == MAIN else f"{meta.name}-{shape.suffix}"
+    start = min((it.first for it in shape.subgroups if it.job == role.name), default=0)
+    for index in range(start, start + pods):
+        name = f"{prefix}-{role.name}-{index}"
+        pod = Meta(
+            name=name,
+            namespace=meta.namespace,
+            uid=f"{own_uid}-{shape.suffix}-{role.name}-{index:06}",
+            creation_timestamp=meta.creation_timestamp,
+            labels=template.metadata.labels,
+            annotations=template.metadata.annotations,
+            owner_references=(owner,),
+        )
+        place = PodPlace(role.name, str(index), (0, 0), shape.suffix)
+        yield Pod(metadata=pod, spec=template.spec, status=PodStatus(phase="Pending")), place
 
 
 def _job_pods(workload: Workload, job: ReplicatedJob, replica: int) -> Iterable[Pod]:

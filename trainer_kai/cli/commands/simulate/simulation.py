@@ -80,6 +80,7 @@ class SimulationOptions:
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
     disruption_budgets: str = "best-effort"
+    placement: str = ""  # empty: from the SchedulingShard, or binpack
     relocate: Literal["any", "allowed"] = "any"
     kueue: bool = False
     stats: bool = False
@@ -131,7 +132,7 @@ def simulate(
 def prepare(documents: Iterable[Document], options: SimulationOptions) -> SimulationInput:
     """Read the objects, and create the PodGroups and pods that are missing."""
     inputs = read_cluster(documents)
-    policies = options.victims, options.disruption_budgets
+    policies = options.victims, options.disruption_budgets, options.placement
     config = scheduler_config(inputs, options.actions, options.scheduler_name, *policies)
     rules = GroupingRules("bundled", config.scheduler_name, options.default_queue)
     create_missing_objects(inputs, rules)

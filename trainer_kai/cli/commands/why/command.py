@@ -7,13 +7,14 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Final
 
-from trainer_kai.api.names import BATCH, JOBSET, TRAINER
+from trainer_kai.api.names import BATCH, JOBSET, KUBEFLOW, LEADER_WORKER_SET, RAY, TRAINER
 from trainer_kai.cli.options import (
     Subcommands,
     add_cluster_flags,
     add_default_queue_flag,
     add_output_flag,
     add_scheduler_flag,
+    connection,
 )
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -21,13 +22,32 @@ if TYPE_CHECKING:
     from trainer_kai.cli.commands.why.report import TrainJobReport
 
 _WAITS: Final = 1
+_OTHERS: Final = (  # the kind, its plural and its short names
+    ("PyTorchJob", "pytorchjobs", KUBEFLOW),
+    ("TFJob", "tfjobs", KUBEFLOW),
+    ("XGBoostJob", "xgboostjobs", KUBEFLOW),
+    ("JAXJob", "jaxjobs", KUBEFLOW),
+    ("MPIJob", "mpijobs", KUBEFLOW),
+    ("RayCluster", "rayclusters", RAY),
+    ("RayJob", "rayjobs", RAY),
+    ("RayService", "rayservices", RAY),
+    ("LeaderWorkerSet", "leaderworkersets", LEADER_WORKER_SET, "lws"),
+)
 _KINDS: Final = {  # by the names that kubectl accepts: the kind, and its API group
     **dict.fromkeys(("trainjob", "trainjobs"), ("TrainJob", TRAINER)),
     **dict.fromkeys(("jobset", "jobsets"), ("JobSet", JOBSET)),
     **dict.fromkeys(("job", "jobs"), ("Job", BATCH)),
     **dict.fromkeys(("pod", "pods", "po"), ("Pod", "")),
+    **{
+        name: (kind, group)
+        for kind, plural, group, *short in _OTHERS
+        for name in (kind.lower(), plural, *short)
+    },
 }
-_FORMS: Final = "the name of a workload or pod, or trainjob/NAME, jobset/NAME, job/NAME or pod/NAME"
+_FORMS: Final = (
+    "the name of a workload or pod, or trainjob/NAME, jobset/NAME, job/NAME, pod/NAME or the kind "
+    "of another workload, such as pytorchjob/NAME, rayjob/NAME or lws/NAME"
+)
 
 
 def add_why(commands: Subcommands) -> None:
@@ -42,8 +62,12 @@ def add_why(commands: Subcommands) -> None:
     parser.add_argument(
         "subject",
         metavar="NAME",
-        help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job) or pod/NAME; a name alone is that"
-        " of a TrainJob, or else of a JobSet, a Job or a pod",
+        nargs="?",
+        default="",
+        help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job), pod/NAME, or another workload"
+        " (pytorchjob, tfjob, xgboostjob, jaxjob, mpijob, raycluster, rayjob, rayservice, lws); a"
+        " name alone is that of a TrainJob, or else of a JobSet, a Job or a pod (default: all"
+        " workloads that wait)",
     )
     parser.add_argument(
         "-n", "--namespace", default="", help="the namespace (default: that of the context)"
@@ -58,6 +82,8 @@ def add_why(commands: Subcommands) -> None:
 def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
+    if not args.subject:
+        return _run_all(args)
     from trainer_kai.cli.commands.why.output import as_json, as_text  # noqa: PLC0415 - as above
     from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
 
@@ -67,6 +93,22 @@ def _run(args: argparse.Namespace) -> int:
     else:
         print(as_text(report, screen_width()))
     return _WAITS if report.waits else 0
+
+
+def _run_all(args: argparse.Namespace) -> int:
+    """Explain all workloads of the namespace that wait."""
+    from trainer_kai.cli.commands.list.command import fetch_rows  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.list.output import as_document, as_sentences  # noqa: PLC0415
+    from trainer_kai.cli.output.table import screen_width  # noqa: PLC0415 - as above
+
+    rows, listing, namespace = fetch_rows(args, namespace=args.namespace, only_waiting=True)
+    if args.output == "json":
+        print(json.dumps(as_document(rows, listing.notes), indent=2))
+    else:
+        print(as_sentences(rows, listing.now, namespace, screen_width()))
+        for note in listing.notes:
+            print(f"note: {note}")
+    return _WAITS if rows else 0
 
 
 def parse_subject(text: str) -> tuple[str, str]:
@@ -90,7 +132,7 @@ async def _fetch_report(args: argparse.Namespace, kind: str, name: str) -> "Trai
     from trainer_kai.cli.commands.why.snapshot import WhySubject  # noqa: PLC0415 - as above
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
 
-    async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+    async with command_client(**connection(args)) as client:
         key = Key(args.namespace or client.rest_config.namespace, name)
         subject = WhySubject(kind, key, args.scheduler_name, args.default_queue)
         return await fetch_report(client, subject)

@@ -5,7 +5,8 @@ unknown, and no error.
 """
 
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Final, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
@@ -23,10 +24,12 @@ from trainer_kai.api.resources import (
     TRAINJOBS,
     Resource,
 )
+from trainer_kai.cli.commands.why.holders import FOR_ROOM, holder_notes, lease_note
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
-    WorkloadState,
+    conditions_of,
+    finished_report,
     has_podgroup,
     is_finished,
     last_evicted,
@@ -41,12 +44,16 @@ from trainer_kai.cli.commands.why.snapshot import (
     TrainJobSnapshot,
     WhySubject,
 )
+from trainer_kai.cli.output.missing_rights import missing_right
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ListTarget, Request, Selection
 from trainer_kai.kube.rest.response import Forbidden, NotFound
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
+from trainer_kai.policy.workloads.kinds import KINDS
+from trainer_kai.policy.workloads.state import FINISHED, WorkloadState
+from trainer_kai.policy.workloads.workload import WorkloadKind
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -54,7 +61,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Object)
 
 _MAX_PODGROUPS: Final = 8  # PodGroups that pods name and that do not belong to the JobSet
-_FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
 
 
 class _DoesNotExist(ConfigError):
@@ -88,6 +94,19 @@ class _Reader:
             return None
         return True
 
+    async def holder_notes(self, message: str) -> tuple[str, ...]:
+        """Return who holds the room; what may not be read is said, and concerns nothing else."""
+        try:
+            podgroups = await self._client.list(ListTarget(PODGROUPS))
+        except Forbidden:
+            return (missing_right("holders of the room", PODGROUPS, ""),)
+        try:
+            queues = await self._client.list(ListTarget(QUEUES))
+        except Forbidden:
+            return (missing_right("holders of the room", QUEUES, ""),)
+        by_name = {it.metadata.name: it for it in queues}
+        return tuple(holder_notes(message, podgroups, by_name))
+
     async def list(
         self, resource: Resource[T], namespace: str, labels: str = "", fields: str = ""
     ) -> tuple[T, ...]:
@@ -104,7 +123,7 @@ class _Reader:
 async def fetch_report(client: "Client", subject: WhySubject) -> TrainJobReport:
     kind, key, scheduler_name, default_queue = subject
     snapshot = TrainJobSnapshot(kind, key, client.clock.now(), scheduler_name, default_queue)
-    return await (_FETCH[kind] if kind else _of_any)(client, snapshot)
+    return await (_FETCH.get(kind, _of_other) if kind else _of_any)(client, snapshot)
 
 
 async def _of_any(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -134,9 +153,7 @@ async def _of_trainjob(client: "Client", snapshot: TrainJobSnapshot) -> TrainJob
         if not report.podgroups and not report.has_workload:
             raise
         return report
-    if is_finished(snapshot):
-        return trainjob_report(snapshot)
-    return await _fetch_below(reader, snapshot)
+    return await _of_workload(reader, snapshot)
 
 
 async def _of_jobset(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -154,9 +171,12 @@ async def _of_jobset(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRe
 
 
 async def _of_workload(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
-    return (
-        trainjob_report(snapshot) if is_finished(snapshot) else await _fetch_below(reader, snapshot)
-    )
+    if not is_finished(snapshot):
+        return await _fetch_below(reader, snapshot)
+    kind = JOBSET_KIND if snapshot.job is None else JOB_KIND
+    selector = f"{kind.name_label}={snapshot.key.name}"
+    groups = await reader.list(PODGROUPS, snapshot.key.namespace, selector)
+    return finished_report(snapshot, groups)
 
 
 async def _of_pod(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -168,7 +188,7 @@ async def _of_pod(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRepor
     reader, jobset = _Reader(client), pod.metadata.labels.get(JOBSET_NAME, "")
     if jobset:
         report = await _of_owner(reader, snapshot, jobset)
-        if report.state in _FINISHED:  # the pods that are left do not matter
+        if report.state in FINISHED:  # the pods that are left do not matter
             return report
         name, uid = pod.metadata.name, pod.metadata.uid
         report = _narrowed(report, f"pod {name}", lambda it: it.metadata.uid == uid)
@@ -187,7 +207,7 @@ async def _of_job(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRepor
     reader, jobset = _Reader(client), job.metadata.labels.get(JOBSET_NAME, "")
     if jobset:
         report = await _of_owner(reader, snapshot, jobset)
-        if report.state in _FINISHED:
+        if report.state in FINISHED:
             return report
         return _narrowed(report, f"Job {name}", lambda it: it.metadata.labels.get(JOB_NAME) == name)
     snapshot = snapshot._replace(job=job)
@@ -196,6 +216,42 @@ async def _of_job(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRepor
         return await _of_workload(reader, snapshot)
     pods = await reader.list(POD_SNAPSHOTS, namespace, f"{JOB_NAME}={name}")
     return await _of_pods(reader, snapshot._replace(pods=pods))
+
+
+async def _get_other(client: "Client", snapshot: TrainJobSnapshot) -> tuple[WorkloadKind, Any]:
+    """Read an object in the version that the cluster serves."""
+    *others, last = (it for it in KINDS if it.resource.kind == snapshot.kind)
+    for kind in others:
+        with suppress(NotFound):
+            return kind, await client.get(kind.resource, snapshot.key)
+    try:
+        return last, await client.get(last.resource, snapshot.key)
+    except NotFound as error:
+        raise _not_found(snapshot, error) from error
+
+
+async def _of_other(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on a workload that admission does not mark, or on its owner."""
+    kind, obj = await _get_other(client, snapshot)
+    reader, workload = _Reader(client), kind.adapt(obj)
+    if workload is None:
+        owner = obj.metadata.controller
+        key = snapshot.key._replace(name=owner.name)
+        report = await _of_other(client, snapshot._replace(kind=owner.kind, key=key))
+        return _with_note(report, f"{snapshot.kind} {snapshot.key.name} belongs to it")
+    conditions = conditions_of(obj, workload)
+    snapshot = snapshot._replace(other=workload, other_conditions=conditions)
+    if is_finished(snapshot):
+        return trainjob_report(snapshot)
+    namespace, uid = snapshot.key.namespace, workload.metadata.uid
+    selector = f"{kind.name_label}={snapshot.key.name}"
+    named = await reader.list(PODGROUPS, namespace, selector)
+    groups = tuple(it for it in named if any(o.uid == uid for o in it.metadata.owner_references))
+    # The label that all pods of a kind have names its cluster or job, if there is one at all.
+    names = {it.metadata.name for it in groups}
+    pods = await reader.list(POD_SNAPSHOTS, namespace) if names else ()
+    own = tuple(it for it in pods if it.metadata.annotations.get(POD_GROUP) in names)
+    return await _with_details(reader, snapshot._replace(podgroups=groups, pods=own))
 
 
 async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) -> TrainJobReport:
@@ -257,7 +313,14 @@ async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobR
 async def _with_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
     snapshot = snapshot._replace(unknown=frozenset(reader.unknown))
     report = trainjob_report(snapshot)
-    return with_details(report, await _fetch_details(reader, snapshot, report))
+    snapshot = await _fetch_details(reader, snapshot, report)
+    report = with_details(report, snapshot)
+    notes = [*lease_note(snapshot.leases, snapshot.now)]
+    reasons = (it.reason for it in report.podgroups)
+    waits_for_room = next((it for it in reasons if it and it.title in FOR_ROOM), None)
+    if waits_for_room is not None:
+        notes += await reader.holder_notes(waits_for_room.message)
+    return report._replace(notes=(*report.notes, *notes))
 
 
 async def _podgroups_of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> tuple[PodGroup, ...]:

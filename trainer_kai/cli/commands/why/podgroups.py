@@ -90,7 +90,7 @@ def is_for_kai_scheduler(group: PodGroup) -> bool:
     if group.spec.sub_groups:
         return False
     kinds = map(kind_of_owner, group.metadata.owner_references)
-    is_of_job = any(kind is not None and not kind.form.jobs_path for kind in kinds)
+    is_of_job = any(it is not None and not (it.form.jobs_path and it.has_mark) for it in kinds)
     return not is_of_job or group.spec.staleness_grace_period == NEVER_STALE
 
 
@@ -102,9 +102,8 @@ def podgroup_snapshots(
     pods = _current_attempt(snapshot)
     podgroups = []
     for preview in plan.podgroups if plan else ():
-        names = {member.name for member in preview.planned.subgroups}
-        own_pods = [pod for pod in pods if _job_of(pod) in names]
-        pods = [pod for pod in pods if _job_of(pod) not in names]
+        own_pods = [pod for pod in pods if _is_in(pod, preview)]
+        pods = [pod for pod in pods if not _is_in(pod, preview)]
         group = groups.pop(Key(snapshot.key.namespace, preview.name), None)
         podgroups.append(_planned_podgroup(preview, own_pods, group, snapshot.workload))
     unplanned = _unplanned_podgroups(pods, groups)
@@ -168,6 +167,13 @@ def _planned_podgroup(
         pods=tuple(pods),
         api_object=group,
     )
+
+
+def _is_in(pod: PodSnapshot, preview: PodGroupPreview) -> bool:
+    """Say whether a pod is in a PodGroup: by its job, unless several PodGroups have that job."""
+    if preview.planned.shape is not None:
+        return pod.metadata.annotations.get(POD_GROUP) == preview.name
+    return any(member.name == _job_of(pod) for member in preview.planned.subgroups)
 
 
 def _job_of(pod: PodSnapshot) -> str:
@@ -236,7 +242,8 @@ def _anticipated(annotations: Mapping[str, str]) -> AnticipatedAnnotation:
 def _is_expected(sub_group: SubGroup, anticipated: AnticipatedAnnotation) -> bool:
     prefixes = (it.sub_group_prefix for it in anticipated.later)
     return any(
-        sub_group.name.startswith(prefix) and sub_group.name.removeprefix(prefix).isdecimal()
+        sub_group.name == prefix
+        or (sub_group.name.startswith(prefix) and sub_group.name.removeprefix(prefix).isdecimal())
         for prefix in prefixes
     )
 

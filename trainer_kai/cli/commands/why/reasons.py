@@ -29,9 +29,9 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.reasons import SCHEDULER_REASONS, UnschedulableReason
-from trainer_kai.api.resources import JOBS, JOBSETS, PODGROUPS, PODS
+from trainer_kai.api.resources import JOBS, PODGROUPS, PODS
 from trainer_kai.api.text import counted, listed_names, verb_form
-from trainer_kai.cli.commands.plan.admission import SCHEDULER_FIELD, other_schedulers
+from trainer_kai.cli.commands.plan.admission import FIRST_SCHEDULER_FIELD, other_schedulers
 from trainer_kai.cli.commands.why.podgroups import (
     PodCounts,
     PodGroupSnapshot,
@@ -51,16 +51,17 @@ from trainer_kai.policy.pods.creation_failures import (
 )
 from trainer_kai.policy.start_order import COMPLETE, Edge
 from trainer_kai.policy.workloads.jobset import jobset_workload
-from trainer_kai.policy.workloads.kinds import workload_of_job
+from trainer_kai.policy.workloads.kinds import KINDS, workload_of_job
 from trainer_kai.policy.workloads.workload import Suspendable, Workload
 
 _LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
 _MAX_NAMED: Final = 3
-_OF_USERS: Final = frozenset({JOBSETS.kind, JOBS.kind})  # workloads without a TrainJob
+_OF_USERS: Final = frozenset(it.resource.kind for it in KINDS)  # workloads without a TrainJob
 _OUR_REASONS: Final = SCHEDULER_REASONS | {UnschedulableReason.SCHEDULER_PAUSED}
 _CHECK: Final = "check that the scheduler is running (`trainer-kai doctor`)"
 _RETRIED: Final = ". The Job retries, and creates the pods when the cause is removed"
 _RESUMED: Final = "The scheduler resumes it, unless a user has suspended it as well"
+_SUSPEND: Final = "spec.suspend"
 _UNSUSPEND: Final = "To start it, set spec.suspend to false"
 
 
@@ -118,7 +119,7 @@ def not_ours(workload: Workload, scheduler_name: str) -> WaitingReason | None:
         return None
     kind, others = workload.key.kind, other_schedulers(workload, scheduler_name)
     if others:
-        path = f"{workload.kind.form.template_path(0)}{SCHEDULER_FIELD}"
+        path = workload.own_path(FIRST_SCHEDULER_FIELD)
         message = (
             f"The pods are for scheduler {others}. To have trainer-kai schedule the {kind}, create"
             f" it anew with {path}: {scheduler_name}"
@@ -207,6 +208,8 @@ def _last_failure(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> str
 def _is_of_podgroup(
     failure: PodCreationFailure, podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> bool:
+    if snapshot.other is not None:
+        return False  # its pods are no Job's
     if snapshot.job is not None:
         return failure.job == snapshot.key
     if snapshot.jobset is None:
@@ -481,7 +484,9 @@ def why_suspended(
             f" annotation {EVICTED_BY} is outdated, or was not written by the scheduler."
             f" {_UNSUSPEND}"
         )
-    return why_user_suspended(meta, has_kueue=has_kueue)
+    # The same sentences for each kind, with the field of this one.
+    message = why_user_suspended(meta, has_kueue=has_kueue)
+    return message.replace(_SUSPEND, ".".join(it.suspend_path))
 
 
 def why_user_suspended(meta: Meta, *, has_kueue: bool | None) -> str:

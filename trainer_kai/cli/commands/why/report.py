@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import StrEnum
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Condition, Key
@@ -52,20 +52,11 @@ from trainer_kai.cli.commands.why.reasons import (
 )
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.eviction_record import LastEviction, last_eviction_of
+from trainer_kai.policy.workloads.state import WorkloadState, finished_state, true_condition
+from trainer_kai.policy.workloads.workload import Workload
 
 _WEBHOOK: Final = ".trainer-kai.dev"
 _WITHOUT_NOMINATION: Final = SCHEDULER_REASONS - {UnschedulableReason.WAITING_FOR_VICTIMS}
-
-
-class WorkloadState(StrEnum):
-    COMPLETE = "complete"
-    FAILED = "failed"
-    RUNS = "runs"
-    SUSPENDED = "suspended"
-    WAITS = "waits"
-
-
-_COMPLETE: Final = ("Complete", "Completed")  # the second of JobSets
 
 
 _STATE_OF_PODS: Final = {  # in other states pods wait
@@ -141,6 +132,13 @@ def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
     )
 
 
+def finished_report(snapshot: TrainJobSnapshot, groups: Iterable[PodGroup]) -> TrainJobReport:
+    """Return the report on a workload that has ended; it still tells the last eviction."""
+    report = trainjob_report(snapshot)
+    note = _last_recorded_eviction(groups)
+    return report._replace(notes=(*note, *report.notes))
+
+
 def with_details(report: TrainJobReport, snapshot: TrainJobSnapshot) -> TrainJobReport:
     """Return a report with what was read after it: Events, the Lease, queues, Kueue.
 
@@ -174,25 +172,36 @@ def _conditions(snapshot: TrainJobSnapshot) -> tuple[Condition, ...]:
     """Return the conditions of the object that its users look at."""
     if snapshot.trainjob is not None:
         return snapshot.trainjob.status.conditions
+    if snapshot.other is not None:
+        return snapshot.other_conditions
     if snapshot.suspendable is None:
         return ()
     known = (it for it in (snapshot.jobset, snapshot.job) if it is not None)
     return tuple(condition for it in known for condition in it.status.conditions)
 
 
+def conditions_of(obj: Any, workload: Workload) -> tuple[Condition, ...]:
+    """Return the conditions of an object; one says that it is over, if no other does."""
+    status = getattr(obj, "status", None)
+    conditions: tuple[Condition, ...] = getattr(status, "conditions", ())
+    if not workload.is_finished or _finished_state(conditions) is not None:
+        return conditions
+    state = getattr(status, "job_deployment_status", "")
+    has_succeeded = state == "Complete" or true_condition(conditions, "Succeeded")
+    kind = "Complete" if has_succeeded else "Failed"
+    message = f"The {workload.key.kind} is {state or 'finished'}"
+    return (*conditions, Condition(type=kind, status="True", message=message))
+
+
 def _finished_state(
     conditions: Iterable[Condition],
 ) -> tuple[WorkloadState, WaitingReason | None] | None:
-    failed = _condition(conditions, "Failed")
-    if failed:
-        since = failed.last_transition_time or ""
-        return WorkloadState.FAILED, WaitingReason(failed.reason or "Failed", failed.message, since)
-    is_complete = any(_condition(conditions, name) for name in _COMPLETE)
-    return (WorkloadState.COMPLETE, None) if is_complete else None
-
-
-def _condition(conditions: Iterable[Condition], name: str) -> Condition | None:
-    return next((it for it in conditions if it.type == name and it.status == "True"), None)
+    finished = finished_state(conditions)
+    if finished is None or finished[0] == WorkloadState.COMPLETE:
+        return finished and (finished[0], None)
+    failed = finished[1]
+    since = failed.last_transition_time or ""
+    return WorkloadState.FAILED, WaitingReason(failed.reason or "Failed", failed.message, since)
 
 
 def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
@@ -209,7 +218,7 @@ def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
             " when Trainer resumes the JobSet; if that fails, see the Events of the TrainJob"
         )
         return WaitingReason(UnschedulableReason.SUSPENDED, message)
-    suspended = _condition(_conditions(snapshot), "Suspended")
+    suspended = true_condition(_conditions(snapshot), "Suspended")
     since = suspended.last_transition_time or "" if suspended else ""
     message = why_suspended(it, snapshot.podgroups, has_kueue=snapshot.has_kueue)
     return WaitingReason(UnschedulableReason.SUSPENDED, message, since)
@@ -243,9 +252,12 @@ def _common_reason(
 
 
 def _managed_elsewhere(snapshot: TrainJobSnapshot) -> WaitingReason | None:
-    it = snapshot.suspendable
-    if it is None or it.is_managed_here:
+    it, other = snapshot.suspendable, snapshot.other
+    if it is None or it.is_managed_here or (other is not None and other.is_managed_here):
         return None
+    if other is not None:
+        message = f"Another controller runs the {it.key.kind}: see the status that it reports"
+        return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, message)
     objects = (snapshot.trainjob, snapshot.jobset, snapshot.job)
     manager = next(obj.spec.managed_by for obj in objects if obj is not None)
     message = f"{manager} runs the {it.key.kind} (spec.managedBy): see the status that it reports"
@@ -339,6 +351,8 @@ def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
     for kind, it in zip(kinds, (snapshot.trainjob, snapshot.jobset, snapshot.job), strict=True):
         if it is not None and it.metadata.deletion_timestamp:
             yield f"the {kind} is terminating"
+    if snapshot.other is not None and snapshot.other.metadata.deletion_timestamp:
+        yield f"the {snapshot.kind} is terminating"
 
 
 def _unreviewed_notes(snapshot: TrainJobSnapshot) -> Iterator[str]:
@@ -370,16 +384,20 @@ def _eviction_notes(
 ) -> Iterator[str]:
     """Yield when a PodGroup was evicted last, and why if a record or the Event still exists."""
     groups = (it.podgroup.api_object for it in explanations)
-    recorded = [(it, last_eviction_of(it)) for it in groups if it is not None]
-    known = [(last.at, it, last) for it, last in recorded if last is not None]
-    if known:
-        _, evicted, last = max(known, key=itemgetter(0))
-        yield _recorded_eviction_note(evicted, last)
+    yield from _last_recorded_eviction(it for it in groups if it is not None)
     group = last_evicted(explanations)
     if group is not None:
         event = max(snapshot.evictions, key=event_time, default=None)
         cause = f": {event.message}" if event else ""
         yield f"PodGroup {group.metadata.name} was evicted at {evicted_at(group)}{cause}"
+
+
+def _last_recorded_eviction(groups: Iterable[PodGroup]) -> Iterator[str]:
+    recorded = [(it, last_eviction_of(it)) for it in groups]
+    known = [(last.at, it, last) for it, last in recorded if last is not None]
+    if known:
+        _, evicted, last = max(known, key=itemgetter(0))
+        yield _recorded_eviction_note(evicted, last)
 
 
 def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:

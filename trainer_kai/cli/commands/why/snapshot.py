@@ -77,7 +77,7 @@ POD_SNAPSHOTS: Final = PODS.with_struct(PodSnapshot)
 class WhySubject(NamedTuple):
     """The object that the user asks about, and the names that the cluster's settings contain."""
 
-    kind: str  # TrainJob, JobSet, Job or Pod; "" for the first of these that exists
+    kind: str  # "" for the first of TrainJob, JobSet, Job and Pod that exists
     key: Key
     scheduler_name: str
     default_queue: str
@@ -86,7 +86,7 @@ class WhySubject(NamedTuple):
 class TrainJobSnapshot(NamedTuple):
     """The objects of one subject; from `events` on they are read only if a reason needs them."""
 
-    kind: str  # TrainJob; JobSet, Job or Pod without a TrainJob
+    kind: str  # TrainJob; another workload, or Pod, without a TrainJob
     key: Key
     now: datetime
     scheduler_name: str
@@ -94,6 +94,8 @@ class TrainJobSnapshot(NamedTuple):
     trainjob: TrainJob | None = None
     jobset: JobSet | None = None
     job: Job | None = None  # one that no JobSet owns
+    other: Workload | None = None  # of a kind that admission does not mark
+    other_conditions: tuple[Condition, ...] = ()
     podgroups: tuple[PodGroup, ...] = ()
     pods: tuple[PodSnapshot, ...] = ()
     events: tuple[Event, ...] = ()  # failures to create a JobSet or pods
@@ -105,7 +107,9 @@ class TrainJobSnapshot(NamedTuple):
 
     @property
     def workload(self) -> Workload | None:
-        """Return the JobSet or Job as a workload; None without one, or for a part of another."""
+        """Return the subject as a workload; None without one, or for a part of another."""
+        if self.other is not None:
+            return self.other
         if self.jobset is not None:
             return jobset_workload(self.jobset)
         return job_workload(self.job) if self.job is not None else None

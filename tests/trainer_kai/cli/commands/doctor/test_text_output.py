@@ -3,7 +3,7 @@
 from tests.architecture.readme_tables import with_tables
 from tests.support.expected_installation import README, example
 from trainer_kai.cli.commands.doctor.facts import fault, ok, unknown, warning
-from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code
+from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code, for_user
 
 FINDINGS = [
     ok("2 of 3 have GPUs")._replace(check="nodes"),
@@ -40,6 +40,21 @@ def test_programs_get_all_of_it() -> None:
         "is": "2 of 3 have GPUs",
         "right": None,
     }
+
+
+def test_a_user_sees_no_check_of_administrators() -> None:
+    """They are counted; whether a TrainJob is admitted concerns users."""
+    untried = unknown("nobody says")._replace(check="TrainJob dry run")
+    shown = for_user([*FINDINGS, untried])
+
+    assert [it.check for it in shown] == [
+        "nodes",
+        "a longer name",
+        "TrainJob dry run",
+        "checks of administrators",
+    ]
+    assert shown[-1].observed == "1 check left out: they need the rights of an administrator"
+    assert for_user(FINDINGS[:2]) == FINDINGS[:2]
 
 
 def test_only_a_fault_fails() -> None:

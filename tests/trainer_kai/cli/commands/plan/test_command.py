@@ -296,7 +296,7 @@ MISTAKES: list[Case[str, str]] = [
     Case(
         "nothing to plan",
         "kind: ConfigMap\nmetadata: {name: x}\n",
-        "no TrainJob, JobSet, Job or CronJob found",
+        "no TrainJob, JobSet, Job, CronJob or other workload found",
     ),
     Case(
         "a TrainJob without a name is refused",

@@ -321,3 +321,24 @@ def test_a_misspelled_field_of_a_job(terminal: Terminal) -> None:
     assert code == 2
     assert f"Job default/train: {path}" in err
     assert f"CronJob default/nightly: spec.jobTemplate.{path}" in err
+
+
+def test_workloads_that_admission_does_not_mark(terminal: Terminal) -> None:
+    """They are planned by the podgrouper's code alone."""
+    pods = {"spec": {"schedulerName": "kai-scheduler"}}
+    spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": pods}}}
+    it = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "x"}}
+    code, text, _ = terminal.run("-f", terminal.write("job.yaml", {**it, "spec": spec}))
+
+    assert code == 0
+    assert "1/1 pg-x-UID - 2 worker 2 pods -" in [" ".join(it.split()) for it in text.splitlines()]
+
+
+def test_the_cluster_of_a_ray_job_is_planned_with_it(terminal: Terminal) -> None:
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "controller": True}
+    meta = {"name": "x", "ownerReferences": [owner]}
+    it = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta, "spec": {}}
+    _, text, _ = terminal.run("-f", terminal.write("cluster.yaml", it))
+
+    message = "the RayCluster belongs to RayJob j. Plan that instead"
+    assert f"note: metadata.ownerReferences: {message}" in text

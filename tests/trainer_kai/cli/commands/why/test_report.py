@@ -16,9 +16,9 @@ from trainer_kai.api.resources import LEASES, TRAINJOBS
 from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_workload
 from trainer_kai.cli.commands.why import podgroups
 from trainer_kai.cli.commands.why.output import as_json, as_text
-from trainer_kai.cli.commands.why.report import WorkloadState
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.response import Forbidden
+from trainer_kai.policy.workloads.state import WorkloadState
 from trainer_kai.policy.workloads.workload import Workload
 
 GROUP: Final = f"pg-job-{UID}"
@@ -218,7 +218,7 @@ async def test_a_pod_of_no_jobset_is_asked_about_itself() -> None:
 
 @pytest.mark.parametrize("name", ["Complete", "Failed"])
 async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
-    """One request, and nothing waits; of a pod that is left one more."""
+    """Two requests, and nothing waits; of a pod that is left one more."""
     cluster = TrainJobCluster()
     cluster.pods("node")
     finished = {"type": name, "status": "True", "reason": "Why", "message": "so"}
@@ -228,9 +228,27 @@ async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
     report = await cluster.why()
 
     assert (report.state.value, report.waits) == (name.lower(), False)
-    assert len(cluster.store.requests) == 1
+    assert len(cluster.store.requests) == 2
     assert await cluster.why("job-node-0-1") == report
-    assert len(cluster.store.requests) == 3
+    assert len(cluster.store.requests) == 5
+
+
+async def test_what_is_over_still_tells_its_last_eviction() -> None:
+    """The PodGroup keeps the record as long as the TrainJob exists."""
+    cluster = TrainJobCluster()
+    record = {"at": _THEN, "message": "default/b gets its resources", "evictions": 1}
+    cluster.groups[""]["metadata"]["annotations"] = {
+        "trainer-kai.dev/last-eviction": json.dumps(record)
+    }
+    cluster.condition(*NO_ROOM_REASONS)
+    finished = {"type": "Complete", "status": "True"}
+    cluster.trainjob["status"] = {"conditions": [finished]}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+    report = await cluster.why()
+
+    assert report.state.value == "complete"
+    (note,) = report.notes
+    assert note.startswith(f"PodGroup {GROUP} was evicted at {_THEN}: default/b gets")
 
 
 async def test_a_jobset_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +273,7 @@ async def test_a_jobset_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_few_requests_are_sent() -> None:
-    """TrainJob, JobSet, PodGroups, pods; and the Lease if pods wait."""
+    """TrainJob, JobSet, PodGroups, pods; the Lease and who holds the room if pods wait."""
     cluster = TrainJobCluster()
     cluster.running("node", 4)
     await cluster.why()
@@ -264,7 +282,7 @@ async def test_few_requests_are_sent() -> None:
     cluster = TrainJobCluster()
     without_capacity(cluster)
     await cluster.why()
-    assert len(cluster.store.requests) == 5
+    assert len(cluster.store.requests) == 7
 
 
 async def test_a_program_gets_plain_values() -> None:
