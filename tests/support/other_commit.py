@@ -47,7 +47,6 @@ RENAMED: Final[dict[str, str]] = {
     '"code": "pod-says-too-much"': '"code": "pod-spec-too-large"',
     '"code": "unit-too-large"': '"code": "podgroup-too-large"',
     '"code": "no-node-today"': '"code": "no-node-matches"',
-    '"code": "topology-to-come"': '"code": "topology-unsupported"',
     '"code": "not-understood"': '"code": "invalid-value"',
     '"code": "not-looked-at"': '"code": "not-checked"',
     "trainer-kai/plan/v1": "trainer-kai/plan/v2",

@@ -19,7 +19,6 @@ class FindingCode(StrEnum):
     UNKNOWN_PRIORITY = "unknown-priority"
     PRIORITY_REFUSED = "priority-refused"
     UNKNOWN_TOPOLOGY = "unknown-topology"
-    TOPOLOGY_UNSUPPORTED = "topology-unsupported"
     GPU_SHARING_OFF = "gpu-sharing-off"
     INVALID_VALUE = "invalid-value"
     NOT_CHECKED = "not-checked"

@@ -13,7 +13,7 @@ from trainer_kai.api.gpu_requests import (
     reserved_label_faults,
     sharing_off_faults,
 )
-from trainer_kai.api.kai_kinds import TopologySpec
+from trainer_kai.api.kai_kinds import TopologyLevel, TopologySpec
 from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
@@ -102,47 +102,38 @@ def spec_limit_faults(jobset: StagedJobs) -> Iterator[Finding]:
 def topology_faults(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
 ) -> Iterator[Finding]:
+    """Invalid values have their own finding."""
+    invalid = {fault.path for fault in requested_annotation_faults(annotations, path)}
     name = annotations.get(TOPOLOGY)
-    if not name:
+    if not name or f"{path}[{TOPOLOGY}]" in invalid:
         return
     topology = known.get(name)
     if topology is None:
-        message = f"Topology {name!r} does not exist. {_existing_names(known)}"
+        existing = _existing_names(known)
+        message = f"Topology {name!r} does not exist, so {_effect(annotations)}. {existing}"
         yield Finding(f"{path}[{TOPOLOGY}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
         return
     for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
-        level = annotations.get(annotation)
-        if level and _depth(topology, level) is None:
-            levels = ", ".join(it.node_label for it in topology.levels) or "none"
-            message = f"Topology {name!r} has no level {level!r}. Name one of its levels: {levels}"
-            yield Finding(f"{path}[{annotation}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
-
-
-def unsupported_topologies(jobset: StagedJobs) -> Iterator[Finding]:
-    """Our scheduler does not support them yet; KAI does."""
-    yield from _unsupported(jobset.metadata.annotations, "metadata.annotations")
-    for i, job in enumerate(jobset.spec.replicated_jobs):
-        path = f"spec.replicatedJobs[{i}].template.metadata.annotations"
-        yield from _unsupported(job.template.metadata.annotations, path)
-
-
-def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]:
-    name = annotations.get(TOPOLOGY, "")
-    invalid = {fault.path for fault in requested_annotation_faults(annotations, path)}
-    if not name or f"{path}[{TOPOLOGY}]" in invalid:
-        return
-    for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
-        where, level = f"{path}[{annotation}]", annotations.get(annotation)
-        is_required = annotation == TOPOLOGY_REQUIRED
-        if level and where not in invalid:
-            level_text = f"topology level {level!r} of Topology {name!r}"
+        level, where = annotations.get(annotation), f"{path}[{annotation}]"
+        if level and where not in invalid and _depth(topology, level) is None:
+            levels = ", ".join(map(_level_text, topology.levels)) or "none"
+            effect = _effect({annotation: level})
             message = (
-                f"required {level_text} is not supported yet, so the pods never start. Remove the "
-                f"annotation, or use {TOPOLOGY_PREFERRED}"
-                if is_required
-                else f"preferred {level_text} has no effect yet"
+                f"Topology {name!r} has no level {level!r}, so {effect}. Name one of its levels: "
+                f"{levels}"
             )
-            yield Finding(where, message, blocks=is_required, code=FindingCode.TOPOLOGY_UNSUPPORTED)
+            yield Finding(where, message, code=FindingCode.UNKNOWN_TOPOLOGY)
+
+
+def _effect(annotations: Mapping[str, str]) -> str:
+    """Say what follows from a placement that does not exist."""
+    if TOPOLOGY_REQUIRED in annotations:
+        return "no pod starts until it does"
+    return "it has no effect"
+
+
+def _level_text(level: TopologyLevel) -> str:
+    return f"{level.node_label} ({level.alias})" if level.alias else level.node_label
 
 
 def required_domain(
@@ -154,8 +145,8 @@ def required_domain(
     depth = _depth(topology, level) if topology and level else None
     if topology is None or depth is None or not name or not level:
         return None
-    labels = tuple(it.node_label for it in topology.levels[: depth + 1])
-    return RequiredDomain(f"{path}[{TOPOLOGY_REQUIRED}]", level, name, labels)
+    labels = tuple(it.node_label for it in topology.levels)
+    return RequiredDomain(f"{path}[{TOPOLOGY_REQUIRED}]", level, name, labels, depth)
 
 
 def amount_faults(jobset: StagedJobs) -> Iterator[Finding]:

@@ -32,7 +32,8 @@ class RequiredDomain(NamedTuple):
     path: str  # of the annotation that requests it
     level: str  # its name
     topology: str
-    labels: tuple[str, ...]  # labels of nodes, the coarsest first
+    labels: tuple[str, ...]  # of all its levels, the coarsest first: each node needs all of them
+    depth: int  # the place of the level among them
 
 
 class SubGroupDemand(NamedTuple):
@@ -253,7 +254,7 @@ class NodeCapacityCheck:
         required_domain: RequiredDomain,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        among = union(eligible)
+        among = self._nodes.with_labels(required_domain.labels, union(eligible))
         domains = self._domains(required_domain, among, is_one_kind=len(kinds) == 1)
         if domains is None:
             return
@@ -288,13 +289,13 @@ class NodeCapacityCheck:
         self, required_domain: RequiredDomain, among: int, *, is_one_kind: bool
     ) -> list[int] | None:
         """If each domain is one node and all pods are equal, one of each size."""
-        if is_one_kind and self._nodes.is_unique_label(required_domain.labels[-1]):
-            among = self._nodes.with_labels(required_domain.labels, among)
+        labels = required_domain.labels[: required_domain.depth + 1]
+        if is_one_kind and self._nodes.is_unique_label(labels[-1]):
             sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
             return [nodes & -nodes for nodes in sizes if nodes]
         found = []
-        for domain in self._nodes.domains(required_domain.labels, among):
-            if not self._budget.spend(_DOMAIN_STEPS + len(required_domain.labels)):
+        for domain in self._nodes.domains(labels, among):
+            if not self._budget.spend(_DOMAIN_STEPS + len(labels)):
                 return None
             found.append(domain)
         return found

@@ -41,7 +41,6 @@ from trainer_kai.policy.lint.field_values import (
     required_domain,
     spec_limit_faults,
     topology_faults,
-    unsupported_topologies,
 )
 from trainer_kai.policy.lint.node_capacity import (
     NodeCapacityCheck,
@@ -158,7 +157,6 @@ def _findings(
         return
     yield from replaced_podgroups(jobset, rules.scheduler_name)
     if rules.mode == "bundled":
-        yield from unsupported_topologies(jobset)
         yield from spec_limit_faults(jobset)
     budget = LintBudget()
     capacity = (

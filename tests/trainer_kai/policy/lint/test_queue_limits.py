@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.trainer_kai.policy.lint.cluster import (
+    RULES,
     LintInput,
     decode_spec,
     findings,
@@ -161,6 +162,7 @@ RACKS = [
     node("b1", zone="z", rack="r2"),
     node("c1", 4, zone="y", rack="r1"),  # a rack of the same name elsewhere
     node("d1"),  # in none
+    node("e1", zone="z"),  # in none, as it has no rack
 ]
 
 
@@ -180,6 +182,11 @@ TOGETHER = [
         [too_small_text(3, "rack", 2)],
     ),
     Case("a zone does", jobset(pods(3, 8), annotations=required_level("zone")), []),
+    Case(
+        "a node without a rack is in no zone",
+        jobset(pods(4, 8), annotations=required_level("zone")),
+        [too_small_text(4, "zone", 3)],
+    ),
     Case(
         "a node does not",
         jobset(pods(2, 8), annotations=required_level("kubernetes.io/hostname")),
@@ -234,8 +241,8 @@ TOGETHER = [
         [
             (
                 f"no-node-matches? metadata.annotations[{REQUIRED}]: no node that is eligible "
-                "for the pods has all of the labels zone, rack today. The pods wait for such "
-                "a node"
+                "for the pods has all of the labels zone, rack, kubernetes.io/hostname today. "
+                "The pods wait for such a node"
             )
         ],
     ),
@@ -244,11 +251,10 @@ TOGETHER = [
 
 @pytest.mark.parametrize("case", TOGETHER, ids=ids)
 def test_what_must_be_in_one_domain(case: Case[JobSet, list[str]]) -> None:
-    """Domains of one name in two zones are two; KAI places pods so, our scheduler does not yet."""
-    ours = findings(LintInput(case.given, known_cluster(*RACKS)))
-
-    assert findings(LintInput(case.given, known_cluster(*RACKS), rules=EXTERNAL)) == case.want
-    assert [it for it in ours if not it.startswith("topology-unsupported")] == case.want
+    """Domains of one name in two zones are two, and a node without all labels is in none."""
+    for rules in (RULES, EXTERNAL):
+        found = findings(LintInput(case.given, known_cluster(*RACKS), rules=rules))
+        assert found == case.want
 
 
 MILLI = {"cpu": 1000, "memory": 10**12, "nvidia.com/gpu": 1000}  # of 1 CPU, 1 GB, 1 GPU

@@ -21,7 +21,6 @@ from trainer_kai.api.names import (
     RESERVATION_APP,
     RUN_AI,
     SCHEDULER_NAME,
-    TOPOLOGY_REQUIRED,
 )
 from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.resources import (
@@ -204,8 +203,6 @@ def plan_kai(documents: Sequence[Document]) -> Migration:
     _add_queues(migration, objects[QUEUES.kind])
     for it in objects[TOPOLOGIES.kind]:
         migration.becomes.append(Successor(it.name, it.name, "stays"))
-        message = "a PodGroup with a required topology waits with TopologyUnfit"
-        migration.not_supported(it.name, "spec.levels", message)
     _add_settings(migration, objects["Config"], objects["SchedulingShard"])
     _add_podgroups(migration, objects)
     _add_pods(migration, objects[PODS.kind])
@@ -301,13 +298,9 @@ def _add_pods(migration: Migration, pods: Sequence[ReadObject[ClaimingPod]]) -> 
 
 
 def _unsupported_fields(pod: ClaimingPod) -> Iterable[tuple[str, str]]:
-    annotations = pod.metadata.annotations
     waits = "a pod that runs keeps running and is counted; a new one waits"
     if pod.spec.resource_claims:
         yield "spec.resourceClaims", f"the scheduler allocates no ResourceClaims: {waits}"
-    if TOPOLOGY_REQUIRED in annotations:
-        path = f"metadata.annotations[{TOPOLOGY_REQUIRED}]"
-        yield path, f"the scheduler does not support a required topology yet: {waits}"
 
 
 def _likes(found: Mapping[Any, list[ObjectName]]) -> dict[Any, _Like]:

@@ -262,21 +262,21 @@ def test_trainjobs_from_before_the_webhook_are_named(given: Obj, *, is_named: bo
 
 
 def test_pods_with_unsupported_fields_are_named_once_for_each_field() -> None:
-    """Finished ones, those of other schedulers and those with shares of GPUs are not."""
+    """Finished ones, those of other schedulers, with shares of GPUs or a topology are not."""
     required = {"kai.scheduler/topology-required-placement": "rack"}
+    claims = [{"name": "gpu"}]
     found = migrate(
         "kai",
         pod("a", annotations=required),
-        pod("b", annotations=required),
-        pod("c", resourceClaims=[{"name": "gpu"}]),
-        {**pod("d", annotations=required), "status": {"phase": "Succeeded"}},
-        pod("e", annotations=required, schedulerName="default-scheduler"),
+        pod("b", resourceClaims=claims),
+        pod("c", resourceClaims=claims),
+        {**pod("d", resourceClaims=claims), "status": {"phase": "Succeeded"}},
+        pod("e", resourceClaims=claims, schedulerName="default-scheduler"),
         pod("f", annotations={"gpu-fraction": "0.5"}),
     )
 
     assert notes(found.unsupported) == [
-        ("Pod ns/a", "metadata.annotations[kai.scheduler/topology-required-placement]"),
-        ("Pod ns/c", "spec.resourceClaims"),
+        ("Pod ns/b", "spec.resourceClaims"),
     ]
     assert "(and 1 more)" in found.unsupported[0].message
 

@@ -111,17 +111,15 @@ def test_what_the_trainjob_asks_for_is_in_the_groups(terminal: Terminal) -> None
     assert spec["topologyConstraint"] == {"topology": "rooms", "requiredTopologyLevel": "rack"}
 
 
-@pytest.mark.parametrize(("mode", "code"), [("bundled", 1), ("external", 0)])
-def test_a_required_topology_is_reported(mode: str, code: int, terminal: Terminal) -> None:
-    """Such a TrainJob waits where our scheduler places it; KAI does what it asks for."""
+@pytest.mark.parametrize("mode", ["bundled", "external"])
+def test_a_required_topology_is_no_fault(mode: str, terminal: Terminal) -> None:
+    """Nothing is known here of the Topologies of the cluster."""
     notes = {"kai.scheduler/topology": "rooms", "kai.scheduler/topology-required-placement": "rack"}
     file = terminal.write("job.yaml", trainjob(DEEPSPEED, annotations=notes))
 
     found, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "--mode", mode)
 
-    path = "metadata.annotations[kai.scheduler/topology-required-placement]"
-    asked = f"never runs: {path}: required topology level 'rack' of Topology 'rooms' is not"
-    assert (found, asked in text) == (code, bool(code))
+    assert (found, "never runs" in text, "opology level" in text) == (0, False, False)
 
 
 def test_shares_of_gpus_are_requests(terminal: Terminal) -> None:
