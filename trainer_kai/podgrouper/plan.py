@@ -33,6 +33,7 @@ from trainer_kai.policy.podgroups.manifests import (
     podgroup_manifests,
     running_update,
 )
+from trainer_kai.policy.podgroups.segments import segment_of
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.workloads.shapes import subgroup_of
 from trainer_kai.policy.workloads.workload import Workload
@@ -235,4 +236,8 @@ def _podset(workload: Workload, podgroup: PlannedPodGroup, pod: PodRecord) -> st
     """Return the sub-group of a pod; "" if its PodGroup has none."""
     if podgroup.shape is not None:
         return subgroup_of(podgroup.shape, pod.place)
-    return pod.observation.podset if workload.kind.form.jobs_path else ""
+    podset = pod.observation.podset if workload.kind.form.jobs_path else ""
+    size = next(
+        it.segments.size for it in podgroup.subgroups if it.name == pod.place.replicated_job
+    )
+    return segment_of(podset, str(size), pod.place.completion_index)

@@ -12,15 +12,18 @@ import msgspec
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.meta import OwnerReference
 from trainer_kai.api.names import (
+    COMPLETION_INDEX,
     GANG,
     JOB_INDEX,
     POD_GROUP,
     REPLICATED_JOB,
+    SEGMENT_SIZE,
     SUBGROUP,
 )
 from trainer_kai.api.resources import JOBS, PODS
 from trainer_kai.policy.podgroups.grouping import podgroup_name, podset_name
 from trainer_kai.policy.podgroups.manifests import GroupingMode
+from trainer_kai.policy.podgroups.segments import segment_of
 from trainer_kai.policy.workloads.kinds import KINDS, kind_of_pod
 from trainer_kai.policy.workloads.workload import WorkloadKind
 from webhook.admission.patch import PatchBuilder
@@ -58,12 +61,16 @@ def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionRespon
     if not labels.get(GANG):
         return UNCHANGED
     kind = kind_of_pod(labels) or KINDS[0]
-    has_podset = mode == "bundled" and bool(kind.form.jobs_path)
+    is_ours = mode == "bundled"
+    has_podset = is_ours and bool(kind.form.jobs_path)
     fault = _fault(meta, labels, kind, has_podset=has_podset)
     if fault:
         warning = f"metadata.labels[{GANG}]: the pod is added to no PodGroup: {fault}"
         return AdmissionResponse(warnings=(warning,))
-    return _podgroup_response(meta, labels, kind, has_podset=has_podset)
+    podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX]) if has_podset else ""
+    size, index = (meta.annotations or {}).get(SEGMENT_SIZE, ""), labels.get(COMPLETION_INDEX, "")
+    subgroup = segment_of(podset, size, index) if is_ours else ""
+    return _podgroup_response(meta, labels, kind, subgroup)
 
 
 def _fault(
@@ -79,16 +86,15 @@ def _fault(
 
 
 def _podgroup_response(
-    meta: _Metadata, labels: Mapping[str, str], kind: WorkloadKind, *, has_podset: bool
+    meta: _Metadata, labels: Mapping[str, str], kind: WorkloadKind, subgroup: str
 ) -> AdmissionResponse:
     podgroup = podgroup_name(labels[kind.name_label], labels[kind.uid_label], labels[GANG])
     patch = PatchBuilder({"metadata": {"labels": meta.labels, "annotations": meta.annotations}})
     current = (meta.annotations or {}).get(POD_GROUP)
     is_replaced = current not in {None, podgroup}
     patch.set(("metadata", "annotations", POD_GROUP), podgroup)
-    if has_podset and (is_replaced or SUBGROUP not in labels):
-        podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX])
-        patch.set(("metadata", "labels", SUBGROUP), podset)
+    if subgroup and (is_replaced or SUBGROUP not in labels):
+        patch.set(("metadata", "labels", SUBGROUP), subgroup)
     if not is_replaced:
         return AdmissionResponse(patch.operations)
     # Its gang would wait for it for ever: the PodGroup of the workload counts all its pods.

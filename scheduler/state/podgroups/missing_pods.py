@@ -37,6 +37,7 @@ from trainer_kai.policy.podgroups.grouping import (
     observe_pod,
     podset_name_prefix,
 )
+from trainer_kai.policy.podgroups.segments import is_segment_prefix
 from trainer_kai.policy.workloads.kinds import kind_of_owner, pod_place
 from trainer_kai.policy.workloads.workload import Workload
 
@@ -88,7 +89,9 @@ def _podsets_of(
             added = kind.expected_labels(record.workload, "", "") if kind else {}
             yield podset, {**anticipated.labels, **added, SUBGROUP: podset}
         elif is_indexed and len(index) < 10 and int(index) < anticipated.replicas:
-            added = kind.expected_labels(record.workload, job, index) if kind else {}
+            # The number of a segment is no index of a Job.
+            of_job = "" if is_segment_prefix(prefix) else index
+            added = kind.expected_labels(record.workload, job, of_job) if kind else {}
             yield podset, {**anticipated.labels, **added, SUBGROUP: podset}
 
 

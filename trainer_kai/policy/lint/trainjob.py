@@ -6,17 +6,24 @@ change only the TrainJob. So a path is a field of the TrainJob: the one that set
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from trainer_kai.api.bounds import MOST_PARTS
 from trainer_kai.api.gpu_requests import is_whole_gpu, share_request
-from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.kai_kinds import TopologySpec
 from trainer_kai.api.names import (
     PREEMPTIBILITY,
     PRIORITY_CLASS_NAME,
+    SEGMENT_PREFERRED,
+    SEGMENT_REQUIRED,
+    SEGMENT_SIZE,
     SKIP_PODGROUPER,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
     TRAINJOB_CONTROLLER,
 )
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
@@ -56,7 +63,7 @@ from trainer_kai.policy.podgroups.grouping import (
     PodGroupPlan,
     plan_podgroups,
 )
-from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.podgroups.manifests import GroupingRules, is_bound_by_topology
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
@@ -64,6 +71,7 @@ from trainer_kai.policy.queueing.priority_classes import (
 )
 from trainer_kai.policy.workloads.job import ONLY_JOB
 from trainer_kai.policy.workloads.jobset import JOBSET_FORM
+from trainer_kai.policy.workloads.roles import segment_topology
 from trainer_kai.policy.workloads.workload import JobsForm, StagedJobs, Workload
 
 MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
@@ -180,6 +188,7 @@ def _value_findings(jobset: StagedJobs, cluster: KnownCluster) -> Iterator[Findi
         for i, job in enumerate(jobset.spec.replicated_jobs):
             annotations = job.template.metadata.annotations
             yield from topology_faults(annotations, _template_annotations(i), cluster.topologies)
+            yield from _segment_faults(jobset, i, cluster.topologies)
     yield from annotation_faults(jobset)
 
 
@@ -199,7 +208,12 @@ def _podgroup_findings(
             yield from over_quotas(path, needs, cluster.gpus, queue, cluster.queues)
     if capacity is None:
         return
-    podgroup_domain = required_domain(jobset.metadata.annotations, _ANNOTATIONS, cluster.topologies)
+    jobs = {demand.job.name: demand.job for demand in demands}
+    podgroup_domain = (
+        required_domain(jobset.metadata.annotations, _ANNOTATIONS, cluster.topologies)
+        if is_bound_by_topology(podgroup, jobs)
+        else None
+    )
     is_all = podgroup.min_subgroups == len(podgroup.subgroups)
     yield from capacity.podgroup_findings(demands, needs, podgroup_domain, all_needed=is_all)
     for demand in demands:
@@ -210,6 +224,46 @@ def _podgroup_findings(
         )
         if podset_domain is not None and annotations is not jobset.metadata.annotations:
             yield from capacity.podset_findings(demand, podset_domain)
+        segment_domain = required_domain(
+            _of_segments(jobset, demand.job),
+            _segment_annotations(demand.job_index),
+            cluster.topologies,
+        )
+        size = demand.subgroup.segments.size
+        if segment_domain is not None and size:
+            path = _as_segment_path(segment_domain.path)
+            one = demand.subgroup._replace(min_member=min(size, demand.subgroup.pods))
+            yield from capacity.podset_findings(
+                demand._replace(subgroup=one), segment_domain._replace(path=path)
+            )
+
+
+def _segment_faults(
+    jobset: StagedJobs, index: int, known: Mapping[str, TopologySpec]
+) -> Iterator[Finding]:
+    """Leave out an unknown Topology that the workload names, since it is reported there."""
+    job = jobset.spec.replicated_jobs[index]
+    names_topology = TOPOLOGY in job.template.spec.template.metadata.annotations
+    path = _segment_annotations(index)
+    for it in topology_faults(_of_segments(jobset, job), path, known):
+        if names_topology or it.path != f"{path}[{TOPOLOGY}]":
+            yield it._replace(path=_as_segment_path(it.path))
+
+
+def _of_segments(jobset: StagedJobs, job: ReplicatedJob) -> Mapping[str, str]:
+    """Return the constraint of each segment, as the annotations of a sub-group."""
+    pods = job.template.spec.template.metadata.annotations
+    above = {**jobset.metadata.annotations, **job.template.metadata.annotations}
+    return segment_topology(pods, above) if SEGMENT_SIZE in pods else {}
+
+
+def _segment_annotations(index: int) -> str:
+    return f"spec.replicatedJobs[{index}].template.spec.template.{_ANNOTATIONS}"
+
+
+def _as_segment_path(path: str) -> str:
+    path = path.replace(f"[{TOPOLOGY_REQUIRED}]", f"[{SEGMENT_REQUIRED}]")
+    return path.replace(f"[{TOPOLOGY_PREFERRED}]", f"[{SEGMENT_PREFERRED}]")
 
 
 def _template_annotations(index: int) -> str:

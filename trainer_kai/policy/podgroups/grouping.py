@@ -30,11 +30,18 @@ from trainer_kai.api.bounds import (
 )
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER, DEFAULT_SCHEDULER
+from trainer_kai.api.names import (
+    ANCESTOR_STEP,
+    BATCH_MIN_MEMBER,
+    DEFAULT_SCHEDULER,
+    SEGMENT_SIZE,
+    TOPOLOGY,
+)
 from trainer_kai.api.pod import TERMINAL_PHASES, BriefPod, Pod
 from trainer_kai.api.requested_values import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.partition import JobSetPartition
+from trainer_kai.policy.podgroups.segments import UNDIVIDED, Segmentation, segmentation
 from trainer_kai.policy.pods.requests import has_inter_pod_constraints
 from trainer_kai.policy.start_order import INITIALIZERS, Edge, pods_at_once, start_order
 from trainer_kai.policy.workloads.jobset import JOBSET_FORM
@@ -64,6 +71,7 @@ class PlannedSubGroup(NamedTuple):
     min_member: int  # of each replica: fewer pods do not start
     is_anticipated: bool  # begins only after other replicatedJobs of its PodGroup
     has_inter_pod_constraints: bool = False  # affinity to pods, spread or host ports
+    segments: Segmentation = UNDIVIDED
 
     @property
     def min_pods(self) -> int:
@@ -122,7 +130,7 @@ def plan_podgroups(
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     order = start_order(jobset.spec)
     scheduled = [name for name in order.names if _scheduler(jobs[name]) in {"", scheduler_name}]
-    initializers = [name for name in scheduled if _is_initializer(jobs[name])]
+    initializers = [name for name in scheduled if is_initializer(jobs[name])]
     partition = JobSetPartition(order, scheduled, initializers)
     parts = [*partition.parts(staged=staged)]
     findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name, form)]
@@ -225,11 +233,13 @@ def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | No
             f"the PodGroup of {names} would have {jobs} Jobs, and the maximum is "
             f"{MOST_SUB_GROUPS}. Lower replicas"
         )
-    subgroup_count = jobs + len(podgroup.subgroups)
+    segments = sum(it.replicas * it.segments.number for it in podgroup.subgroups)
+    subgroup_count = jobs + len(podgroup.subgroups) + segments
     if subgroup_count > MOST_SUB_GROUPS:
+        larger = f", or raise {SEGMENT_SIZE}" if segments else ""
         return (
             f"the PodGroup of {names} would have {subgroup_count} sub-groups, and the maximum is "
-            f"{MOST_SUB_GROUPS}. Lower replicas"
+            f"{MOST_SUB_GROUPS}. Lower replicas{larger}"
         )
     anticipated = [subgroup for subgroup in podgroup.subgroups if subgroup.is_anticipated]
     constrained = [subgroup for subgroup in anticipated if subgroup.has_inter_pod_constraints]
@@ -253,7 +263,7 @@ def _scheduler(job: ReplicatedJob) -> str:
     return job.template.spec.template.spec.scheduler_name
 
 
-def _is_initializer(job: ReplicatedJob) -> bool:
+def is_initializer(job: ReplicatedJob) -> bool:
     return job.template.metadata.labels.get(ANCESTOR_STEP) in INITIALIZERS
 
 
@@ -270,6 +280,11 @@ def _subgroup(
         findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
     default = _default_min_member(job, pods) if form.jobs_path else 1
     min_member = min(default if requested is None else requested, pods)
+    named = f"{form.template_path(index)}spec.template.metadata"
+    topology = jobset.metadata.annotations.get(TOPOLOGY, "")
+    segments = segmentation(job, pods, named, findings, topology)
+    if segments.size:  # whole ones
+        min_member = min(-(-min_member // segments.size) * segments.size, pods)
     constrained = has_inter_pod_constraints(job.template.spec.template.spec)
     return PlannedSubGroup(
         name,
@@ -278,6 +293,7 @@ def _subgroup(
         min_member,
         is_anticipated=False,
         has_inter_pod_constraints=constrained,
+        segments=segments,
     )
 
 

@@ -58,15 +58,18 @@ from trainer_kai.policy.podgroups.grouping import (
     PlannedPodGroup,
     PlannedSubGroup,
     PodGroupPlan,
+    is_initializer,
     podgroup_name,
     podset_name,
 )
+from trainer_kai.policy.podgroups.segments import segment_prefix
 from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefault, KindDefaults
 from trainer_kai.policy.queueing.priority_classes import (
     PREEMPTIBLE_BELOW,
     SYSTEM_CLASS_PREFIX,
     SelectablePriorityClasses,
 )
+from trainer_kai.policy.workloads.roles import segment_topology
 from trainer_kai.policy.workloads.workload import (
     PodGroupShape,
     StagedJobs,
@@ -216,9 +219,16 @@ def _requested_fields(
         "preemptibility": labels.get(PREEMPTIBILITY) or default.preemptibility,
         "preemptionDelay": annotations.get(PREEMPTION_DELAY),
         "stalenessGracePeriod": annotations.get(STALENESS_GRACE_PERIOD, external),
-        "topologyConstraint": topology_constraint(annotations),
+        "topologyConstraint": topology_constraint(annotations)
+        if is_bound_by_topology(podgroup, jobs)
+        else None,
     }
     return {name: value for name, value in requested.items() if value}
+
+
+def is_bound_by_topology(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> bool:
+    """Say whether a constraint of the workload counts: initializers need not be near its pods."""
+    return not all(is_initializer(jobs[subgroup.name]) for subgroup in podgroup.subgroups)
 
 
 def _kind_default(workload: Workload, rules: GroupingRules) -> KindDefault:
@@ -252,8 +262,13 @@ def _bundled_spec(
 ) -> ManifestFields:
     if podgroup.shape is not None:
         return _shaped_spec(podgroup.shape)
+    annotations = workload.metadata.annotations
     if workload.kind.form.jobs_path:
-        return _tree_spec(podgroup, jobs)
+        return _tree_spec(podgroup, jobs, annotations)
+    only = podgroup.subgroups[0]
+    if only.segments.size:
+        leaves = [*_segments("", jobs[only.name], only, annotations)]
+        return {"minSubGroup": len(leaves), "subGroups": leaves}
     return {"minMember": max(podgroup.smallest_sum(it.min_pods for it in podgroup.subgroups), 1)}
 
 
@@ -277,7 +292,10 @@ def _shaped_subgroup(shape: SubGroupShape) -> ManifestFields:
     return {name: value for name, value in fields.items() if value not in ("", None)}
 
 
-def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:
+def _tree_spec(
+    podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], annotations: Mapping[str, str]
+) -> ManifestFields:
+    """Return the sub-groups; *annotations* are those of the workload."""
     podsets = {
         podset_name(subgroup.name, i): subgroup
         for subgroup in podgroup.subgroups
@@ -286,29 +304,48 @@ def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> 
     if any(subgroup.name in podsets for subgroup in podgroup.subgroups):
         # A SubGroup has the same name as a PodSet. Without SubGroups all PodSets are needed.
         flat = [
-            _podset(name, jobs[subgroup.name], subgroup.min_member)
+            fields
             for name, subgroup in podsets.items()
+            for fields in _podset(name, jobs[subgroup.name], subgroup, annotations)
         ]
-        return {"minSubGroup": len(flat), "subGroups": flat}
+        return {"minSubGroup": len(podsets), "subGroups": flat}
     subgroups: list[ManifestFields] = []
     for subgroup in podgroup.subgroups:
         subgroups.append({"name": subgroup.name, "minSubGroup": subgroup.replicas})
-        subgroups += (
-            {
-                **_podset(podset_name(subgroup.name, i), jobs[subgroup.name], subgroup.min_member),
-                "parent": subgroup.name,
-            }
-            for i in range(subgroup.replicas)
-        )
+        for i in range(subgroup.replicas):
+            name = podset_name(subgroup.name, i)
+            podset, *below = _podset(name, jobs[subgroup.name], subgroup, annotations)
+            subgroups += [{**podset, "parent": subgroup.name}, *below]
     return {"minSubGroup": podgroup.min_subgroups, "subGroups": subgroups}
 
 
-def _podset(name: str, job: ReplicatedJob, min_member: int) -> ManifestFields:
-    podset: ManifestFields = {"name": name, "minMember": min_member}
-    topology = topology_constraint(valid_annotations(job.template.metadata.annotations))
-    if topology and len(topology) > 1:
-        podset["topologyConstraint"] = topology
-    return podset
+def _podset(
+    name: str, job: ReplicatedJob, subgroup: PlannedSubGroup, annotations: Mapping[str, str]
+) -> Iterator[ManifestFields]:
+    """Yield the sub-group of a Job, and then its segments."""
+    segments = subgroup.segments.number
+    minimum = {"minSubGroup": segments} if segments else {"minMember": subgroup.min_member}
+    own = job.template.metadata.annotations
+    yield {"name": name, **minimum, **_constraint(own)}
+    for it in _segments(name, job, subgroup, {**annotations, **own}):
+        yield {**it, "parent": name}
+
+
+def _segments(
+    podset: str, job: ReplicatedJob, subgroup: PlannedSubGroup, annotations: Mapping[str, str]
+) -> Iterator[ManifestFields]:
+    pods = job.template.spec.template.metadata.annotations
+    constraint = _constraint(segment_topology(pods, annotations))
+    for number in range(subgroup.segments.number):
+        minimum = subgroup.segments.minimum(number, subgroup.min_member)
+        name = f"{segment_prefix(podset)}{number}"
+        yield {"name": name, "minMember": minimum, **constraint}
+
+
+def _constraint(annotations: Mapping[str, str]) -> ManifestFields:
+    """Return the field of a sub-group; none without a level."""
+    topology = topology_constraint(valid_annotations(annotations))
+    return {"topologyConstraint": topology} if topology and len(topology) > 1 else {}
 
 
 def _flat_spec(

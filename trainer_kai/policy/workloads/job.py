@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from trainer_kai.api.jobset import Job, JobSetSpec, JobTemplate, ReplicatedJob, ReplicatedJobStatus
 from trainer_kai.api.meta import Key, Meta, OwnerReference, TemplateMeta
 from trainer_kai.api.names import (
+    COMPLETION_INDEX,
     CONTROLLER_UID,
     JOB_CONTROLLER,
     JOB_NAME,
@@ -69,9 +70,10 @@ def job_workload(job: Job) -> Workload | None:
     )
 
 
-def job_pod_place(_labels: Mapping[str, str]) -> PodPlace:
-    """Return the same place for each pod: one that replaces another is of the same attempt."""
-    return _PLACE
+def job_pod_place(labels: Mapping[str, str]) -> PodPlace:
+    """Return the place of a pod: one that replaces another is of the same attempt."""
+    index = labels.get(COMPLETION_INDEX)
+    return _PLACE._replace(completion_index=index) if index else _PLACE
 
 
 def _with_labels_of_pods(meta: Meta, labels: Mapping[str, str]) -> Meta:

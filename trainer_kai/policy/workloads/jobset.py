@@ -6,6 +6,7 @@ from typing import Final
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key, OwnerReference
 from trainer_kai.api.names import (
+    COMPLETION_INDEX,
     JOB_INDEX,
     JOB_RESTART_ATTEMPT,
     JOBSET_CONTROLLER,
@@ -70,6 +71,7 @@ def jobset_pod_place(labels: Mapping[str, str]) -> PodPlace:
         labels.get(REPLICATED_JOB, ""),
         labels.get(JOB_INDEX, ""),
         (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT))),
+        completion_index=labels.get(COMPLETION_INDEX, ""),
     )
 
 

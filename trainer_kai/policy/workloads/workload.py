@@ -44,6 +44,7 @@ class PodPlace(NamedTuple):
     job_index: str
     attempt: RestartAttempt
     group: str = ""  # of a workload with equal groups: the suffix of its PodGroup
+    completion_index: str = ""  # within its Job, if that is Indexed
 
 
 class SubGroupShape(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which pods of a TrainJob get the share of a GPU that it requests."""
+"""Which pods of a TrainJob get the share of a GPU, or the segments, that it requests."""
 
 from typing import Any, Final
 
@@ -42,7 +42,20 @@ def carried(whole: JobSet, given: Obj, *, with_launcher: bool = True) -> dict[st
     return {jobs[i].name: dict(added) for i, added in found}
 
 
+def many(own: Obj | None = None) -> Obj:
+    """Return a replicatedJob with 16 pods."""
+    found = job("node", own=own)
+    found["template"]["spec"] |= {"parallelism": 16, "completions": 16}
+    return found
+
+
 NODE: Final = job("node", "trainer")
+MANY: Final = many()
+SEGMENTS: Final = {
+    "kai.scheduler/segment-size": "4",
+    "kai.scheduler/segment-topology-required-placement": "rack",
+    "kai.scheduler/segment-topology-preferred-placement": "host",
+}
 MPI: Final = (job("node"), job("launcher", "trainer"))
 # replicatedJobs, and annotations of the TrainJob -> what the pods of which get
 CARRIED: Final[list[Case[tuple[tuple[Obj, ...], Obj], dict[str, Obj]]]] = [
@@ -54,6 +67,17 @@ CARRIED: Final[list[Case[tuple[tuple[Obj, ...], Obj], dict[str, Obj]]]] = [
         {"t": HALF},
     ),
     Case("not other parts", ((job("extra"), NODE), HALF), {"node": HALF}),
+    Case(
+        "segments, of several pods",
+        ((MANY, job("launcher", "trainer")), SEGMENTS),
+        {"node": SEGMENTS},
+    ),
+    Case("no segments for one pod", ((NODE,), {**SEGMENTS, **HALF}), {"node": HALF}),
+    Case(
+        "segments of the runtime stay",
+        ((many({"kai.scheduler/segment-size": "8"}),), SEGMENTS),
+        {},
+    ),
     Case("workers and launcher of MPI", (MPI, HALF), {"node": HALF, "launcher": HALF}),
     Case(
         "two that train",
