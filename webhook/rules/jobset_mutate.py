@@ -40,6 +40,7 @@ from trainer_kai.policy.expand.jobset import (
     CARRIED_ANNOTATIONS,
     CARRIED_LABELS,
     carried_to_pods,
+    requested_of_pods,
 )
 from trainer_kai.policy.podgroups.followed_values import followed_names
 from trainer_kai.policy.podgroups.grouping import PodGroupPlan, plan_podgroups
@@ -406,7 +407,7 @@ def _copy_carried_metadata(
                 patch.set((*parent, name), given[name])
     for number, added in carried_to_pods(
         review.jobset.spec.replicated_jobs,
-        context.trainjob.annotations,
+        requested_of_pods(context.trainjob.annotations, review.jobset.metadata.annotations),
         with_launcher=context.launcher_trains,
     ):
         for name, text in added.items() if number in review.our_jobs else ():

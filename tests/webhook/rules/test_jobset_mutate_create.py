@@ -288,6 +288,22 @@ def test_a_share_of_a_gpu_is_carried_to_the_pods_that_train(rules: GroupingRules
         assert reviewed_jobset(patched, changed, rules, suspended).operations == ()
 
 
+def test_segments_are_carried_to_the_pods_that_are_divided() -> None:
+    """The TrainJob's, and before them those of the runtime's template."""
+    size, level = "kai.scheduler/segment-size", "kai.scheduler/segment-topology-required-placement"
+    many, single = job("node"), job("node")
+    single["template"]["spec"]["parallelism"] = 1
+    context = jobset_context(annotations={size: "4", level: "rack"})
+    found = []
+    for it, own in ((many, {}), (many, {size: "8"}), (single, {})):
+        obj = jobset(it, annotations=own)
+        patched = applied(obj, reviewed_jobset(obj, context, BUNDLED))
+        found.append(template(patched["spec"]["replicatedJobs"][0]).get("annotations"))
+        assert reviewed_jobset(patched, context, BUNDLED).operations == ()
+
+    assert found == [{size: "4", level: "rack"}, {size: "8", level: "rack"}, None]
+
+
 # JobSets that are not ours
 LEFT: list[Case[Obj, None]] = [
     Case("a JobSet by hand", jobset(ownerReferences=None), None),

@@ -406,6 +406,11 @@ def _with_container_name(shares: Mapping[str, str], pod: PodSpec) -> Mapping[str
     return {**default, **shares}
 
 
+def requested_of_pods(trainjob: Mapping[str, str], jobset: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the annotations for the pods: the runtime may have segments on its JobSet."""
+    return {**trainjob, **_selected(jobset, SEGMENTS)}
+
+
 def with_carried_metadata(
     jobset: JobSet,
     labels: Mapping[str, str],
@@ -415,7 +420,8 @@ def with_carried_metadata(
 ) -> JobSet:
     meta = jobset.metadata
     jobs = list(jobset.spec.replicated_jobs)
-    for i, added in carried_to_pods(jobs, annotations, with_launcher=with_launcher):
+    requested = requested_of_pods(annotations, meta.annotations)
+    for i, added in carried_to_pods(jobs, requested, with_launcher=with_launcher):
         jobs[i] = _with_pod_annotations(jobs[i], added)
     return replace(
         jobset,

@@ -135,6 +135,7 @@ def plan_podgroups(
     parts = [*partition.parts(staged=staged)]
     findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name, form)]
     by_name = {name: _subgroup(jobset, name, form, findings) for name in scheduled}
+    findings += _unused_segments(jobset)
     min_subgroups = None
     if form.jobs_path:
         min_subgroups = _batch_min_member(jobset.metadata.annotations, "metadata", findings)
@@ -295,6 +296,14 @@ def _subgroup(
         has_inter_pod_constraints=constrained,
         segments=segments,
     )
+
+
+def _unused_segments(jobset: StagedJobs) -> Iterator[Finding]:
+    templates = (job.template.spec.template for job in jobset.spec.replicated_jobs)
+    is_used = any(SEGMENT_SIZE in it.metadata.annotations for it in templates)
+    if SEGMENT_SIZE in jobset.metadata.annotations and not is_used:
+        message = "has no effect here. Set it on the pod template of the Job to divide"
+        yield Finding(f"metadata.annotations[{SEGMENT_SIZE}]", message)
 
 
 def _default_min_member(job: ReplicatedJob, pods: int) -> int:

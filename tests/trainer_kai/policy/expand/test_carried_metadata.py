@@ -123,6 +123,19 @@ def test_what_pods_get(case: Case[tuple[tuple[Obj, ...], Obj], dict[str, Obj]]) 
     assert carried(copied, given) == {}
 
 
+def test_segments_of_a_runtime() -> None:
+    """They come before those of the TrainJob, one by one."""
+    size, required, _ = SEGMENTS
+    obj = {"metadata": {"name": "job", "annotations": {size: "8"}}}
+    whole = decode(JobSet, encode({**obj, "spec": {"replicatedJobs": [MANY]}}))
+
+    copied = with_carried_metadata(whole, {}, {size: "4", required: "rack"})
+
+    pods = copied.spec.replicated_jobs[0].template.spec.template
+    assert pods.metadata.annotations == {size: "8", required: "rack"}
+    assert copied.metadata.annotations == {size: "8"}
+
+
 def test_a_launcher_that_is_no_node_gets_none() -> None:
     """It only starts the workers; without workers it is no launcher."""
     assert carried(jobset(*MPI), HALF, with_launcher=False) == {"node": HALF}

@@ -273,6 +273,10 @@ def test_a_stage_of_segments() -> None:
         read_anticipated(text.replace('"segments":2', '"segments":3001'))
 
 
+UNUSED: Final = (
+    f"metadata.annotations[{SIZE}]: has no effect here. Set it on the pod template of the Job to "
+    "divide"
+)
 TOO_MANY: Final = (
     "spec.replicatedJobs: the PodGroup of node would have 3002 sub-groups, and the maximum is "
     f"3000. Lower replicas, or raise {SIZE}"
@@ -295,6 +299,11 @@ FAULTS: list[Case[JobSet, list[str]]] = [
         "a placement without a Topology",
         jobset(divided("node", "2", parallelism=4, more={REQUIRED: "rack"})),
         [f"{PATH}[{REQUIRED}]: ignored: can only be set together with {TOPOLOGY}"],
+    ),
+    Case(
+        "not on a pod template",
+        jobset(rjob("node", parallelism=4), annotations={SIZE: "2"}),
+        [UNUSED],
     ),
     Case("too many", jobset(divided("node", "1", parallelism=3000)), [TOO_MANY]),
 ]
