@@ -213,7 +213,8 @@ def _podgroup_of_pods(
         sub_group.min_member or 0 for sub_group in sub_groups if sub_group not in expected
     )
     min_member = group.spec.min_member if group else None
-    inner = [it.name for it in group.spec.sub_groups if it.min_member is None] if group else []
+    above = {it.name: it for it in group.spec.sub_groups} if group else {}
+    inner = [it.name for it in above.values() if it.min_member is None and not it.parent]
     labels = (pod.metadata.labels.get(REPLICATED_JOB, "") for pod in pods)
     return PodGroupSnapshot(
         stage=stage,
@@ -221,15 +222,21 @@ def _podgroup_of_pods(
         after=after,
         members=annotations.get(MEMBERS) or "-",
         replicated_jobs=frozenset(filter(None, (*inner, *labels))),
-        expected_jobs=tuple(
-            dict.fromkeys(sub_group.parent or sub_group.name for sub_group in expected)
-        ),
+        expected_jobs=tuple(dict.fromkeys(_topmost(sub_group, above) for sub_group in expected)),
         min_pods=min_pods or min_member or len(pods),
         dependencies=tuple(Edge(it.replicated_job, "", it.status) for it in anticipated.after),
         is_finished=False,
         pods=tuple(pods),
         api_object=group,
     )
+
+
+def _topmost(sub_group: SubGroup, above: Mapping[str, SubGroup]) -> str:
+    """Return the sub-group of the replicatedJob, above those of a Job and of its segments."""
+    names = [sub_group.name]  # an invalid PodGroup may have a circle
+    while names[-1] in above and above[names[-1]].parent not in {"", *names}:
+        names.append(above[names[-1]].parent)
+    return names[-1]
 
 
 def _anticipated(annotations: Mapping[str, str]) -> AnticipatedAnnotation:

@@ -12,7 +12,7 @@ from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
     without_capacity,
 )
 from trainer_kai.api.meta import Key
-from trainer_kai.api.resources import LEASES, TRAINJOBS
+from trainer_kai.api.resources import LEASES, PODGROUPS, TRAINJOBS
 from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_workload
 from trainer_kai.cli.commands.why import podgroups
 from trainer_kai.cli.commands.why.output import as_json, as_text
@@ -150,6 +150,31 @@ async def test_expected_pods_do_not_make_the_podgroup_wait(forbidden: set[str]) 
     ]
     assert [it.state for it in late.podgroups] == [WorkloadState.WAITS]
     assert early.unknown == ()
+
+
+async def test_expected_segments_are_of_their_replicated_job() -> None:
+    """The PodGroup alone says so, by the sub-groups above them."""
+    cluster = TrainJobCluster("deepspeed-distributed")
+    cluster.store.forbidden = {"jobsets"}
+    (group,) = cluster.groups.values()
+    whole, name = "launcher-replica-0", "launcher-replica-0-segment-0"
+    group["spec"]["subGroups"][-1:] = [
+        {"name": whole, "minSubGroup": 1, "parent": "launcher"},
+        {"name": name, "minMember": 1, "parent": whole},
+    ]
+    annotations = group["metadata"]["annotations"]
+    anticipated = annotations["trainer-kai.dev/anticipated"]
+    annotations["trainer-kai.dev/anticipated"] = anticipated.replace(
+        '-replica-"', '-replica-0-segment-"'
+    )
+    cluster.store.put(PODGROUPS, group)
+    cluster.running("node", 3)
+
+    report = await cluster.why()
+
+    assert [(it.state, it.note) for it in report.podgroups] == [
+        (WorkloadState.RUNS, "the pods of launcher are created when the others are Ready")
+    ]
 
 
 async def test_stages_are_known_from_groups_alone() -> None:
