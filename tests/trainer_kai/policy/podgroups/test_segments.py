@@ -331,6 +331,27 @@ def test_initializers_are_not_bound() -> None:
     assert "launcher-replica-0" in leaves(specs_of(given)[1])
 
 
+def test_lint_knows_that_initializers_are_not_bound() -> None:
+    """Three pods fit in no rack of one node; those of an initializer need not."""
+    pods = {"containers": [{"name": "node", "resources": {"limits": {"nvidia.com/gpu": 8}}}]}
+    known = known_cluster(*(node(f"n{i}", zone="z", rack=f"r{i}") for i in range(4)))
+    annotations = {TOPOLOGY: "racks", "kai.scheduler/topology-required-placement": "rack"}
+    found = {
+        step: [
+            it.code
+            for it in lint_jobset(
+                jobset(rjob("a", step=step, parallelism=3, pod=pods), annotations=annotations),
+                "team",
+                RULES,
+                known,
+            )
+        ]
+        for step in ("dataset-initializer", "trainer")
+    }
+
+    assert found == {"dataset-initializer": [], "trainer": ["domain-too-small"]}
+
+
 def specs_of(given: JobSet) -> list[ManifestFields]:
     return specs(jobset_workload(given))
 
