@@ -28,7 +28,6 @@ Amounts: TypeAlias = tuple[int, int, int]  # by ResourceKind
 # The devices that a pod holds on its node, by DeviceSort; empty where it holds none of any sort.
 HeldDevices: TypeAlias = tuple[tuple[int, ...], ...]
 
-
 NO_DEVICES: Final[HeldDevices] = ()
 
 
