@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from operator import truediv
 from random import Random
 from statistics import median
@@ -40,6 +41,8 @@ from tests.support.snapshot.builder import (
     share_signature,
     signature,
 )
+from tests.support.snapshot.claim_devices import claim, claim_devices, claim_signature
+from tests.support.snapshot.claim_devices import gpus as devices_of_nodes
 from tests.support.snapshot.plan_violations import plan_violations
 
 _GPUS: Final = 8
@@ -90,6 +93,7 @@ async def main() -> None:
     for row in _ROWS:
         faults += _measure(row, table, notes)
     faults += _measure_queues(table)
+    faults += _measure_claims(table)
     for comparison in _COMPARISONS:
         faults += _compare(comparison, table)
     console = Console(width=115)
@@ -303,6 +307,42 @@ def _measure_queues(table: Table) -> list[str]:
         if seconds > most * slowdown:
             faults.append(f"{work}: {seconds:.3f} s, at most {most} s x {slowdown:.2f}")
     return faults
+
+
+def _measure_claims(table: Table) -> list[str]:
+    """Measure gangs with a claim for each GPU, in turns with the same gangs with whole GPUs."""
+    nodes, gangs, pods = 500, 500, 4
+    gpus = _pending_gangs(nodes, gangs, pods, signature(gpu=1), SnapshotNode(cpu=640, memory=5120))
+    empty = SnapshotNode(cpu=640, memory=5120, gpu=0)
+    claims = replace(
+        _pending_gangs(nodes, gangs, pods, claim_signature(claim()), empty),
+        claim_devices=claim_devices(devices_of_nodes(nodes, _GPUS)),
+        total=gpus.total,
+    )
+    took: dict[bool, float] = {}
+    for _ in range(_ROUNDS):
+        for is_claimed, snapshot in ((False, gpus), (True, claims)):
+            began = time.perf_counter()
+            result = plan(snapshot, _POLICIES)
+            took[is_claimed] = min(took.get(is_claimed, math.inf), time.perf_counter() - began)
+            binds = [bind for it in result.allocations for bind in it.binds]
+            assert len(binds) == gangs * pods
+            assert len({bind.held for bind in binds}) == (len(binds) if is_claimed else 1)
+    ratio = took[True] / took[False]
+    work = f"claims: {nodes} nodes of 8 devices, {gangs * pods:,} claims in gangs of {pods}"
+    table.add_row(
+        work, "", f"{took[True]:.4f}", "2 x GPUs", "", "", f"{took[False]:.4f}", f"{ratio:.2f}", ""
+    )
+    return [f"{work}: {ratio:.2f} times as long as with GPUs, at most 2"] if ratio > 2 else []
+
+
+def _pending_gangs(
+    nodes: int, gangs: int, pods: int, one: SchedulingSignature, node: SnapshotNode
+) -> Snapshot:
+    builder = Builder([node] * nodes, _departments(nodes))
+    for i in range(gangs):
+        builder.uniform_podgroup(pods, one, queue=f"queue-{i % 4}")
+    return builder.snapshot()
 
 
 def _compare(comparison: "_Comparison", table: Table) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
+from e2e.claims.devices import device, device_class, one_gpu, resource_slice, template
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import WAITING_CLASS
@@ -141,7 +142,7 @@ async def run_checks(cluster: Cluster, act: str, wait_s: float, snapshot_url: st
         stage = CheckContext(cluster, seen, act, wait_s, snapshot_url)
         scenes = (
             *(_named, _is_relocated, _assigned, _stored, _is_explained, _is_reclaimed, _shown),
-            *(_is_shared, _is_owned),
+            *(_is_shared, _is_owned, _is_claimed),
         )
         await asyncio.gather(*(_run_check(scene, stage, faults) for scene in scenes))
     return sorted(faults)
@@ -149,7 +150,8 @@ async def run_checks(cluster: Cluster, act: str, wait_s: float, snapshot_url: st
 
 async def remove_checks(cluster: Cluster, act: str) -> None:
     """Take away whatever still wants GPUs."""
-    for scene in ("named", "moved", "assigned", "stored", "told", "taken", "shared", "owned"):
+    scenes = ("named", "moved", "assigned", "stored", "told", "taken", "shared", "owned", "claimed")
+    for scene in scenes:
         namespace = f"{scene}-{act}"
         for kind in (TRAINJOBS, JOBSETS, JOBS):
             query = {"propagationPolicy": "Background"}
@@ -359,6 +361,30 @@ async def _is_shared(stage: CheckContext) -> None:
             if it["metadata"]["name"] == "left"
         ),
         "a label that was left is removed",
+    )
+
+
+async def _is_claimed(stage: CheckContext) -> None:
+    """See a pod get a device by a claim."""
+    namespace, api = stage.namespace_of("claimed"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    own = device_class(namespace, f"device.driver == '{namespace}.example.com'")
+    await api.create(own)
+    devices = resource_slice(SHARED_NODE, [device("gpu")])
+    devices["metadata"]["name"] = namespace
+    devices["spec"] |= {"driver": f"{namespace}.example.com"}
+    devices["spec"]["pool"]["name"] = namespace
+    await api.create(devices)
+    await api.create(template(namespace, "one", one_gpu(deviceClassName=namespace)))
+    pod = bare_pod(namespace, "claims", "default-queue", 0)
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    pod["spec"] |= {
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+        "tolerations": [{"operator": "Exists"}],
+    }
+    await api.create(pod)
+    await stage.until(
+        lambda: _running(stage.objects(PODS, "claimed")) == 1, "the pod has its device"
     )
 
 

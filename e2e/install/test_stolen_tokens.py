@@ -16,6 +16,7 @@ from e2e.cluster.resources import (
     NODES,
     PODS,
     PVCS,
+    RESOURCE_CLAIMS,
     SERVICE_ACCOUNTS,
     TRAINJOBS,
     VALIDATING_WEBHOOKS,
@@ -29,6 +30,7 @@ from e2e.fixtures.processes import NAMESPACE, PODGROUPER, SCHEDULER, WEBHOOK
 from e2e.install.service_accounts import ServiceAccounts
 from tests.support.case import Case, ids
 from trainer_kai.api.names import (
+    CLAIM_FINALIZER,
     EVICTED_BY,
     POD_GROUP,
     QUEUE,
@@ -49,6 +51,7 @@ _OWNER: Final = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
 _ALONE: Final = (
     f"may change only metadata.annotations[{POD_GROUP}] and metadata.labels[{SUBGROUP}] of a pod"
 )
+_FINALIZER_ALONE: Final = "may change only metadata.finalizers of a ResourceClaim"
 _BUNDLE_ALONE: Final = "may change only webhooks[*].clientConfig.caBundle"
 
 # what the podgrouper's account merges into a pod -> the field that the refusal names
@@ -98,6 +101,14 @@ OF_CLAIMS: Final[list[Case[Obj, str]]] = [
 
 _CALLED: Final = "/webhooks/0/clientConfig"
 # what the webhook's account changes in a configuration -> the beginning of the refusal
+# what the scheduler's account merges into a ResourceClaim -> the field that the refusal names
+OF_RESOURCE_CLAIMS: Final[list[Case[Obj, str]]] = [
+    Case("the finalizer", {"metadata": {"finalizers": [CLAIM_FINALIZER]}}, ""),
+    Case("another one", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata.finalizers"),
+    Case("a label", {"metadata": {"labels": {QUEUE: "rich"}}}, "metadata"),
+    Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata"),
+    Case("its owner", {"metadata": {"ownerReferences": [_OWNER]}}, "metadata"),
+]
 OF_WEBHOOKS: Final[list[Case[Obj, str]]] = [
     Case("the bundle", {"op": "add", "path": f"{_CALLED}/caBundle", "value": "LQ=="}, ""),
     Case(
@@ -174,6 +185,14 @@ async def scheduler(service_accounts: ServiceAccounts, podgrouper: Api) -> Async
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     await api.create(claim)
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    devices = {
+        "apiVersion": RESOURCE_CLAIMS.api_version,
+        "kind": RESOURCE_CLAIMS.kind,
+        "metadata": {"namespace": _NAMESPACE, "name": "devices"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    await api.create(devices)
     for kind in _JOBS_OF_USERS:
         replicated = {"name": "n", "template": {"spec": _JOB_SPEC}}
         spec = _JOB_SPEC if kind is JOBS else {"suspend": True, "replicatedJobs": [replicated]}
@@ -206,6 +225,15 @@ async def test_the_scheduler_selects_the_node_of_a_claim(
 ) -> None:
     """With a stolen token no claim gets another volume."""
     await _check_patch(scheduler, PVCS.path(_NAMESPACE, "data"), case, _NODE_ALONE)
+
+
+@pytest.mark.parametrize("case", OF_RESOURCE_CLAIMS, ids=ids)
+async def test_the_scheduler_protects_a_resource_claim(
+    case: Case[Obj, str], scheduler: Api
+) -> None:
+    """With a stolen token no claim is another pod's, or in another queue."""
+    path = RESOURCE_CLAIMS.path(_NAMESPACE, "devices")
+    await _check_patch(scheduler, path, case, _FINALIZER_ALONE)
 
 
 async def _check_patch(scheduler: Api, path: str, case: Case[Obj, str], alone: str) -> None:

@@ -16,6 +16,9 @@ from typing import Any, Final, NamedTuple
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BinderParts
+from scheduler.shell.bind.claims.claim_releaser import ClaimReleaser
+from scheduler.shell.bind.claims.claim_step import ClaimStep
+from scheduler.shell.bind.claims.claim_writes import ClaimWrites
 from scheduler.shell.bind.gpu.reservation_controller import ReservationController
 from scheduler.shell.bind.gpu.reservation_manifest import ReservationPodOptions
 from scheduler.shell.bind.gpu.reserve_device import (
@@ -39,7 +42,7 @@ from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
 from trainer_kai.api.meta import Key
-from trainer_kai.api.resources import ACCESS_REVIEWS, EVENTS, Resource
+from trainer_kai.api.resources import ACCESS_REVIEWS, DEVICE_KINDS, EVENTS, Resource
 from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.events import EventRecorder
@@ -142,14 +145,18 @@ class _Leadership(NamedTuple):
         evictor = Evictor(fenced, cache, suspender, events, metrics, log)
         writes = LimitedWrites(fenced.clock)
         shares = _gpu_shares(fenced, cache, self.settings, writes, self.context)
+        unlimited = fenced.with_retry_policy(RetryPolicy(waits_when_throttled=False))
+        claim_writes = ClaimWrites(unlimited, cache.cluster.device_classes, writes)
         bind_steps: list[BindStep] = [  # in the order in which a pod is prepared
             VolumeStep(fenced, cache),
             shares,
+            ClaimStep(cache, claim_writes),
         ]
         parts = BinderParts(evictor.evict_all, BindSteps(bind_steps, log), writes, events)
         binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
         reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
+        claims = ClaimReleaser(fenced, cache, claim_writes, log)
         grace_limiter = TerminationGraceLimiter(
             fenced, cache, self.settings.max_termination_grace_s, log
         )
@@ -157,7 +164,7 @@ class _Leadership(NamedTuple):
         cache.suspended_workloads.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations):
+            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations, claims):
                 group.create_task(service.run())
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
@@ -221,13 +228,14 @@ class ClusterInformers:
             for resource in self._cache.cluster.by_resource()
         ]
         self._unsynced = {watch_name(kind.resource) for kind in kinds}
+        optional_kinds = {*self._cache.cluster.workload_objects, *DEVICE_KINDS}
         for kind in kinds:
             name = watch_name(kind.resource)
             workload_kind = KIND_OF_RESOURCE.get(kind.resource)
             labels = workload_kind.selection if workload_kind is not None else ""
             target = ListTarget(kind.resource, selection=Selection(labels=labels))
-            # A cluster need not serve each kind of workload.
-            is_optional = kind.resource in self._cache.cluster.workload_objects
+            # A cluster need not serve each kind of workload, nor of devices.
+            is_optional = kind.resource in optional_kinds
             watch: Watch[Any] = Watch(client, target, seen, optional=is_optional)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
             run.start(f"watch {name}", self._watch_service(watch, kind))
@@ -249,12 +257,12 @@ class ClusterInformers:
             seen = None if is_deleted else it.object
             self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
 
-        def synced() -> None:
-            self._unsynced.discard(watch_name(kind.resource))
-            if not self._unsynced:
-                self._synced.set()
+        return lambda: watch.run(change, partial(self._note_synced, watch_name(kind.resource)))
 
-        return lambda: watch.run(change, synced)
+    def _note_synced(self, name: str) -> None:
+        self._unsynced.discard(name)
+        if not self._unsynced:
+            self._synced.set()
 
 
 async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:

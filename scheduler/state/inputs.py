@@ -17,11 +17,22 @@ from trainer_kai.api.cluster_kinds import (
     ResourceQuota,
     StorageClass,
 )
+from trainer_kai.api.device_kinds import (
+    ClaimAllocation,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     NAMESPACES,
     NODES,
     PDBS,
@@ -32,6 +43,8 @@ from trainer_kai.api.resources import (
     PVS,
     QUEUES,
     QUOTAS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     TOPOLOGIES,
     Resource,
@@ -152,6 +165,14 @@ class Permit(IntEnum):
     UNANSWERED = 2  # a review was tried, and there is no answer yet
 
 
+class AssumedClaim(NamedTuple):
+    """The devices of a claim that we write, until a watch shows that they are allocated."""
+
+    uid: str
+    allocation: ClaimAllocation
+    pods: tuple[tuple[Key, str], ...]  # that are being bound, with their uids
+
+
 def _workload_objects() -> dict[Resource[Any], dict[Key, Any]]:
     return {resource: {} for resource in (*KIND_OF_RESOURCE, *OWNER_OF_RESOURCE)}
 
@@ -176,6 +197,11 @@ class Cluster:
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     storage_classes: dict[str, StorageClass] = field(default_factory=dict)
     budgets: dict[Key, PodDisruptionBudget] = field(default_factory=dict)
+    device_classes: dict[str, DeviceClass] = field(default_factory=dict)
+    resource_slices: dict[str, ResourceSlice] = field(default_factory=dict)
+    device_taint_rules: dict[str, DeviceTaintRule] = field(default_factory=dict)
+    claim_templates: dict[Key, ResourceClaimTemplate] = field(default_factory=dict)
+    resource_claims: dict[Key, ResourceClaim] = field(default_factory=dict)
     workload_objects: dict[Resource[Any], dict[Key, Any]] = field(default_factory=_workload_objects)
     workloads: dict[ObjectKey, Workload] = field(default_factory=dict)
     owners: dict[ObjectKey, Suspendable] = field(default_factory=dict)
@@ -186,6 +212,8 @@ class Cluster:
     stale_since: dict[Key, int] = field(default_factory=dict)
     # The ids of the shared GPUs of pods with a bind in flight; changes only with the pod.
     bind_gpu_groups: dict[Key, tuple[str, ...]] = field(default_factory=dict)
+    # The claims of pods with a bind in flight; one counts as long as such a pod is on a node.
+    assumed_claims: dict[Key, AssumedClaim] = field(default_factory=dict)
 
     def by_resource(self) -> dict[Resource[Any], dict[Any, Any]]:
         return {
@@ -199,6 +227,11 @@ class Cluster:
             STORAGE_CLASSES: self.storage_classes,
             PVCS: self.claims,
             PDBS: self.budgets,
+            DEVICE_CLASSES: self.device_classes,
+            RESOURCE_SLICES: self.resource_slices,
+            DEVICE_TAINT_RULES: self.device_taint_rules,
+            CLAIM_TEMPLATES: self.claim_templates,
+            RESOURCE_CLAIMS: self.resource_claims,
             **self.workload_objects,
             PODGROUPS: self.pod_groups,
             PODS: self.pods,

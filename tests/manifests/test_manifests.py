@@ -293,6 +293,7 @@ BOUND_ROLES: Final = {
     "trainer-kai-reservation-agent": _AGENT,
     "trainer-kai-reservation-pods": "trainer-kai:trainer-kai-scheduler",
     "trainer-kai-scheduler-claims": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-scheduler-resource-claims": "trainer-kai:trainer-kai-scheduler",
     "trainer-kai-scheduler-workloads": "trainer-kai:trainer-kai-scheduler",
     "trainer-kai-webhook": "trainer-kai:trainer-kai-webhook",
 }

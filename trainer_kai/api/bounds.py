@@ -47,5 +47,16 @@ MOST_TERMS_PER_NAMESPACE: Final = 2048  # different terms and host ports of all 
 MAX_DEVICES: Final = 64  # GPUs of which one pod may have shares
 MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it
 
+# ResourceClaims. The scheduler allocates their devices node by node.
+MOST_CLAIMS: Final = 32  # of one pod
+MOST_DEVICE_REQUESTS: Final = 32  # of one claim, and alternatives of one request
+MOST_CLAIM_CONSTRAINTS: Final = 32
+MOST_CLAIM_DEVICES: Final = 32  # that one claim gets, as in Kubernetes
+MOST_CLAIM_USERS: Final = 256  # pods that share one claim, as in Kubernetes
+MOST_SELECTORS: Final = 32  # CEL expressions of one request or class
+SELECTOR_CHARACTERS: Final = 10 * 1024  # of one expression, as in Kubernetes
+LOOPING_SELECTOR_CHARACTERS: Final = 1024  # of an expression that repeats a part of it
+MOST_SELECTORS_PER_NAMESPACE: Final = 64  # different requests for devices of all its pods
+
 # A TrainJob with its runtime. Other reviews wait while it is linted; a larger one is not linted.
 MOST_PARTS: Final = 25_000

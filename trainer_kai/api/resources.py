@@ -25,6 +25,13 @@ from trainer_kai.api.cluster_kinds import (
     StatefulSet,
     StorageClass,
 )
+from trainer_kai.api.device_kinds import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from trainer_kai.api.jobset import Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
 from trainer_kai.api.kubeflow import KubeflowJob
@@ -42,6 +49,7 @@ from trainer_kai.api.names import (
     POLICY,
     RAY,
     RBAC,
+    RESOURCE,
     RUN_AI,
     SCHEDULING,
     STORAGE,
@@ -138,9 +146,30 @@ CLUSTER_ROLES: Final = _cluster_wide(RBAC, "v1", "clusterroles", Role, "ClusterR
 CLUSTER_ROLE_BINDINGS: Final = _cluster_wide(
     RBAC, "v1", "clusterrolebindings", RoleBinding, "ClusterRoleBinding"
 )
+RESOURCE_CLAIMS: Final = _namespaced(
+    RESOURCE, "v1", "resourceclaims", ResourceClaim, "ResourceClaim"
+)
+CLAIM_TEMPLATES: Final = _namespaced(
+    RESOURCE, "v1", "resourceclaimtemplates", ResourceClaimTemplate, "ResourceClaimTemplate"
+)
+DEVICE_CLASSES: Final = _cluster_wide(RESOURCE, "v1", "deviceclasses", DeviceClass, "DeviceClass")
+RESOURCE_SLICES: Final = _cluster_wide(
+    RESOURCE, "v1", "resourceslices", ResourceSlice, "ResourceSlice"
+)
+DEVICE_TAINT_RULES: Final = _cluster_wide(
+    RESOURCE, "v1", "devicetaintrules", DeviceTaintRule, "DeviceTaintRule"
+)
 # Created to get an answer; the API server does not store them.
 ACCESS_REVIEWS: Final = _cluster_wide(
     AUTHORIZATION, "v1", "subjectaccessreviews", AccessReview, "SubjectAccessReview"
+)
+# Not served by every cluster: without them no device is allocated.
+DEVICE_KINDS: Final = (
+    DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    DEVICE_TAINT_RULES,
+    CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
 )
 
 ALL: Final = (
@@ -182,6 +211,11 @@ ALL: Final = (
     ROLE_BINDINGS,
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
+    RESOURCE_CLAIMS,
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    DEVICE_TAINT_RULES,
 )
 
 

@@ -19,6 +19,7 @@ from scheduler.core.messages.amounts import (
     resource_request,
     too_small_gpus,
 )
+from scheduler.core.messages.claim_messages import device_reasons, needed_devices
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, ShareShortage
 from scheduler.core.model.resources import ResourceColumns
@@ -51,6 +52,10 @@ _FIT_ERRORS: Final = {
         "do not state the memory of their GPUs in the label nvidia.com/gpu.memory",
     ),
     FitErrorReason.TOO_SMALL: ("is too small even when empty", "are too small even when empty"),
+    FitErrorReason.DEVICES: (
+        "has too few devices for the ResourceClaims of the pod, even when all are free",
+        "have too few devices for the ResourceClaims of the pod, even when all are free",
+    ),
     FitErrorReason.CLAIM: (
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
@@ -82,6 +87,7 @@ _REMEDIES: Final = {
     FitErrorReason.SELECTOR: "the pod selects other nodes",
     FitErrorReason.GPU_MEMORY: "a node states the memory of its GPUs (label nvidia.com/gpu.memory)",
     FitErrorReason.TOO_SMALL: "the pod requests less",
+    FitErrorReason.DEVICES: "a node has the devices that its ResourceClaims request",
     FitErrorReason.CLAIM: "the PersistentVolumeClaim is no longer in use",
     FitErrorReason.PORT: "the host port is free",
     FitErrorReason.AFFINITY: "a pod that the pod affinity requires is there",
@@ -100,6 +106,7 @@ _KAI_FIT_ERRORS: Final = {
     FitErrorReason.GPU_MODE: "do not offer GPUs in the requested form (MIG)",
     FitErrorReason.GPU_MEMORY: "do not state the memory of their GPUs",
     FitErrorReason.TOO_SMALL: "are too small even when empty",
+    FitErrorReason.DEVICES: "have too few devices for its claims",
     FitErrorReason.CLAIM: "cannot give it a claim that is in use",
     FitErrorReason.PORT: "have its host port in use",
     FitErrorReason.AFFINITY: "are not near the pods it wants",
@@ -182,6 +189,8 @@ def _kai_fit_errors(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
     if details.share_shortage is not None:
         shares = kai_insufficient_shares(_signature(snapshot, details))
         insufficient.append((_nodes_without_shares(details.share_shortage), shares))
+    if details.claim_shortage is not None and FitErrorReason.ROOM in details.counts:
+        insufficient.append((details.claim_shortage.insufficient, "devices"))
     for count, name in insufficient:
         if count:
             yield f"{count} node(s) didn't have enough resources: {name}"
@@ -210,6 +219,7 @@ def _requests(snapshot: Snapshot, details: FitErrors) -> str:
         if n and r != resources.pods
     ]
     requested += filter(None, [requested_share(signature)])
+    requested += [f"ResourceClaim {it.name}" for it in signature.claims]
     if signature.unknown_resources:
         requested.append(first_listed(f"{n} {name}" for name, n in signature.unknown_resources))
     return ", ".join(requested) or "no resources"
@@ -225,6 +235,9 @@ def _unmet(snapshot: Snapshot, details: FitErrors, *, is_one: bool) -> str:
         for r in _by_count(details.insufficient)
     ]
     needs += needed_shares(signature, details.share_shortage, 1)
+    needs += needed_devices(details.claim_shortage, 1)
+    if not needs:
+        return "fit it" if is_one else "fits it"
     return f"{'have' if is_one else 'has'} {', '.join(needs)} free"
 
 
@@ -262,6 +275,8 @@ def _reason_names(
             f"no node has {unknown}" if unknown else "",
         ]
         return "; ".join(filter(None, named))
+    if fit_error_reason == FitErrorReason.DEVICES and details.claim_shortage is not None:
+        return device_reasons(snapshot, details.claim_shortage)
     return ""
 
 
@@ -286,6 +301,8 @@ def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
     parts = [free if count == 1 else f"at most {free} on one node"] if free else []
     signature = _signature(snapshot, details)
     parts += free_shares(snapshot, signature, details.share_shortage, count)
+    if details.claim_shortage is not None:
+        parts.append(device_reasons(snapshot, details.claim_shortage))
     return f"{verb_form(count, 'have')} too little free ({', '.join(parts)})"
 
 
@@ -321,6 +338,7 @@ def _needs(snapshot: Snapshot, details: FitErrors) -> str:
         for r in sorted(details.insufficient)
     ]
     needs += needed_shares(signature, details.share_shortage, pods)
+    needs += needed_devices(details.claim_shortage, pods)
     return ", ".join(needs)
 
 
@@ -346,6 +364,8 @@ def _too_few(details: FitErrors) -> str:
 
 
 def _needed_resources(details: FitErrors, needs: str) -> str:
+    if not needs:
+        return "its ResourceClaims have their devices on a node with enough free"
     is_one = details.counts[FitErrorReason.ROOM] == 1
     then = "then " if details.placed else ""
     if details.unplaced == 1:

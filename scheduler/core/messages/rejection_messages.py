@@ -217,10 +217,23 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "such pods, because its setting gpu_sharing.enabled is false. It can start when the "
             "setting is true, or when it requests whole GPUs"
         ),
-        # names
-        PreFilterCause.RESOURCE_CLAIM: (
-            "spec.resourceClaims ({0}) of {pod} requests devices by ResourceClaim, which is not "
-            "supported yet. It can start when it requests them as resources"
+        # claim of the pod, what is wrong with it, and what is to change
+        PreFilterCause.CLAIM_INVALID: (
+            "spec.resourceClaims[{0}] of {pod}: {1}. It can start when {2}"
+        ),
+        # claim of the pod, what it asks for, and what is to change
+        PreFilterCause.CLAIM_UNSUPPORTED: (
+            "spec.resourceClaims[{0}] of {pod}: {1}, which is not supported. It can start when {2}"
+        ),
+        # claim of the pod, what it waits for, and what is to happen
+        PreFilterCause.CLAIM_NOT_READY: (
+            "spec.resourceClaims[{0}] of {pod}: {1}. It can start when {2}"
+        ),
+        # resource, DeviceClass
+        PreFilterCause.EXTENDED_RESOURCE: (
+            "{pod} requests {0}, which no node has and DeviceClass {1} stands for; the scheduler "
+            "allocates devices only by ResourceClaims. It can start when it has a ResourceClaim of "
+            "that class instead, or when nodes have the resource"
         ),
         # PersistentVolumeClaim
         PreFilterCause.VOLUME_CLAIM_NOT_CREATED: (

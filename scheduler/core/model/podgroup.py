@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from scheduler.core.model.claims import PodClaim
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, DeviceSort, HeldDevices, devices_of
 from scheduler.core.model.topology import DomainConstraint
@@ -69,6 +70,7 @@ class SchedulingSignature:
     least_queue_request: tuple[int, int, int] | None = None
     requests_mig: bool = False
     unknown_resources: tuple[tuple[str, int], ...] = ()  # that it requests and no node has
+    claims: tuple[PodClaim, ...] = ()  # for devices
 
     @property
     def is_charged_by_node(self) -> bool:

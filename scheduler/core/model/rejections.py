@@ -67,11 +67,14 @@ class PreFilterCause(Enum):
     NOT_GROUPED = UnschedulableReason.GROUP_MISSING, 1
     EARLIER_STAGE = UnschedulableReason.WAITING_FOR_STAGE, 1
     SHARED_GPU = UnschedulableReason.NO_NODE_MATCHES, 1
-    RESOURCE_CLAIM = UnschedulableReason.NO_NODE_MATCHES, 2
+    CLAIM_INVALID = UnschedulableReason.MISCONFIGURED, 18
+    CLAIM_UNSUPPORTED = UnschedulableReason.NO_NODE_MATCHES, 2
     VOLUME_CLAIM_NOT_CREATED = UnschedulableReason.NO_NODE_MATCHES, 3
     VOLUME_CLAIM_UNBOUND = UnschedulableReason.NO_NODE_MATCHES, 4
     NO_VOLUME_LEFT = UnschedulableReason.NO_NODE_MATCHES, 5
     LEGACY_MIG = UnschedulableReason.NO_NODE_MATCHES, 6
+    CLAIM_NOT_READY = UnschedulableReason.NO_NODE_MATCHES, 7
+    EXTENDED_RESOURCE = UnschedulableReason.NO_NODE_MATCHES, 8
     TOPOLOGY_MISSING = UnschedulableReason.TOPOLOGY_UNFIT, 1
     TOPOLOGY_LEVEL_MISSING = UnschedulableReason.TOPOLOGY_UNFIT, 2
 
@@ -121,12 +124,13 @@ class FitErrorReason(IntEnum):
     GPU_MODE = 6  # no whole GPUs, no shares of GPUs, or no MIG profiles
     GPU_MEMORY = 7  # of its GPUs is not known
     TOO_SMALL = 8  # even when empty
-    CLAIM = 9
-    PORT = 10
-    AFFINITY = 11
-    ANTI_AFFINITY = 12
-    SPREAD = 13
-    ROOM = 14
+    DEVICES = 9  # too few devices for its ResourceClaims, even when all are free
+    CLAIM = 10
+    PORT = 11
+    AFFINITY = 12
+    ANTI_AFFINITY = 13
+    SPREAD = 14
+    ROOM = 15
 
 
 class MigRefusal(IntEnum):
@@ -156,8 +160,30 @@ class ShareShortage(NamedTuple):
     places: ReservationPodPlaces | None = None  # where only these are missing of what shares need
 
 
+class ClaimShortage(NamedTuple):
+    """The first request of a claim for which some nodes lack devices; why devices fall out."""
+
+    claim: str  # in the spec of the pod
+    request: str
+    class_name: str
+    needed: int  # devices on one node; 0 is all that match
+    insufficient: int  # of the nodes, those that have too few
+    devices: int  # that these nodes have
+    not_selected: int = 0  # of these, each by its first reason
+    tainted: int = 0
+    taken: int = 0
+    largest_free: int = 0  # the most that one node has free, counters aside
+    total_free: int = 0
+    # Why a node may have enough and still not fit: what claims combine, and shared counters.
+    is_combination: bool = False
+    allocated_on: int = NONE  # the only node that has the devices of a claim that is allocated
+    is_search_limited: bool = False  # the search ended on a node before it had tried all
+    error: str = ""  # why a selector of the request has no answer for some device
+    left_out: tuple[tuple[str, int], ...] = ()  # devices that are not allocated, by why
+
+
 # What is missing of devices, of one sort each.
-DeviceShortage: TypeAlias = ShareShortage
+DeviceShortage: TypeAlias = ShareShortage | ClaimShortage
 
 
 class DomainShortage(NamedTuple):
@@ -204,6 +230,11 @@ class FitErrors(NamedTuple):
     def share_shortage(self) -> ShareShortage | None:
         """What is missing of shares of GPUs, of a pod that requests them."""
         return next((it for it in self.device_shortages if isinstance(it, ShareShortage)), None)
+
+    @property
+    def claim_shortage(self) -> ClaimShortage | None:
+        """What is missing of devices, of a pod that has ResourceClaims."""
+        return next((it for it in self.device_shortages if isinstance(it, ClaimShortage)), None)
 
 
 class QueueBoundExceeded(NamedTuple):

@@ -13,14 +13,17 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.core.model.claims import NO_CLAIM_DEVICES, ClaimDevices
 from scheduler.core.model.podgroup import AffinityTerm, PodGroupInfo, SchedulingSignature
 from scheduler.core.model.resources import (
     Bools,
+    DeviceSort,
     Floats,
     HeldDevices,
     Ints,
     ResourceColumns,
     held_shares,
+    with_devices,
 )
 from scheduler.core.model.topology import SnapshotTopology
 
@@ -168,11 +171,15 @@ class Snapshot:
     now: int  # seconds since 1970
     budgets: DisruptionBudgets = NO_BUDGETS
     topologies: tuple[SnapshotTopology, ...] = ()  # in the order of their names
+    claim_devices: ClaimDevices = NO_CLAIM_DEVICES
 
     @property
     def held_devices(self) -> dict[int, HeldDevices]:
         """The devices of each running pod that holds any, by pod."""
-        return {pod: held_shares(slots) for pod, slots in self.devices.slots_of_pod.items()}
+        held = {pod: held_shares(slots) for pod, slots in self.devices.slots_of_pod.items()}
+        for pod, devices in self.claim_devices.held.items():
+            held[pod] = with_devices(held.get(pod, ()), DeviceSort.CLAIM, devices)
+        return held
 
     def __post_init__(self) -> None:
         for table in (self.nodes, self.devices, self.pod_relations, self.queues, self.pods):

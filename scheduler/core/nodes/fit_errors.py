@@ -40,7 +40,9 @@ def collect_fit_errors(
     requested = nodes.resources.requests(ranking.row)
     too_small = _too_small(nodes, ranking, by_reason)
     insufficient = {r: int((left & (free[:, r] < n)).sum()) for r, n in requested}
-    here, shortages = free[left], nodes.devices.shortages(ranking.row, left)
+    without_devices = by_reason.get(FitErrorReason.DEVICES, np.zeros_like(left))
+    shortages = nodes.devices.shortages(ranking.row, left | without_devices)
+    here = free[left]
     without = _roll_back(nodes, ranking, failure, by_reason, signatures)
     return FitErrors(
         reason=_reason(nodes, without, signatures, left),
@@ -153,6 +155,10 @@ def _roll_back(
     statement.roll_back(failure.checkpoint)
     allocatable = nodes.snapshot.nodes.allocatable - (before - after)
     fitting = count_fitting_pods(nodes, allocatable, ranking.row, left)
+    if ranking.signature.claims:
+        alike = _placed_alike(nodes.snapshot, signatures, failure)
+        for most in nodes.devices.fitting(ranking.row, allocatable):
+            fitting = min(fitting, max(total(most[left]) - alike, 0))
     return _WithoutAttempt(before[left], free_gpus, are_enough, fitting, own_counts)
 
 
@@ -277,6 +283,17 @@ def _count_unplaced(
         left = min(count, passed - failure.placed)
         if left > 0 and replace(every[signature], nominated_node=NONE) == it:
             found += left
+    return found
+
+
+def _placed_alike(snapshot: Snapshot, signatures: SignatureRuns, failure: PlacementFailure) -> int:
+    """Count the pods of the attempt with a node that have the same claims."""
+    claims, found, passed = snapshot.signatures[failure.signature].claims, 0, 0
+    for signature, count in signatures:
+        placed = min(max(failure.placed - passed, 0), count)
+        passed += count
+        if snapshot.signatures[signature].claims == claims:
+            found += placed
     return found
 
 

@@ -12,6 +12,7 @@ from scheduler.core.model.resources import DeviceSort
 from scheduler.core.model.result import PodGroupAllocation, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.charges import NodeCharges
+from scheduler.core.nodes.device_sorts.claims import Claims
 from scheduler.core.nodes.device_sorts.gpu_shares import GpuShares
 from scheduler.core.nodes.devices import DeviceParticipant, NodeDevices
 from scheduler.core.nodes.node_resources import NodeResources
@@ -25,7 +26,7 @@ from scheduler.core.nodes.strategies.topology import PodGroupDomains
 
 _DEVICES: Final[
     dict[DeviceSort, Callable[[Snapshot, NodeResources, Policies], DeviceParticipant]]
-] = {DeviceSort.GPU_SHARE: GpuShares}
+] = {DeviceSort.GPU_SHARE: GpuShares, DeviceSort.CLAIM: Claims}
 
 
 class WorkingNodes:
@@ -36,6 +37,8 @@ class WorkingNodes:
         devices = [_DEVICES[sort](snapshot, self.resources, policies) for sort in DeviceSort]
         self.devices: Final = NodeDevices(tuple(devices), self.resources, snapshot.resources.pods)
         self.statement: Final = Statement((self.resources, self.relations, *devices))
+        for it in devices:
+            it.watch(self.statement.changed_nodes)
         # Only where a score asks for them.
         self.fragments: Final = (
             Fragments(snapshot, self.resources, self.devices, self.statement)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
+from scheduler.state.cache.assumed_claims import AssumedClaims
 from scheduler.state.cache.cluster_events import (
     QUEUEING_HINTS,
     PodFingerprint,
@@ -30,14 +31,22 @@ from scheduler.state.cache.pods_by_gpu import GpuGroups
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.podgroups.missing_pods import is_lost, min_existing_pods
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.cluster_kinds import Node, PersistentVolumeClaim
+from trainer_kai.api.device_kinds import ResourceClaim
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, Resource
+from trainer_kai.api.resources import (
+    NODES,
+    PODGROUPS,
+    PODS,
+    PVCS,
+    RESOURCE_CLAIMS,
+    Resource,
+)
 from trainer_kai.errors import InvariantError
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
 from trainer_kai.policy.workloads.workload import ObjectKey
@@ -63,6 +72,7 @@ class ClusterCache:
         self.staleness_grace_s: Final = options().staleness_grace_s
         self.cluster: Final = self._state.cluster  # with the assumed changes
         self.assumed: Final = AssumedChanges(self.cluster, self.update_pod, self.update_group)
+        self.assumed_claims: Final = AssumedClaims(self.cluster)
         self.members: Final = PodGroupMembers(self.cluster, self.scheduler_name)
         self.gpu_groups: Final = GpuGroups(self.cluster, options())
         self.in_flight_evictions: Final = InFlightEvictions(self.cluster, self.assumed, options)
@@ -87,14 +97,7 @@ class ClusterCache:
         """Called with the access questions of each snapshot."""
         self.on_claim_change: Callable[[Key], None] | None = None
         """Called with a PersistentVolumeClaim when it has changed."""
-        self._updates: Final[dict[Resource[Any], Callable[[Key, Any], ClusterEvent]]] = {
-            PODS: self.update_pod,
-            PODGROUPS: self.update_group,
-            **{it: partial(self._update_workload, it) for it in KIND_OF_RESOURCE},
-            **{it: partial(self._update_owner, it) for it in OWNER_OF_RESOURCE},
-            NODES: self._update_node,
-            PVCS: self._update_claim,
-        }
+        self._updates: Final = self._updates_by_kind()
 
     def update(self, resource: Resource[Any], key: Key, seen: Object | None) -> ClusterEvent:
         update = self._updates.get(resource)
@@ -102,6 +105,17 @@ class ClusterCache:
             return update(key, seen)
         before = self._state.put(resource, key, seen)
         return QUEUEING_HINTS[resource](before, seen)
+
+    def _updates_by_kind(self) -> dict[Resource[Any], Callable[[Key, Any], ClusterEvent]]:
+        return {
+            PODS: self.update_pod,
+            PODGROUPS: self.update_group,
+            **{it: partial(self._update_workload, it) for it in KIND_OF_RESOURCE},
+            **{it: partial(self._update_owner, it) for it in OWNER_OF_RESOURCE},
+            NODES: self._update_node,
+            PVCS: self._update_claim,
+            RESOURCE_CLAIMS: self._update_resource_claim,
+        }
 
     def update_pod(self, key: Key, seen: Pod | None) -> ClusterEvent:
         shown = self.assumed.apply_to_pod(key, seen)
@@ -142,6 +156,11 @@ class ClusterCache:
             self.on_claim_change(key)
         return QUEUEING_HINTS[PVCS](before, seen)
 
+    def _update_resource_claim(self, key: Key, seen: ResourceClaim | None) -> ClusterEvent:
+        before = self._state.put(RESOURCE_CLAIMS, key, seen)
+        self.assumed_claims.seen(key, seen)
+        return QUEUEING_HINTS[RESOURCE_CLAIMS](before, seen)
+
     def set_permit(self, pair: Key, permit: Permit | None) -> ClusterEvent:
         before = self._state.permits.put(pair, permit)
         return NO_EVENT if before == permit else ClusterEvent.ANY
@@ -164,6 +183,7 @@ class ClusterCache:
         """Return the snapshot for a plan; `is_outdated` compares with it from now on."""
         self.lost_pods.reserve()
         self._outdated = set()
+        self.assumed_claims.forget_others()
         now = self._options().now
         self.creation_failures.refresh(now)
         encoded = self._state.snapshot(now)
@@ -213,6 +233,8 @@ class ClusterCache:
             self.incomplete.note(commands.group)
         for pod, node in commands.binds:
             self.assumed.bind(pod, node, commands.gpu_groups.get(pod, ()))
+            if commands.claims:
+                self.assumed_claims.bind(pod, node, commands.claims.get(pod, ()))
         for pod, node in commands.nominations:
             self.assumed.nominate(pod, node)
         text = commands.release_annotation

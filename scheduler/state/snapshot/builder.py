@@ -1,30 +1,29 @@
-"""The state of a cluster, updated object by object, and snapshots that cost what has changed.
+"""All steps from changed objects to a snapshot, which cost what has changed.
 
 Updates go one way: nodes, pods and pod classes, PodGroups, reservations, encoding, node occupancy,
 PodGroup rows. Each step reports what it has changed, and the next step reads only that.
-
-The contract of `ClusterState`:
-
-1. It has one owner, and no two calls at a time. A snapshot that it returned never changes.
-2. Objects may be put in any order, and more than once; of one name the last object counts.
-3. A snapshot is the same as that of a state into which only the present objects were put.
 """
 
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from scheduler.core.gang import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from scheduler.state.claims.claim_state import (
+    ClaimChanges,
+    ClaimState,
+    with_reserved_devices,
+)
 from scheduler.state.constraints.disruption_budgets import BudgetTable
 from scheduler.state.constraints.domains import ConstraintResolver
 from scheduler.state.constraints.namespace_bounds import NamespaceBounds
 from scheduler.state.constraints.volumes import SharedClaims
-from scheduler.state.inputs import Cluster, ObjectStore, ObjectWarning, StateOptions
+from scheduler.state.inputs import Cluster, ObjectWarning, StateOptions
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.nodes.topologies import TopologyTable
 from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
@@ -37,33 +36,21 @@ from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RE
 from scheduler.state.pods.ungrouped import UngroupedPods
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable, with_reclaimable_resizes
-from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from scheduler.state.snapshot.occupancy import NodeOccupancy
 from scheduler.state.snapshot.podgroup_rows import PodGroupTable
 from scheduler.state.snapshot.prefilter import BuildContext, PreFilter
 from scheduler.state.snapshot.queue_usage import QueueTotals, QueueUsageTable, releasing_by_queue
-from scheduler.state.snapshot.signatures import Encoding, EncodingGenerations, current_encoding_key
+from scheduler.state.snapshot.signatures import (
+    Encoding,
+    EncodingGenerations,
+    EncodingKey,
+    current_encoding_key,
+)
 from trainer_kai.api.cluster_kinds import Node, ResourceQuota
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import (
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PVCS,
-    PVS,
-    QUEUES,
-    QUOTAS,
-    STORAGE_CLASSES,
-    TOPOLOGIES,
-    Resource,
-)
-from trainer_kai.errors import InvariantError
-from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
 from trainer_kai.policy.workloads.workload import ObjectKey
 
 
@@ -83,6 +70,7 @@ class ObjectChanges(NamedTuple):
     has_claims: bool  # or volumes or storage classes
     has_budgets: bool
     has_topologies: bool
+    for_devices: ClaimChanges
 
 
 class SnapshotBuilder:
@@ -98,6 +86,7 @@ class SnapshotBuilder:
         self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
         self._reservations: Final = Reservations(self._pod_table, self._nodes)
         self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
+        self._claim_state: Final = ClaimState(cluster, self._pod_table, self._nodes, options)
         self._evictability: Final = Evictability(
             cluster.owners, cluster.suspend_refusals, kueue=options.kueue
         )
@@ -121,7 +110,7 @@ class SnapshotBuilder:
         encoding_key = current_encoding_key(
             self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
         )
-        self._encoding = Encoding(encoding_key, self._nodes, cluster, self._class_table, options)
+        self._encoding = self._new_encoding(encoding_key)
         self._occupancy = self._new_occupancy()
 
     @property
@@ -178,11 +167,14 @@ class SnapshotBuilder:
             signatures=encoding.signatures.table(),
             pods=pods,
             podgroups=podgroups,
-            total=self._occupancy.total(),
+            total=self._claim_state.with_gpus(self._occupancy.total()),
             now=now,
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
             topologies=self._topologies.table(),
+            claim_devices=self._claim_state.table(),
         )
+        if snapshot.claim_devices.names:
+            snapshot = with_reserved_devices(snapshot)
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
         if encoding.signatures.are_mostly_unused(pods.signature):
             self._generations = self._generations._replace(
@@ -199,6 +191,7 @@ class SnapshotBuilder:
             selectors=encoding.affinity.selectors,
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
+            claim_keys=self._claim_state.claim_keys(),
         )
 
     def _snapshot_queues(self) -> SnapshotQueues:
@@ -223,6 +216,7 @@ class SnapshotBuilder:
             evictability=self._evictability,
             access_rule=self._access_rule,
             shared_gpus=self._occupancy.shared_gpus,
+            claim_state=self._claim_state,
             places_gpu_shares=self._options.places_gpu_shares,
             trusts_gpu_labels=self._options.trusts_gpu_labels,
             stale_since=self._cluster.stale_since,
@@ -309,6 +303,7 @@ class SnapshotBuilder:
         to_rebuild |= self._podgroups_of_classes(changed)
         if self._class_table.is_expected[changed].any():
             to_rebuild |= self._podgroups_expecting_pods()
+        new_claims = self._claim_state.read(changes.for_devices, self._pod_counts)
         encoding_key = current_encoding_key(
             self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
         )
@@ -317,9 +312,7 @@ class SnapshotBuilder:
             self._shared_claims.update(self._pod_counts, self._claims_generation),
         )
         if encoding_key != self._encoding.key:
-            self._encoding = Encoding(
-                encoding_key, self._nodes, self._cluster, self._class_table, self._options
-            )
+            self._encoding = self._new_encoding(encoding_key)
             self._occupancy = self._new_occupancy()
             rows = set(range(len(self._nodes)))
             to_rebuild |= self._podgroups_expecting_pods()
@@ -334,7 +327,29 @@ class SnapshotBuilder:
                 np.flatnonzero(self._class_table.has_volumes).tolist()
             )
             to_rebuild.update(self._shared_claims.expected_pods)
+        for_devices = changes.for_devices
+        if new_claims or for_devices.claims or for_devices.has_definitions:
+            to_rebuild |= self._read_device_claims(for_devices, new_claims)
+            rows |= self._claim_state.nodes_of(new_claims)
         return to_rebuild | self._occupancy.read(rows - {NONE}, self._reservations)
+
+    def _read_device_claims(self, changes: ClaimChanges, numbers: list[int]) -> set[Key | int]:
+        """Return the PodGroups and pod rows of classes that request others, or have new claims."""
+        self._encoding.read_device_claims(numbers)
+        unknown = self._encoding.requests.unknown_resources if changes.has_definitions else ()
+        concerned = {*numbers, *unknown, *self._claim_state.classes_of(changes.claims)}
+        known = [it for it in sorted(concerned) if self._class_table.is_known(it)]
+        return self._podgroups_of_classes(known)
+
+    def _new_encoding(self, encoding_key: EncodingKey) -> Encoding:
+        return Encoding(
+            encoding_key,
+            self._nodes,
+            self._cluster,
+            self._class_table,
+            self._claim_state.claims,
+            self._options,
+        )
 
     def _new_occupancy(self) -> NodeOccupancy:
         return NodeOccupancy(
@@ -501,96 +516,3 @@ class SnapshotBuilder:
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )
         yield from sorted(self._reservations.warnings)
-
-
-T = TypeVar("T", bound=Object)
-
-
-class ClusterState:
-    """A store for each kind of object; puts are cheap, and `snapshot` reads what has changed."""
-
-    def __init__(self, options: StateOptions) -> None:
-        self._options: Final = options
-        self.cluster: Final = Cluster()
-        self.stores: Final[Mapping[Resource[Any], ObjectStore[Any, Any]]] = {
-            resource: ObjectStore(objects)
-            for resource, objects in self.cluster.by_resource().items()
-        }
-        self._workloads: Final = ObjectStore(self.cluster.workloads)
-        self._owners: Final = ObjectStore(self.cluster.owners)
-        self.suspend_refusals: Final = ObjectStore(self.cluster.suspend_refusals)
-        self.permits: Final = ObjectStore(self.cluster.permits)
-        self.stale_since: Final = ObjectStore(self.cluster.stale_since)
-        self._builder = SnapshotBuilder(self.cluster, options)
-
-    def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
-        kind, owner_kind = KIND_OF_RESOURCE.get(resource), OWNER_OF_RESOURCE.get(resource)
-        if kind is not None:
-            workload = self._options.workload(kind, obj)
-            self._workloads.put(ObjectKey(resource.kind, *key), workload)
-            obj = obj if workload is not None else None
-        elif owner_kind is not None:
-            owner = owner_kind.adapt(obj) if obj is not None else None
-            self._owners.put(ObjectKey(resource.kind, *key), owner)
-        before: T | None = self.stores[resource].put(key if resource.namespaced else key.name, obj)
-        return before
-
-    def put_all(self, cluster: Cluster) -> None:
-        for resource, objects in cluster.by_resource().items():
-            if resource in cluster.workload_objects:
-                for key, obj in [*objects.items()]:
-                    self.put(resource, key, obj)
-            else:
-                self.stores[resource].put_all(objects)
-        self.suspend_refusals.put_all(cluster.suspend_refusals)
-        self.permits.put_all(cluster.permits)
-        self.stale_since.put_all(cluster.stale_since)
-        self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
-
-    def snapshot(self, now: int) -> EncodedSnapshot:
-        if self._builder.is_sparse:  # most pods are gone: a new builder is cheap
-            self._builder = SnapshotBuilder(self.cluster, self._options)
-            self.put_all(self.cluster)
-        self._builder.read(self._drain_changes(), now)
-        return self._builder.snapshot(now)
-
-    @property
-    def access_questions(self) -> KeysView[AccessQuestion]:
-        return self._builder.access_questions
-
-    @property
-    def terminating_pods(self) -> list[Pod]:
-        return self._builder.terminating_pods
-
-    def check(self, now: int) -> None:
-        """Raise `InvariantError` if a new state with these objects has another snapshot."""
-        fresh = ClusterState(self._options)
-        fresh.put_all(self.cluster)
-        first_difference = difference(self.snapshot(now), fresh.snapshot(now))
-        if first_difference is not None:
-            raise InvariantError(first_difference)
-
-    def _drain_changes(self) -> ObjectChanges:
-        changes = {resource: store.drain_changes() for resource, store in self.stores.items()}
-        return ObjectChanges(
-            nodes=changes[NODES],
-            pods=changes[PODS],
-            pod_groups=[*changes[PODGROUPS], *self.stale_since.drain_changes()],
-            workloads=self._workloads.drain_changes(),
-            suspendables=[*self._owners.drain_changes(), *self.suspend_refusals.drain_changes()],
-            permits=self.permits.drain_changes().keys(),
-            has_queues=bool(changes[QUEUES]),
-            has_priority_classes=bool(changes[PRIORITY_CLASSES]),
-            quotas=changes[QUOTAS],
-            has_namespaces=bool(changes[NAMESPACES]),
-            has_budgets=bool(changes[PDBS]),
-            has_claims=bool(changes[PVCS] or changes[PVS] or changes[STORAGE_CLASSES]),
-            has_topologies=bool(changes[TOPOLOGIES]),
-        )
-
-
-def encode(cluster: Cluster, options: StateOptions) -> EncodedSnapshot:
-    """Return the snapshot of a cluster; the order of its objects does not matter."""
-    state = ClusterState(options)
-    state.put_all(cluster)
-    return state.snapshot(options.now)

@@ -212,6 +212,11 @@ class PodGroupTable:
                 signature[pod_row] = context.encoding.signatures.nominated_row(
                     pod_table.class_table[int(pod_table.class_number[pod_row])], node
                 )
+        for pod_row, pod_class, claims in context.claim_state.special_claims():
+            if is_row[pod_row]:
+                row = int(signature[pod_row])
+                row = context.encoding.signatures.row(pod_class) if row == NONE else row
+                signature[pod_row] = context.encoding.signatures.row_with_claims(row, claims)
         return SnapshotPods(
             signature=signature,
             node=on_node.astype(np.int32),
@@ -314,7 +319,10 @@ def _needs_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
 def _is_never_placed(context: BuildContext, pod_class: PodClass) -> bool:
     """Say whether pods of a class have GPUs in a way in which no pending pod gets them."""
     shares = pod_class.gpu_sharing is not None
-    return bool(pod_class.mig_annotations) or (shares and not context.places_gpu_shares)
+    claims = context.claim_state.claims.of_class(pod_class)
+    has_faulty_claims = bool(pod_class.spec.resource_claims) and not claims.claims
+    is_unplaced_share = shares and not context.places_gpu_shares
+    return bool(pod_class.mig_annotations) or is_unplaced_share or has_faulty_claims
 
 
 def _queue_row(context: BuildContext, attributes: PodGroupAttributes) -> int:

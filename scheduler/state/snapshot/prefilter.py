@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, QueueLabel
 from scheduler.core.model.resources import Ints
+from scheduler.state.claims.claim_state import ClaimState
 from scheduler.state.constraints.domains import (
     NO_CONSTRAINTS,
     ConstraintResolver,
@@ -56,6 +57,7 @@ class BuildContext(NamedTuple):
     evictability: Evictability
     access_rule: QueueAccessRule
     shared_gpus: SharedGpuTable
+    claim_state: ClaimState
     places_gpu_shares: bool
     trusts_gpu_labels: bool
     stale_since: Mapping[Key, int]  # as observed, by PodGroup
@@ -178,8 +180,23 @@ class PreFilter:
             *self._pod_failures(pod_class),
             *encoding.claims.failures(pod_class),
             *self._queue_label_failures(pod_class, record),
+            *self._claim_failures(pod_class, record),
         ]
-        return [it._replace(pod=title) for it in failures]
+        return [it if it.pod and title else it._replace(pod=title) for it in failures]
+
+    def _claim_failures(
+        self, pod_class: PodClass, record: PodGroupRecord | None
+    ) -> Iterator[PreFilterFailure]:
+        claims, requests = self._context.claim_state.claims, self._context.encoding.requests
+        unknown = requests.unknown_resources.get(pod_class.number, ())
+        yield from claims.extended_resource_failures(unknown)
+        if not pod_class.spec.resource_claims:
+            return
+        resolver = self._context.attribute_resolver
+        attributes = (
+            resolver.of_standalone(pod_class) if record is None else resolver.of_podgroup(record)
+        )
+        yield from claims.failures(pod_class, attributes.queue)
 
     def _pod_failures(self, pod_class: PodClass) -> Iterator[PreFilterFailure]:
         fault = pod_class.shared_spec.requests_fault()
@@ -197,9 +214,6 @@ class PreFilter:
         if pod_class.mig_annotations:
             name = pod_class.mig_annotations[0][0]
             yield PreFilterFailure(PreFilterCause.LEGACY_MIG, (name,))
-        if pod_class.spec.resource_claims:
-            names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
-            yield PreFilterFailure(PreFilterCause.RESOURCE_CLAIM, (names,))
 
     def _lacks_config_map(self, pod_class: PodClass) -> bool:
         """Say whether pods have no ConfigMap that would tell them their GPUs; expected ones may."""

@@ -24,6 +24,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import JOBSET_UID, RESERVATION_APP
 from trainer_kai.api.resources import (
     CONFIG_MAPS,
+    DEVICE_KINDS,
     JOBS,
     JOBSETS,
     LEADER_WORKER_SETS,
@@ -52,6 +53,7 @@ _KINDS: Final[dict[str, Resource[Any]]] = {
     for resource in (
         *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
         *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS, PYTORCH_JOBS, LEADER_WORKER_SETS),
+        *DEVICE_KINDS,
     )
 }
 _ANNOTATIONS: Final = 256 * 1024  # characters that the annotations of an object may have in all
@@ -168,6 +170,9 @@ class FakeCluster:
         if request.method == "GET" and not name:
             items = [it for (of, _), it in self._objects.items() if of == kind]
             return _json_answer({"items": items}, 200)
+        if request.method == "GET" and kind == "ResourceClaim":
+            found = self._objects.get((kind, name))
+            return _error_answer(404) if found is None else _json_answer(found, 200)
         if request.content_type == PatchKind.APPLY.value and not what.startswith("try"):
             manager = dict(request.query)["fieldManager"]
             before = self._applied.get((kind, name, manager), {})

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.state.objects import NOW, decode_object, group, make_object, node, pod, queue
 from trainer_kai.api.bounds import MOST_TOLERATIONS
 

@@ -55,6 +55,11 @@ _CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind
     "PersistentVolume": "volumes",
     "StorageClass": "storage_classes",
     "PodDisruptionBudget": "budgets",
+    "DeviceClass": "device_classes",
+    "ResourceSlice": "resource_slices",
+    "DeviceTaintRule": "device_taint_rules",
+    "ResourceClaimTemplate": "claim_templates",
+    "ResourceClaim": "resource_claims",
 }
 
 

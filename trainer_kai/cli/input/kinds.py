@@ -19,7 +19,7 @@ from trainer_kai.api import resources
 from trainer_kai.api.jobset import CronJob, Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResources
 from trainer_kai.api.meta import Meta, Object
-from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
+from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RUN_AI
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.resources import Resource
@@ -135,9 +135,6 @@ CRON_JOBS: Final = resources.CRON_JOBS.with_struct(CronJob)
 UNUSED_KINDS: Final = frozenset(
     {
         ("", "ConfigMap"),
-        (RESOURCE, "ResourceClaim"),
-        (RESOURCE, "ResourceSlice"),
-        (RESOURCE, "DeviceClass"),
         (NODE_TOPOLOGY, "NodeResourceTopology"),
     }
 )
@@ -358,6 +355,11 @@ KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
             (resources.PVS, _faults_with_amounts("spec.capacity")),
             (resources.STORAGE_CLASSES, _metadata_faults),
             (resources.PDBS, _metadata_faults),
+            (resources.DEVICE_CLASSES, _metadata_faults),
+            (resources.RESOURCE_SLICES, _metadata_faults),
+            (resources.DEVICE_TAINT_RULES, _metadata_faults),
+            (resources.CLAIM_TEMPLATES, _metadata_faults),
+            (resources.RESOURCE_CLAIMS, _metadata_faults),
             (resources.JOBSETS, _jobset_faults),
             (resources.JOBS, _job_faults),
             (CRON_JOBS, _cron_job_faults),

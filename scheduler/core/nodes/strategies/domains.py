@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from scheduler.core.gang import SignatureRuns
-from scheduler.core.model.resources import NONE, Bools, Floats, Ints, ResourceKind
+from scheduler.core.model.resources import NONE, Bools, DeviceSort, Floats, Ints, ResourceKind
 from scheduler.core.model.snapshot import NodeFault, Snapshot
 from scheduler.core.model.topology import SnapshotTopology
 from scheduler.core.nodes.devices import NodeDevices
@@ -66,7 +66,7 @@ def domain_request(
         counts[first] += count
         for r, amount in nodes.resources.requests(row):
             amounts[r] += count * amount
-        if nodes.devices.of[row]:
+        if any(it.sort == DeviceSort.GPU_SHARE for it in nodes.devices.of[row]):
             shares += count * one.queue_request[ResourceKind.GPU]
     whole = sum([amounts[r] for r in columns.gpus])
     return DomainRequest(

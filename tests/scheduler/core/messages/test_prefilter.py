@@ -272,10 +272,33 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "it. Delete the pod, so that it is created again",
     ),
     Case(
-        "a ResourceClaim is named",
-        about_pod(PreFilterCause.RESOURCE_CLAIM, "gpus"),
-        "spec.resourceClaims (gpus) of pod w-0 requests devices by ResourceClaim, which is "
-        "not supported yet. It can start when it requests them as resources",
+        "a ResourceClaim asks for what is not supported",
+        about_pod(
+            PreFilterCause.CLAIM_UNSUPPORTED,
+            "gpus",
+            "request 'r' asks for adminAccess",
+            "it is gone",
+        ),
+        "spec.resourceClaims[gpus] of pod w-0: request 'r' asks for adminAccess, which is not "
+        "supported. It can start when it is gone",
+    ),
+    Case(
+        "a ResourceClaim that is invalid",
+        about_pod(PreFilterCause.CLAIM_INVALID, "gpus", "request 'r' has count 0", "it is larger"),
+        "spec.resourceClaims[gpus] of pod w-0: request 'r' has count 0. It can start when it is "
+        "larger",
+    ),
+    Case(
+        "a ResourceClaim that is not there yet",
+        about_pod(PreFilterCause.CLAIM_NOT_READY, "gpus", "it is not created yet", "it exists"),
+        "spec.resourceClaims[gpus] of pod w-0: it is not created yet. It can start when it exists",
+    ),
+    Case(
+        "a resource for which a DeviceClass stands",
+        about_pod(PreFilterCause.EXTENDED_RESOURCE, "example.com/gpu", "gpus"),
+        "pod w-0 requests example.com/gpu, which no node has and DeviceClass gpus stands for; the "
+        "scheduler allocates devices only by ResourceClaims. It can start when it has a "
+        "ResourceClaim of that class instead, or when nodes have the resource",
     ),
     Case(
         "a claim that is not created",

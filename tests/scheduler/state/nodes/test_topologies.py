@@ -10,7 +10,7 @@ from scheduler.core.model.topology import SnapshotTopology
 from scheduler.state.inputs import StateOptions
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.nodes.topologies import TopologyTable
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.case import Case, ids
 from tests.support.state.objects import NOW, decode_object, encode_objects, make_object, node
 from trainer_kai.api.cluster_kinds import Node

@@ -8,7 +8,7 @@ import pytest
 from scheduler.core.model.snapshot import PodState
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import Cluster, StateOptions, epoch_s
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     NOW,

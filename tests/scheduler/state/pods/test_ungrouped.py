@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     NOW,

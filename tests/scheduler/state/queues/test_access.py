@@ -12,7 +12,7 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.queues.access import AccessQuestion
 from scheduler.state.queues.queue_table import QueueTable
-from scheduler.state.snapshot.builder import ClusterState, encode
+from scheduler.state.snapshot.cluster_state import ClusterState, encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (

@@ -12,7 +12,7 @@ from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.state.inputs import StateOptions
 from scheduler.state.queues.queue_table import QueueTable
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.case import Case, ids
 from tests.support.instruction_count import instruction_growth
 from tests.support.state.objects import (

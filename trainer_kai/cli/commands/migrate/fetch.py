@@ -119,9 +119,7 @@ def _document(resource: Resource[Any], fields: dict[str, Any]) -> Document:
     """Return an object with its kind; a pod without the fields that no rule reads."""
     if resource.kind == "Pod":
         spec = fields.get("spec") or {}
-        kept = {
-            it: spec[it] for it in ("schedulerName", "nodeName", "resourceClaims") if it in spec
-        }
+        kept = {it: spec[it] for it in ("schedulerName", "nodeName") if it in spec}
         phase = (fields.get("status") or {}).get("phase", "")
         fields = {**fields, "spec": kept, "status": {"phase": phase}}
         fields["metadata"] = {**fields["metadata"], "managedFields": None}

@@ -17,6 +17,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import LAST_START, QUEUE, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.text import truncated_message
+from trainer_kai.cli.commands.simulate.device_claims import claims_json
 from trainer_kai.cli.commands.simulate.end_state import EndState
 from trainer_kai.cli.output.queue_tables import THOUSANDTHS, Json, amounts_json, number_json
 
@@ -53,12 +54,14 @@ def cycle_json(
     encoded: EncodedSnapshot, commands: Commands, cluster: Cluster, gpu_groups: GpuGroups
 ) -> Json:
     """Return the decisions of a cycle; in *cluster* they are applied."""
+    claims = {pod: of_pod for one in commands.podgroups for pod, of_pod in one.claims.items()}
     return {
         "binds": _sorted(
             {
                 **_pod_name(it.pod),
                 "node": it.node,
                 "gpuGroups": sorted(gpu_groups.get(it.pod, ())),
+                **claims_json(claims, it.pod),
             }
             for it in commands.binds
         ),

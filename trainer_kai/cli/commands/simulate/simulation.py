@@ -16,7 +16,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
@@ -32,6 +32,11 @@ from trainer_kai.cli.commands.simulate.apply_plan import (
     with_terminating_as_running,
 )
 from trainer_kai.cli.commands.simulate.create_pods import create_missing_objects
+from trainer_kai.cli.commands.simulate.device_claims import (
+    allocate_claims,
+    create_claims,
+    free_claims,
+)
 from trainer_kai.cli.commands.simulate.end_state import EndState, NominatedPods, end_state
 from trainer_kai.cli.commands.simulate.json_output import (
     cycle_json,
@@ -131,6 +136,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
     config = scheduler_config(inputs, options.actions, options.scheduler_name, *policies)
     rules = GroupingRules("bundled", config.scheduler_name, options.default_queue)
     create_missing_objects(inputs, rules)
+    create_claims(inputs.cluster)
     state_options = StateOptions(
         now=inputs.latest_time if options.now is None else options.now,
         scheduler_name=config.scheduler_name,
@@ -215,6 +221,7 @@ class _Simulation:
         for key in _no_longer_stale(encoded, cluster):
             annotations.setdefault(key, {})[STALE_SINCE] = ""
         apply_plan(cluster, binds, evicted, nominated, annotations, now)
+        allocate_claims(cluster, commands)
         self._cycles.append(cycle_json(encoded, commands, cluster, gpu_groups))
         shared = {pod: gpu_groups[pod] for pod in nominated if pod in gpu_groups}
         final = self._end_of_cycle(encoded, core_plan, NominatedPods(nominated, shared))
@@ -225,6 +232,8 @@ class _Simulation:
             recreates=self._options.evicted_pods == "recreate",
             finishes=self._options.terminating_pods == "finish",
         )
+        free_claims(cluster)
+        create_claims(cluster)
         self._vanished.update(key for key in evicted if key not in cluster.pods)
         return final
 

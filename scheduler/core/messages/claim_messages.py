@@ -1,0 +1,56 @@
+"""Messages about devices of ResourceClaims: which request lacks some, and why devices fall out."""
+
+from collections.abc import Iterator
+
+from scheduler.core.model.rejections import ClaimShortage
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.snapshot import Snapshot
+from trainer_kai.api.text import counted, verb_form
+
+
+def needed_devices(shortage: ClaimShortage | None, pods: int) -> list[str]:
+    """Return what some pods need of the request that lacks devices."""
+    if shortage is None or shortage.allocated_on != NONE:
+        return []
+    of = f"of class {shortage.class_name}"
+    if not shortage.needed:
+        return [f"all devices {of}"]
+    return [f"{counted(shortage.needed * pods, 'device')} {of}"]
+
+
+def device_reasons(snapshot: Snapshot, shortage: ClaimShortage) -> str:
+    """Return why the devices of the nodes are too few."""
+    if shortage.allocated_on != NONE:
+        node = snapshot.nodes.names[shortage.allocated_on]
+        return f"claim {shortage.claim} has its devices on node {node}"
+    number = counted(shortage.needed, "device") if shortage.needed else "all devices"
+    wanted = f"{number} of class {shortage.class_name}"
+    request = f"request {shortage.request} of claim {shortage.claim} for {wanted}"
+    if not shortage.devices:
+        return f"{request}: no devices there"
+    return "; ".join([f"{request}: {', '.join(_causes(shortage))}", *_notes(shortage)])
+
+
+def _causes(it: ClaimShortage) -> Iterator[str]:
+    yield f"of {counted(it.devices, 'device')} there"
+    for number, what in (
+        (it.not_selected, "not selected"),
+        (it.tainted, "tainted"),
+        (it.taken, "taken"),
+    ):
+        if number:
+            yield f"{number} {verb_form(number, 'are')} {what}"
+    if it.largest_free:
+        yield f"at most {it.largest_free} {verb_form(it.largest_free, 'are')} free on one node"
+
+
+def _notes(it: ClaimShortage) -> Iterator[str]:
+    if it.is_search_limited:
+        yield "the search for a combination ended at its bound, so there may be one"
+    elif it.is_combination:
+        yield "those that are free do not fit together (all of the claims, constraints, counters)"
+    if it.error:
+        yield f"a selector failed on some devices, which do not match then: {it.error}"
+    for why, number in it.left_out:
+        left_out = f"{counted(number, 'device')} of the cluster {verb_form(number, 'are')} left out"
+        yield f"{left_out}: {why}"
