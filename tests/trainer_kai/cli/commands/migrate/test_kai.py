@@ -266,7 +266,7 @@ def test_pods_with_a_topology_or_claims_need_nothing() -> None:
     claims = [{"name": "gpu"}]
     pods = pod("a", annotations=required), pod("b", resourceClaims=claims)
 
-    assert not notes(migrate("kai", *pods).unsupported)
+    assert not notes(migrate("kai", queue(), *pods).unsupported)
 
 
 @pytest.mark.parametrize(("phase", "is_named"), [("", True), ("Succeeded", False)])
