@@ -31,6 +31,7 @@ from trainer_kai.policy.queueing.queue_access import (
     QueueAccessMode,
     effective_queue_access,
 )
+from trainer_kai.policy.queueing.topology_default import own_topology_default
 from webhook.cache.runtimes import (
     OBJECT_BYTES,
     BoundedStore,
@@ -161,6 +162,7 @@ class ClusterObjects:
         self._non_preemptible: Final[dict[str, Mapping[str, Quantity]]] = {}
         self._priority_classes: Final[dict[str, PriorityClass]] = {}
         self._topologies: Final[dict[str, TopologySpec]] = {}
+        self._topology_defaults: Final[dict[str, Mapping[str, str]]] = {}
         self._listed: Final[set[str]] = set()
 
     def put_node(self, node: Node) -> None:
@@ -172,10 +174,12 @@ class ClusterObjects:
     def put_queue(self, queue: Queue) -> None:
         name = queue.metadata.name
         self._queues[name] = queue.spec
+        self._topology_defaults[name] = own_topology_default(queue.metadata.annotations)
         self._non_preemptible[name] = queue.status.allocated_non_preemptible
 
     def drop_queue(self, key: Key) -> None:
         self._queues.pop(key.name, None)
+        self._topology_defaults.pop(key.name, None)
         self._non_preemptible.pop(key.name, None)
 
     def put_priority_class(self, priority_class: PriorityClass) -> None:
@@ -212,6 +216,7 @@ class ClusterObjects:
             topologies=self._topologies if TOPOLOGIES.plural in listed else None,
             autoscales=autoscales,
             shares_gpus=shares_gpus,
+            topology_defaults=self._topology_defaults,
         )
 
 

@@ -134,6 +134,7 @@ def _domain_message(snapshot: Snapshot, details: FitErrors, shortage: DomainShor
     topology, number = snapshot.topologies[shortage.topology], len(shortage.domains)
     subject = f"sub-group {shortage.subgroup}" if shortage.subgroup else "the PodGroup"
     level = f"level {topology.levels[shortage.level]} of Topology {topology.name}"
+    level += " (the default of its queue)" if shortage.is_default else ""
     if not number:
         return (
             f"{capitalized(subject)} requires one domain of {level}, and no node has all labels "

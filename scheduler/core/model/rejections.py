@@ -199,6 +199,7 @@ class DomainShortage(NamedTuple):
     is_bound: bool  # pods that have nodes decide in which domains the others must be
     podsets: tuple[str, ...]  # of which the pods are
     largest: int = 0  # pods that fit in the largest domain, if no other pods ran
+    is_default: bool = False  # the queue requires it
 
 
 class FitErrors(NamedTuple):

@@ -71,6 +71,11 @@ from trainer_kai.policy.queueing.stop_policy import (
     effective_stop_policy,
     release_command,
 )
+from trainer_kai.policy.queueing.topology_default import (
+    TOPOLOGY_ANNOTATIONS,
+    own_topology_default,
+    topology_default,
+)
 
 _DEFAULT_PRIORITY: Final = 100
 _SCALES: Final = ((ResourceKind.CPU, 1), (ResourceKind.MEMORY, 10**6), (ResourceKind.GPU, 1000))
@@ -180,27 +185,20 @@ class QueueTable:
     @cached_property
     def topologies(self) -> dict[str, TopologyConstraint]:
         """Return what queues say themselves about the topology of their PodGroups."""
-        notes = {name: queue.metadata.annotations for name, queue in self._queues.items()}
-        return {
-            name: TopologyConstraint(
-                topology=own[TOPOLOGY],
-                required_topology_level=own.get(TOPOLOGY_REQUIRED, ""),
-                preferred_topology_level=own.get(TOPOLOGY_PREFERRED, ""),
-            )
-            for name, own in notes.items()
-            if TOPOLOGY in own
-        }
+        return {name: _constraint(own) for name, own in self._own_topologies.items()}
+
+    @cached_property
+    def _own_topologies(self) -> dict[str, Mapping[str, str]]:
+        queues = self._queues.items()
+        own = ((name, own_topology_default(it.metadata.annotations)) for name, it in queues)
+        return {name: said for name, said in own if said}
 
     def topology_default(self, name: str) -> TopologyConstraint | None:
-        """Return the topology of the PodGroups of a queue that have no constraint of their own.
-
-        It is that of the nearest queue, from their own up, that names a topology.
-        """
-        while self.topologies and name in self.row_by_name:
-            if name in self.topologies:
-                return self.topologies[name]
-            name = self._queues[name].spec.parent_queue
-        return None
+        """Return the topology of the PodGroups of a queue that have no constraint of their own."""
+        if not self._own_topologies:
+            return None
+        found = topology_default(name, self._parent_of, self._own_topologies)
+        return None if found is None else self.topologies[found.decided_by]
 
     def access(self, name: str) -> EffectiveQueueAccess:
         """Return the access to a queue that its annotation or that of an ancestor states."""
@@ -397,6 +395,14 @@ def _annotation(queue: Queue, annotation: str) -> str | None:
     return queue.metadata.annotations.get(annotation)
 
 
+def _constraint(annotations: Mapping[str, str]) -> TopologyConstraint:
+    return TopologyConstraint(
+        topology=annotations[TOPOLOGY],
+        required_topology_level=annotations.get(TOPOLOGY_REQUIRED, ""),
+        preferred_topology_level=annotations.get(TOPOLOGY_PREFERRED, ""),
+    )
+
+
 def _absent_kinds(queue: Queue) -> Iterator[int]:
     resources = queue.spec.resources or QueueResources()
     for kind, _ in _SCALES:
@@ -408,7 +414,7 @@ def _relevant_parts(queue: Queue) -> tuple[object, ...]:
     goal = _annotation(queue, RECLAIM_GOAL) or _ALLOWED_VALUES[RECLAIM_GOAL][0]
     notes = tuple(_annotation(queue, it) for it in (CONSOLIDATION, ACCESS, STOP_POLICY))
     absent = tuple(_absent_kinds(queue))  # equal to a resource whose numbers are 0
-    topology = [_annotation(queue, it) for it in (TOPOLOGY, TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED)]
+    topology = [_annotation(queue, it) for it in TOPOLOGY_ANNOTATIONS]
     return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue), topology
 
 

@@ -1,5 +1,7 @@
 """What lint compares with: no kind that was not listed, and no object that is gone."""
 
+import msgspec
+
 from trainer_kai.api.cluster_kinds import Node, PriorityClass
 from trainer_kai.api.kai_kinds import Queue, QueueStatus, Topology
 from trainer_kai.api.meta import Key, Meta
@@ -63,6 +65,18 @@ def test_of_a_class_only_what_a_rule_reads_is_kept() -> None:
     found = cluster.known_cluster(autoscales=False).priorities
 
     assert found == {"a": PriorityClass(metadata=Meta(name="a"), value=7)}
+
+
+def test_the_default_topology_of_a_queue_is_known() -> None:
+    """As it is written, without other annotations, until the queue is deleted."""
+    cluster, topology = ClusterObjects(), {"kai.scheduler/topology": "racks"}
+    cluster.put_queue(
+        Queue(metadata=msgspec.structs.replace(A, annotations={**topology, "x": "y"}))
+    )
+    assert cluster.known_cluster(autoscales=False).topology_defaults == {"a": topology}
+
+    cluster.drop_queue(KEY)
+    assert cluster.known_cluster(autoscales=False).topology_defaults == {}
 
 
 def test_the_usage_of_a_queue_is_that_of_its_status() -> None:

@@ -9,6 +9,7 @@ is too large is reported and not checked. A check above the budget is skipped an
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import astuple
@@ -226,6 +227,7 @@ class KnownCluster(NamedTuple):
     autoscales: bool = False  # the cluster adds nodes when capacity is missing
     gpus: tuple[str, ...] = (GPU, AMD_GPU)  # the resources that queues count as GPUs
     shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
+    topology_defaults: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # what queues say
 
 
 NOTHING_KNOWN = KnownCluster()

@@ -58,6 +58,7 @@ from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
 from trainer_kai.policy.queueing.queue_resolution import QueueSource
+from trainer_kai.policy.queueing.topology_default import own_topology_default
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE
 
 if TYPE_CHECKING:
@@ -114,6 +115,10 @@ class _PlanInput(NamedTuple):
             topologies={name: it.spec for name, it in topologies.items()} if topologies else None,
             # The nodes of a live cluster can change, so they are no reason for exit code 1.
             autoscales=NODES.kind in self.fetched_kinds,
+            topology_defaults={
+                name: own_topology_default(it.metadata.annotations)
+                for name, it in (queues or {}).items()
+            },
         )
 
 
