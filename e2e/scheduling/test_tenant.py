@@ -1,0 +1,73 @@
+"""A tenant asks: `view` in one namespace, and what `queue allow --user` binds; nothing else."""
+
+import asyncio
+import json
+import sys
+from typing import Final, NamedTuple
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import Resource
+from e2e.fixtures.installation import Installation
+from e2e.fixtures.trainjobs import WATCHED, Job, on_nodes, submit
+
+_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+_TENANT: Final = "tessa"
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+async def test_a_tenant_sees_what_concerns_it(
+    two_teams_installation: Installation, two_teams_namespace: str
+) -> None:
+    """Before the grant each command says which role is missing; after it they answer."""
+    cluster, ns = two_teams_installation.cluster, two_teams_namespace
+    await cluster.api.create(_BINDINGS, _view(ns))
+    async with cluster.timeline(*WATCHED, namespace=ns) as seen:
+        await submit(cluster, ns, Job("runs", "owner", 2))
+        await seen.until(on_nodes("runs", 2), "it runs")
+
+        refused = await asked(cluster, "queue", "list")
+        assert refused.code == 2
+        assert "trainer-kai-user" in refused.err
+        allowed = await asked(
+            cluster, "queue", "allow", "owner", "-n", ns, "--user", _TENANT, user=""
+        )
+        assert allowed.code == 0, allowed.err
+
+        listed = await asked(cluster, "list", "-n", ns, "-o", "json")
+        assert [it["name"] for it in json.loads(listed.out)["workloads"]] == ["runs"], listed.err
+        why = await asked(cluster, "why", "runs", "-n", ns)
+        assert (why.code, "runs" in why.out) == (0, True), why.err
+        queues = await asked(cluster, "queue", "list")
+        assert (queues.code, "owner" in queues.out) == (0, True), queues.err
+        doctor = await asked(cluster, "doctor", "--as-user")
+        assert doctor.code == 0, doctor.out + doctor.err
+        assert "unknown" not in doctor.out.lower()
+
+
+def _view(namespace: str) -> dict[str, object]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": _TENANT, "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": _TENANT}],
+    }
+
+
+async def asked(cluster: Cluster, *arguments: str, user: str = _TENANT) -> Answer:
+    flags = ["--kubeconfig", str(cluster.kubeconfig), *(["--as", user] if user else [])]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trainer_kai.cli", *arguments, *flags),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    code = process.returncode
+    assert code is not None
+    return Answer(code, output.decode(), errors.decode())
