@@ -75,6 +75,7 @@ async def test_a_training_of_the_sdk_waits_is_reclaimed_and_completes(tmp_path: 
         cluster = shared.cluster
         await make_queue(cluster, "owner", 8)
         await make_queue(cluster, "borrower", 0)
+        await make_queue(cluster, "closed", 0)  # no namespace may use it
         async with (
             namespace_in(shared, "owner", "borrower") as ns,
             sdk(cluster, ns) as user,
@@ -96,5 +97,11 @@ async def test_a_training_of_the_sdk_waits_is_reclaimed_and_completes(tmp_path: 
                 await let_finish(cluster, seen, name, 1)
                 assert await user.call("wait", name, "Complete", 60) == "Complete"
 
-            wrong = await user.error("train", "ownr", 1, _LONG, 8, RUN_SECONDS)
-            assert "ownr" in wrong
+            wrong = await user.train("borower")
+            assert "Timeout" in await user.error("wait", wrong, "Running", 5)
+            (event,) = await user.call("events", wrong)
+            assert "QueueMissing: Queue borower does not exist" in event
+            assert "borrower (did you mean this one?)" in event
+
+            closed = await user.error("train", "closed", 1, _LONG, 8, RUN_SECONDS)
+            assert "may not use queue closed" in closed

@@ -7,13 +7,13 @@ import json
 import sys
 from typing import Any
 
-from kubeflow.trainer import (  # type: ignore[import-not-found]
+from kubeflow.trainer import (
     CustomTrainer,
     KubernetesBackendConfig,
     TrainerClient,
 )
-from kubeflow.trainer.options import Labels, RuntimePatch  # type: ignore[import-not-found]
-from kubeflow.trainer.options import kubernetes as options  # type: ignore[import-not-found]
+from kubeflow.trainer.options import Labels, RuntimePatch
+from kubeflow.trainer.options import kubernetes as options
 
 
 def _work() -> None:
