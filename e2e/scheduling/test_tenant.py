@@ -25,7 +25,7 @@ async def test_a_tenant_sees_what_concerns_it(
 ) -> None:
     """Before the grant each command says which role is missing; after it they answer."""
     cluster, ns = two_teams_installation.cluster, two_teams_namespace
-    await cluster.api.create(_BINDINGS, _view(ns))
+    await cluster.api.request("POST", _BINDINGS.path(ns), _view(ns))
     async with cluster.timeline(*WATCHED, namespace=ns) as seen:
         await submit(cluster, ns, Job("runs", "owner", 2))
         await seen.until(on_nodes("runs", 2), "it runs")
