@@ -1,4 +1,4 @@
-"""A tenant asks: `view` in one namespace, and what `queue allow --user` binds; nothing else."""
+"""A tenant asks: `view` of one namespace and its TrainJobs, and what `queue allow --user` binds."""
 
 import asyncio
 import json
@@ -6,11 +6,13 @@ import sys
 from typing import Final, NamedTuple
 
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.resources import Resource
+from e2e.cluster.resources import TRAINJOBS, Resource
 from e2e.fixtures.installation import Installation
 from e2e.fixtures.trainjobs import WATCHED, Job, on_nodes, submit
 
-_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
+_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
 _TENANT: Final = "tessa"
 
 
@@ -25,7 +27,7 @@ async def test_a_tenant_sees_what_concerns_it(
 ) -> None:
     """Before the grant each command says which role is missing; after it they answer."""
     cluster, ns = two_teams_installation.cluster, two_teams_namespace
-    await cluster.api.request("POST", _BINDINGS.path(ns), _view(ns))
+    await _permit(cluster, ns)
     async with cluster.timeline(*WATCHED, namespace=ns) as seen:
         await submit(cluster, ns, Job("runs", "owner", 2))
         await seen.until(on_nodes("runs", 2), "it runs")
@@ -49,15 +51,21 @@ async def test_a_tenant_sees_what_concerns_it(
         assert "unknown" not in doctor.out.lower()
 
 
-def _view(namespace: str) -> dict[str, object]:
-    group = "rbac.authorization.k8s.io"
-    return {
-        "apiVersion": f"{group}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": _TENANT, "namespace": namespace},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": _TENANT}],
-    }
+async def _permit(cluster: Cluster, namespace: str) -> None:
+    """Let the tenant view the namespace and its TrainJobs, as Kubeflow does."""
+    role = {"kind": "Role", "metadata": {"name": "trainjobs", "namespace": namespace}}
+    rules = [{"apiGroups": [TRAINJOBS.group], "resources": ["trainjobs"], "verbs": ["get", "list"]}]
+    version = {"apiVersion": _BINDINGS.api_version}
+    await cluster.api.request("POST", _ROLES.path(namespace), {**version, **role, "rules": rules})
+    for kind, name in (("ClusterRole", "view"), ("Role", "trainjobs")):
+        binding = {
+            **version,
+            "kind": "RoleBinding",
+            "metadata": {"name": f"tenant-{name}", "namespace": namespace},
+            "roleRef": {"apiGroup": _BINDINGS.group, "kind": kind, "name": name},
+            "subjects": [{"apiGroup": _BINDINGS.group, "kind": "User", "name": _TENANT}],
+        }
+        await cluster.api.request("POST", _BINDINGS.path(namespace), binding)
 
 
 async def asked(cluster: Cluster, *arguments: str, user: str = _TENANT) -> Answer:
