@@ -99,9 +99,9 @@ async def test_a_training_of_the_sdk_waits_is_reclaimed_and_completes(tmp_path: 
 
             wrong = await user.train("borower")
             assert "Timeout" in await user.error("wait", wrong, "Running", 5)
-            (event,) = await user.call("events", wrong)
-            assert "QueueMissing: Queue borower does not exist" in event
-            assert "borrower (did you mean this one?)" in event
+            text = " ".join(await user.call("events", wrong))
+            assert "QueueMissing: Queue borower does not exist" in text
+            assert "borrower (did you mean this one?)" in text
 
             closed = await user.error("train", "closed", 1, _LONG, 8, RUN_SECONDS)
             assert "may not use queue closed" in closed
