@@ -216,6 +216,29 @@ class Session:
                 return refusal
         return None
 
+    def next_refusal(self, row: int) -> QuotaRefusal | None:
+        """Return the first bound in the way of the next attempt, also by what is reserved."""
+        return (
+            self.refusal(self.usage, row)
+            or self.nominated_capacity.refusal(row, lambda: self.refusal(self.usage, row))
+            or self.releasing.refusal(row, self.attempts[row].least_amounts, self.refusal)
+        )
+
+    def failed_placement(self, row: int) -> FitErrors | None:
+        """Return why the next attempt fits on no nodes, whatever its queues allow.
+
+        Nothing is placed.
+        """
+        request, placer = self.attempts.request(row), self.placer
+        checkpoint, before = self.statement.checkpoint, placer.allocated_now.get(row)
+        placed = placer.place(request)
+        if not isinstance(placed, PlacementFailure):
+            placer.undo(row, checkpoint, before)
+            return None
+        details = self._fit_errors(placed, request, self.attempts[row].signatures)
+        self.statement.roll_back(placed.checkpoint)
+        return details
+
     def _place(
         self, row: int, request: PlacementRequest | None, *, is_final: bool
     ) -> PodGroupAllocation | Rejection | None:

@@ -29,7 +29,7 @@ from uuid import uuid4
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.actions.stale_gang import next_stale_at
-from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, CheckedRemedy, ClusterEvent
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan, Policies
 from scheduler.core.plan import PlanLimits, plan
@@ -111,6 +111,7 @@ class Cycle:
         self._rest_until_s = 0.0  # until when the rest after the last cycle lasts
         self._retry_on = ClusterEvent.ANY
         self._logged_warnings: set[tuple[bool, str]] = set()
+        self._remedies: dict[Key, CheckedRemedy] = {}  # by PodGroup, the longest known first
         self._are_evictions_withheld = False  # preemptors wait for the rate limit
         self._has_stale_numbers = False  # reported numbers are old; no pod waits for them
         self._next_stale_at: int | None = None  # when the grace of a stale gang ends: epoch seconds
@@ -198,6 +199,8 @@ class Cycle:
         result, commands, report = await self._offload(self._decide, plan_input)
         ended_s = self._clock.monotonic_s()
         self._retry_on = _events_to_retry_on(result)
+        keys = encoded.podgroup_keys
+        self._remedies = {keys[row]: it for row, it in result.remedies.items()}
         for (event, namespace), arrived_s in self._events_while_planning.items():
             if event & self._retry_on:
                 self._start(namespace, arrived_s)
@@ -219,7 +222,13 @@ class Cycle:
             self._has_restored_evictions = True
             groups = self._cache.cluster.pod_groups.values()
             self._rate_limiter.restore(recorded_evictions(groups), gpus)
-        return PlanLimits(evictable_gpus=self._rate_limiter.available(gpus))
+        rows = {}
+        if self._remedies:
+            rows = {key: row for row, key in enumerate(encoded.podgroup_keys)}
+        return PlanLimits(
+            evictable_gpus=self._rate_limiter.available(gpus),
+            remedies={rows[key]: it for key, it in self._remedies.items() if key in rows},
+        )
 
     def _decide(self, plan_input: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
         encoded, in_flight_evictions, creation_failures, limits = plan_input

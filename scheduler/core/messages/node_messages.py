@@ -307,6 +307,17 @@ def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
     return f"{verb_form(count, 'have')} too little free ({', '.join(parts)})"
 
 
+def missing_room(snapshot: Snapshot, details: FitErrors) -> str:
+    """Return what must be free, as a clause; "" if more than that is missing."""
+    is_room_alone = FitErrorReason.ROOM in details.counts and details.domain_shortage is None
+    needs = _needs(snapshot, details)
+    if not (is_room_alone and needs and details.fitting >= details.unplaced):
+        return ""
+    if details.unplaced == 1:
+        return f"a node that it fits has {needs} free"
+    return f"the nodes that it fits have enough free for {details.unplaced} of its pods ({needs})"
+
+
 def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
     if FitErrorReason.ROOM not in details.counts:
         return _node_remedy(snapshot, details)
@@ -398,7 +409,8 @@ def _node_remedy(snapshot: Snapshot, details: FitErrors, needs: str = "") -> str
     if not changes:
         return "It can never start as it is: pods of the PodGroup exclude each other"
     if details.unplaced == 1:
-        return f"It can start when {joined_by_or(changes)}"
+        condition = ", if enough is then free there" if foreign else ""
+        return f"It can start when {joined_by_or(changes)}{condition}"
     if FitErrorReason.TOO_SMALL in foreign:
         needs = ""  # it may request less
     enough = f"enough is then free for {details.unplaced} such pods{needs and f' ({needs})'}"

@@ -105,6 +105,7 @@ class PreFilterFailure(NamedTuple):
     retry_on: ClusterEvent = ClusterEvent.ANY
     pod: str = ""  # the pod that it is about, as messages name it; empty if it is the PodGroup
     queue_label: QueueLabel | None = None  # why another queue than that of the PodGroup counts
+    is_only: bool = True  # no other cause is in the way as well
 
     @property
     def reason(self) -> UnschedulableReason:
@@ -338,6 +339,16 @@ class Rejection:
     # That of the queue, where a pod fits no node and a limit or quota is exceeded as well: another
     # node alone would not help.
     queue_rejection: "Rejection | None" = None
+    # What else it needs once the bound that its details name is lifted, "" for nothing: found by
+    # an attempt at the end of the plan. None: that was not checked.
+    also_needed: str | None = None
+
+
+class CheckedRemedy(NamedTuple):
+    """What a check found; it is kept from plan to plan, so it has names instead of rows."""
+
+    bound: tuple[object, ...]  # what was lifted, with its numbers
+    also_needed: str
 
 
 def prefilter_rejection(row: int, failure: PreFilterFailure) -> Rejection:

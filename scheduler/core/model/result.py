@@ -11,12 +11,12 @@ plugins of these kinds:
 | victim order | there is one; ties by the reverse of the queue order |
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
-from scheduler.core.model.rejections import QueueBoundExceeded, Rejection
+from scheduler.core.model.rejections import CheckedRemedy, QueueBoundExceeded, Rejection
 from scheduler.core.model.resources import Amounts, DeviceSort, HeldDevices, Ints, devices_of
 from scheduler.core.model.usage import Usage
 from trainer_kai.api.reasons import UnschedulableReason
@@ -98,6 +98,8 @@ class Plan:
     stats: PlanStats = field(default_factory=PlanStats)
     evictions: tuple[Eviction, ...] = ()
     relocations: tuple[Relocation, ...] = ()
+    # By PodGroup, the longest known first: for the next plan.
+    remedies: Mapping[int, CheckedRemedy] = field(default_factory=dict)
 
 
 MOST_FRAGMENT_RANK: Final = 2**20  # it is between this and as much below zero

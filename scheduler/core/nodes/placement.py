@@ -288,7 +288,7 @@ class Placer:
             return placed
         outcome = check(placed, is_pipelined)
         if outcome is MUST_WAIT:
-            self._undo(request.podgroup, checkpoint, before)
+            self.undo(request.podgroup, checkpoint, before)
             placed = self._allocation(request, alternative, is_pipelined=True)
             if isinstance(placed, PlacementFailure):
                 return placed
@@ -296,10 +296,11 @@ class Placer:
         if outcome is None:
             return placed
         assert outcome is not MUST_WAIT  # all of them wait
-        self._undo(request.podgroup, checkpoint, before)
+        self.undo(request.podgroup, checkpoint, before)
         return RefusedPlacement(placed, outcome)
 
-    def _undo(self, podgroup: int, checkpoint: int, allocated_now: AssignedTasks | None) -> None:
+    def undo(self, podgroup: int, checkpoint: int, allocated_now: AssignedTasks | None) -> None:
+        """Undo what was placed of a PodGroup since a checkpoint, and what did not wait then."""
         self._statement.roll_back(checkpoint)
         if allocated_now is not None:
             self.allocated_now[podgroup] = allocated_now

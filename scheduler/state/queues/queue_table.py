@@ -59,7 +59,7 @@ from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
+from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys, similar_name
 from trainer_kai.policy.queueing.queue_access import (
     EffectiveQueueAccess,
     QueueAccessMode,
@@ -354,7 +354,7 @@ class QueueTable:
             values: tuple[str, ...] = (self._usable_queues(),)
             return PreFilterFailure(PreFilterCause.QUEUE_NOT_NAMED, values)
         if name not in self._queues:
-            values = name, self._usable_queues()
+            values = name, self._usable_queues(similar_to=name)
             return PreFilterFailure(PreFilterCause.QUEUE_MISSING, values)
         fault = self._faults.get(name)
         is_inner = name in self._parent_names and (
@@ -365,11 +365,19 @@ class QueueTable:
             return PreFilterFailure(PreFilterCause.QUEUE_HAS_CHILDREN, values)
         return fault
 
-    def _usable_queues(self) -> str:
-        """Return the queues that take PodGroups; not closed ones, where there are others."""
+    def _usable_queues(self, similar_to: str = "") -> str:
+        """Return the queues that take PodGroups; not closed ones, where there are others.
+
+        The one that was probably meant comes first, also if it is closed.
+        """
         leaves = sorted(name for name in self.names if name not in self._parent_names)
         not_closed = [it for it in leaves if self.access(it).mode is not QueueAccessMode.CLOSED]
-        return listed_names(not_closed or leaves, _MAX_NAMES)
+        names = not_closed or leaves
+        meant = similar_name(similar_to, leaves)
+        if meant:
+            others = [it for it in names if it != meant]
+            names = [f"{meant} (did you mean this one?)", *others]
+        return listed_names(names, _MAX_NAMES)
 
     def _leaf_queues_below(self, name: str) -> list[str]:
         """Return the leaf queues below a queue; none below an invalid one."""

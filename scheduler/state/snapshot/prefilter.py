@@ -267,7 +267,11 @@ def has_started(record: PodGroupRecord) -> bool:
 
 
 def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
-    return min(failures, key=lambda failure: failure.reason.rank, default=None)
+    found = [*failures]
+    first = min(found, key=lambda failure: failure.reason.rank, default=None)
+    if first is None or all(it.cause is first.cause for it in found):
+        return first
+    return first._replace(is_only=False)
 
 
 def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:

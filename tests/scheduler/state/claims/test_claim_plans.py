@@ -291,8 +291,8 @@ def test_a_resource_that_a_class_stands_for(name: str) -> None:
     )
     assert found == (
         f"pod g0 requests {name}, which no node has and DeviceClass gpu.nvidia.com stands for; the "
-        "scheduler allocates devices only by ResourceClaims. It can start when it has a "
-        "ResourceClaim of that class instead, or when nodes have the resource"
+        "scheduler allocates devices only by ResourceClaims. It cannot start before it has "
+        "a ResourceClaim of that class instead, or before nodes have the resource"
     )
 
 
@@ -392,8 +392,8 @@ WAITING: list[Case[list[Fields], str]] = [
     Case(
         "an unknown class",
         new_gang(1, request(deviceClassName="gup")),
-        "request 'gpu' names DeviceClass 'gup', which does not exist. It can start when the class "
-        f"is created, or it names one that exists ({DRIVER})",
+        "request 'gpu' names DeviceClass 'gup', which does not exist. It cannot start before "
+        f"the class is created, or it names one that exists ({DRIVER})",
     ),
     Case(
         "an unknown class of an alternative",
@@ -431,7 +431,8 @@ WAITING: list[Case[list[Fields], str]] = [
     Case(
         "neither a claim nor a template",
         [group("g", minMember=1), claiming_pod("g0", "g", resourceClaims=[{"name": "gpus"}])],
-        "names neither a ResourceClaim nor a ResourceClaimTemplate. It can start when it names one",
+        "names neither a ResourceClaim nor a ResourceClaimTemplate. It cannot start before it "
+        "names one",
     ),
     Case(
         "a template that does not exist",
@@ -441,7 +442,7 @@ WAITING: list[Case[list[Fields], str]] = [
     Case(
         "a claim that is not created yet",
         [group("g", minMember=1), claiming_pod("g0", "g", has_claim=False)],
-        "the ResourceClaim of template t is not created yet. It can start when it exists",
+        "the ResourceClaim of template t is not created yet. It cannot start before it exists",
     ),
     Case(
         "a claim of an earlier pod of this name",
@@ -451,7 +452,7 @@ WAITING: list[Case[list[Fields], str]] = [
     Case(
         "a claim that does not exist",
         [group("g", minMember=1), claiming_pod("g0", "g", claim="s")],
-        "ResourceClaim s does not exist. It can start when it is created",
+        "ResourceClaim s does not exist. It cannot start before it is created",
     ),
     Case(
         "a claim that is being deleted",
@@ -460,7 +461,7 @@ WAITING: list[Case[list[Fields], str]] = [
             claiming_pod("g0", "g", claim="s"),
             resource_claim("s", meta={"deletionTimestamp": "2026-01-05T08:00:00Z"}),
         ],
-        "ResourceClaim s is being deleted. It can start when a new one exists",
+        "ResourceClaim s is being deleted. It cannot start before a new one exists",
     ),
     Case(
         "a claim of GPUs without a queue",

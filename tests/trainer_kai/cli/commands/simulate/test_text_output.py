@@ -50,11 +50,13 @@ research   16      -       16           13     -            8
 
 PODGROUP             QUEUE    PLACED   WAITING   REASON
 default/big          team-b   0        2         ExceedsLimit
-  Queue team-b has a limit of 12 GPU and uses 8 GPU; the PodGroup requests 8 GPU more. It can start
-  when pods of queue team-b release 4 GPU or its limit is raised to 16 GPU
+  Queue team-b has a limit of 12 GPU and uses 8 GPU; the PodGroup requests 8 GPU more. It cannot
+  start before pods of queue team-b release 4 GPU or its limit is raised to 16 GPU. After that it
+  can start when the nodes that it fits have enough free for 2 of its pods (8 GPU)
 default/lost         nobody   0        1         QueueMissing
-  Queue nobody does not exist. It can start when queue nobody is created, or when it names another
-  queue (suspend its workload, change the label kai.scheduler/queue, and resume it): team-a, team-b
+  Queue nobody does not exist. It cannot start before queue nobody is created, or before it names
+  another queue (suspend its workload, change the label kai.scheduler/queue, and resume it): team-a,
+  team-b
 default/old          team-b   1        0         -
 default/pg-job-UID   team-a   4        0         -
 default/quick        team-b   4        0         -
