@@ -157,6 +157,7 @@ class SnapshotBuilder:
         encoding = self._encoding
         podgroups, podgroup_keys = self._podgroup_table.table()
         pods = self._podgroup_table.pods(self._context)
+        ended = self._ended_pods(now)
         reserved = self._reservations.counts_by_node()
         snapshot = Snapshot(
             resources=encoding.requests.encoder.resource_columns,
@@ -172,11 +173,13 @@ class SnapshotBuilder:
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
             topologies=self._topologies.table(),
             claim_devices=self._claim_state.table(),
+            ended=ended,
         )
         if snapshot.claim_devices.names:
             snapshot = with_reserved_devices(snapshot)
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
-        if encoding.signatures.are_mostly_unused(pods.signature):
+        used = np.concatenate((pods.signature, np.array([*ended], dtype=np.int32)))
+        if encoding.signatures.are_mostly_unused(used):
             self._generations = self._generations._replace(
                 signatures=self._generations.signatures + 1
             )
@@ -193,6 +196,16 @@ class SnapshotBuilder:
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
         )
+
+    def _ended_pods(self, now: int) -> dict[int, int]:
+        """Return what pods that ended lately weigh, by signature."""
+        found: dict[int, int] = {}
+        if self._options.counts_ended_pods:
+            weights = self._pod_table.ended_pods(now)
+            for number in np.flatnonzero(weights).tolist():
+                row = self._encoding.signatures.row(self._class_table[number])
+                found[row] = found.get(row, 0) + int(weights[number])
+        return found
 
     def _snapshot_queues(self) -> SnapshotQueues:
         requests = self._encoding.requests

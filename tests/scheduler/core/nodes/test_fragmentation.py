@@ -1,5 +1,6 @@
 """The node on which what typical pods cannot use of the GPUs grows least."""
 
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -103,6 +104,16 @@ def test_typical_pods_do_not_depend_on_the_order_of_pods() -> None:
     ]
     for other in found[1:]:
         assert all((a == b).all() for a, b in zip(map(np.array, found[0]), other, strict=True))
+
+
+def test_pods_that_ended_lately_count_less() -> None:
+    """Twice as many as run would weigh as much; shapes of ended pods alone are typical too."""
+    builder = Builder(NODES)
+    builder.uniform_podgroup(1, LARGE)
+    small, share = builder.signature_row(SMALL), builder.signature_row(share_signature(0.3))
+    snapshot = replace(builder.snapshot(), ended={small: 16, share: 32})
+    assert typical_pods(snapshot).weight.tolist() == [5000, 2500, 2500]
+    assert typical_pods(snapshot).devices.tolist() == [1, 0, 0]
 
 
 def test_typical_pods_are_bounded() -> None:
