@@ -137,7 +137,7 @@ def test_the_smallest_of_many_shapes_count() -> None:
     sizes = [4 + i for i in range(2 * MAX_SHAPES)]
     for seed in range(3):
         Random(seed).shuffle(sizes)
-        builder = Builder([SnapshotNode(gpu=3, cpu=900), SnapshotNode(gpu=2 * MAX_SHAPES, cpu=900)])
+        builder = Builder([SnapshotNode(gpu=3, cpu=900), SnapshotNode(gpu=10, cpu=900)])
         for gpu in sizes:
             builder.podgroup(PodSet("default", 1, builder.waiting_pods(1, signature(gpu=gpu))))
         found = unusable_gpus(builder.snapshot()).by_node
