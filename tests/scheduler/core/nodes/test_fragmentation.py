@@ -85,6 +85,29 @@ def test_the_best_node(
     assert placer.ranking(builder.signature_row(one)).best() == case.want
 
 
+# the pod, how many of them a PodGroup needs -> their nodes
+GANGS: list[Case[tuple[SchedulingSignature, int], set[int]]] = [
+    Case("a pod alone goes where large pods find too little CPU", (SMALL, 1), {1}),
+    Case("a gang to the fewest GPUs, as with binpack", (SMALL, 2), {0}),
+    Case("a gang with shares as well", (share_signature(0.5), 2), {1}),
+]
+
+
+@pytest.mark.parametrize("case", GANGS, ids=ids)
+def test_gangs_with_whole_gpus_are_placed_as_with_binpack(
+    case: Case[tuple[SchedulingSignature, int], set[int]],
+) -> None:
+    one, pods = case.given
+    builder = Builder(NODES)
+    builder.running_podgroup((2,) * 2, LARGE)
+    builder.running_podgroup((2,) * 2, LARGE)
+    gang = builder.uniform_podgroup(pods, one)
+    allocation = next(
+        it for it in plan(builder.snapshot(), POLICIES).allocations if it.podgroup == gang
+    )
+    assert {it.node for it in allocation.binds} == case.want
+
+
 def test_typical_pods_do_not_depend_on_the_order_of_pods() -> None:
     """Pods that wait and pods that run count alike; those that end do not, nor do small numbers."""
     shapes = [LARGE] * 60 + [SMALL] * 36 + [share_signature(0.3)] * 4 + [signature()] * 8
