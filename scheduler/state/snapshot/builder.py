@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.core.gang import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
@@ -178,11 +179,7 @@ class SnapshotBuilder:
         if snapshot.claim_devices.names:
             snapshot = with_reserved_devices(snapshot)
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
-        used = np.concatenate((pods.signature, np.array([*ended], dtype=np.int32)))
-        if encoding.signatures.are_mostly_unused(used):
-            self._generations = self._generations._replace(
-                signatures=self._generations.signatures + 1
-            )
+        self._forget_unused(np.concatenate((pods.signature, np.array([*ended], dtype=np.int32))))
         annotations = self._reservations.annotations
         rows = enumerate(podgroup_keys) if annotations else ()
         return EncodedSnapshot(
@@ -196,6 +193,12 @@ class SnapshotBuilder:
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
         )
+
+    def _forget_unused(self, signatures: NDArray[np.int32]) -> None:
+        """Let the next snapshot have new signatures if pods have far fewer than there are."""
+        if self._encoding.signatures.are_mostly_unused(signatures):
+            number = self._generations.signatures + 1
+            self._generations = self._generations._replace(signatures=number)
 
     def _ended_pods(self, now: int) -> dict[int, int]:
         """Return what pods that ended lately weigh, by signature."""
