@@ -35,6 +35,7 @@ from scheduler.core.model.result import Plan, Policies
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
 from scheduler.shell.report.plan_report import PlanReport, plan_report
+from scheduler.shell.report.unusable_gpu_gauges import UnusableGpuGauges
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.cache.evictions import PlannedEvictions
@@ -104,6 +105,7 @@ class Cycle:
         self._policies = policies
         self._clock = clock
         self._metrics = metrics
+        self._unusable_gpus = UnusableGpuGauges(metrics)
         self._log = log
         self._due = asyncio.Event()
         self._last_event_s = 0.0  # when the last event arrived
@@ -197,6 +199,7 @@ class Cycle:
             self._limits(encoded),
         )
         result, commands, report = await self._offload(self._decide, plan_input)
+        self._unusable_gpus.planned(encoded.snapshot, result)
         ended_s = self._clock.monotonic_s()
         self._retry_on = _events_to_retry_on(result)
         keys = encoded.podgroup_keys

@@ -83,6 +83,7 @@ class StateOptions:
     # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
     # webhook has prepared it.
     trusts_gpu_labels: bool = False
+    counts_ended_pods: bool = False  # for a placement that minds which pods ran lately
 
     def workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
         """Read a workload; None for one that no plan needs, of which there may be many."""

@@ -181,4 +181,6 @@ class Policies:
     places_by_topology: bool = True  # False: the constraints of PodGroups are ignored
     # Whether a score asks for `fragment_rank`: of pods without GPUs, and of pods with GPUs.
     minds_fragments: tuple[bool, bool] = (False, False)
+    # For pods with whole GPUs that are placed together with others, if other ones are.
+    of_gangs: "Policies | None" = None
     spreads_shares: bool = False  # shares of GPUs go to GPUs with the least used, not the most

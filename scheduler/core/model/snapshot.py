@@ -157,6 +157,9 @@ class DisruptionBudgets(NamedTuple):
 NO_BUDGETS: Final = DisruptionBudgets((), (), (), ())
 
 
+POD_WEIGHT: Final = 16  # of a pod, where one that has ended weighs less
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     resources: ResourceColumns
@@ -172,6 +175,8 @@ class Snapshot:
     budgets: DisruptionBudgets = NO_BUDGETS
     topologies: tuple[SnapshotTopology, ...] = ()  # in the order of their names
     claim_devices: ClaimDevices = NO_CLAIM_DEVICES
+    # By signature: what pods that ended lately weigh, where a pod weighs POD_WEIGHT.
+    ended: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def held_devices(self) -> dict[int, HeldDevices]:

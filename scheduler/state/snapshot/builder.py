@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.core.gang import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
@@ -157,6 +158,7 @@ class SnapshotBuilder:
         encoding = self._encoding
         podgroups, podgroup_keys = self._podgroup_table.table()
         pods = self._podgroup_table.pods(self._context)
+        ended = self._ended_pods(now)
         reserved = self._reservations.counts_by_node()
         snapshot = Snapshot(
             resources=encoding.requests.encoder.resource_columns,
@@ -172,14 +174,12 @@ class SnapshotBuilder:
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
             topologies=self._topologies.table(),
             claim_devices=self._claim_state.table(),
+            ended=ended,
         )
         if snapshot.claim_devices.names:
             snapshot = with_reserved_devices(snapshot)
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
-        if encoding.signatures.are_mostly_unused(pods.signature):
-            self._generations = self._generations._replace(
-                signatures=self._generations.signatures + 1
-            )
+        self._forget_unused(np.concatenate((pods.signature, np.array([*ended], dtype=np.int32))))
         annotations = self._reservations.annotations
         rows = enumerate(podgroup_keys) if annotations else ()
         return EncodedSnapshot(
@@ -193,6 +193,22 @@ class SnapshotBuilder:
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
         )
+
+    def _forget_unused(self, signatures: NDArray[np.int32]) -> None:
+        """Let the next snapshot have new signatures if pods have far fewer than there are."""
+        if self._encoding.signatures.are_mostly_unused(signatures):
+            number = self._generations.signatures + 1
+            self._generations = self._generations._replace(signatures=number)
+
+    def _ended_pods(self, now: int) -> dict[int, int]:
+        """Return what pods that ended lately weigh, by signature."""
+        found: dict[int, int] = {}
+        if self._options.counts_ended_pods:
+            weights = self._pod_table.ended_pods(now)
+            for number in np.flatnonzero(weights).tolist():
+                row = self._encoding.signatures.row(self._class_table[number])
+                found[row] = found.get(row, 0) + int(weights[number])
+        return found
 
     def _snapshot_queues(self) -> SnapshotQueues:
         requests = self._encoding.requests

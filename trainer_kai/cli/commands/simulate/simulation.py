@@ -148,6 +148,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         kueue=options.kueue,
         places_gpu_shares=True,
         trusts_gpu_labels=True,
+        counts_ended_pods=any(config.policies.minds_fragments),
     )
     cluster = inputs.cluster
     notes = [

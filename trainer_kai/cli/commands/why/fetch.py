@@ -4,12 +4,12 @@ Requests are sent one after the other over one connection. A kind that the user 
 unknown, and no error.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.kai_kinds import PodGroup
+from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE, KUEUE_QUEUE, POD_GROUP
 from trainer_kai.api.reasons import UnschedulableReason
@@ -18,13 +18,20 @@ from trainer_kai.api.resources import (
     JOBS,
     JOBSETS,
     LEASES,
+    NODES,
     PODGROUPS,
     PODS,
     QUEUES,
     TRAINJOBS,
     Resource,
 )
-from trainer_kai.cli.commands.why.holders import FOR_ROOM, holder_notes, lease_note
+from trainer_kai.cli.commands.why.holders import (
+    FOR_ROOM,
+    FOR_ROOM_ON_NODES,
+    holder_notes,
+    lease_note,
+)
+from trainer_kai.cli.commands.why.reasons import WaitingReason
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
@@ -94,8 +101,13 @@ class _Reader:
             return None
         return True
 
-    async def holder_notes(self, message: str) -> tuple[str, ...]:
-        """Return who holds the room; what may not be read is said, and concerns nothing else."""
+    async def room_notes(
+        self, reason: WaitingReason, snapshot: TrainJobSnapshot
+    ) -> tuple[str, ...]:
+        """Return who holds the room; what may not be read is said, and concerns nothing else.
+
+        Where no node has room, return also which idle GPUs are of no use, if that may be read.
+        """
         try:
             podgroups = await self._client.list(ListTarget(PODGROUPS))
         except Forbidden:
@@ -105,7 +117,22 @@ class _Reader:
         except Forbidden:
             return (missing_right("holders of the room", QUEUES, ""),)
         by_name = {it.metadata.name: it for it in queues}
-        return tuple(holder_notes(message, podgroups, by_name))
+        notes = (*holder_notes(reason.message, podgroups, by_name),)
+        if reason.title not in FOR_ROOM_ON_NODES:
+            return notes
+        return (*notes, *await self._idle_gpu_notes(snapshot, podgroups, queues))
+
+    async def _idle_gpu_notes(
+        self, snapshot: TrainJobSnapshot, podgroups: Iterable[PodGroup], queues: Iterable[Queue]
+    ) -> tuple[str, ...]:
+        from trainer_kai.cli.commands.why.idle_gpus import MAX_NODES, idle_gpu_notes  # noqa: PLC0415 - it imports numpy
+
+        try:
+            nodes = await self._client.list(ListTarget(NODES))
+            pods = await self._client.list(ListTarget(PODS)) if 0 < len(nodes) <= MAX_NODES else ()
+        except Forbidden:
+            return ()
+        return tuple(idle_gpu_notes(snapshot, nodes, pods, podgroups, queues)) if pods else ()
 
     async def list(
         self, resource: Resource[T], namespace: str, labels: str = "", fields: str = ""
@@ -319,7 +346,7 @@ async def _with_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJob
     reasons = (it.reason for it in report.podgroups)
     waits_for_room = next((it for it in reasons if it and it.title in FOR_ROOM), None)
     if waits_for_room is not None:
-        notes += await reader.holder_notes(waits_for_room.message)
+        notes += await reader.room_notes(waits_for_room, snapshot)
     return report._replace(notes=(*report.notes, *notes))
 
 

@@ -291,3 +291,20 @@ def test_evicted_pods_are_in_the_order_of_names() -> None:
     words = as_text(_taken(a="2026-01-05T08:00:00Z", b=NOW)).split()
 
     assert words.index("default/a-0") < words.index("default/b-0")
+
+
+def test_idle_gpus_that_no_pod_can_use_are_told_by_node() -> None:
+    """Below the nodes; if nothing waits nothing is told."""
+    few_cpus = node("n1", 8)
+    few_cpus["status"]["allocatable"]["cpu"] = "4"
+    objects = [queue("team-a"), few_cpus, node("n2", 1), group("a", 1, "team-a")]
+    waiting = pod("a-0", "a", 2)
+    waiting["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "8"
+    text = drawn(*objects, waiting)
+    part = next(it for it in text.split("\n\n") if it.startswith("UNUSABLE"))
+    assert part.splitlines() == [
+        "UNUSABLE",
+        "  9 of 9 idle GPUs suit no pod that waits: 8 for want of CPU, 1 as too few on one node",
+        "  they are on n1 (8 for want of CPU), n2 (1 as too few on one node)",
+    ]
+    assert "UNUSABLE" not in drawn(*objects)
