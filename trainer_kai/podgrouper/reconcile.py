@@ -180,7 +180,7 @@ class Podgrouper:
         # The PodGroups of a workload that was deleted are garbage collected.
         if workload is None:
             return None
-        workload = self._store.with_owner_values(workload)
+        workload = await self._others.with_namespace_queue(self._store.with_owner_values(workload))
         uid = workload.metadata.uid
         observed = self.observed(uid)._replace(has_owner=self._store.has_owner(workload))
         # Owners may lead to the same pods as their labels.
