@@ -399,6 +399,8 @@ class Suspender:
                 fields: dict[str, Any] = {"metadata": meta}
                 if stays_suspended and not has_other_manager(raw.metadata, path):
                     fields |= suspended_fields(path)
+                elif found.needs_false and raw.is_suspended(path) and not stays_suspended:
+                    fields |= suspended_fields(path, value=False)
                 await self._client.apply(resource, name, fields, _APPLY)
         except NotFound:
             self._tracked.pop(key, None)

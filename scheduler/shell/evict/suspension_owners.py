@@ -98,9 +98,9 @@ def _value_at(fields: object, path: FieldPath) -> object:
     return fields
 
 
-def suspended_fields(path: FieldPath) -> dict[str, Any]:
+def suspended_fields(path: FieldPath, *, value: bool = True) -> dict[str, Any]:
     *outer, name = path
-    fields: dict[str, Any] = {name: True}
+    fields: dict[str, Any] = {name: value}
     for name in reversed(outer):
         fields = {name: fields}
     return fields

@@ -143,3 +143,19 @@ async def test_the_next_leader_tries_the_suspension_once_more(harness: Scheduler
 
 def _deleted(harness: SchedulerHarness) -> list[str]:
     return sorted(it for it in harness.api.written() if it.startswith("delete"))
+
+
+async def test_a_ray_cluster_is_resumed_by_a_field_that_is_false(
+    harness: SchedulerHarness,
+) -> None:
+    """KubeRay leaves a cluster suspended whose field is absent."""
+    group = {"groupName": "a", "replicas": 1, "template": _POD}
+    spec = {"headGroupSpec": {"template": _POD}, "workerGroupSpecs": [group]}
+    lend_to(harness, "ray.io/v1", "RayCluster", spec)
+    async with harness.leading():
+        await harness.advance(2)
+        assert harness.api.get("RayCluster", "x")["spec"]["suspend"] is True
+        for i in range(2):
+            harness.api.delete("Pod", f"x{i}")
+        await harness.advance(2)
+    assert harness.api.get("RayCluster", "x")["spec"] == {**spec, "suspend": False}
