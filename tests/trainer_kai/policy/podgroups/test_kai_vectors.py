@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tests.support.workloads.jobsets import UID, admitted, recorded
-from tests.trainer_kai.policy.podgroups.test_default_group import (
+from tests.trainer_kai.policy.podgroups.default_groups import (
     CLASS,
     CLASSES,
     POOL,
@@ -19,8 +19,8 @@ from tests.trainer_kai.policy.podgroups.test_default_group import (
     group_of,
     owner,
 )
+from tests.trainer_kai.policy.workloads.jobs import workload as job
 from tests.trainer_kai.policy.workloads.objects import in_words, manifests, template, workload
-from tests.trainer_kai.policy.workloads.test_job import workload as job
 from trainer_kai.policy.podgroups.default_group import default_podgroup
 from trainer_kai.policy.podgroups.grouping import plan_podgroups
 from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES
