@@ -208,6 +208,8 @@ class Cluster:
     owners: dict[ObjectKey, Suspendable] = field(default_factory=dict)
     # Why workloads or their owners cannot be suspended.
     suspend_refusals: dict[ObjectKey, str] = field(default_factory=dict)
+    # The uids of what another client resumed during its eviction: its pods are evicted.
+    reverted_suspensions: dict[ObjectKey, str] = field(default_factory=dict)
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
     # Since when PodGroups that started lack pods which exist and have no node: epoch seconds.
     stale_since: dict[Key, int] = field(default_factory=dict)

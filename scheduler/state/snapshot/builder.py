@@ -89,7 +89,10 @@ class SnapshotBuilder:
         self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
         self._claim_state: Final = ClaimState(cluster, self._pod_table, self._nodes, options)
         self._evictability: Final = Evictability(
-            cluster.owners, cluster.suspend_refusals, kueue=options.kueue
+            cluster.owners,
+            cluster.suspend_refusals,
+            cluster.reverted_suspensions,
+            kueue=options.kueue,
         )
         self._access_rule: Final = QueueAccessRule(
             cluster.permits, options.default_access, needs_permission=options.needs_permission

@@ -7,6 +7,7 @@ from trainer_kai.cli.options import (
     add_cluster_flags,
     add_default_queue_flag,
     add_files_flag,
+    add_kind_defaults_flag,
     add_output_flag,
     add_scheduler_flag,
 )
@@ -41,6 +42,7 @@ def add_plan(commands: Subcommands) -> None:
     )
     add_scheduler_flag(parser)
     add_default_queue_flag(parser)
+    add_kind_defaults_flag(parser)
     add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 

@@ -50,7 +50,7 @@ from trainer_kai.cli.input.kinds import (
     with_identity,
 )
 from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
-from trainer_kai.cli.options import connection
+from trainer_kai.cli.options import connection, kind_defaults
 from trainer_kai.cli.output.table import table
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
 from trainer_kai.kube.rest.request import ListTarget
@@ -261,6 +261,7 @@ def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Prev
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
         known_cluster=plan_input.known_cluster(),
+        kind_defaults=kind_defaults(args),
     )
     for job in plan_input.jobs:
         labels = plan_input.namespace_labels(job.metadata.namespace)

@@ -4,16 +4,18 @@ Requests are sent one after the other over one connection. A kind that the user 
 unknown, and no error.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.meta import Key, Object, PartialObject
 from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE, KUEUE_QUEUE, POD_GROUP
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
     EVENTS,
     JOBS,
     JOBSETS,
@@ -22,6 +24,8 @@ from trainer_kai.api.resources import (
     PODGROUPS,
     PODS,
     QUEUES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
     TRAINJOBS,
     Resource,
 )
@@ -55,10 +59,11 @@ from trainer_kai.cli.output.missing_rights import missing_right
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ListTarget, Request, Selection
 from trainer_kai.kube.rest.response import Forbidden, NotFound
+from trainer_kai.policy.podgroups.grouping import MAIN, podgroup_name
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
-from trainer_kai.policy.workloads.kinds import KINDS
+from trainer_kai.policy.workloads.kinds import KINDS, kind_of_owner
 from trainer_kai.policy.workloads.state import FINISHED, WorkloadState
 from trainer_kai.policy.workloads.workload import WorkloadKind
 
@@ -150,7 +155,10 @@ class _Reader:
 async def fetch_report(client: "Client", subject: WhySubject) -> TrainJobReport:
     kind, key, scheduler_name, default_queue = subject
     snapshot = TrainJobSnapshot(kind, key, client.clock.now(), scheduler_name, default_queue)
-    return await (_FETCH.get(kind, _of_other) if kind else _of_any)(client, snapshot)
+    if not kind:
+        return await _of_any(client, snapshot)
+    default = _of_pod_owner if kind in _POD_OWNERS else _of_other
+    return await _FETCH.get(kind, default)(client, snapshot)
 
 
 async def _of_any(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -278,6 +286,34 @@ async def _of_other(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRep
     names = {it.metadata.name for it in groups}
     pods = await reader.list(POD_SNAPSHOTS, namespace) if names else ()
     own = tuple(it for it in pods if it.metadata.annotations.get(POD_GROUP) in names)
+    return await _with_details(reader, snapshot._replace(podgroups=groups, pods=own))
+
+
+async def _of_pod_owner(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on the pods of an object without an adapter, such as a Deployment."""
+    resource = _POD_OWNERS[snapshot.kind].with_struct(PartialObject)
+    try:
+        obj = await client.get(resource, snapshot.key, only_metadata=True)
+    except NotFound as error:
+        raise _not_found(snapshot, error) from error
+    owner = obj.metadata.controller
+    above = kind_of_owner(owner) if owner is not None else None
+    if owner is not None and (above is not None or owner.kind in _POD_OWNERS):
+        key = snapshot.key._replace(name=owner.name)
+        fetch = _of_pod_owner if above is None else _FETCH.get(owner.kind, _of_other)
+        report = await fetch(client, snapshot._replace(kind=owner.kind, key=key))
+        return _with_note(report, f"{snapshot.kind} {snapshot.key.name} belongs to it")
+    reader, namespace, uid = _Reader(client), snapshot.key.namespace, obj.metadata.uid
+    name = podgroup_name(obj.metadata.name, uid, MAIN)
+    group = await reader.get(PODGROUPS, Key(namespace, name))
+    pods = await reader.list(POD_SNAPSHOTS, namespace)
+    own = tuple(
+        it
+        for it in pods
+        if it.metadata.annotations.get(POD_GROUP) == name
+        or any(reference.uid == uid for reference in it.metadata.owner_references)
+    )
+    groups = (group,) if group is not None else ()
     return await _with_details(reader, snapshot._replace(podgroups=groups, pods=own))
 
 
@@ -416,4 +452,7 @@ _FETCH: Final = {  # the order for a name without a kind
     JOBSETS.kind: _of_jobset,
     JOBS.kind: _of_job,
     PODS.kind: _of_pod,
+}
+_POD_OWNERS: Final[Mapping[str, Resource[Any]]] = {
+    it.kind: it for it in (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)
 }
