@@ -43,6 +43,8 @@ _SHARED_CLUSTERS: Final = (
     "damaged_webhook_installation",
     "service_accounts",
     "sharing_installation",
+    "claims_installation",
+    "judged_installation",
     "_damaged_cluster",
 )
 # Chains of one test: it may run on any worker.
