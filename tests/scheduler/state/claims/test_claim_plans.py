@@ -244,6 +244,22 @@ PLANS: list[Case[list[Fields], Planned]] = [
         Planned({}, "g0"),
     ),
     Case(
+        "a device that kube-scheduler gave to an extended resource",
+        [
+            *SLICES,
+            pod(
+                "foreign", node="a", schedulerName="default-scheduler", asks={"example.com/gpu": 1}
+            ),
+            resource_claim(
+                "foreign-extended-resources-x",
+                of="foreign",
+                status=allocation("a", "gpu-0", users=["foreign"], request="container-0-request-0"),
+            ),
+            *new_gang(1),
+        ],
+        Planned({"g0": "a gpu=gpu-1"}),
+    ),
+    Case(
         "a channel of a ComputeDomain",
         [
             device_class("channel", "device.driver == 'compute-domain.nvidia.com'"),
@@ -422,6 +438,26 @@ WAITING: list[Case[list[Fields], str]] = [
         new_gang(1, request(count=33)),
         "requests 33 devices, but a claim gets at most 32.",
     ),
+    Case(
+        "more alternatives than a request may have",
+        new_gang(
+            1,
+            request(
+                firstAvailable=[{"name": f"n{n}", "deviceClassName": DRIVER} for n in range(33)]
+            ),
+        ),
+        "request 'gpu' has 33 alternatives, not at most 32.",
+    ),
+    Case(
+        "more selectors than a request may have",
+        new_gang(1, request(selectors=[{"cel": {"expression": "true"}}] * 33)),
+        "request 'gpu' has 33 selectors, not at most 32.",
+    ),
+    Case(
+        "more constraints than a claim may have",
+        new_gang(1, constraints=[{"matchAttribute": _ROOT}] * 33),
+        "has 33 constraints, not at most 32.",
+    ),
     Case("a negative count", new_gang(1, request(count=-1)), "request 'gpu' has count -1."),
     Case(
         "more requests than a claim may have",
@@ -532,6 +568,22 @@ def test_queues_are_charged_for_each_gpu_once() -> None:
     assert _allocated(*running("o", "a", "gpu-0")) == (1000, 1000)
     assert _allocated(*new_gang(2, request(count=2))) == (0, 4000)
     assert _allocated(*shared) == (2000, 2000)
+
+
+def test_gpus_that_a_class_stands_for() -> None:
+    """The pod waits and is told; it is charged once. On a node that has them it runs as ever."""
+    served = device_class(extendedResourceName="nvidia.com/gpu")
+    waiting = [group("g", minMember=1), pod("g0", "g", asks={"nvidia.com/gpu": "1"})]
+    objects = [served, *BASE[1:], *SLICES, *waiting]
+    message = planned(*objects)
+    assert isinstance(message, str)
+    assert (
+        "2 nodes are too small even when empty (the largest has 0 GPU; the scheduler allocates "
+        "devices of DeviceClass gpu.nvidia.com by ResourceClaim only)"
+    ) in message
+    snapshot = encode_objects(*objects).snapshot
+    assert (int(snapshot.queues.requested[0, 2]), snapshot.total[2]) == (1000, 4000)
+    assert planned(*objects, node("c", gpu=1)) == Planned({"g0": "c"})
 
 
 def test_the_gpus_of_a_node_are_shared_by_queues_once() -> None:
