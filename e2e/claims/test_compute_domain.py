@@ -27,6 +27,7 @@ from e2e.cluster.resources import (
     Obj,
     Resource,
 )
+from e2e.cluster.timeline import Timeline
 from e2e.fixtures.install import apply
 from e2e.fixtures.installation import Installation, namespace_in
 
@@ -43,11 +44,7 @@ _CLASSES: Final = {  # as the driver of NVIDIA installs them
 async def test_a_gang_with_channels(judged_installation: Installation) -> None:
     """Its pods start on two nodes, the daemon pods after them, and the next gang beside these."""
     cluster, api = judged_installation.cluster, judged_installation.cluster.api
-    for name, kind in _CLASSES.items():
-        await api.create(device_class(name, _is_of(kind)))
-    for node in _NODES:
-        devices = [_device(kind) for kind in _CLASSES.values()]
-        await api.create(resource_slice(node, devices, driver=_DOMAIN))
+    await _install_driver(judged_installation)
     async with (
         namespace_in(judged_installation) as namespace,
         cluster.timeline(*WATCHED, namespace=namespace) as seen,
@@ -56,34 +53,18 @@ async def test_a_gang_with_channels(judged_installation: Installation) -> None:
             await api.create(template(namespace, kind, _claim(name, kind)))
         await api.request("POST", _DAEMON_SETS.path(namespace), _daemon_set())
         await _start_gang(judged_installation, namespace, "first")
-        await seen.until(lambda state: placed(state) == {"first-0", "first-1"}, "the gang runs", 60)
+        await seen.until(lambda state: placed(state) == {"first-0", "first-1"}, "it runs", 60)
         for node in _NODES:
             await api.merge(NODES, None, node, {"metadata": {"labels": {_LABEL: "domain"}}})
         await seen.until(lambda state: allocated(state) == 4, "the daemon pods have devices", 60)
         await seen.until(lambda state: len(placed(state)) == 4, "and nodes", 60)
         await _start_gang(judged_installation, namespace, "second")
-        for name in ("first-0", "first-1"):
-            await api.delete(PODS, namespace, name)
-        await seen.until(
-            lambda state: {"second-0", "second-1"} <= placed(state), "the next gang runs", 60
-        )
+        await _delete_gang(judged_installation, namespace, "first")
+        await seen.until(lambda state: {"second-0", "second-1"} <= placed(state), "it runs", 60)
         await seen.settle()
-        found = {
-            (users_of(it)[0].partition("-")[0], pool, name)
-            for it in seen.objects(RESOURCE_CLAIMS)
-            for _, pool, name in claimed_devices(it)
-        }
-        assert found == {
-            (user, node, name)
-            for node in _NODES
-            for user, name in (("second", "channel-0"), ("daemons", "daemon-0"))
-        }
-        (one, *_) = [it for it in seen.objects(RESOURCE_CLAIMS) if "second" in users_of(it)[0]]
-        (config,) = one["status"]["allocation"]["devices"]["config"]
-        assert (config["source"], config["opaque"]["driver"]) == ("FromClaim", _DOMAIN)
+        _check_devices(seen)
         await api.delete(_DAEMON_SETS, namespace, "daemons")
-        for name in ("second-0", "second-1"):
-            await api.delete(PODS, namespace, name)
+        await _delete_gang(judged_installation, namespace, "second")
         await seen.until(lambda state: not allocated(state), "all devices are free", 60)
     check_ledger(seen)
     assert not leaked(seen.state)
@@ -91,6 +72,29 @@ async def test_a_gang_with_channels(judged_installation: Installation) -> None:
         await api.delete(RESOURCE_SLICES, None, f"{node}-{_DOMAIN}")
     for name in _CLASSES:
         await api.delete(DEVICE_CLASSES, None, name)
+
+
+async def _install_driver(installation: Installation) -> None:
+    for name, kind in _CLASSES.items():
+        await installation.cluster.api.create(device_class(name, _is_of(kind)))
+    for node in _NODES:
+        devices = [_device(kind) for kind in _CLASSES.values()]
+        await installation.cluster.api.create(resource_slice(node, devices, driver=_DOMAIN))
+
+
+def _check_devices(seen: Timeline) -> None:
+    """Check that the second gang and the daemon pods have the devices, with the parameters."""
+    claims = seen.objects(RESOURCE_CLAIMS)
+    found = {
+        (users_of(it)[0].partition("-")[0], pool, name)
+        for it in claims
+        for _, pool, name in claimed_devices(it)
+    }
+    users = (("second", "channel-0"), ("daemons", "daemon-0"))
+    assert found == {(user, node, name) for node in _NODES for user, name in users}
+    for it in claims:
+        (config,) = it["status"]["allocation"]["devices"]["config"]
+        assert (config["source"], config["opaque"]["driver"]) == ("FromClaim", _DOMAIN)
 
 
 def _is_of(kind: str) -> str:
@@ -148,3 +152,8 @@ async def _start_gang(installation: Installation, namespace: str, name: str) -> 
         await installation.cluster.api.create(
             pod(namespace, f"{name}-{n}", name, resourceClaims=claims)
         )
+
+
+async def _delete_gang(installation: Installation, namespace: str, name: str) -> None:
+    for n in range(2):
+        await installation.cluster.api.delete(PODS, namespace, f"{name}-{n}")
