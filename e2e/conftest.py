@@ -48,6 +48,8 @@ _SHARED_CLUSTERS: Final = (
     "service_accounts",
     "sharing_installation",
     "kinds_installation",
+    "claims_installation",
+    "judged_installation",
     "_damaged_cluster",
 )
 # Chains of one test: it may run on any worker.

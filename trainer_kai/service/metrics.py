@@ -213,7 +213,7 @@ class Metrics:
         Gauge,
         "admission_kept_bytes",
         "Memory in bytes of the objects in the admission cache, by kind: trainjobs, runtimes, "
-        "and texts (the texts of runtimes for lint).",
+        "texts (the texts of runtimes for lint), and resourceclaimtemplates.",
         "kind",
     )
     admission_left_out = Metric(

@@ -19,7 +19,7 @@ from scheduler.core.messages.amounts import (
     resource_request,
     too_small_gpus,
 )
-from scheduler.core.messages.claim_messages import device_reasons, needed_devices
+from scheduler.core.messages.claim_messages import device_reasons, needed_devices, served_resources
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, ShareShortage
 from scheduler.core.model.resources import ResourceColumns
@@ -274,6 +274,7 @@ def _reason_names(
             _sizes(snapshot.resources, details, count),
             too_small_gpus(snapshot, signature),
             f"no node has {unknown}" if unknown else "",
+            served_resources(snapshot, details.too_small, details.largest_allocatable),
         ]
         return "; ".join(filter(None, named))
     if fit_error_reason == FitErrorReason.DEVICES and details.claim_shortage is not None:

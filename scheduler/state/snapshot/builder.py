@@ -458,8 +458,9 @@ class SnapshotBuilder:
             is_pending = pod_table.state[pod_row] == PENDING
             queue = self._attribute_resolver.of_standalone(pod_class).queue
             self._access_questions.put(pod_row, self._question(pod_class.namespace, queue))
+            title = f"pod {pod_table.keys[pod_row].name}"
             prefilter_failure = prefilter.of_standalone(
-                pod_class, f"pod {pod_table.keys[pod_row].name}", is_pending=bool(is_pending)
+                pod_class, title, is_pending=bool(is_pending), pod_row=pod_row
             )
             if is_pending and prefilter_failure is None:
                 pod = pod_table.pod(pod_row)

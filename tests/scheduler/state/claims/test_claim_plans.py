@@ -1,6 +1,6 @@
 """What is planned for pods with ResourceClaims: their devices, or why they wait."""
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -244,6 +244,22 @@ PLANS: list[Case[list[Fields], Planned]] = [
         Planned({}, "g0"),
     ),
     Case(
+        "a device that kube-scheduler gave to an extended resource",
+        [
+            *SLICES,
+            pod(
+                "foreign", node="a", schedulerName="default-scheduler", asks={"example.com/gpu": 1}
+            ),
+            resource_claim(
+                "foreign-extended-resources-x",
+                of="foreign",
+                status=allocation("a", "gpu-0", users=["foreign"], request="container-0-request-0"),
+            ),
+            *new_gang(1),
+        ],
+        Planned({"g0": "a gpu=gpu-1"}),
+    ),
+    Case(
         "a channel of a ComputeDomain",
         [
             device_class("channel", "device.driver == 'compute-domain.nvidia.com'"),
@@ -422,6 +438,26 @@ WAITING: list[Case[list[Fields], str]] = [
         new_gang(1, request(count=33)),
         "requests 33 devices, but a claim gets at most 32.",
     ),
+    Case(
+        "more alternatives than a request may have",
+        new_gang(
+            1,
+            request(
+                firstAvailable=[{"name": f"n{n}", "deviceClassName": DRIVER} for n in range(33)]
+            ),
+        ),
+        "request 'gpu' has 33 alternatives, not at most 32.",
+    ),
+    Case(
+        "more selectors than a request may have",
+        new_gang(1, request(selectors=[{"cel": {"expression": "true"}}] * 33)),
+        "request 'gpu' has 33 selectors, not at most 32.",
+    ),
+    Case(
+        "more constraints than a claim may have",
+        new_gang(1, constraints=[{"matchAttribute": _ROOT}] * 33),
+        "has 33 constraints, not at most 32.",
+    ),
     Case("a negative count", new_gang(1, request(count=-1)), "request 'gpu' has count -1."),
     Case(
         "more requests than a claim may have",
@@ -535,42 +571,23 @@ def test_queues_are_charged_for_each_gpu_once() -> None:
     assert _allocated(*shared) == (2000, 2000)
 
 
+def test_gpus_that_a_class_stands_for() -> None:
+    """The pod waits and is told; it is charged once. On a node that has them it runs as ever."""
+    served = device_class(extendedResourceName="nvidia.com/gpu")
+    waiting = [group("g", minMember=1), pod("g0", "g", asks={"nvidia.com/gpu": "1"})]
+    objects = [served, *BASE[1:], *SLICES, *waiting]
+    message = planned(*objects)
+    assert isinstance(message, str)
+    assert (
+        "2 nodes are too small even when empty (the largest has 0 GPU; the scheduler allocates "
+        "devices of DeviceClass gpu.nvidia.com by ResourceClaim only)"
+    ) in message
+    snapshot = encode_objects(*objects).snapshot
+    assert (int(snapshot.queues.requested[0, 2]), snapshot.total[2]) == (1000, 4000)
+    assert planned(*objects, node("c", gpu=1)) == Planned({"g0": "c"})
+
+
 def test_the_gpus_of_a_node_are_shared_by_queues_once() -> None:
     both = node("a", gpu=2)
     objects = [device_class(), resource_slice("a"), resource_slice("b"), node("b", gpu=0)]
     assert encode_objects(both, *objects).snapshot.total[2] == 4000
-
-
-def _racks(**racks: str) -> list[Fields]:
-    """Return nodes of racks with two devices each."""
-    levels = [{"nodeLabel": "rack"}]
-    nodes = [node(name, gpu=0, labels={"rack": rack}) for name, rack in racks.items()]
-    slices = [resource_slice(name) for name in racks]
-    return [make_object("Topology", "dc", spec={"levels": levels}), *nodes, *slices]
-
-
-def _gang_in_a_rack(count: int, **pod_fields: Any) -> list[Fields]:
-    """Return a gang of pods with a device each, all in one rack."""
-    constraint = {"topology": "dc", "requiredTopologyLevel": "rack"}
-    names = [f"g{n}" for n in range(count)]
-    claims = [resource_claim(f"{name}-gpu", of=name) for name in names]
-    pods = [claiming_pod(name, "g", **pod_fields) for name in names]
-    return [group("g", minMember=count, topologyConstraint=constraint), *pods, *claims]
-
-
-def test_devices_in_one_domain() -> None:
-    """The rack must have the devices of all pods."""
-    racks = _racks(a="r1", b="r2", c="r2")
-    want = {"g0": "b gpu=gpu-0", "g1": "b gpu=gpu-1", "g2": "c gpu=gpu-0"}
-    assert planned(*BASE, *racks, *_gang_in_a_rack(3)) == Planned(want)
-    message = planned(*BASE, *racks, *_gang_in_a_rack(5))
-    assert "5 pods in one domain of level rack of Topology dc, but at most 4 would fit" in message
-
-
-def test_the_fuller_domain_where_gpus_come_by_claims() -> None:
-    """Devices are no resource of a node, so that its CPUs decide."""
-    racks, asks = _racks(a="r1", b="r2"), {"cpu": "8"}
-    other = [group("o", minMember=1, meta=STARTED), pod("o0", "o", node="b", asks=asks)]
-    pods = _gang_in_a_rack(2, asks=asks)
-    want = {"g0": "b gpu=gpu-0", "g1": "b gpu=gpu-1"}
-    assert planned(*BASE, *racks, *other, *pods) == Planned(want)

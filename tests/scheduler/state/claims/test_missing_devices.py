@@ -48,7 +48,60 @@ LACKS: list[Case[list[Fields], str]] = [
     Case(
         "an incomplete pool",
         [resource_slice("a", pool={"resourceSliceCount": 2}), *new_gang(1)],
-        f"{_NONE}no devices there)",
+        f"{_NONE}no devices there; 2 devices of the cluster are left out: their pool lacks slices "
+        "of its newest generation, or names a device twice)",
+    ),
+    Case(
+        "devices of which several claims may have parts",
+        [resource_slice("a", [gpu("x", allowMultipleAllocations=True)]), *new_gang(1)],
+        f"{_NONE}no devices there; 1 device of the cluster is left out: several claims may have "
+        "parts of them (allowMultipleAllocations))",
+    ),
+    Case(
+        "devices of the nodes of a selector",
+        [
+            resource_slice("a", 1, nodeName="", nodeSelector={"nodeSelectorTerms": []}),
+            *new_gang(1),
+        ],
+        f"{_NONE}no devices there; 1 device of the cluster is left out: they are on no node of "
+        "their own, but can be reached from several)",
+    ),
+    Case(
+        "devices that each name their nodes",
+        [
+            resource_slice(
+                "a",
+                [gpu("x", nodeSelector={"nodeSelectorTerms": []})],
+                nodeName="",
+                perDeviceNodeSelection=True,
+            ),
+            *new_gang(1),
+        ],
+        f"{_NONE}no devices there; 1 device of the cluster is left out: they are on no node of "
+        "their own, but can be reached from several)",
+    ),
+    Case(
+        "counters that the pool does not have",
+        [
+            resource_slice(
+                "a",
+                [
+                    gpu(
+                        "x",
+                        consumesCounters=[{"counterSet": "s", "counters": {"c": {"value": "1"}}}],
+                    )
+                ],
+            ),
+            *new_gang(1),
+        ],
+        f"{_NONE}no devices there; 1 device of the cluster is left out: they use counters that "
+        "their pool does not have)",
+    ),
+    Case(
+        "a pool that names a device twice",
+        [resource_slice("a", [gpu("x"), gpu("x")]), *new_gang(1)],
+        f"{_NONE}no devices there; 2 devices of the cluster are left out: their pool lacks slices "
+        "of its newest generation, or names a device twice)",
     ),
     Case(
         "binding conditions",

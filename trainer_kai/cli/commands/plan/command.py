@@ -24,7 +24,7 @@ def add_plan(commands: Subcommands) -> None:
     add_files_flag(
         parser,
         "TrainJobs, JobSets, Jobs, CronJobs, runtimes and namespaces, and what to compare them"
-        " with: Nodes, Queues, PriorityClasses, Topologies",
+        " with: Nodes, Queues, PriorityClasses, Topologies, DeviceClasses, ResourceClaimTemplates",
     )
     add_output_flag(parser, more="; json has the PodGroups as they will be applied")
     parser.add_argument(
