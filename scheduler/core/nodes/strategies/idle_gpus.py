@@ -5,7 +5,7 @@ its queue matter. What it lacks is looked at in a fixed order, and of several po
 that gets furthest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -100,7 +100,7 @@ def _by_node(cause: Ints, rest: Ints, parts: Ints) -> Iterator[tuple[int, Mappin
         yield node, found
 
 
-def _idle_after(snapshot: Snapshot, allocations: Iterable[PodGroupAllocation]) -> _Idle:
+def _idle_after(snapshot: Snapshot, allocations: Sequence[PodGroupAllocation]) -> _Idle:
     resources = NodeResources(snapshot)
     shares = GpuShareTable(snapshot, resources)
     for it in (bind for allocation in allocations for bind in allocation.binds):
@@ -110,14 +110,30 @@ def _idle_after(snapshot: Snapshot, allocations: Iterable[PodGroupAllocation]) -
         resources.add(change)
         if shares.concerns(change.signature):
             shares.add(change)
+    promised = np.zeros_like(resources.idle)
+    for row, count in _nominated(snapshot, {it.podgroup for it in allocations}):
+        one = snapshot.signatures[row]
+        promised[one.nominated_node] += count * np.array(one.request)
+    idle = resources.idle - (promised - snapshot.nodes.releasing.clip(min=0)).clip(min=0)
     gpus = list(snapshot.resources.gpus)
     takes_pods = np.equal(snapshot.nodes.fault, NodeFault.NONE)
-    whole = (resources.idle[:, gpus] // WHOLE_GPU).clip(min=0).sum(axis=1)
+    whole = (idle[:, gpus] // WHOLE_GPU).clip(min=0).sum(axis=1)
     left = np.zeros((len(takes_pods), max(map(len, shares.now.values()), default=0)), np.int64)
     for node, used in shares.now.items():
         if shares.column[node] != NONE and resources.idle[node, shares.column[node]] >= 0:
             left[node, : len(used)] = [WHOLE_GPU - n if 0 < n < WHOLE_GPU else 0 for n in used]
-    return _Idle(resources.idle, np.where(takes_pods, whole, 0), left * takes_pods[:, None])
+    return _Idle(idle, np.where(takes_pods, whole, 0), left * takes_pods[:, None])
+
+
+def _nominated(snapshot: Snapshot, placed: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the signatures of nominated pods, and how many: they get what terminates, then idle."""
+    pods = snapshot.pods
+    waits = (pods.state == PodState.PENDING) & (pods.podgroup != NONE) & (pods.signature != NONE)
+    waits &= ~np.isin(pods.podgroup, list(placed))
+    counts = np.bincount(pods.signature[waits], minlength=len(snapshot.signatures)).tolist()
+    for row, one in enumerate(snapshot.signatures):
+        if one.nominated_node != NONE and counts[row]:
+            yield row, counts[row]
 
 
 def _waiting_shapes(snapshot: Snapshot, placed: set[int]) -> list[SchedulingSignature]:

@@ -125,6 +125,16 @@ def test_after_a_plan() -> None:
     }
 
 
+def test_what_nominated_pods_get_is_not_idle() -> None:
+    """They get what terminates first."""
+    builder = Builder([SnapshotNode(gpu=4, used_gpu=1, releasing_gpu=1)])
+    builder.uniform_podgroup(1, signature(gpu=2, nominated_node=0))
+    builder.uniform_podgroup(1, signature(gpu=4))
+    snapshot = builder.snapshot()
+    idle = int(snapshot.nodes.idle[0, 3])
+    assert unusable_gpus(snapshot).by_node == {0: {IdleCause.NODE_TOO_SMALL: idle - _GPU}}
+
+
 def test_waiting_for_a_queue_counts_as_waiting() -> None:
     builder = Builder([SnapshotNode(gpu=2)], [SnapshotQueue("q", limit=0)])
     builder.uniform_podgroup(1, _TWO)
