@@ -5,8 +5,15 @@ from typing import Final
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.state.claim_plans import BASE, SLICES, new_gang, planned, running
-from tests.support.state.devices import DRIVER, gpu, request, resource_slice
+from tests.support.state.claim_plans import BASE, SLICES, Planned, new_gang, planned, running
+from tests.support.state.devices import (
+    DRIVER,
+    claiming_pod,
+    gpu,
+    request,
+    resource_claim,
+    resource_slice,
+)
 from tests.support.state.objects import Fields
 
 _TAINT: Final = {"key": "broken", "effect": "NoSchedule"}
@@ -141,3 +148,10 @@ def test_which_devices_are_missing(case: Case[list[Fields], str]) -> None:
     found = planned(*BASE, *case.given)
     assert isinstance(found, str)
     assert found.startswith(case.want)
+
+
+def test_a_pod_does_not_wait_for_the_claim_of_an_equal_pod() -> None:
+    """Neither is in a PodGroup, so that each waits for its own."""
+    pods = [claiming_pod("p0"), claiming_pod("p1", has_claim=False)]
+    found = planned(*BASE, *SLICES, *pods, resource_claim("p0-gpu", of="p0"))
+    assert found == Planned({"p0": "a gpu=gpu-0"})
