@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
-from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -139,6 +138,7 @@ def add_kind_defaults_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def kind_defaults(args: argparse.Namespace) -> "KindDefaults":
+    from trainer_kai.api.requested_values import PREEMPTIBILITIES  # noqa: PLC0415 - slow to import
     from trainer_kai.policy.queueing.kind_defaults import (  # noqa: PLC0415 - most commands need none
         NO_CHANGES,
         KindDefaults,
