@@ -250,9 +250,9 @@ async def test_a_pod_beyond_the_minimum_has_a_reason_of_its_own(
     assert of_pod.answer["queueSource"] == "podGroup"
     assert podgroup["reason"]["title"] == "NoCapacity"
     assert (of_other.code, of_other.answer["node"]) == (0, runs["spec"]["nodeName"])
-    assert of_job.code == 1
-    assert "Job → 9 pods: 8 running, 1 waiting" in of_job.out
-    assert "NoCapacity (for" in of_job.out
+    assert of_job.code == 0  # its minimum of one runs
+    assert "Job → 1 PodGroup → 9 pods: 8 running, 1 waiting" in of_job.out
+    assert "too little free" in of_job.out
 
 
 def _is_marked(state: State) -> bool:
