@@ -1,0 +1,86 @@
+"""A tenant cannot run on GPUs of claims and have its queue charged for fewer."""
+
+from typing import Final
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.state.claim_plans import BASE, SLICES, STARTED, Planned, planned
+from tests.support.state.devices import (
+    allocation,
+    claim_template,
+    claiming_pod,
+    request,
+    resource_claim,
+)
+from tests.support.state.objects import Fields, encode_objects, group, make_object, queue
+from trainer_kai.api.bounds import MOST_CLAIM_USERS
+
+_QUEUED: Final = {"labels": {"kai.scheduler/queue": "q"}}
+_HELD: Final = allocation("a", "gpu-0", "gpu-1", users=["g0"])
+_TWO: Final = request(count=2)
+_OWN: Final = [
+    group("g", minMember=1, meta=STARTED),
+    claiming_pod("g0", "g", node="a"),
+    resource_claim("g0-gpu", _TWO, of="g0", status=_HELD),
+]
+
+
+def _named(**meta: str) -> list[Fields]:
+    return [
+        group("g", minMember=1, meta=STARTED),
+        claiming_pod("g0", "g", claim="s", node="a"),
+        resource_claim("s", _TWO, meta={**_QUEUED, **meta}, status=_HELD),
+    ]
+
+
+def _waiting(count: int) -> list[Fields]:
+    return [claiming_pod(f"x{n}", "g", claim="s") for n in range(count)]
+
+
+_NO_CLASS: Final = make_object(
+    "ResourceClaimTemplate",
+    "t",
+    spec={
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "x"}}]}}
+    },
+)
+EVASIONS: list[Case[list[Fields], int]] = [
+    Case("nothing", [*BASE, *_named()], 2000),
+    Case(
+        "a claim in use is deleted",
+        [*BASE, *_named(deletionTimestamp="2026-01-05T08:00:00Z")],
+        2000,
+    ),
+    Case("the template is replaced by a smaller one", [*BASE, *_OWN], 2000),
+    Case("the template is replaced by a wrong one", [*BASE, _NO_CLASS, *_OWN], 2000),
+    Case("its DeviceClass is gone", [*BASE[1:], claim_template("t", _TWO), *_OWN], 2000),
+    Case("others wait for the claim", [*BASE, *_named(), *_waiting(15)], 2000),
+    Case("too many wait for it", [*BASE, *_named(), *_waiting(MOST_CLAIM_USERS)], 2000),
+]
+
+
+@pytest.mark.parametrize("case", EVASIONS, ids=ids)
+def test_a_pod_that_runs_is_charged_for_what_it_has(case: Case[list[Fields], int]) -> None:
+    queues = encode_objects(*case.given, *SLICES).snapshot.queues
+    assert int(queues.allocated[0, 2]) == case.want
+
+
+def test_a_pod_that_joins_others_in_their_claim_is_charged_nothing_more() -> None:
+    limit = {"quota": -1, "limit": 2, "overQuotaWeight": 1}
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    limited = queue(resources={"cpu": free, "memory": free, "gpu": limit})
+    found = planned(limited, *BASE, *SLICES, *_named(), *_waiting(1))
+    assert found == Planned({"x0": "a gpu=gpu-0 gpu=gpu-1"})
+
+
+def test_a_pod_whose_claim_was_made_from_another_template_is_told() -> None:
+    found = planned(
+        *BASE,
+        *SLICES,
+        group("g", minMember=1),
+        claiming_pod("g0", "g"),
+        resource_claim("g0-gpu", _TWO, of="g0"),
+    )
+    assert isinstance(found, str)
+    assert "ResourceClaim g0-gpu requests other devices than ResourceClaimTemplate t" in found
