@@ -7,9 +7,11 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.state.claim_plans import BASE, SLICES, STARTED, Planned, planned
 from tests.support.state.devices import (
+    DRIVER,
     allocation,
     claim_template,
     claiming_pod,
+    device_class,
     request,
     resource_claim,
 )
@@ -19,6 +21,18 @@ from trainer_kai.api.bounds import MOST_CLAIM_USERS
 _QUEUED: Final = {"labels": {"kai.scheduler/queue": "q"}}
 _HELD: Final = allocation("a", "gpu-0", "gpu-1", users=["g0"])
 _TWO: Final = request(count=2)
+
+
+def _own(*requests: Fields) -> list[Fields]:
+    """Return a pod that runs with a claim as it was made of its template."""
+    return [
+        claim_template("own", *requests),
+        group("g", minMember=1, meta=STARTED),
+        claiming_pod("g0", "g", template="own", node="a"),
+        resource_claim("g0-gpu", *requests, of="g0", status=_HELD),
+    ]
+
+
 _OWN: Final = [
     group("g", minMember=1, meta=STARTED),
     claiming_pod("g0", "g", node="a"),
@@ -45,6 +59,14 @@ _NO_CLASS: Final = make_object(
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "x"}}]}}
     },
 )
+_CPU_CLASS: Final = device_class("cpu", "device.driver == 'cpu'")
+_ANY_OF: Final = request(
+    firstAvailable=[
+        {"name": "two", "deviceClassName": DRIVER, "count": 2},
+        {"name": "none", "deviceClassName": "cpu"},
+    ]
+)
+_EVERY: Final = request(allocationMode="All")
 EVASIONS: list[Case[list[Fields], int]] = [
     Case("nothing", [*BASE, *_named()], 2000),
     Case(
@@ -55,6 +77,8 @@ EVASIONS: list[Case[list[Fields], int]] = [
     Case("the template is replaced by a smaller one", [*BASE, *_OWN], 2000),
     Case("the template is replaced by a wrong one", [*BASE, _NO_CLASS, *_OWN], 2000),
     Case("its DeviceClass is gone", [*BASE[1:], claim_template("t", _TWO), *_OWN], 2000),
+    Case("an alternative without GPUs", [*BASE, _CPU_CLASS, *_own(_ANY_OF)], 2000),
+    Case("all devices of a node", [*BASE, *_own(_EVERY)], 2000),
     Case("others wait for the claim", [*BASE, *_named(), *_waiting(15)], 2000),
     Case("too many wait for it", [*BASE, *_named(), *_waiting(MOST_CLAIM_USERS)], 2000),
 ]

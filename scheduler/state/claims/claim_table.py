@@ -180,43 +180,30 @@ class ClaimTable:
         shape: ClaimShape | ShapeFault,
         users: _Users,
     ) -> _Charge:
-        """Return what pods are charged; those that only wait for a claim lower no other's part."""
+        """Return what pods are charged; those that only wait for a claim lower no other's part.
+
+        Pods on nodes are charged for what they have, which may be more than is requested at least,
+        or by now: a claim can be deleted, and a template be created again with other requests.
+        """
         requested = 0 if isinstance(shape, ShapeFault) else shape.gpus
         if not use.resource_claim_name:
-            own = [requested, *self._held_by_others(pod_class, use, shape)]
-            return _Charge(_GPU * max(own), _GPU * max(own))
+            own = [max(requested, it) for it in self._held_by_pods(pod_class, use)]
+            part = -(-_GPU * sum(own) // len(own)) if own else _GPU * requested
+            return _Charge(part, _GPU * requested)
         key = Key(pod_class.namespace, use.resource_claim_name)
-        claim = self._cluster.resource_claims.get(key)
-        if isinstance(shape, ShapeFault) and claim is not None:
-            requested = _held_gpus(claim)
-        on_nodes = users.on_nodes[key]
+        claim, on_nodes = self._cluster.resource_claims.get(key), users.on_nodes[key]
+        if on_nodes and claim is not None:
+            requested = max(requested, _held_gpus(claim))
         part = -(-_GPU * requested // max(on_nodes or users.all[key], 1))
         return _Charge(part, 0 if on_nodes else part)
 
-    def _held_by_others(
-        self, pod_class: PodClass, use: PodResourceClaim, shape: ClaimShape | ShapeFault
-    ) -> Iterator[int]:
-        """Yield the GPUs of claims of pods on nodes that request something else by now.
-
-        A template can be deleted and created again with other requests, or its class deleted.
-        """
-        requests = self._requests_of_template(pod_class, use)
+    def _held_by_pods(self, pod_class: PodClass, use: PodResourceClaim) -> Iterator[int]:
+        """Yield the GPUs that each pod on a node has by a claim of its own."""
         states = self._pod_table.state
         for pod_row in pod_class.pod_rows:
-            if states[pod_row] in _NOT_ON_NODE:
-                continue
-            claim = self.claim_of(self._pod_table.pod(pod_row), use)
-            if claim is not None and (
-                isinstance(shape, ShapeFault) or _requests(claim.spec) != requests
-            ):
-                yield _held_gpus(claim)
-
-    def _requests_of_template(
-        self, pod_class: PodClass, use: PodResourceClaim
-    ) -> tuple[object, ...] | None:
-        key = Key(pod_class.namespace, use.resource_claim_template_name)
-        template = self._cluster.claim_templates.get(key)
-        return None if template is None else _requests(template.spec.spec)
+            if states[pod_row] not in _NOT_ON_NODE:
+                claim = self.claim_of(self._pod_table.pod(pod_row), use)
+                yield 0 if claim is None else _held_gpus(claim)
 
     def _shape(self, pod_class: PodClass, use: PodResourceClaim) -> ClaimShape | ShapeFault:
         namespace = pod_class.namespace
