@@ -548,6 +548,23 @@ def test_why_pods_wait(case: Case[list[Fields], str]) -> None:
     assert found.startswith(_AT + case.want)
 
 
+ALL_OF_A_NODE: list[Case[int, Planned]] = [
+    Case("as many as a claim may have", 32, Planned({"g0": "a"})),
+    Case("more", 33, Planned()),
+]
+
+
+@pytest.mark.parametrize("case", ALL_OF_A_NODE, ids=ids)
+def test_a_claim_gets_no_more_devices_than_the_api_server_takes(case: Case[int, Planned]) -> None:
+    gang = new_gang(1, request(allocationMode="All"))
+    found = planned(*BASE, resource_slice("a", case.given), *gang)
+    assert isinstance(found, str) == (not case.want.binds)
+    if isinstance(found, Planned):
+        assert found.binds["g0"].count("gpu=") == case.given
+    else:
+        assert "a claim gets at most 32 devices, so request a number of them" in found
+
+
 def _allocated(*objects: Fields) -> tuple[int, int]:
     """Return what the queue has of GPUs and what it requests, in thousandths."""
     queues = encode_objects(*BASE, *SLICES, *objects).snapshot.queues
