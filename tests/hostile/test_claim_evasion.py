@@ -18,6 +18,7 @@ from tests.support.state.devices import (
 from tests.support.state.objects import Fields, encode_objects, group, make_object, queue
 from trainer_kai.api.bounds import MOST_CLAIM_USERS
 
+_AT: Final = "2026-01-05T08:00:00Z"
 _QUEUED: Final = {"labels": {"kai.scheduler/queue": "q"}}
 _HELD: Final = allocation("a", "gpu-0", "gpu-1", users=["g0"])
 _TWO: Final = request(count=2)
@@ -71,7 +72,7 @@ EVASIONS: list[Case[list[Fields], int]] = [
     Case("nothing", [*BASE, *_named()], 2000),
     Case(
         "a claim in use is deleted",
-        [*BASE, *_named(deletionTimestamp="2026-01-05T08:00:00Z")],
+        [*BASE, *_named(deletionTimestamp=_AT)],
         2000,
     ),
     Case("the template is replaced by a smaller one", [*BASE, *_OWN], 2000),
@@ -90,12 +91,23 @@ def test_a_pod_that_runs_is_charged_for_what_it_has(case: Case[list[Fields], int
     assert int(queues.allocated[0, 2]) == case.want
 
 
-def test_a_pod_that_joins_others_in_their_claim_is_charged_nothing_more() -> None:
-    limit = {"quota": -1, "limit": 2, "overQuotaWeight": 1}
+def _limited(gpus: int) -> Fields:
+    limit = {"quota": -1, "limit": gpus, "overQuotaWeight": 1}
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    limited = queue(resources={"cpu": free, "memory": free, "gpu": limit})
-    found = planned(limited, *BASE, *SLICES, *_named(), *_waiting(1))
+    return queue(resources={"cpu": free, "memory": free, "gpu": limit})
+
+
+def test_a_pod_that_joins_others_in_their_claim_is_charged_nothing_more() -> None:
+    found = planned(_limited(2), *BASE, *SLICES, *_named(), *_waiting(1))
     assert found == Planned({"x0": "a gpu=gpu-0 gpu=gpu-1"})
+
+
+def test_a_pod_that_follows_one_that_terminates_is_charged() -> None:
+    leaving = claiming_pod("g0", "g", claim="s", node="a", meta={"deletionTimestamp": _AT})
+    free = [it for it in _named() if it["kind"] != "Pod"]
+    found = planned(_limited(0), *BASE, *SLICES, *free, leaving, *_waiting(1))
+    assert isinstance(found, str)
+    assert "limit of 0 GPU" in found
 
 
 def test_a_pod_whose_claim_was_made_from_another_template_is_told() -> None:

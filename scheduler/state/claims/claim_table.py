@@ -28,7 +28,7 @@ from scheduler.state.claims.device_table import GPU_DRIVERS
 from scheduler.state.claims.selectors import Selectors
 from scheduler.state.inputs import Cluster
 from scheduler.state.pods.pod_class import PodClass
-from scheduler.state.pods.pod_table import DONE, GATED, PENDING, SUCCEEDED, PodTable
+from scheduler.state.pods.pod_table import DONE, GATED, PENDING, RUNNING, SUCCEEDED, PodTable
 from trainer_kai.api.bounds import MOST_CLAIM_USERS
 from trainer_kai.api.device_kinds import ResourceClaim, ResourceClaimSpec
 from trainer_kai.api.meta import Key
@@ -56,10 +56,11 @@ class ClassClaims(NamedTuple):
 
 
 class _Users(NamedTuple):
-    """The pods that name each claim, and those of them that are on nodes."""
+    """The pods that name each claim, those of them that are on nodes, and those that stay there."""
 
     all: Counter[Key]
     on_nodes: Counter[Key]
+    running: Counter[Key]
 
 
 class _Charge(NamedTuple):
@@ -115,12 +116,13 @@ class ClaimTable:
         numbers = np.flatnonzero(self._classes.has_claims[: len(pod_counts)])
         alive = pod_counts[numbers, :DONE].sum(axis=1)
         on_nodes = alive - pod_counts[numbers][:, _WITHOUT_NODE].sum(axis=1)
-        pods = alive.tobytes(), on_nodes.tobytes()
+        of_claims = alive, on_nodes, pod_counts[numbers, RUNNING]
+        pods = tuple([it.tobytes() for it in of_claims])
         inputs = self._generation, self._classes.serial[numbers].tobytes(), pods
         if inputs == self._inputs:
             return []
         self._inputs = inputs
-        users = _Users(*(self._users(numbers.tolist(), it.tolist()) for it in (alive, on_nodes)))
+        users = _Users(*(self._users(numbers.tolist(), it.tolist()) for it in of_claims))
         found = {number: self._read_class(number, users) for number in numbers.tolist()}
         if self.shapes.is_full and not has_definitions:  # what is gone counts no more
             self._forget_shapes()
@@ -194,8 +196,9 @@ class ClaimTable:
         claim, on_nodes = self._cluster.resource_claims.get(key), users.on_nodes[key]
         if on_nodes and claim is not None:
             requested = max(requested, _held_gpus(claim))
-        part = -(-_GPU * requested // max(on_nodes or users.all[key], 1))
-        return _Charge(part, 0 if on_nodes else part)
+        of_each = -(-_GPU * requested // max(users.all[key], 1))
+        on_node = -(-_GPU * requested // on_nodes) if on_nodes else of_each
+        return _Charge(on_node, 0 if users.running[key] else of_each)
 
     def _held_by_pods(self, pod_class: PodClass, use: PodResourceClaim) -> Iterator[int]:
         """Yield the GPUs that each pod on a node has by a claim of its own."""
