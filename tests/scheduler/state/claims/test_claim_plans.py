@@ -548,6 +548,22 @@ def test_why_pods_wait(case: Case[list[Fields], str]) -> None:
     assert found.startswith(_AT + case.want)
 
 
+def test_pods_that_share_a_claim_name_the_same_requests() -> None:
+    """Whichever of them is bound first writes the allocation."""
+    gang = [group("g", minMember=2), *(claiming_pod(f"g{n}", "g", claim="s") for n in range(2))]
+    claim = resource_claim("s", request("x"), request("y"), meta=_QUEUED)
+    found = planned(*BASE, *SLICES, *gang, claim)
+    assert found == Planned({"g0": "a x=gpu-0 y=gpu-1", "g1": "a x=gpu-0 y=gpu-1"})
+    any_of = request(
+        firstAvailable=[
+            {"name": "three", "deviceClassName": DRIVER, "count": 3},
+            {"name": "one", "deviceClassName": DRIVER, "count": 1},
+        ]
+    )
+    found = planned(*BASE, *SLICES, *gang, resource_claim("s", any_of, meta=_QUEUED))
+    assert found == Planned({"g0": "a gpu/one=gpu-0", "g1": "a gpu/one=gpu-0"})
+
+
 ALL_OF_A_NODE: list[Case[int, Planned]] = [
     Case("as many as a claim may have", 32, Planned({"g0": "a"})),
     Case("more", 33, Planned()),
