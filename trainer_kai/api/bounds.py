@@ -51,7 +51,6 @@ MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it
 MOST_CLAIMS: Final = 32  # of one pod
 MOST_DEVICE_REQUESTS: Final = 32  # of one claim, and alternatives of one request
 MOST_CLAIM_CONSTRAINTS: Final = 32
-MOST_CLAIM_DEVICES: Final = 32  # that one claim gets, as in Kubernetes
 MOST_CLAIM_USERS: Final = 256  # pods that share one claim, as in Kubernetes
 MOST_SELECTORS: Final = 32  # CEL expressions of one request or class
 SELECTOR_CHARACTERS: Final = 10 * 1024  # of one expression, as in Kubernetes

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from scheduler.core.model.claims import MOST_CLAIM_DEVICES
 from scheduler.core.model.rejections import ClaimShortage
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import Snapshot
@@ -61,6 +62,8 @@ def _notes(it: ClaimShortage) -> Iterator[str]:
         yield "the search for a combination ended at its bound, so there may be one"
     elif it.is_combination:
         yield "those that are free do not fit together (all of the claims, constraints, counters)"
+    if not it.needed and it.largest_free > MOST_CLAIM_DEVICES:
+        yield f"a claim gets at most {MOST_CLAIM_DEVICES} devices, so request a number of them"
     if it.error:
         yield f"a selector failed on some devices, which do not match then: {it.error}"
     yield from _left_out(it)

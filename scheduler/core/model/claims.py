@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scheduler.core.model.resources import NONE, Bools, Ints
 
 ALL: Final = 0  # as a count: all devices of a node that match
+MOST_CLAIM_DEVICES: Final = 32  # that one claim gets, as in Kubernetes
 _DEVICES: Final = 2**32  # more than there are
 
 

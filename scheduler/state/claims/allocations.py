@@ -127,17 +127,21 @@ class ClaimAllocations:
     def allocated(self, key: Key | None) -> bool:
         return key is not None and key in self._uses
 
-    def special_claims(self) -> Iterator[tuple[int, PodClass, tuple[PodClaim, ...]]]:
-        """Yield the pending pods of which own claims are allocated already, with rows for these."""
+    def special_claims(self) -> Iterator[tuple[int, PodClass, tuple[PodClaim, ...], int]]:
+        """Yield the pending pods of which own claims are allocated already, with rows for these.
+
+        And those that are charged less than pods of their class on nodes, with how much less.
+        """
         for pod_row, pod_class in self._pods(PENDING):
-            claims = self._claims.of_class(pod_class).claims
+            known = self._claims.of_class(pod_class)
+            claims, less = known.claims, known.gpus - known.waiting_gpus
             pod, changed = self._pod_table.pod(pod_row), [*claims]
             for n, use in enumerate(pod_class.spec.resource_claims if claims else ()):
                 key = self._claims.claim_key(pod, use)
                 if not use.resource_claim_name and key is not None and key in self._uses:
                     changed[n] = changed[n]._replace(shared=self._claims.row(key))
-            if tuple(changed) != claims:
-                yield pod_row, pod_class, tuple(changed)
+            if less or tuple(changed) != claims:
+                yield pod_row, pod_class, tuple(changed), less
 
     def claim_keys(self) -> dict[int, tuple[Key | None, ...]]:
         """Return the claims of each pending pod, in the order of its spec."""

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from scheduler.core.model.claims import (
     ALL,
+    MOST_CLAIM_DEVICES,
     Alternative,
     ClaimRequest,
     MatchConstraint,
@@ -21,7 +22,6 @@ from scheduler.state.claims.selectors import Selectors
 from trainer_kai.api import device_kinds
 from trainer_kai.api.bounds import (
     MOST_CLAIM_CONSTRAINTS,
-    MOST_CLAIM_DEVICES,
     MOST_CLAIMS,
     MOST_DEVICE_REQUESTS,
     MOST_SELECTORS,

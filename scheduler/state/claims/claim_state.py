@@ -87,8 +87,8 @@ class ClaimState:
         nodes: set[int] = set(self._pod_table.node[is_of].tolist())
         return nodes
 
-    def special_claims(self) -> Iterator[tuple[int, PodClass, tuple[PodClaim, ...]]]:
-        """Yield the pending pods that have devices already, and their claims."""
+    def special_claims(self) -> Iterator[tuple[int, PodClass, tuple[PodClaim, ...], int]]:
+        """Yield the pending pods that have devices already, or are charged less than others."""
         if not self._is_unused:
             self._allocations.read()
             yield from self._allocations.special_claims()

@@ -5,7 +5,8 @@ a claim for each of them; its name is in the status of the pod.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,17 +24,20 @@ from scheduler.state.claims.claim_shapes import (
     unsupported,
     with_row,
 )
+from scheduler.state.claims.device_table import GPU_DRIVERS
 from scheduler.state.claims.selectors import Selectors
 from scheduler.state.inputs import Cluster
 from scheduler.state.pods.pod_class import PodClass
-from scheduler.state.pods.pod_table import DONE, PENDING, PodTable
+from scheduler.state.pods.pod_table import DONE, GATED, PENDING, RUNNING, SUCCEEDED, PodTable
 from trainer_kai.api.bounds import MOST_CLAIM_USERS
-from trainer_kai.api.device_kinds import ResourceClaim
+from trainer_kai.api.device_kinds import ResourceClaim, ResourceClaimSpec
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEVICE_CLASS_PREFIX, QUEUE
 from trainer_kai.api.pod import Pod, PodResourceClaim
 
 _GPU: Final = 1000
+_WITHOUT_NODE: Final = [PENDING, GATED]
+_NOT_ON_NODE: Final = frozenset({PENDING, GATED, DONE, SUCCEEDED})
 _POD: Final = "Pod"
 _FEW_ROWS: Final = 64  # so many unused rows do no harm
 
@@ -41,12 +45,29 @@ _FEW_ROWS: Final = 64  # so many unused rows do no harm
 class ClassClaims(NamedTuple):
     """What the pods of a class request by claims; *gpus* is what each is charged, in thousandths.
 
-    Without claims if one of them cannot be used: then no pod of the class is placed.
+    Without claims if one of them cannot be used: then no pod of the class is placed. Those that run
+    are charged for what they have.
     """
 
     claims: tuple[PodClaim, ...] = ()
     failures: tuple[PreFilterFailure, ...] = ()
     gpus: int = 0
+    waiting_gpus: int = 0  # of a pod without a node: others are charged for a claim that they use
+
+
+class _Users(NamedTuple):
+    """The pods that name each claim, those of them that are on nodes, and those that stay there."""
+
+    all: Counter[Key]
+    on_nodes: Counter[Key]
+    running: Counter[Key]
+
+
+class _Charge(NamedTuple):
+    """What each pod of a class is charged for one claim, on a node and without one."""
+
+    on_node: int = 0
+    waiting: int = 0
 
 
 _NONE: Final = ClassClaims()
@@ -76,7 +97,9 @@ class ClaimTable:
     def row(self, claim: Key) -> int:
         return self.rows.setdefault(claim, len(self.rows))
 
-    def read(self, pod_counts: Ints, changed: Iterable[Key], *, has_definitions: bool) -> list[int]:
+    def read(
+        self, pod_counts: Ints, changed: AbstractSet[Key], *, has_definitions: bool
+    ) -> list[int]:
         """Read the claims of classes again; return the classes that request others than before.
 
         *has_definitions*: templates or DeviceClasses have changed. *changed* are claims.
@@ -89,14 +112,17 @@ class ClaimTable:
             self._forget_shapes()
         for key in named:
             self._known.pop(("claim", key), None)
-        self._generation += has_definitions or bool(named)
+        self._generation += has_definitions or bool(changed)
         numbers = np.flatnonzero(self._classes.has_claims[: len(pod_counts)])
         alive = pod_counts[numbers, :DONE].sum(axis=1)
-        inputs = self._generation, self._classes.serial[numbers].tobytes(), alive.tobytes()
+        on_nodes = alive - pod_counts[numbers][:, _WITHOUT_NODE].sum(axis=1)
+        of_claims = alive, on_nodes, pod_counts[numbers, RUNNING]
+        pods = tuple([it.tobytes() for it in of_claims])
+        inputs = self._generation, self._classes.serial[numbers].tobytes(), pods
         if inputs == self._inputs:
             return []
         self._inputs = inputs
-        users = self._users(numbers.tolist(), alive.tolist())
+        users = _Users(*(self._users(numbers.tolist(), it.tolist()) for it in of_claims))
         found = {number: self._read_class(number, users) for number in numbers.tolist()}
         if self.shapes.is_full and not has_definitions:  # what is gone counts no more
             self._forget_shapes()
@@ -117,36 +143,70 @@ class ClaimTable:
         self.shapes = ShapeReader(self._cluster.device_classes, self.selectors)
         self._known = {}
 
-    def _users(self, numbers: Iterable[int], alive: Iterable[int]) -> Counter[Key]:
-        """Count the pods that name each claim."""
+    def _users(self, numbers: Iterable[int], pods: Iterable[int]) -> Counter[Key]:
+        """Count the pods that name each claim, with the numbers of pods of each class."""
         users: Counter[Key] = Counter()
-        for number, count in zip(numbers, alive, strict=True):
+        for number, count in zip(numbers, pods, strict=True):
             pod_class = self._classes[number]
             for use in pod_class.spec.resource_claims:
                 if use.resource_claim_name:
                     users[Key(pod_class.namespace, use.resource_claim_name)] += count
         return users
 
-    def _read_class(self, number: int, users: Mapping[Key, int]) -> ClassClaims:
+    def _read_class(self, number: int, users: _Users) -> ClassClaims:
         pod_class = self._classes[number]
         uses = pod_class.spec.resource_claims
         too_many = count_fault(len(uses))
         if too_many is not None:
             return ClassClaims(failures=(too_many.of(uses[0].name),))
-        claims, failures, gpus = [], [], 0
+        claims, failures, charges = [], [], []
         for use in uses:
             shape = self._shape(pod_class, use)
             key = Key(pod_class.namespace, use.resource_claim_name)
             is_named = bool(use.resource_claim_name)
             row = self.row(key) if is_named else NONE
-            if is_named and users[key] > MOST_CLAIM_USERS:
-                shape = _too_many_users(key, users[key])
+            if is_named and users.all[key] > MOST_CLAIM_USERS:
+                shape = _too_many_users(key, users.all[key])
+            charges.append(self._charge(pod_class, use, shape, users))
             if isinstance(shape, ShapeFault):
                 failures.append(shape.of(use.name))
                 continue
             claims.append(with_row(use.name, shape, row))
-            gpus += -(-_GPU * shape.gpus // max(users[key] if is_named else 1, 1))
-        return ClassClaims(() if failures else tuple(claims), tuple(failures), gpus)
+        on_node, waiting = (sum(each) for each in zip(*charges, strict=True))
+        return ClassClaims(() if failures else tuple(claims), tuple(failures), on_node, waiting)
+
+    def _charge(
+        self,
+        pod_class: PodClass,
+        use: PodResourceClaim,
+        shape: ClaimShape | ShapeFault,
+        users: _Users,
+    ) -> _Charge:
+        """Return what pods are charged; those that only wait for a claim lower no other's part.
+
+        Pods on nodes are charged for what they have, which may be more than is requested at least,
+        or by now: a claim can be deleted, and a template be created again with other requests.
+        """
+        requested = 0 if isinstance(shape, ShapeFault) else shape.gpus
+        if not use.resource_claim_name:
+            own = [max(requested, it) for it in self._held_by_pods(pod_class, use)]
+            part = -(-_GPU * sum(own) // len(own)) if own else _GPU * requested
+            return _Charge(part, _GPU * requested)
+        key = Key(pod_class.namespace, use.resource_claim_name)
+        claim, on_nodes = self._cluster.resource_claims.get(key), users.on_nodes[key]
+        if on_nodes and claim is not None:
+            requested = max(requested, _held_gpus(claim))
+        of_each = -(-_GPU * requested // max(users.all[key], 1))
+        on_node = -(-_GPU * requested // on_nodes) if on_nodes else of_each
+        return _Charge(on_node, 0 if users.running[key] else of_each)
+
+    def _held_by_pods(self, pod_class: PodClass, use: PodResourceClaim) -> Iterator[int]:
+        """Yield the GPUs that each pod on a node has by a claim of its own."""
+        states = self._pod_table.state
+        for pod_row in pod_class.pod_rows:
+            if states[pod_row] not in _NOT_ON_NODE:
+                claim = self.claim_of(self._pod_table.pod(pod_row), use)
+                yield 0 if claim is None else _held_gpus(claim)
 
     def _shape(self, pod_class: PodClass, use: PodResourceClaim) -> ClaimShape | ShapeFault:
         namespace = pod_class.namespace
@@ -270,7 +330,27 @@ class ClaimTable:
         if owner is None or owner.uid != pod.metadata.uid:
             what = f"ResourceClaim {claim.metadata.name} belongs to another pod"
             return not_ready(what, "one of its own exists")
-        return None
+        return self._template_fault(claim, use.resource_claim_template_name)
+
+    def _template_fault(self, claim: ResourceClaim, name: str) -> ShapeFault | None:
+        template = self._cluster.claim_templates.get(Key(claim.metadata.namespace, name))
+        if template is None or _requests(template.spec.spec) == _requests(claim.spec):
+            return None
+        what = (
+            f"ResourceClaim {claim.metadata.name} requests other devices than "
+            f"ResourceClaimTemplate {name}, which was replaced"
+        )
+        return not_ready(what, "the pod is deleted and created again")
+
+
+def _requests(spec: ResourceClaimSpec) -> tuple[object, ...]:
+    return spec.devices.requests, spec.devices.constraints
+
+
+def _held_gpus(claim: ResourceClaim) -> int:
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    return sum([it.driver in GPU_DRIVERS and not it.admin_access for it in results])
 
 
 def _too_many_users(key: Key, users: int) -> ShapeFault:

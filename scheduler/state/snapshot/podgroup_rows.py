@@ -212,11 +212,11 @@ class PodGroupTable:
                 signature[pod_row] = context.encoding.signatures.nominated_row(
                     pod_table.class_table[int(pod_table.class_number[pod_row])], node
                 )
-        for pod_row, pod_class, claims in context.claim_state.special_claims():
+        for pod_row, pod_class, claims, less in context.claim_state.special_claims():
             if is_row[pod_row]:
                 row = int(signature[pod_row])
                 row = context.encoding.signatures.row(pod_class) if row == NONE else row
-                signature[pod_row] = context.encoding.signatures.row_with_claims(row, claims)
+                signature[pod_row] = context.encoding.signatures.row_with_claims(row, claims, less)
         return SnapshotPods(
             signature=signature,
             node=on_node.astype(np.int32),

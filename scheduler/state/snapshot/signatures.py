@@ -225,9 +225,22 @@ class SignatureTable:
             found = self._memory_rows[row, memory] = self._add(on_node)
         return found
 
-    def row_with_claims(self, row: int, claims: tuple[PodClaim, ...]) -> int:
-        """Return the row of a pod with other claims than its class: they have their devices."""
-        return self._add(replace(self._signatures[row], claims=claims))
+    def row_with_claims(self, row: int, claims: tuple[PodClaim, ...], less: int) -> int:
+        """Return the row of a pod with other claims than its class: they have their devices.
+
+        It is charged *less* GPU where other pods are charged for what it will use with them.
+        """
+        known = self._signatures[row]
+        cpu, memory, gpu = known.queue_request
+        least = known.least_queue_request
+        return self._add(
+            replace(
+                known,
+                claims=claims,
+                queue_request=(cpu, memory, gpu - less),
+                least_queue_request=least and (least[0], least[1], least[2] - less),
+            )
+        )
 
     def _find_row(self, pod_class: PodClass) -> int:
         """Return the row of a pod class with the same content, or of a new signature."""

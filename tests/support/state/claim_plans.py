@@ -64,7 +64,8 @@ def planned(*objects: Fields) -> Planned | str:
 def new_gang(count: int, *requests: Fields, **more: Any) -> list[Fields]:
     """Return a gang with claims by a template of its own."""
     template = claim_template("own", *requests, **more)
-    return [template, group("g", minMember=count), *claiming_gang("g", count, "own", *requests)]
+    gang = claiming_gang("g", count, "own", *requests, **more)
+    return [template, group("g", minMember=count), *gang]
 
 
 def running(name: str, where: str, device: str, **more: Any) -> list[Fields]:

@@ -87,8 +87,12 @@ def claiming_pod(
     return pod(name, of, asks=asks, resourceClaims=uses, status=status, **more)
 
 
-def claiming_gang(name: str, count: int, template: str = "t", *requests: Fields) -> list[Fields]:
+def claiming_gang(
+    name: str, count: int, template: str = "t", *requests: Fields, **more: Any
+) -> list[Fields]:
     """Return the pods of a gang, and their claims as Kubernetes creates them of the template."""
     pods = [claiming_pod(f"{name}{n}", name, template=template) for n in range(count)]
-    claims = [resource_claim(f"{name}{n}-gpu", *requests, of=f"{name}{n}") for n in range(count)]
+    claims = [
+        resource_claim(f"{name}{n}-gpu", *requests, of=f"{name}{n}", **more) for n in range(count)
+    ]
     return [*pods, *claims]

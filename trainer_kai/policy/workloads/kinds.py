@@ -83,10 +83,13 @@ def pod_place(labels: Mapping[str, str]) -> PodPlace:
 
 def workload_keys(suspendable: ObjectKey) -> Iterator[ObjectKey]:
     """Yield the workloads that an object suspends, if they exist: itself, or those it owns."""
-    for kind in KINDS:
-        of_kind = (kind.resource.kind, kind.owner.resource.kind if kind.owner else "")
-        if suspendable.kind in of_kind:
-            yield suspendable._replace(kind=kind.resource.kind)
+    kinds = (
+        it.resource.kind
+        for it in KINDS
+        if suspendable.kind in (it.resource.kind, it.owner.resource.kind if it.owner else "")
+    )
+    for kind in dict.fromkeys(kinds):  # there are two versions of MPIJobs
+        yield suspendable._replace(kind=kind)
 
 
 def suspendable_keys(workload: ObjectKey) -> Iterator[ObjectKey]:

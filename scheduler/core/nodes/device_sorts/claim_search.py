@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from scheduler.core.model.claims import (
     ALL,
+    MOST_CLAIM_DEVICES,
     Alternative,
     ClaimDevices,
     PodClaim,
@@ -102,6 +103,7 @@ class Search:
         self._view: Final = view
         self._taken: Final[set[int]] = set()
         self._counters: Final[dict[int, int]] = {}
+        self._of_claim: Final[dict[int, int]] = {}  # how many devices it gets so far
         self._values: Final = [[NONE, 0] for _ in demand.attributes]  # and how many devices have it
         self._steps = min(MOST_STEPS, max(demand.steps_left, _LAST_STEPS))
         self._budget: Final = self._steps
@@ -119,6 +121,8 @@ class Search:
     def _request(self, number: int) -> bool:
         if number == len(self._demand.requests):
             return True
+        claim = self._demand.names[number][0]
+        before = self._of_claim.get(claim, 0)
         for part in self._demand.requests[number]:
             of, count = self._view.of_filter(part.alternative.filter), part.alternative.number
             if count == ALL:
@@ -127,8 +131,12 @@ class Search:
                 if not of or len(usable) < len(of):  # all of them, or none
                     continue
                 count = len(of)
+            if before + count > MOST_CLAIM_DEVICES:  # the API server takes no more
+                continue
+            self._of_claim[claim] = before + count
             if self._choose(number, part, of, 0, count):
                 return True
+        self._of_claim[claim] = before
         return False
 
     def _choose(self, number: int, part: _Part, of: Sequence[int], start: int, count: int) -> bool:

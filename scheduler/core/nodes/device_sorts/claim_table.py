@@ -73,6 +73,8 @@ class ClaimedDeviceTable(Participant):
         self._counts: Final[dict[int, tuple[list[int], list[int]]]] = {}
         self._usable: Final[dict[int, list[bool]]] = {}  # by such a filter, [device]
         self._slots: Final[dict[int, tuple[int, ...]]] = {}  # by signature: claim of each slot
+        # The request and the alternative for which a claim of several pods gets a device.
+        self.part_of: Final[dict[tuple[int, int], tuple[int, int]]] = {}
         self.node_version: Final = [0] * self.size
         self.shared_changes = 0
         self.changed_nodes: list[int] = []  # of the statement
@@ -120,6 +122,7 @@ class ClaimedDeviceTable(Participant):
             if claim.shared == NONE:
                 self._take(devices, change.pod_count, is_now=change.on_idle)
             else:
+                self._note_parts(change.signature, number, held)
                 self._use(claim, Allocation(change.node, devices), change)
         self.node_version[change.node] += 1
 
@@ -134,6 +137,18 @@ class ClaimedDeviceTable(Participant):
             slot, device = slot_and_device(it)
             found[claim_of[slot]] = (*found.get(claim_of[slot], ()), device)
         return found
+
+    def _note_parts(self, signature: int, number: int, held: Sequence[int]) -> None:
+        """Note for which request, and alternative, a claim gets each device by this plan."""
+        claims = self.signatures[signature].claims
+        row, slots = claims[number].shared, slots_of(claims)
+        is_clear = sum([it.claim == number for it in slots]) == 1
+        if is_clear or self.devices.shared[row].node != NONE:
+            return
+        of = [(slots[slot], device) for slot, device in map(slot_and_device, held)]
+        for it, device in of:
+            if it.claim == number:
+                self.part_of[row, device] = it.request, it.alternative
 
     def _use(self, claim: PodClaim, allocation: Allocation, change: Change) -> None:
         for is_now in (True, False) if change.on_idle else (False,):

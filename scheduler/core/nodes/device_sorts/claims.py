@@ -6,7 +6,13 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.gang import SignatureRuns
-from scheduler.core.model.claims import PodClaim, held_device, slot_and_device, slots_of
+from scheduler.core.model.claims import (
+    PodClaim,
+    Slot,
+    held_device,
+    slot_and_device,
+    slots_of,
+)
 from scheduler.core.model.rejections import ClaimShortage
 from scheduler.core.model.resources import NONE, Bools, DeviceSort, Ints, ResourceKind
 from scheduler.core.model.result import Policies
@@ -267,13 +273,21 @@ class Claims(ClaimedDeviceTable, DeviceParticipant):
         return found
 
     def _held_of_shared(self, signature: int) -> list[int]:
-        """Return what a pod holds of claims that have their devices: their first slot has all."""
+        """Return what a pod holds of claims that have their devices.
+
+        The first slot has all of them if the claim had them before this plan.
+        """
         claims, held = self.signatures[signature].claims, []
-        first = {it.claim: n for n, it in reversed([*enumerate(slots_of(claims))])}
+        slots = slots_of(claims)
+        first = {it.claim: n for n, it in reversed([*enumerate(slots)])}
+        numbers = {slot: n for n, slot in enumerate(slots)}
         for number, claim in enumerate(claims):
-            if self._is_allocated(claim) and number in first:
-                allocation = self.later.shared[claim.shared].allocation
-                held += [held_device(first[number], it) for it in allocation.devices]
+            if not (self._is_allocated(claim) and number in first):
+                continue
+            for device in self.later.shared[claim.shared].allocation.devices:
+                part = self.part_of.get((claim.shared, device))
+                slot = first[number] if part is None else numbers[Slot(number, *part)]
+                held.append(held_device(slot, device))
         return held
 
     def _view(self, node: int, *, is_idle: bool) -> NodeDevicesView:

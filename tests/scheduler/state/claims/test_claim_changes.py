@@ -90,6 +90,25 @@ CHANGES: dict[str, list[ObjectChange]] = {
         deleted(claiming_pod("g2", "g", claim="s")),
         deleted(resource_claim("s")),
     ],
+    "a template changes while a pod runs": [
+        claiming_pod("g0", "g", node="a"),
+        resource_claim("g0-gpu", of="g0", status=allocation("a", "gpu-1", users=["g0"])),
+        claim_template("t", request(count=2)),
+        claim_template("t", request(deviceClassName="x")),
+        resource_claim("g0-gpu", of="g0", status=allocation("a", "gpu-0", "gpu-1", users=["g0"])),
+        deleted(claim_template()),
+    ],
+    "a claim in use is deleted": [
+        resource_claim("s", status=allocation("a", "gpu-0", users=["g1"])),
+        claiming_pod("g1", "g", claim="s", node="a"),
+        claiming_pod("g2", "g", claim="s"),
+        resource_claim(
+            "s",
+            meta={"deletionTimestamp": "2026-01-05T08:00:00Z"},
+            status=allocation("a", "gpu-0", users=["g1"]),
+        ),
+        claiming_pod("g1", "g", node="a", claim="s", status={"phase": "Failed"}),
+    ],
     "a place is reserved for a pod with a claim": [
         group(
             "g",

@@ -94,6 +94,7 @@ def test_what_suspends_which_workload() -> None:
     assert [*workload_keys(key("TrainJob"))] == [key("JobSet")]
     assert [*workload_keys(key("JobSet"))] == [key("JobSet")]
     assert [*workload_keys(key("Job"))] == [key("Job")]
+    assert [*workload_keys(key("MPIJob"))] == [key("MPIJob")]  # of two versions
     assert [*workload_keys(key("Sweep"))] == []
     assert [*suspendable_keys(key("JobSet"))] == [key("JobSet"), key("TrainJob")]
     assert [*suspendable_keys(key("Job"))] == [key("Job")]

@@ -65,8 +65,8 @@ async def fetch_listing(
         *((it.resource, ALL) for it in OWNERS),
     ):
         found = await reader.read(resource, selection)
-        if found is not None:
-            workloads[resource.kind] = found
+        if found is not None:  # of two versions of a kind the API server serves one
+            workloads.setdefault(resource.kind, []).extend(found)
     podgroups = await reader.read(PODGROUPS)
     everywhere, classes = podgroups if not namespace else None, None
     if with_places and podgroups is not None:

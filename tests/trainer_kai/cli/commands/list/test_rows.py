@@ -11,6 +11,8 @@ from tests.support.fakes.readonly_server import ReadOnlyApiServer
 from trainer_kai.api.resources import (
     JOBS,
     JOBSETS,
+    MPI_JOBS,
+    MPI_V1_JOBS,
     PODGROUPS,
     PODS,
     PRIORITY_CLASSES,
@@ -152,6 +154,18 @@ async def test_a_table_has_one_row_for_each_workload() -> None:
         "Suspended: by its user: spec.suspend is true",
     ]
     assert as_names(rows[:2]) == "trainjob/over\ntrainjob/runs"
+
+
+@pytest.mark.parametrize("served", [MPI_V1_JOBS, MPI_JOBS], ids=lambda it: it.version)
+async def test_a_kind_of_which_the_api_server_serves_one_of_two_versions(
+    served: Resource[Any],
+) -> None:
+    cluster = ListedCluster()
+    cluster.put(served, "it")
+    cluster.podgroup("it", reason=("NoCapacity", "A pod requests"), kind=served)
+    assert {name: it.podgroups for name, it in (await cluster.rows()).items()} == {
+        "mpijob/it": ("pg-it",)
+    }
 
 
 async def test_the_position_follows_priority_and_age() -> None:
