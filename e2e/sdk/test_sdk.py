@@ -104,4 +104,4 @@ async def test_a_training_of_the_sdk_waits_is_reclaimed_and_completes(tmp_path: 
             assert "borrower (did you mean this one?)" in text
 
             closed = await user.error("train", "closed", 1, _LONG, 8, RUN_SECONDS)
-            assert "may not use queue closed" in closed
+            assert "may not use queue 'closed'" in closed
