@@ -14,7 +14,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import RUN_SECONDS
 from e2e.fixtures.installation import namespace_in, run_installation
-from e2e.fixtures.trainjobs import WATCHED, is_suspended, let_finish, make_queue
+from e2e.fixtures.trainjobs import WATCHED, let_finish, make_queue, was_suspended
 from e2e.sdk.sdk_environment import sdk_path
 
 _PROGRAM: Final = Path(__file__).with_name("user_program.py")
@@ -90,7 +90,7 @@ async def test_a_training_of_the_sdk_waits_is_reclaimed_and_completes(tmp_path: 
 
             owner = await user.train("owner")
             assert await user.call("wait", owner, "Running", 60) == "Running"
-            await seen.until(is_suspended(guest), "the guest is evicted")
+            await seen.until(was_suspended(seen, guest), "the guest is evicted")
             assert (await user.call("status", guest))[0] == "Created"
 
             for name in (owner, guest, waits):
@@ -104,4 +104,4 @@ async def test_a_training_of_the_sdk_waits_is_reclaimed_and_completes(tmp_path: 
             assert "borrower (did you mean this one?)" in text
 
             closed = await user.error("train", "closed", 1, _LONG, 8, RUN_SECONDS)
-            assert "may not use queue closed" in closed
+            assert "may not use queue 'closed'" in closed

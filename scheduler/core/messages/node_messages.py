@@ -266,7 +266,9 @@ def _reason_names(
     if fit_error_reason == FitErrorReason.TAINT:
         return first_listed(snapshot.nodes.taint_names[it] for it in _by_count(details.taints))
     if fit_error_reason == FitErrorReason.SELECTOR:
-        return first_listed(_by_count(details.keys))
+        order = _by_count(details.keys)
+        existing = _existing_values(snapshot, details, order)
+        return "; ".join(filter(None, [first_listed(order), existing]))
     if fit_error_reason == FitErrorReason.TOO_SMALL:
         signature = _signature(snapshot, details)
         unknown = first_listed(name for name, _ in signature.unknown_resources)
@@ -280,6 +282,18 @@ def _reason_names(
     if fit_error_reason == FitErrorReason.DEVICES and details.claim_shortage is not None:
         return device_reasons(snapshot, details.claim_shortage)
     return ""
+
+
+def _existing_values(snapshot: Snapshot, details: FitErrors, wanted: list[str]) -> str:
+    """Return what nodes have of the first label in the way, where nothing else would help."""
+    if FitErrorReason.ROOM in details.counts or not wanted:
+        return ""
+    label, _, value = wanted[0].partition("=")
+    nodes = snapshot.nodes
+    codes = dict(zip(nodes.key_names, nodes.key_values, strict=False)).get(label)
+    if codes:
+        return f"nodes have {label} {first_listed(codes)}"
+    return f"no node has the label {label}" if value else ""
 
 
 def _sizes(resources: ResourceColumns, details: FitErrors, count: int) -> str:

@@ -16,7 +16,7 @@ class LabelRequirement(NamedTuple):
 
     key: int  # or NONE, where no node has the label: then there are no codes
     codes: frozenset[int]
-    label: str = ""  # that no node has
+    label: str = ""  # that no node has: the name alone, or with the values that no node has
     is_negated: bool = False  # it is none of these
 
 

@@ -71,6 +71,7 @@ class SnapshotNodes:
     gpu_mode: NDArray[np.int8]  # [node] GpuMode
     gpu_memory: Ints  # [node] MiB of one GPU, or 0: not known
     closed_to_mig: Bools  # [node] pods there request MIG profiles by annotation
+    key_values: tuple[Mapping[str, int], ...] = ()  # [key] codes by value, for messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ SHORT_WIDTH: Final = 60
 _NOTE: Final = re.compile(r" \((?:spec\.|label )[^()]*\)")  # which field has a number
 _SENTENCE_END: Final = re.compile(r"\. (?=[A-Z])|\.$")
 _BOUND: Final = r"(?P<bound>.+?)"
-_LACK: Final = r".*?nodes?(?: then)?(?: does not)? ha(?:s|ve) (.+?) free"
+_LACK: Final = r".*?nodes?(?: then)?(?: does not)? ha(?:s|ve) (?!too little|enough)(.+?) free"
 _PATTERNS: Final[tuple[tuple[UnschedulableReason, str, str], ...]] = (
     (
         UnschedulableReason.EXCEEDS_LIMIT,
@@ -42,6 +42,7 @@ _PATTERNS: Final[tuple[tuple[UnschedulableReason, str, str], ...]] = (
         ),
         "quota {bound}, {uses} unreclaimable, needs {needs}",
     ),
+    (UnschedulableReason.QUEUE_HELD, r"^Queue (.+?) is held", "queue {0} is held"),
     (UnschedulableReason.PODS_MISSING, r"missing: (\d+ of \d+) exist", "{0} pods exist"),
     (
         UnschedulableReason.WAITING_FOR_STAGE,
@@ -56,6 +57,11 @@ _PATTERNS: Final[tuple[tuple[UnschedulableReason, str, str], ...]] = (
         for reason in (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
         for row in (
             (reason, rf"^(\d+ of \d+) pods fits?; {_LACK}", "{0} pods fit, the next needs {1}"),
+            (
+                reason,
+                r"^(\d+ of \d+) pods fits?; the next pod requests (.+?), and",
+                "{0} pods fit, the next needs {1}",
+            ),
             (reason, rf"{_LACK}: .*?\((.+?)\)[.,]", "needs {0}; {1}"),
             (reason, r"\bfits? it: (.+?)(?:\. |$)", "{0}"),
         )

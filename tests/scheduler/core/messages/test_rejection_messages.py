@@ -142,6 +142,14 @@ SENTENCES: list[Case[Rejection, str]] = [
         "is then free there",
     ),
     Case(
+        "a label that no node has, with the value that the pod wants",
+        nodes(NO_MATCH, {FitErrorReason.SELECTOR: 4}, keys={"gpu-type=h100": 4}),
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "do not match the node selector, node affinity or volumes of the pod (gpu-type=h100; no "
+        "node has the label gpu-type). It can start when the pod selects other nodes, or a node "
+        "that matches is added, if enough is then free there",
+    ),
+    Case(
         "what all are too small for",
         nodes(
             NO_MATCH,

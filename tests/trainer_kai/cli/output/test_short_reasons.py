@@ -75,6 +75,23 @@ SHORT: list[Case[tuple[str, str], str]] = [
         "2 of 5 pods fit, the next needs 8 GPU",
     ),
     Case(
+        "too little free for a gang on some nodes, and others do not match",
+        (
+            "NoCapacity",
+            (
+                "0 of 3 pods fit; the next pod requests 8 GPU, and none of the 5 nodes fits it: 4 "
+                "nodes have too little free (at most 0 GPU on one node), 1 node is too small even "
+                "when empty (it has 1 GPU). It can start when the nodes have enough free for 3"
+            ),
+        ),
+        "0 of 3 pods fit, the next needs 8 GPU",
+    ),
+    Case(
+        "a held queue",
+        ("QueueHeld", "Queue a is held, so nothing starts in it (annotation x). It can start"),
+        "queue a is held",
+    ),
+    Case(
         "no node matches",
         (
             "NoNodeMatches",

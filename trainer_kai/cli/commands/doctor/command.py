@@ -54,6 +54,10 @@ def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
     from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.doctor.checks.dry_runs import (  # noqa: PLC0415 - as above
+        TRAINJOB_CHECK,
+        deciding_check,
+    )
     from trainer_kai.cli.commands.doctor.dry_run_objects import namespace_fault  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.doctor.text_output import (  # noqa: PLC0415 - as above
         as_json,
@@ -66,14 +70,15 @@ def _run(args: argparse.Namespace) -> int:
     namespace_problem = args.try_in and namespace_fault(facts, args.try_in)
     if namespace_problem:
         raise ConfigError([FieldError("--try-in", namespace_problem)])
-    findings = run_checks(facts)
+    findings, deciding = run_checks(facts), TRAINJOB_CHECK
     if args.as_user:
-        findings = for_user(findings)
+        deciding = deciding_check(facts)
+        findings = for_user(findings, deciding)
     if args.output == "json":
         print(json.dumps(as_json(findings), indent=2))
     else:
         print(as_text(findings, screen_width()))
-    return exit_code(findings)
+    return exit_code(findings, deciding)
 
 
 async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":

@@ -58,6 +58,7 @@ async def plan_set(reader: QueueReader, change: QueueChange) -> WritePlan:
     spec, outcome = await _spec(reader, queue, change)
     if change.gpu_quota is not None:
         notes += await _cluster_notes(reader, change.gpu_quota)
+    notes += _limit_notes(queue, change)
     outcome += await _consequences(reader, queue, change)
     text = ", ".join(_set_fields(change))
     write = QueueWrite(QUEUES, queue.metadata.key, Patch(PatchKind.MERGE, {"spec": spec}), text)
@@ -132,6 +133,23 @@ async def _cluster_notes(reader: QueueReader, quota: float) -> list[str]:
         (
             f"the quota of {quota:g} GPU is more than all nodes have ({total:g} GPU): its owner "
             "may rely on more than there is"
+        )
+    ]
+
+
+def _limit_notes(queue: Queue, change: QueueChange) -> list[str]:
+    """Return a note about a quota that the queue's own limit cuts."""
+    if change.gpu_quota is None and change.gpu_limit is None:
+        return []
+    now = (queue.spec.resources or QueueResources()).gpu
+    quota = float(now.quota) if change.gpu_quota is None else change.gpu_quota
+    limit = float(now.limit) if change.gpu_limit is None else change.gpu_limit
+    if not 0 <= limit < quota:
+        return []
+    return [
+        (
+            f"the quota of {quota:g} GPU is above the limit of {limit:g} GPU: the queue gets no "
+            "more than its limit (--gpu-limit changes it)"
         )
     ]
 

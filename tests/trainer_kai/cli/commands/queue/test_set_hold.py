@@ -63,8 +63,11 @@ async def test_a_quota_above_the_cluster_and_a_limit_below_the_use(store: Writab
     plan = await plan_set(store.reader, QueueChange("team-a", gpu_quota=40, gpu_limit=8))
 
     assert [it.partition(":")[0] for it in plan.notes] == [
-        "the quota of 40 GPU is more than all nodes have (32 GPU)"
+        "the quota of 40 GPU is more than all nodes have (32 GPU)",
+        "the quota of 40 GPU is above the limit of 8 GPU",
     ]
+    later = await plan_set(store.reader, QueueChange("team-a", gpu_limit=16))
+    assert later.notes == ()
     assert plan.outcome == (
         (
             "queue team-a uses 20 GPU: what runs stays, and nothing starts until it uses less than "
