@@ -105,6 +105,7 @@ RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for th
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
 STOP_POLICY: Final = "trainer-kai.dev/stop-policy"  # Queue annotation: None, Hold, HoldAndDrain
+QUEUE_ORDER: Final = "trainer-kai.dev/queue-order"  # Queue annotation: best-effort, reserve, strict
 ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON

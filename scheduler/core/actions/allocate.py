@@ -7,6 +7,7 @@ are true of the end.
 
 from collections.abc import Iterator
 
+from scheduler.core.actions.strict_queues import StrictQueues
 from scheduler.core.attempts import elastic_failure, missing_pods
 from scheduler.core.gang import (
     SignatureRuns,
@@ -58,11 +59,13 @@ def _attempt_each(session: Session, rows: list[int]) -> list[int]:
     """Attempt each PodGroup, and again while it is placed; return the PodGroups that failed."""
     failed = []
     first = len(session.allocations)
-    nominated = session.nominated_podgroups
+    nominated, strict_queues = session.nominated_podgroups, StrictQueues(session)
     jobs_order = session.jobs_order(rows, nominated.rank if _add_nominated(session, rows) else None)
     while (row := jobs_order.pop()) is not None:
         nominated.attempted(row)
-        if not session.place(row, is_final=len(session.allocations) == first):
+        is_final = len(session.allocations) == first or strict_queues.has(row)
+        if strict_queues.holds_back(row) or not session.place(row, is_final=is_final):
+            strict_queues.failed(row)
             failed.append(row)
         elif session.next_attempt(row):
             _add_nominated(session, [row])

@@ -14,8 +14,13 @@ from scheduler.core.messages.eviction_messages import (
     eviction_failure_sentences,
 )
 from scheduler.core.messages.node_messages import fit_errors_message, kai_fit_errors_message
-from scheduler.core.messages.queue_messages import exceeded_bounds, queue_bound_message
+from scheduler.core.messages.queue_messages import (
+    behind_head_message,
+    exceeded_bounds,
+    queue_bound_message,
+)
 from scheduler.core.model.rejections import (
+    BehindHead,
     FitErrors,
     IncompletePodSet,
     MissingPods,
@@ -74,6 +79,8 @@ def _details(snapshot: Snapshot, rejection: Rejection) -> str:
         return fit_errors_message(snapshot, details)
     if isinstance(details, MissingPods):
         return _missing_pods(details)
+    if isinstance(details, BehindHead):
+        return behind_head_message(snapshot, details)
     return prefilter_message(details)
 
 

@@ -259,7 +259,17 @@ class MissingPods(NamedTuple):
     podsets: tuple[IncompletePodSet, ...]
 
 
-RejectionDetails: TypeAlias = FitErrors | QueueBoundExceeded | PreFilterFailure | MissingPods
+class BehindHead(NamedTuple):
+    """A PodGroup of a queue in strict order, and the one before it that waits."""
+
+    queue: int
+    head: int
+    head_reason: UnschedulableReason
+
+
+RejectionDetails: TypeAlias = (
+    FitErrors | QueueBoundExceeded | PreFilterFailure | MissingPods | BehindHead
+)
 
 
 class EarlierIneligibility(IntEnum):

@@ -133,6 +133,7 @@ class SnapshotQueues:
     # The kinds that a queue does not name at all: its quota and limit of them are 0.
     absent: frozenset[tuple[int, int]] = frozenset()  # (queue, kind)
     drained: frozenset[int] = frozenset()  # queues from which all pods are evicted
+    strict: frozenset[int] = frozenset()  # queues in which no start passes the head
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""Queues in strict order: no new start passes the head of its queue while that waits for room.
+
+Replacements, expected pods and nominated PodGroups pass. A head that can never start is no head.
+"""
+
+from typing import Final
+
+from scheduler.core.gang import is_satisfied
+from scheduler.core.model.rejections import BehindHead, ClusterEvent, FitErrors, Rejection
+from scheduler.core.model.resources import UNBOUND
+from scheduler.core.session import Session
+from trainer_kai.api.reasons import UnschedulableReason
+
+_WAITS_FOR_ROOM: Final = frozenset(
+    {
+        UnschedulableReason.EXCEEDS_LIMIT,
+        UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA,
+        UnschedulableReason.TOPOLOGY_UNFIT,
+        UnschedulableReason.FRAGMENTED,
+        UnschedulableReason.NO_CAPACITY,
+    }
+)
+
+
+class StrictQueues:
+    """The heads of one round: the PodGroups that failed, and that others must not pass."""
+
+    def __init__(self, session: Session) -> None:
+        self._session: Final = session
+        self._queues: Final = session.snapshot.queues.strict
+        self._heads: Final[dict[int, int]] = {}  # by queue
+
+    def has(self, row: int) -> bool:
+        return bool(self._queues) and self._session.snapshot.podgroups[row].queue in self._queues
+
+    def holds_back(self, row: int) -> bool:
+        """Reject a PodGroup that would pass the head of its queue; say whether it would."""
+        session = self._session
+        queue = session.snapshot.podgroups[row].queue
+        head = self._heads.get(queue)
+        if head is None or self._may_pass(row):
+            return False
+        details = BehindHead(queue, head, session.rejections[head].reason)
+        session.rejections[row] = Rejection(
+            row,
+            UnschedulableReason.WAITING_FOR_HEAD,
+            details,
+            is_resolvable=False,
+            retry_on=session.rejections[head].retry_on | ClusterEvent.RESOURCES_FREED,
+        )
+        return True
+
+    def failed(self, row: int) -> None:
+        """Take note of a PodGroup that does not fit: it is a head if it could ever start."""
+        if self.has(row) and self._lacks_members(row) and self._could_start(row):
+            self._heads.setdefault(self._session.snapshot.podgroups[row].queue, row)
+
+    def _may_pass(self, row: int) -> bool:
+        session = self._session
+        attempts, podgroup = session.attempts, session.snapshot.podgroups[row]
+        return (
+            (podgroup.has_running and self._lacks_members(row))
+            or attempts.has_reserved_places(row)
+            or not attempts[row].fits_empty_cluster  # it does not start, and gets its own reason
+            or session.nominated_podgroups.all_nominated(attempts[row].tasks)
+        )
+
+    def _lacks_members(self, row: int) -> bool:
+        tree = self._session.snapshot.podgroups[row].tree
+        return not is_satisfied(tree, self._session.attempts.assigned(row))
+
+    def _could_start(self, row: int) -> bool:
+        """Say whether a PodGroup fits on an empty cluster, alone in its queues."""
+        session = self._session
+        attempt, rejection = session.attempts[row], session.rejections.get(row)
+        if rejection is None or rejection.reason not in _WAITS_FOR_ROOM:
+            return False
+        details, podgroup = rejection.details, session.snapshot.podgroups[row]
+        if isinstance(details, FitErrors) and not details.is_resolvable:
+            return False
+        quota = session.usage.quota
+        return attempt.fits_empty_cluster and (
+            podgroup.is_preemptible
+            or all(
+                most == UNBOUND or amount <= most
+                for queue in session.usage.paths[podgroup.queue]
+                for amount, most in zip(attempt.least_amounts, quota[queue], strict=True)
+            )
+        )
