@@ -7,6 +7,12 @@ from typing import Final
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
 from scheduler.core.actions.drain import drain_queues
+from scheduler.core.actions.line import (
+    line_changes,
+    line_note,
+    next_line_event_at,
+    with_line_note,
+)
 from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
@@ -63,6 +69,9 @@ def _result(session: Session, unbound_count: int) -> Plan:
             session.rejections, session.failures, session.snapshot.podgroups, session.policies
         )
     )
+    note, changes = line_note(session), line_changes(session)
+    if note is not None:
+        rejections = tuple([with_line_note(it, note) for it in rejections])
     withheld = sum(it.eviction_failure.is_rate_limited for it in rejections)
     return Plan(
         allocations=allocations,
@@ -71,4 +80,7 @@ def _result(session: Session, unbound_count: int) -> Plan:
         stats=PlanStats(len(allocations), len(rejections), withheld=withheld, **session.stats),
         evictions=tuple(session.evictions),
         relocations=tuple(session.relocations),
+        line=changes,
+        line_note=note,
+        line_at=next_line_event_at(session, changes) if session.snapshot.queues.reserving else None,
     )

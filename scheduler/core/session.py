@@ -21,16 +21,14 @@ from scheduler.core.eviction.victims import (
     VictimPool,
     has_min_runtime,
 )
-from scheduler.core.gang import (
-    SignatureRuns,
-)
+from scheduler.core.gang import SignatureRuns, is_satisfied
 from scheduler.core.model.rejections import (
     ClusterEvent,
     FitErrors,
     QueueBoundExceeded,
     Rejection,
 )
-from scheduler.core.model.resources import NONE, Amounts
+from scheduler.core.model.resources import NONE, UNBOUND, Amounts
 from scheduler.core.model.result import (
     Eviction,
     PodGroupAllocation,
@@ -50,6 +48,7 @@ from scheduler.core.nodes.placement import (
     PlacementRequest,
     Placer,
 )
+from scheduler.core.nodes.reserved_places import KeptRoom
 from scheduler.core.nodes.strategies.strategy import RequestKey
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.core.queues.fair_share import fair_share
@@ -60,7 +59,7 @@ from trainer_kai.api.reasons import UnschedulableReason
 
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 
-_FailedKey: TypeAlias = tuple[NominationAccess, RequestKey]
+_FailedKey: TypeAlias = tuple[NominationAccess, bool, RequestKey]
 _FailedRequests: TypeAlias = dict[_FailedKey, FitErrors | None]
 
 
@@ -89,13 +88,13 @@ class Session:
         self.usage: Final = Usage(queues)
         self.usage.add_unevictable(unevictable_usage(snapshot))
         self.queue_order: Final = QueueOrder(queues, self.usage, self.fair_shares, total)
-        # Nodes.
         self.statement: Final = self.nodes.statement
         self.releasing: Final = ReleasingPods(snapshot, self.usage, self.nodes.charges.on)
         self.placer: Final = Placer(self.nodes, policies)
         self.capacities: Final = PodCapacities(self.placer)
         self.nominated_podgroups: Final = NominatedPodGroups(snapshot, self.usage)
         self.nominated_capacity: Final = NominatedCapacity(self.nodes, self.usage)
+        self.kept: Final = KeptRoom(snapshot, self.nodes.reserved, self.usage)
         self.attempts: Final = Attempts(policies, self.placer, self.usage, self.nominated_podgroups)
         # Victims.
         self.has_min_runtime: Final = has_min_runtime(policies.min_runtime, snapshot.queues)
@@ -134,7 +133,7 @@ class Session:
         If not, the reason is recorded if it *is_final*. Unless there is a *request* for it, its
         tasks start at once where they can.
         """
-        placed = self._place(row, request, is_final=is_final)
+        placed = self._place_beside_kept(row, request, is_final=is_final)
         if isinstance(placed, PodGroupAllocation):
             self._record(row, placed)
             return True
@@ -216,6 +215,51 @@ class Session:
                 return refusal
         return None
 
+    def _place_beside_kept(
+        self, row: int, request: PlacementRequest | None, *, is_final: bool
+    ) -> PodGroupAllocation | Rejection | None:
+        """Place the next tasks of a PodGroup, on room that is kept only if it may take that."""
+        kept = self.kept
+        if not kept:
+            return self._place(row, request, is_final=is_final)
+        if row != kept.row:
+            placed = self._place(row, request, is_final=is_final)
+            if isinstance(placed, PodGroupAllocation) or not self._may_take_kept(row):
+                return placed
+        kept.release()
+        placed = self._place(row, request, is_final=is_final)
+        if row == kept.row and isinstance(placed, PodGroupAllocation):
+            kept.end()
+        else:
+            kept.restore()
+        return placed
+
+    def _may_take_kept(self, row: int) -> bool:
+        """Say whether a PodGroup may take room that is kept for another one.
+
+        Replacements of PodGroups that run may, larger priorities of its queue, queues within their
+        quota, and what ends by force before the planned start; never what only grows.
+        """
+        kept, snapshot, attempts = self.kept, self.snapshot, self.attempts
+        podgroup, owner = snapshot.podgroups[row], snapshot.podgroups[kept.row]
+        if is_satisfied(podgroup.tree, attempts.assigned(row)):
+            return False
+        if podgroup.has_running or attempts.has_reserved_places(row):
+            return True
+        if snapshot.now < podgroup.ends_at <= kept.planned_at:
+            return True
+        if podgroup.queue == owner.queue:
+            return podgroup.priority > owner.priority
+        shared = self.usage.paths[owner.queue]
+        return all(
+            most == UNBOUND or has + amount <= most
+            for q in self.usage.paths[podgroup.queue]
+            if q not in shared
+            for amount, has, most in zip(
+                attempts[row].amounts, self.usage.allocated[q], self.usage.quota[q], strict=True
+            )
+        )
+
     def _place(
         self, row: int, request: PlacementRequest | None, *, is_final: bool
     ) -> PodGroupAllocation | Rejection | None:
@@ -230,7 +274,8 @@ class Session:
         if refusal is not None:
             return _quota_rejection(row, refusal)
         has_reserved_places = self.attempts.has_reserved_places(row)
-        failed_key = self.nominated_capacity.access(row), attempt.request_key
+        access = self.nominated_capacity.access(row)
+        failed_key = access, bool(self.kept), attempt.request_key
         releasing_refusal = self.releasing.refusal(row, amounts, self.refusal)
         if not has_reserved_places and failed_key in self._failed_requests:
             details = self._failed_requests[failed_key]

@@ -23,6 +23,7 @@ from trainer_kai.api.names import (
     KAI,
     LAST_CHECKPOINT,
     LAST_START,
+    LINE,
     MEMBERS,
     NODE_POOL,
     PRIORITY_CLASS_NAME,
@@ -66,7 +67,7 @@ QUEUE_KEYS: Final = KnownKeys(
 )
 PODGROUP_KEYS: Final = KnownKeys(
     (QUEUE, NODE_POOL, PRIORITY_CLASS_NAME),
-    (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS),
+    (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS, LINE),
 )
 # Other names of requests for shares of GPUs, with `-` for `_` and `.`.
 _OTHER_NAMES: Final = {

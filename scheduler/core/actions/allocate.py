@@ -7,6 +7,7 @@ are true of the end.
 
 from collections.abc import Iterator
 
+from scheduler.core.actions.line import keep_room
 from scheduler.core.actions.strict_queues import StrictQueues
 from scheduler.core.attempts import elastic_failure, missing_pods
 from scheduler.core.gang import (
@@ -28,6 +29,7 @@ def allocate(session: Session) -> None:
     """In the first round what is nominated is reserved; after it more may be free."""
     rows = list(_attemptable(session))
     _reserve_nominated(session, rows)
+    keep_room(session)
     is_last = not session.nominated_capacity
     while rows:
         before = len(session.allocations)

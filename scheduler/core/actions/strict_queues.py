@@ -70,20 +70,23 @@ class StrictQueues:
         return not is_satisfied(tree, self._session.attempts.assigned(row))
 
     def _could_start(self, row: int) -> bool:
-        """Say whether a PodGroup fits on an empty cluster, alone in its queues."""
-        session = self._session
-        attempt, rejection = session.attempts[row], session.rejections.get(row)
+        rejection = self._session.rejections.get(row)
         if rejection is None or rejection.reason not in _WAITS_FOR_ROOM:
             return False
-        details, podgroup = rejection.details, session.snapshot.podgroups[row]
-        if isinstance(details, FitErrors) and not details.is_resolvable:
-            return False
-        quota = session.usage.quota
-        return attempt.fits_empty_cluster and (
-            podgroup.is_preemptible
-            or all(
-                most == UNBOUND or amount <= most
-                for queue in session.usage.paths[podgroup.queue]
-                for amount, most in zip(attempt.least_amounts, quota[queue], strict=True)
-            )
+        details = rejection.details
+        is_hopeless = isinstance(details, FitErrors) and not details.is_resolvable
+        return not is_hopeless and could_start(self._session, row)
+
+
+def could_start(session: Session, row: int) -> bool:
+    """Say whether a PodGroup fits on an empty cluster, alone in its queues."""
+    attempt, podgroup = session.attempts[row], session.snapshot.podgroups[row]
+    quota = session.usage.quota
+    return attempt.fits_empty_cluster and (
+        podgroup.is_preemptible
+        or all(
+            most == UNBOUND or amount <= most
+            for queue in session.usage.paths[podgroup.queue]
+            for amount, most in zip(attempt.least_amounts, quota[queue], strict=True)
         )
+    )

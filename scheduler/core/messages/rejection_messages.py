@@ -13,6 +13,7 @@ from scheduler.core.messages.eviction_messages import (
     earlier_podgroup_message,
     eviction_failure_sentences,
 )
+from scheduler.core.messages.line_messages import line_sentence
 from scheduler.core.messages.node_messages import fit_errors_message, kai_fit_errors_message
 from scheduler.core.messages.queue_messages import (
     behind_head_message,
@@ -47,6 +48,8 @@ def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
     earlier_podgroup = rejection.eviction_failure.earlier_podgroup
     if earlier_podgroup is not None:
         sentences.append(earlier_podgroup_message(snapshot, earlier_podgroup))
+    if rejection.line is not None:
+        sentences.append(line_sentence(snapshot, rejection.podgroup, rejection.line))
     return ". ".join(sentences)
 
 

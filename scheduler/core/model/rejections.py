@@ -14,6 +14,7 @@ from enum import Enum, Flag, IntEnum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
+from scheduler.core.model.line import LineNote
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
 from trainer_kai.api.reasons import UnschedulableReason
 
@@ -347,6 +348,7 @@ class Rejection:
     # That of the queue, where a pod fits no node and a limit or quota is exceeded as well: another
     # node alone would not help.
     queue_rejection: "Rejection | None" = None
+    line: LineNote | None = None  # what is kept for it, or, of another PodGroup, in its way
 
 
 def prefilter_rejection(row: int, failure: PreFilterFailure) -> Rejection:

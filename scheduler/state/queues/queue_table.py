@@ -276,6 +276,7 @@ class QueueTable:
             ),
             drained=self._drained(),
             strict=self._rows_with(QueueingOrder.STRICT),
+            reserving=self._rows_with(QueueingOrder.RESERVE),
         )
 
     def _parent_of(self, name: str) -> str:

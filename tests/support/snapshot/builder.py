@@ -89,6 +89,7 @@ class SnapshotQueue:
     reclaim_min_runtime_s: int = NONE
     is_quota_only: bool = False
     is_strict: bool = False
+    is_reserving: bool = False
 
 
 def share_signature(
@@ -319,6 +320,7 @@ class Builder:
             is_quota_only=tuple(queue.is_quota_only for queue in self.queues),
             releasing=tuple(self.terminating),
             strict=frozenset(rows[queue.name] for queue in self.queues if queue.is_strict),
+            reserving=frozenset(rows[queue.name] for queue in self.queues if queue.is_reserving),
         )
 
 

@@ -1,8 +1,9 @@
 """In which order a queue starts its PodGroups: the annotation `trainer-kai.dev/queue-order`.
 
-With `best-effort` a PodGroup that does not fit is passed by those behind it. With `strict` none
-passes the head. The annotation holds for the queues below, too: the nearest one counts, from a
-queue up. An unknown value counts as `best-effort`, and stops nothing.
+With `best-effort` a PodGroup that does not fit is passed by those behind it. With `reserve` room is
+kept for a large one that has waited for long enough. With `strict` none passes the head. The
+annotation holds for the queues below, too: the nearest one counts, from a queue up. An unknown
+value counts as `best-effort`.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ class QueueingOrder(StrEnum):
     """The default first."""
 
     BEST_EFFORT = "best-effort"
+    RESERVE = "reserve"
     STRICT = "strict"
 
 
