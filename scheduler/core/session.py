@@ -133,7 +133,8 @@ class Session:
         If not, the reason is recorded if it *is_final*. Unless there is a *request* for it, its
         tasks start at once where they can.
         """
-        placed = self._place_beside_kept(row, request, is_final=is_final)
+        place = self._place_beside_kept if self.kept.is_held else self._place
+        placed = place(row, request, is_final=is_final)
         if isinstance(placed, PodGroupAllocation):
             self._record(row, placed)
             return True
@@ -220,8 +221,6 @@ class Session:
     ) -> PodGroupAllocation | Rejection | None:
         """Place the next tasks of a PodGroup, on room that is kept only if it may take that."""
         kept = self.kept
-        if not kept:
-            return self._place(row, request, is_final=is_final)
         if row != kept.row:
             placed = self._place(row, request, is_final=is_final)
             if isinstance(placed, PodGroupAllocation) or not self._may_take_kept(row):
@@ -275,7 +274,7 @@ class Session:
             return _quota_rejection(row, refusal)
         has_reserved_places = self.attempts.has_reserved_places(row)
         access = self.nominated_capacity.access(row)
-        failed_key = access, bool(self.kept), attempt.request_key
+        failed_key = access, self.kept.is_held, attempt.request_key
         releasing_refusal = self.releasing.refusal(row, amounts, self.refusal)
         if not has_reserved_places and failed_key in self._failed_requests:
             details = self._failed_requests[failed_key]

@@ -61,15 +61,20 @@ def _attempt_each(session: Session, rows: list[int]) -> list[int]:
     """Attempt each PodGroup, and again while it is placed; return the PodGroups that failed."""
     failed = []
     first = len(session.allocations)
-    nominated, strict_queues = session.nominated_podgroups, StrictQueues(session)
+    nominated = session.nominated_podgroups
+    strict_queues = StrictQueues(session) if session.snapshot.queues.strict else None
     jobs_order = session.jobs_order(rows, nominated.rank if _add_nominated(session, rows) else None)
     while (row := jobs_order.pop()) is not None:
         nominated.attempted(row)
-        is_final = len(session.allocations) == first or strict_queues.has(row)
-        if strict_queues.holds_back(row) or not session.place(row, is_final=is_final):
-            strict_queues.failed(row)
+        is_final = len(session.allocations) == first
+        if strict_queues is not None and strict_queues.has(row):
+            if not strict_queues.place(row):
+                failed.append(row)
+                continue
+        elif not session.place(row, is_final=is_final):
             failed.append(row)
-        elif session.next_attempt(row):
+            continue
+        if session.next_attempt(row):
             _add_nominated(session, [row])
             _reserve_nominated(session, [row])
             jobs_order.push(session.attempts[row].key)

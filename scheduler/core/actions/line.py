@@ -96,7 +96,7 @@ def line_changes(session: Session) -> tuple[LineChange, ...]:
 def line_note(session: Session) -> LineNote | None:
     """Return what is kept at the end of the plan."""
     kept = session.kept
-    if not kept:
+    if not kept.is_held:
         return None
     record = session.snapshot.lines[kept.row]
     nodes = tuple([it._replace(free_at=kept.free_at.get(it.node, 0)) for it in kept.nodes])
@@ -389,10 +389,15 @@ def _one_later(room: _NodeRoom, left: _Left, request: Ints, is_open: Bools) -> t
 def _within_bounds(
     session: Session, row: int, targets: list[_Target], room: _NodeRoom, *, is_planned: bool
 ) -> list[WantedRoom]:
-    """Return what may be kept: within the cap, unless ends are enforced, and within the shares."""
+    """Return what may be kept: within the cap, unless ends are enforced, and within the shares.
+
+    The last node that a PodGroup needs comes on top of the cap. Otherwise small pods would keep it
+    from getting free for ever.
+    """
     snapshot, queue = session.snapshot, session.snapshot.podgroups[row].queue
     gpus = list(snapshot.resources.gpus)
-    most = _cap(session)
+    most, largest = _cap(session), _largest_node(snapshot)
+    needed = session.attempts[row].amounts[_GPU]
     left, wanted, amounts = room.free.copy(), dict[int, Ints](), [0, 0, 0]
     for node, request, count in targets:
         kept = np.minimum(count * request, left[node].clip(min=0))
@@ -400,7 +405,8 @@ def _within_bounds(
         total = [a + b for a, b in zip(amounts, charged, strict=True)]
         if not kept[gpus].any() and request[gpus].any():
             continue  # nothing is there yet
-        if not is_planned and total[_GPU] > most:
+        is_last_node = amounts[_GPU] >= needed - largest
+        if not (is_planned or total[_GPU] <= most or is_last_node):
             continue
         if not _is_within_shares(session, queue, (total[0], total[1], total[2]), beside=True):
             continue
@@ -412,9 +418,13 @@ def _within_bounds(
 
 def _cap(session: Session) -> int:
     snapshot = session.snapshot
-    gpus = snapshot.nodes.allocatable[:, list(snapshot.resources.gpus)].sum(axis=1)
     part = snapshot.total[_GPU] * session.policies.line.max_kept_percent // 100
-    return max(part, int(gpus.max(initial=0)))
+    return max(part, _largest_node(snapshot))
+
+
+def _largest_node(snapshot: Snapshot) -> int:
+    gpus = snapshot.nodes.allocatable[:, list(snapshot.resources.gpus)].sum(axis=1)
+    return int(gpus.max(initial=0))
 
 
 def _charged(snapshot: Snapshot, amounts: Ints) -> list[int]:

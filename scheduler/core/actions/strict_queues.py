@@ -31,9 +31,19 @@ class StrictQueues:
         self._heads: Final[dict[int, int]] = {}  # by queue
 
     def has(self, row: int) -> bool:
-        return bool(self._queues) and self._session.snapshot.podgroups[row].queue in self._queues
+        return self._session.snapshot.podgroups[row].queue in self._queues
 
-    def holds_back(self, row: int) -> bool:
+    def place(self, row: int) -> bool:
+        """Place the next attempt of a PodGroup of a strict queue; not if it would pass the head."""
+        if self._holds_back(row):
+            return False
+        if self._session.place(row, is_final=True):  # the reason says whether it is a head
+            return True
+        if self._lacks_members(row) and self._could_start(row):
+            self._heads.setdefault(self._session.snapshot.podgroups[row].queue, row)
+        return False
+
+    def _holds_back(self, row: int) -> bool:
         """Reject a PodGroup that would pass the head of its queue; say whether it would."""
         session = self._session
         queue = session.snapshot.podgroups[row].queue
@@ -49,11 +59,6 @@ class StrictQueues:
             retry_on=session.rejections[head].retry_on | ClusterEvent.RESOURCES_FREED,
         )
         return True
-
-    def failed(self, row: int) -> None:
-        """Take note of a PodGroup that does not fit: it is a head if it could ever start."""
-        if self.has(row) and self._lacks_members(row) and self._could_start(row):
-            self._heads.setdefault(self._session.snapshot.podgroups[row].queue, row)
 
     def _may_pass(self, row: int) -> bool:
         session = self._session

@@ -107,12 +107,10 @@ class KeptRoom:
         self._wanted: list[WantedRoom] = []
         self._held: list[Places] = []
         self._charged: Amounts = (0, 0, 0)
+        self.is_held = False  # an attribute: it is asked for every attempt
         self.planned_at = 0  # when the PodGroup is expected to start, if that is known
         self.free_at: dict[int, int] = {}  # by node, when its part there is free, if that is known
         self.gave_up: Final[set[int]] = set()  # PodGroups for which nothing is kept any longer
-
-    def __bool__(self) -> bool:
-        return bool(self._held)
 
     def keep(self, row: int, wanted: Sequence[WantedRoom]) -> None:
         self.row, self._wanted = row, [*wanted]
@@ -128,7 +126,7 @@ class KeptRoom:
         if not self._held:
             return False
         self._reserved.undo(self._held)
-        self._held = []
+        self._held, self.is_held = [], False
         self._charge(-1)
         return True
 
@@ -143,7 +141,7 @@ class KeptRoom:
         places = [Places(np.array([node]), amounts.reshape(1, -1)) for node, amounts in held]
         reserved = self._reserved.add(places)
         assert reserved is not None  # no more than what is free
-        self._held = reserved
+        self._held, self.is_held = reserved, True
         self._charged = self._amounts([amounts for _, amounts in held])
         self._charge(1)
 
