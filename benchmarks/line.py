@@ -276,7 +276,8 @@ class _Run:
                 columns += [(one, node, row, PodState.RUNNING) for node in nodes]
                 tree = PodSet("default", it.pods, running=it.pods)
                 ends_at = _START_S + since_s + it.lasts_s if it.lasts_s else 0
-                podgroups.append(_podgroup(job, queue, tree, ends_at=ends_at, has_running=True))
+                since = _START_S + since_s
+                podgroups.append(_podgroup(job, queue, tree, ends_at=ends_at, since=since))
             else:
                 pods = tuple(range(len(columns), len(columns) + it.pods))
                 columns += [(one, NONE, row, PodState.PENDING)] * it.pods
@@ -305,7 +306,7 @@ def _podgroup(
     tree: PodSet,
     *,
     ends_at: int = 0,
-    has_running: bool = False,
+    since: int = 0,
 ) -> PodGroupInfo:
     return PodGroupInfo(
         f"job-{job}",
@@ -313,6 +314,7 @@ def _podgroup(
         50,
         is_preemptible=True,
         tree=tree,
-        has_running=has_running,
+        has_running=since > 0,
+        running_since=since,
         ends_at=ends_at,
     )

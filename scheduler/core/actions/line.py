@@ -2,7 +2,8 @@
 
 A PodGroup of a queue that reserves, which has waited long enough and needs a whole node or more,
 may become the next one. Room is kept as it is freed, on the nodes that complete it soonest: where
-ends are enforced by these, else where the least is missing. How long and how much is bounded.
+ends are enforced by these, else where pods have run for the shortest time: most that have run for
+long run on for as long. How long and how much is bounded.
 """
 
 from dataclasses import replace
@@ -31,6 +32,7 @@ _WAITS_FOR_CAPACITY: Final = frozenset(
     }
 )
 _GPU: Final = ResourceKind.GPU
+_LEAST_RUN_S: Final = 600  # a PodGroup that has just begun runs for as long
 _MOST_BACK_OFF_S: Final = 24 * 3600
 _FAR: Final = np.inf
 
@@ -41,6 +43,7 @@ class _NodeRoom(NamedTuple):
     free: Ints  # [node, resource]
     without_pods: Ints  # [node, resource] if no pod of ours were there
     free_at: Floats  # [node] when the last of them ends by force; infinite is not known
+    wait_s: Floats  # [node] how long they may still run: together, as long as they have run
 
 
 class _Target(NamedTuple):
@@ -299,12 +302,21 @@ def _node_room(session: Session) -> _NodeRoom:
     requests = np.array([it.request for it in snapshot.signatures], dtype=np.int64)
     free = session.nodes.resources.free.copy()
     without_pods = free.copy()
-    free_at = np.zeros(len(free))
+    free_at, wait_s = np.zeros(len(free)), np.zeros(len(free))
     if len(rows):
         np.add.at(without_pods, pods.node[rows], requests[pods.signature[rows]])
         ends = np.array([_end(snapshot, it) for it in range(len(snapshot.podgroups))])
         np.maximum.at(free_at, pods.node[rows], ends[pods.podgroup[rows]])
-    return _NodeRoom(free, without_pods, free_at)
+        ran_s = np.array([_ran_s(snapshot, it) for it in range(len(snapshot.podgroups))])
+        together = np.unique(np.stack([pods.node[rows], pods.podgroup[rows]]), axis=1)
+        np.add.at(wait_s, together[0], ran_s[together[1]])
+    return _NodeRoom(free, without_pods, free_at, wait_s)
+
+
+def _ran_s(snapshot: Snapshot, row: int) -> float:
+    """Return how long a PodGroup has run: most that have run for long run on for as long."""
+    since = snapshot.podgroups[row].running_since
+    return float(max(snapshot.now - since, _LEAST_RUN_S)) if since else float(_LEAST_RUN_S)
 
 
 def _end(snapshot: Snapshot, row: int) -> float:
@@ -320,7 +332,7 @@ def _targets(session: Session, row: int, room: _NodeRoom) -> tuple[list[_Target]
     """Return on which nodes the pods of a PodGroup are to start, and when if that is known.
 
     First where they fit now. The others where ends are enforced, if these are enough, the soonest
-    first; else where the least is missing.
+    first; else where pods have run for the shortest time together.
     """
     targets, free_at = _chosen(session, row, room)
     if 0 < free_at < _FAR:
@@ -378,10 +390,10 @@ def _one_later(room: _NodeRoom, left: _Left, request: Ints, is_open: Bools) -> t
     fits = is_open & (left.without_pods[:, columns] >= needed).all(axis=1)
     if not fits.any():
         return NONE, _FAR
-    missing = (needed - left.free[:, columns].clip(min=0)).clip(min=0) / needed
     nodes = np.flatnonzero(fits)
-    cost = missing.max(axis=1)[nodes]
-    order = np.lexsort((~left.before[nodes], cost, room.free_at[nodes]))
+    wait_s = np.where(left.before[nodes], room.wait_s[nodes] / 2, room.wait_s[nodes])
+    missing = (needed - left.free[nodes][:, columns].clip(min=0)).clip(min=0) / needed
+    order = np.lexsort((missing.max(axis=1), wait_s, room.free_at[nodes]))
     node = int(nodes[order[0]])
     return node, float(room.free_at[node])
 

@@ -109,6 +109,19 @@ def test_parts_of_nodes_are_kept_where_the_least_is_missing() -> None:
     assert kept(taken(builder, {4: waits()})) == {0: 4, 1: 5}
 
 
+def test_room_is_kept_beside_pods_that_may_end_soon() -> None:
+    """Most that have run for long run on for as long; a change must be worth it."""
+    builder = cluster()
+    for node, hours in enumerate((5, 4, 1)):
+        since = NOW - 3600 * hours
+        builder.running_podgroup([node], FOUR, queue="team", running_since=since)
+    builder.running_podgroup([3], EIGHT, queue="team", running_since=NOW - 360_000)
+    builder.uniform_podgroup(2, EIGHT, queue="team")
+    assert kept(taken(builder, {4: waits()})) == {1: 4, 2: 4}
+    record = waits(next_since=NOW - 60, nodes=(0, 2), gpus=8000, at=NOW - 60)
+    assert kept(taken(builder, {4: record})) == {0: 4, 2: 4}
+
+
 def test_no_more_is_kept_than_the_cap() -> None:
     """Of 32 GPUs 25 % are one node."""
     policies = replace(ALLOCATE, line=LineSettings(600, 25, 600))

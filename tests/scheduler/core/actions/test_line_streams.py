@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.model.resources import ResourceKind
+from scheduler.core.model.result import Plan
 from scheduler.core.nodes.reserved_places import WantedRoom
 from scheduler.core.plan import plan
 from scheduler.core.session import Session
@@ -18,7 +19,6 @@ from trainer_kai.api.scheduler_names import Action
 
 if TYPE_CHECKING:
     from scheduler.core.model.line import LineRecord
-    from scheduler.core.model.result import Plan
 
 POLICIES = replace(build_policies(PolicySelection()), actions=(Action.ALLOCATE,))
 MINUTES: Final = 1000
