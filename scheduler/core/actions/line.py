@@ -1,9 +1,9 @@
 """The line: which PodGroup is next in the cluster, and which room is kept for it.
 
 A PodGroup of a queue that reserves, which has waited long enough and needs a whole node or more,
-may become the next one. Room is kept as it is freed, on the nodes that complete it soonest: where
-ends are enforced by these, else where pods have run for the shortest time: most that have run for
-long run on for as long. How long and how much is bounded.
+may become the next one. Room is kept as it is freed, on the nodes that are expected to complete it
+soonest: by ends that are enforced, else as long again as PodGroups have run, for most that have run
+for long run on for as long. How long and how much is bounded.
 """
 
 from dataclasses import replace
@@ -43,7 +43,8 @@ class _NodeRoom(NamedTuple):
     free: Ints  # [node, resource]
     without_pods: Ints  # [node, resource] if no pod of ours were there
     free_at: Floats  # [node] when the last of them ends by force; infinite is not known
-    wait_s: Floats  # [node] how long they may still run: together, as long as they have run
+    # [node] how long they may still run: until then, else together as long as they have run.
+    wait_s: Floats
 
 
 class _Target(NamedTuple):
@@ -310,6 +311,7 @@ def _node_room(session: Session) -> _NodeRoom:
         ran_s = np.array([_ran_s(snapshot, it) for it in range(len(snapshot.podgroups))])
         together = np.unique(np.stack([pods.node[rows], pods.podgroup[rows]]), axis=1)
         np.add.at(wait_s, together[0], ran_s[together[1]])
+        wait_s = np.where(free_at < _FAR, free_at - snapshot.now, wait_s)
     return _NodeRoom(free, without_pods, free_at, wait_s)
 
 
@@ -331,15 +333,10 @@ def _time(at: float) -> int:
 def _targets(session: Session, row: int, room: _NodeRoom) -> tuple[list[_Target], int]:
     """Return on which nodes the pods of a PodGroup are to start, and when if that is known.
 
-    First where they fit now. The others where ends are enforced, if these are enough, the soonest
-    first; else where pods have run for the shortest time together.
+    First where they fit now, then on the nodes that are expected to be free soonest.
     """
     targets, free_at = _chosen(session, row, room)
-    if 0 < free_at < _FAR:
-        return targets, int(free_at)
-    if free_at == _FAR:
-        targets, _ = _chosen(session, row, room._replace(free_at=np.full(len(room.free_at), _FAR)))
-    return targets, 0
+    return targets, int(free_at) if 0 < free_at < _FAR else 0
 
 
 def _chosen(session: Session, row: int, room: _NodeRoom) -> tuple[list[_Target], float]:
@@ -391,9 +388,9 @@ def _one_later(room: _NodeRoom, left: _Left, request: Ints, is_open: Bools) -> t
     if not fits.any():
         return NONE, _FAR
     nodes = np.flatnonzero(fits)
-    wait_s = np.where(left.before[nodes], room.wait_s[nodes] / 2, room.wait_s[nodes])
+    wait_s = np.where(left.before, room.wait_s / 2, room.wait_s)[nodes]
     missing = (needed - left.free[nodes][:, columns].clip(min=0)).clip(min=0) / needed
-    order = np.lexsort((missing.max(axis=1), wait_s, room.free_at[nodes]))
+    order = np.lexsort((missing.max(axis=1), wait_s))
     node = int(nodes[order[0]])
     return node, float(room.free_at[node])
 

@@ -26,8 +26,8 @@ NOW: Final = 100_000
 REQUEST: Final = "team 2 16000"
 
 
-def waits(since: int = NOW - 1000, **more: Any) -> LineRecord:
-    return LineRecord(since, REQUEST, **more)
+def waits(since: int = NOW - 1000, request: str = REQUEST, **more: Any) -> LineRecord:
+    return LineRecord(since, request, **more)
 
 
 def cluster(nodes: int = 4, **more: Any) -> Builder:
@@ -190,6 +190,22 @@ def test_there_is_one_next_in_the_cluster() -> None:
     answer = taken(builder, {3: waits(NOW - 5000), 4: next_})
     assert answer.line_note is not None
     assert answer.line_note.podgroup == 4
+
+
+def test_ten_queues_that_wait_keep_no_more_than_one() -> None:
+    """And no more than the cap: a queue gains nothing by many PodGroups that wait."""
+    names = [f"q{i}" for i in range(10)]
+    queues = [SnapshotQueue(it, quota=16, is_reserving=True) for it in names]
+    builder = Builder([SnapshotNode()] * 20, queues)
+    for node in range(20):
+        builder.running_podgroup([node], FOUR, queue=names[node % 10])
+    for name in names:
+        builder.uniform_podgroup(2, EIGHT, queue=name)
+    policies = replace(ALLOCATE, line=LineSettings(600, 10, 600))
+    lines = {20 + i: waits(request=f"{name} 2 16000") for i, name in enumerate(names)}
+    answer = taken(builder, lines, policies)
+    assert len([it for it in answer.line if it.record and it.record.next_since]) == 1
+    assert sum(kept(answer).values()) == 8
 
 
 def planned() -> Builder:
