@@ -6,7 +6,7 @@ allocated when pods have requested 100 %. Our placements are real plans. Each is
 pods, and knows the pods that have come, not those that will. BestFit and FGD are beside it in the
 same run, on the same pods and nodes, FGD with the typical pods of the whole list, as in the paper.
 
-    python -m benchmarks packing --data DIRECTORY [--seeds 5] [--list default]
+    python -m benchmarks packing --data DIRECTORY [--seeds 5] [--list default] [--only-ours]
 """
 
 import argparse
@@ -74,12 +74,15 @@ async def main() -> None:
     """Print a table of all placements for each list, and fail where ours is behind FGD."""
     options = _options()
     console, faults = Console(width=115), list[str]()
+    placements = _PLACEMENTS
+    if options.only_ours:
+        placements = {it: _PLACEMENTS[it] for it in ("fragmentation", "FGD")}
     for name in options.list or _LISTS:
-        found: dict[str, list[float]] = {it: [] for it in _PLACEMENTS}
-        seconds = dict.fromkeys(_PLACEMENTS, 0.0)
+        found: dict[str, list[float]] = {it: [] for it in placements}
+        seconds = dict.fromkeys(placements, 0.0)
         for seed in range(1, options.seeds + 1):
             trial = _trial(Path(options.data), name, seed)
-            for it, allocated in _PLACEMENTS.items():
+            for it, allocated in placements.items():
                 began = time.perf_counter()
                 found[it].append(100 * allocated(trial) / trial.capacity)
                 seconds[it] += time.perf_counter() - began
@@ -95,6 +98,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks packing")
     parser.add_argument("--data", required=True, help="the directory with the files of the trace")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only-ours", action="store_true", help="no other placement than FGD")
     parser.add_argument("--list", action="append", help="of pods; all of them if not given")
     return parser.parse_args(sys.argv[2:])
 

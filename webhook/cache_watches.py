@@ -8,7 +8,15 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import ACCESS
-from trainer_kai.api.resources import NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
+from trainer_kai.api.resources import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    TOPOLOGIES,
+)
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.context import ClientObserver
 from trainer_kai.kube.process.runner import Runner
@@ -116,6 +124,11 @@ def _watch_lint_objects(watcher: _Watcher, queues: QueueTree, cluster: ClusterOb
     watch(ListTarget(PRIORITY_CLASSES), put_class, drop_class, on_listed(PRIORITY_CLASSES.plural))
     put_topology, drop_topology = cluster.put_topology, cluster.drop_topology
     watch(ListTarget(TOPOLOGIES), put_topology, drop_topology, on_listed(TOPOLOGIES.plural))
+    put_device, drop_device = cluster.put_device_class, cluster.drop_device_class
+    devices, templates = DEVICE_CLASSES.plural, CLAIM_TEMPLATES.plural
+    watch(ListTarget(DEVICE_CLASSES), put_device, drop_device, on_listed(devices), optional=True)
+    put, drop = cluster.put_claim_template, cluster.drop_claim_template
+    watch(ListTarget(CLAIM_TEMPLATES), put, drop, on_listed(templates), optional=True)
 
 
 async def relist_runtimes(

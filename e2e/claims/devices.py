@@ -32,13 +32,13 @@ def device(name: str, **more: Any) -> Obj:
     return {"name": name, "attributes": attributes, **more}
 
 
-def resource_slice(node: str, devices: list[Obj], generation: int = 1) -> Obj:
+def resource_slice(node: str, devices: list[Obj], generation: int = 1, driver: str = DRIVER) -> Obj:
     pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
     return {
         "apiVersion": RESOURCE_SLICES.api_version,
         "kind": RESOURCE_SLICES.kind,
-        "metadata": {"name": f"{node}-gpus"},
-        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices},
+        "metadata": {"name": f"{node}-{'gpus' if driver == DRIVER else driver}"},
+        "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": devices},
     }
 
 
@@ -68,12 +68,23 @@ def users_of(claim: Obj) -> list[str]:
 
 
 def check_ledger(seen: Timeline) -> None:
-    """Check each moment: no device is in two claims, and who runs has its claim."""
+    """Check each moment: no device is in two claims, and each pod on a node has its devices."""
     for moment, state in replay(seen.history()):
         claims = [obj for key, obj in state.items() if key.resource == RESOURCE_CLAIMS]
         taken = Counter(device for it in claims for device in claimed_devices(it))
         twice = [it for it, count in taken.items() if count > 1]
         assert not twice, f"{twice} in two claims at {moment}"
+        used = {name: it for it in claims for name in users_of(it)}
+        for key, pod in state.items():
+            if key.resource == PODS and _runs(pod):
+                pools = {pool for _, pool, _ in claimed_devices(used.get(key.name, {}))}
+                assert pools == {pod["spec"]["nodeName"]}, f"{key.name} has {pools} at {moment}"
+
+
+def _runs(pod: Obj) -> bool:
+    is_over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    is_alive = not is_over and "deletionTimestamp" not in pod["metadata"]
+    return is_alive and {"nodeName", "resourceClaims"} <= pod["spec"].keys()
 
 
 def leaked(state: State) -> list[str]:

@@ -6,31 +6,22 @@ kube-scheduler refuses the whole claim then, and ours leaves out the device.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from random import Random
 from typing import Any, Final, NamedTuple
 
 import pytest
-import pytest_asyncio
 
 from e2e.claims.devices import (
     DRIVER,
     claimed_devices,
     device,
-    device_class,
     resource_slice,
     template,
 )
-from e2e.cluster.bringup import Options, running_cluster
-from e2e.cluster.nodes import NodeShape
 from e2e.cluster.patience import patience
-from e2e.cluster.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Obj
-from e2e.conftest import failed, make_namespace
-from e2e.fixtures.gpu_agents import install_runtime_class
-from e2e.fixtures.install import install
+from e2e.cluster.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Obj
 from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import QUEUE
-from e2e.fixtures.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
 
 _NODES: Final = ("node-0", "node-1")
 _CASES: Final = 40
@@ -92,31 +83,6 @@ def _exact(random: Random) -> Obj:
     if random.random() < 0.3:
         found["tolerations"] = [{"key": "broken", "operator": "Exists"}]
     return found
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def judged_installation(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Installation]:
-    """Return a chain with kube-scheduler beside ours."""
-    folder = tmp_path_factory.mktemp("judge")
-    options = Options(name="test-judge", kube_scheduler=True)
-    async with running_cluster(options) as cluster:
-        await cluster.add_nodes(len(_NODES), NodeShape(gpus=0))
-        await install_runtime_class(cluster)
-        await install(cluster, port=webhook_port(cluster))
-        async with (
-            running(cluster, WEBHOOK, folder) as webhook,
-            running(cluster, PODGROUPER, folder),
-            cluster.proxy() as proxy,
-            running(cluster, SCHEDULER, folder, {}, proxy.url) as ours,
-        ):
-            await make_namespace(cluster, "judge")
-            await cluster.api.create(device_class(DRIVER, f"device.driver == '{DRIVER}'"))
-            yield Installation(cluster, ours, proxy, webhook)
-            if failed(request.config):
-                cluster.keep_logs()
-            await cluster.api.delete(DEVICE_CLASSES, None, DRIVER)
 
 
 @pytest.mark.timeout(600)

@@ -1,7 +1,7 @@
 """The entry of the core: runs the actions on a snapshot, and returns the plan."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduler.core.actions.allocate import allocate
@@ -16,8 +16,11 @@ from scheduler.core.actions.line import (
 from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
+from scheduler.core.model.line import LineNote
+from scheduler.core.model.rejections import CheckedRemedy, Rejection
 from scheduler.core.model.result import Plan, PlanStats, Policies
 from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.remedies import checked_remedies
 from scheduler.core.session import Session
 from trainer_kai.api.scheduler_names import Action
 
@@ -27,6 +30,9 @@ class PlanLimits:
     """How much one plan may do: counts, never seconds, so that slow machines decide the same."""
 
     evictable_gpus: int | None = None  # thousandths; the last eviction may go beyond it
+    # Remedies that are checked by an attempt; what earlier plans found, the longest known first.
+    remedy_checks: int = 32
+    remedies: Mapping[int, CheckedRemedy] = field(default_factory=dict)
 
 
 _ACTIONS: Final[Mapping[Action, Callable[[Session], None]]] = {
@@ -59,19 +65,14 @@ def plan(
             _ACTIONS[action](session)
         passed(action)
     drain_queues(session)
-    return _result(session, unbound_count)
+    return _result(session, unbound_count, limits)
 
 
-def _result(session: Session, unbound_count: int) -> Plan:
+def _result(session: Session, unbound_count: int, limits: PlanLimits) -> Plan:
     allocations = tuple(session.allocations[unbound_count:])
-    rejections = tuple(
-        explained(
-            session.rejections, session.failures, session.snapshot.podgroups, session.policies
-        )
-    )
     note, changes = line_note(session), line_changes(session)
-    if note is not None:
-        rejections = tuple([with_line_note(it, note) for it in rejections])
+    remedies = checked_remedies(session, limits.remedies, limits.remedy_checks)
+    rejections = tuple(_with_notes(session, note, remedies))
     withheld = sum(it.eviction_failure.is_rate_limited for it in rejections)
     return Plan(
         allocations=allocations,
@@ -83,4 +84,16 @@ def _result(session: Session, unbound_count: int) -> Plan:
         line=changes,
         line_note=note,
         line_at=next_line_event_at(session, changes) if session.snapshot.queues.reserving else None,
+        remedies=remedies,
     )
+
+
+def _with_notes(
+    session: Session, note: LineNote | None, remedies: Mapping[int, CheckedRemedy]
+) -> Iterator[Rejection]:
+    """Yield the rejections with all that is known when the plan is over."""
+    podgroups, policies = session.snapshot.podgroups, session.policies
+    for it in explained(session.rejections, session.failures, podgroups, policies):
+        one = it if note is None else with_line_note(it, note)
+        remedy = remedies.get(it.podgroup)
+        yield one if remedy is None else replace(one, also_needed=remedy.also_needed)

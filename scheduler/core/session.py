@@ -60,6 +60,8 @@ from trainer_kai.api.reasons import UnschedulableReason
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 
 _FailedKey: TypeAlias = tuple[NominationAccess, bool, RequestKey]
+# Requests that did not fit since the last allocation, by what is reserved that the PodGroup may
+# use, and whether room is kept; with fit errors if they are final.
 _FailedRequests: TypeAlias = dict[_FailedKey, FitErrors | None]
 
 
@@ -76,6 +78,7 @@ class Session:
         self.evictions: Final[list[Eviction]] = []
         self.relocations: Final[list[Relocation]] = []
         self.rejections: Final[dict[int, Rejection]] = {}
+        self.heads: Final[dict[int, int]] = {}  # by strict queue, of the last round
         self.failures: Final = EvictionFailures()
         self.stats: Final = Counter[str]()  # of searches for victims
         # PodGroups: placed or relocated in this plan, these by evictions, and those evicted.
@@ -103,8 +106,6 @@ class Session:
         self._evictable_gpus = evictable_gpus
         self._totals: ReclaimableTotals | None = None
         self._victims: Victims | None = None
-        # Requests that did not fit since the last allocation, by what is reserved that the
-        # PodGroup may use; with fit errors if they are final.
         self._failed_requests: Final[_FailedRequests] = {}
         # The fit errors if a pod fits on no empty node.
         self._unplaceable: Final[dict[RequestKey, FitErrors | None]] = {}
@@ -223,7 +224,7 @@ class Session:
         kept = self.kept
         if row != kept.row:
             placed = self._place(row, request, is_final=is_final)
-            if isinstance(placed, PodGroupAllocation) or not self._may_take_kept(row):
+            if isinstance(placed, PodGroupAllocation) or not self.may_take_kept(row):
                 return placed
         kept.release()
         placed = self._place(row, request, is_final=is_final)
@@ -233,14 +234,16 @@ class Session:
             kept.restore()
         return placed
 
-    def _may_take_kept(self, row: int) -> bool:
-        """Say whether a PodGroup may take room that is kept for another one.
+    def may_take_kept(self, row: int) -> bool:
+        """Say whether a PodGroup may take the room that is kept, for itself or for another one.
 
         Replacements of PodGroups that run may, larger priorities of its queue, queues within their
         quota, and what ends by force before the planned start; never what only grows.
         """
         kept, snapshot, attempts = self.kept, self.snapshot, self.attempts
         podgroup, owner = snapshot.podgroups[row], snapshot.podgroups[kept.row]
+        if row == kept.row:
+            return True
         if is_satisfied(podgroup.tree, attempts.assigned(row)):
             return False
         if podgroup.has_running or attempts.has_reserved_places(row):
@@ -258,6 +261,29 @@ class Session:
                 attempts[row].amounts, self.usage.allocated[q], self.usage.quota[q], strict=True
             )
         )
+
+    def next_refusal(self, row: int) -> QuotaRefusal | None:
+        """Return the first bound in the way of the next attempt, also by what is reserved."""
+        return (
+            self.refusal(self.usage, row)
+            or self.nominated_capacity.refusal(row, lambda: self.refusal(self.usage, row))
+            or self.releasing.refusal(row, self.attempts[row].least_amounts, self.refusal)
+        )
+
+    def failed_placement(self, row: int) -> FitErrors | None:
+        """Return why the next attempt fits on no nodes, whatever its queues allow.
+
+        Nothing is placed.
+        """
+        request, placer = self.attempts.request(row), self.placer
+        checkpoint, before = self.statement.checkpoint, placer.allocated_now.get(row)
+        placed = placer.place(request)
+        if not isinstance(placed, PlacementFailure):
+            placer.undo(row, checkpoint, before)
+            return None
+        details = self._fit_errors(placed, request, self.attempts[row].signatures)
+        self.statement.roll_back(placed.checkpoint)
+        return details
 
     def _place(
         self, row: int, request: PlacementRequest | None, *, is_final: bool

@@ -9,7 +9,7 @@ not supported yet are known by name, so that settings made for KAI are accepted.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from scheduler.core.model.line import DEFAULT_LINE, LineSettings
@@ -312,6 +312,14 @@ def _ineffective_settings(selection: PolicySelection) -> Iterator[str]:
 def build_policies(selection: PolicySelection) -> Policies:
     """Invalid values are ignored: `selection_errors` reports them."""
     placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(selection).items()}
+    policies = _policies(selection, placements)
+    if not policies.minds_fragments[True]:
+        return policies
+    of_gangs = _policies(selection, {**placements, "gpu": binpack})
+    return replace(policies, of_gangs=of_gangs)
+
+
+def _policies(selection: PolicySelection, placements: Mapping[str, ScorePlugin]) -> Policies:
     scores = [score for name, score in _SCORES.items() if _is_on(selection, name)]
     packs_shares = _packs_shares(selection)
     # Where the fragments are smallest is not always where a GPU is shared.

@@ -294,6 +294,7 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
 def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
     gpus = gpu_resources(settings.policies)
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
+    minds_fragments = any(build_policies(policy_selection(settings.policies)).minds_fragments)
 
     def options() -> StateOptions:
         return StateOptions(
@@ -313,6 +314,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             default_access=settings.queue_access.unannotated,
             restricts_nodes=settings.restrict_node_scheduling,
             places_gpu_shares=settings.gpu_sharing.enabled,
+            counts_ended_pods=minds_fragments,
         )
 
     return options

@@ -83,6 +83,7 @@ class StateOptions:
     # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
     # webhook has prepared it.
     trusts_gpu_labels: bool = False
+    counts_ended_pods: bool = False  # for a placement that minds which pods ran lately
 
     def workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
         """Read a workload; None for one that no plan needs, of which there may be many."""
@@ -207,6 +208,8 @@ class Cluster:
     owners: dict[ObjectKey, Suspendable] = field(default_factory=dict)
     # Why workloads or their owners cannot be suspended.
     suspend_refusals: dict[ObjectKey, str] = field(default_factory=dict)
+    # The uids of what another client resumed during its eviction: its pods are evicted.
+    reverted_suspensions: dict[ObjectKey, str] = field(default_factory=dict)
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
     # Since when PodGroups that started lack pods which exist and have no node: epoch seconds.
     stale_since: dict[Key, int] = field(default_factory=dict)

@@ -192,7 +192,13 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     ours = webhook("workload.trainer-kai.dev")["matchConditions"][1]["expression"]
     assert set(re.findall(r"'([a-z./-]+)'", ours)) == {names.QUEUE, names.SCHEDULER_NAME}
     groups = [rule["apiGroups"] for rule in webhook("workload.trainer-kai.dev")["rules"]]
-    assert groups == [[names.APPS], [names.BATCH], [names.KUBEFLOW]]
+    assert groups == [
+        [names.APPS],
+        [names.BATCH],
+        *([[names.KUBEFLOW]] * 2),
+        [names.RAY],
+        [names.LEADER_WORKER_SET],
+    ]
 
 
 def test_jobs_are_selected_by_the_names_we_know() -> None:

@@ -56,7 +56,7 @@ MOST_CLAIM_USERS: Final = 256  # pods that share one claim, as in Kubernetes
 MOST_SELECTORS: Final = 32  # CEL expressions of one request or class
 SELECTOR_CHARACTERS: Final = 10 * 1024  # of one expression, as in Kubernetes
 LOOPING_SELECTOR_CHARACTERS: Final = 1024  # of an expression that repeats a part of it
-MOST_SELECTORS_PER_NAMESPACE: Final = 64  # different requests for devices of all its pods
+MOST_SELECTORS_PER_NAMESPACE: Final = 128  # different selectors, and requests, of all its claims
 
 # A TrainJob with its runtime. Other reviews wait while it is linted; a larger one is not linted.
 MOST_PARTS: Final = 25_000

@@ -4,7 +4,7 @@ A field that we do not support is read as far as needed to say so.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -67,6 +67,25 @@ class DeviceClaim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class ResourceClaimSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     devices: DeviceClaim = DeviceClaim()
+
+
+class RequestedClass(NamedTuple):
+    """A DeviceClass that a request of a claim names; "request/name" is one of its alternatives."""
+
+    request: str
+    name: str
+
+
+def requested_classes(spec: ResourceClaimSpec) -> tuple[RequestedClass, ...]:
+    return tuple(
+        [
+            RequestedClass(
+                f"{request.name}/{it.name}" if it.name else request.name, it.device_class_name
+            )
+            for request in spec.devices.requests
+            for it in request.first_available or ((request.exactly,) if request.exactly else ())
+        ]
+    )
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):

@@ -3,9 +3,13 @@
 import argparse
 import re
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
+from trainer_kai.errors import ConfigError, FieldError
+
+if TYPE_CHECKING:
+    from trainer_kai.policy.queueing.kind_defaults import KindDefaults
 
 # What `add_subparsers` returns has no public name.
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
@@ -121,6 +125,37 @@ def add_default_queue_flag(parser: argparse.ArgumentParser) -> None:
         metavar="QUEUE",
         help=f"the setting default_queue of the cluster (default: {DEFAULT_QUEUE})",
     )
+
+
+def add_kind_defaults_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kind-defaults",
+        default="",
+        metavar="KIND=CLASS",
+        help="the setting kind_defaults of the cluster, such as Deployment.apps=train,PyTorchJob="
+        "train/non-preemptible (default: the classes of KAI)",
+    )
+
+
+def kind_defaults(args: argparse.Namespace) -> "KindDefaults":
+    from trainer_kai.api.requested_values import PREEMPTIBILITIES  # noqa: PLC0415 - slow to import
+    from trainer_kai.policy.queueing.kind_defaults import (  # noqa: PLC0415 - most commands need none
+        NO_CHANGES,
+        KindDefaults,
+    )
+
+    if not args.kind_defaults:
+        return NO_CHANGES
+    from trainer_kai.service.settings import read_kind_defaults  # noqa: PLC0415 - slow to import
+
+    try:
+        return KindDefaults(read_kind_defaults(args.kind_defaults))
+    except ValueError as error:
+        message = (
+            f"{error.args[0]!r} must be a kind and a PriorityClass, such as Deployment.apps=train, "
+            f"or also {' or '.join(PREEMPTIBILITIES)}, such as Job.batch=train/preemptible"
+        )
+        raise ConfigError([FieldError("--kind-defaults", message)]) from error
 
 
 def add_renamed_flag(parser: argparse.ArgumentParser, old: str, new: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import QUEUE
 from trainer_kai.api.pod import BriefPod, Pod
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.events import EventObject, EventRecorder
@@ -118,6 +119,13 @@ class OtherKinds:
             if pod is not None and not self._store.is_known_member(pod.key):
                 self._owners_queue.add(owners)
         return [self._owners_queue.run(), self._groups_queue.run()]
+
+    async def with_namespace_queue(self, workload: Workload) -> Workload:
+        needs_queue = not (workload.kind.has_mark or workload.metadata.labels.get(QUEUE))
+        if self._reader is None or not needs_queue:
+            return workload
+        queue = await self._reader.namespace_queue(workload.metadata.namespace)
+        return workload.with_namespace_queue(queue)
 
     def stop(self) -> None:
         self._owners_queue = self._groups_queue = self._reader = None

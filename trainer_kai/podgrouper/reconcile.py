@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.meta import Key, Object, PartialObject
-from trainer_kai.api.names import GANG, MEMBERS, QUEUE, STAGE
+from trainer_kai.api.names import GANG, MEMBERS, POD_GROUP, QUEUE, STAGE
 from trainer_kai.api.pod import BriefPod
 from trainer_kai.api.resources import JOBS, PODS, PRIORITY_CLASSES
 from trainer_kai.kube.client import Client
@@ -71,6 +71,8 @@ class Podgrouper:
         self._unsupported_fields: frozenset[str] = frozenset()
         self._warned_uids: dict[ObjectKey, str] = {}  # of workloads with findings that were posted
         self._deferred_messages: dict[ObjectKey, str] = {}  # of the last Event `NotWhileRunning`
+        # Assigned pods that no watch has reported: the uid and the PodGroup. Older events may come.
+        self._unseen: dict[Key, tuple[str, str]] = {}
         self._applying: dict[Key, bool] = {}  # False: it was deleted before the answer came
         self._queues: dict[str, WorkQueue[ObjectKey]] = {}  # by kind, while this process leads
         self._orphan_queue: WorkQueue[Key] | None = None  # the same
@@ -180,7 +182,7 @@ class Podgrouper:
         # The PodGroups of a workload that was deleted are garbage collected.
         if workload is None:
             return None
-        workload = self._store.with_owner_values(workload)
+        workload = await self._others.with_namespace_queue(self._store.with_owner_values(workload))
         uid = workload.metadata.uid
         observed = self.observed(uid)._replace(has_owner=self._store.has_owner(workload))
         # Owners may lead to the same pods as their labels.
@@ -213,11 +215,18 @@ class Podgrouper:
 
     async def assign(self, client: Client, assignment: PodAssignment) -> bool:
         """Say whether the pod is still there."""
-        pod = assignment.key
+        pod, written = assignment.key, (assignment.uid, assignment.group)
+        if self._unseen.get(pod) == written:
+            return True
+        self._unseen[pod] = written  # before the answer, which the watch may outrun
         try:
             await client.merge_patch(_PODS, pod, assignment.fields, _ASSIGN)
         except (NotFound, Conflict):
+            self._unseen.pop(pod, None)
             return False  # the pod was deleted or recreated: the watch reports that
+        except BaseException:
+            self._unseen.pop(pod, None)
+            raise
         self._metrics.pods_assigned.inc()
         self._log.info("pod assigned", pod=str(pod), group=assignment.group)
         return True
@@ -318,6 +327,9 @@ class Podgrouper:
 
     def _on_pod(self, change: Delta[BriefPod]) -> None:
         pod = _present(change)
+        _, written = self._unseen.get(change.key, ("", ""))
+        if pod is None or pod.metadata.annotations.get(POD_GROUP) == written:
+            self._unseen.pop(change.key, None)
         self._enqueue(self._store.pod_changed(change.key, pod))
         if self._rules.mode == "bundled":
             self._others.pod_changed(change.key, pod)

@@ -19,6 +19,8 @@ class FindingCode(StrEnum):
     UNKNOWN_PRIORITY = "unknown-priority"
     PRIORITY_REFUSED = "priority-refused"
     UNKNOWN_TOPOLOGY = "unknown-topology"
+    UNKNOWN_CLAIM_TEMPLATE = "unknown-claim-template"
+    UNKNOWN_DEVICE_CLASS = "unknown-device-class"
     GPU_SHARING_OFF = "gpu-sharing-off"
     INVALID_VALUE = "invalid-value"
     NOT_CHECKED = "not-checked"

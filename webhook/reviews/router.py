@@ -33,6 +33,7 @@ from webhook.reviews.answer_trainjob import AdmissionPolicy
 from webhook.rules.pod_devices import read_new_pod, restrict_devices
 from webhook.rules.pod_gpu_share import ShareRules, prepare_share, share_container
 from webhook.rules.pod_podgroup import mutate_pod
+from webhook.rules.roles_validate import roles_kind_of, validate_roles
 from webhook.rules.workload_validate import WorkloadContext, validate_workload
 
 Decide: TypeAlias = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
@@ -132,7 +133,10 @@ class WorkloadHandler:
             cluster.non_preemptible_usage,
             self._policy.unannotated,
         )
-        return validate_workload(request, context, self._policy.rules).response()
+        rules, kind = self._policy.rules, roles_kind_of(request.kind)
+        if kind is not None:
+            return validate_roles(request, kind, context, rules).response()
+        return validate_workload(request, context, rules).response()
 
 
 class GpuAccessRules(NamedTuple):

@@ -28,7 +28,8 @@ class StrictQueues:
     def __init__(self, session: Session) -> None:
         self._session: Final = session
         self._queues: Final = session.snapshot.queues.strict
-        self._heads: Final[dict[int, int]] = {}  # by queue
+        self._heads: Final = session.heads
+        self._heads.clear()
 
     def has(self, row: int) -> bool:
         return self._session.snapshot.podgroups[row].queue in self._queues
@@ -39,7 +40,7 @@ class StrictQueues:
             return False
         if self._session.place(row, is_final=True):  # the reason says whether it is a head
             return True
-        if self._lacks_members(row) and self._could_start(row):
+        if _lacks_members(self._session, row) and self._could_start(row):
             self._heads.setdefault(self._session.snapshot.podgroups[row].queue, row)
         return False
 
@@ -48,31 +49,16 @@ class StrictQueues:
         session = self._session
         queue = session.snapshot.podgroups[row].queue
         head = self._heads.get(queue)
-        if head is None or self._may_pass(row):
+        if head is None or _may_pass(session, row):
             return False
-        details = BehindHead(queue, head, session.rejections[head].reason)
         session.rejections[row] = Rejection(
             row,
             UnschedulableReason.WAITING_FOR_HEAD,
-            details,
+            BehindHead(queue, head, session.rejections[head].reason),
             is_resolvable=False,
             retry_on=session.rejections[head].retry_on | ClusterEvent.RESOURCES_FREED,
         )
         return True
-
-    def _may_pass(self, row: int) -> bool:
-        session = self._session
-        attempts, podgroup = session.attempts, session.snapshot.podgroups[row]
-        return (
-            (podgroup.has_running and self._lacks_members(row))
-            or attempts.has_reserved_places(row)
-            or not attempts[row].fits_empty_cluster  # it does not start, and gets its own reason
-            or session.nominated_podgroups.all_nominated(attempts[row].tasks)
-        )
-
-    def _lacks_members(self, row: int) -> bool:
-        tree = self._session.snapshot.podgroups[row].tree
-        return not is_satisfied(tree, self._session.attempts.assigned(row))
 
     def _could_start(self, row: int) -> bool:
         rejection = self._session.rejections.get(row)
@@ -81,6 +67,34 @@ class StrictQueues:
         details = rejection.details
         is_hopeless = isinstance(details, FitErrors) and not details.is_resolvable
         return not is_hopeless and could_start(self._session, row)
+
+
+def head_before(session: Session, row: int) -> BehindHead | None:
+    """Return the head that a PodGroup which was not attempted would wait for; None if for none."""
+    queue, attempts = session.snapshot.podgroups[row].queue, session.attempts
+    head = session.heads.get(queue)
+    if (
+        head not in session.rejections  # also a head that was placed after the rounds is none
+        or head is None
+        or attempts[row].key <= attempts[head].key
+        or _may_pass(session, row)
+    ):
+        return None
+    return BehindHead(queue, head, session.rejections[head].reason)
+
+
+def _may_pass(session: Session, row: int) -> bool:
+    attempts, podgroup = session.attempts, session.snapshot.podgroups[row]
+    return (
+        (podgroup.has_running and _lacks_members(session, row))
+        or attempts.has_reserved_places(row)
+        or not attempts[row].fits_empty_cluster  # it does not start, and gets its own reason
+        or session.nominated_podgroups.all_nominated(attempts[row].tasks)
+    )
+
+
+def _lacks_members(session: Session, row: int) -> bool:
+    return not is_satisfied(session.snapshot.podgroups[row].tree, session.attempts.assigned(row))
 
 
 def could_start(session: Session, row: int) -> bool:

@@ -1,11 +1,11 @@
 """Messages about devices of ResourceClaims: which request lacks some, and why devices fall out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from scheduler.core.model.rejections import ClaimShortage
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import Snapshot
-from trainer_kai.api.text import counted, verb_form
+from trainer_kai.api.text import counted, first_listed, verb_form
 
 
 def needed_devices(shortage: ClaimShortage | None, pods: int) -> list[str]:
@@ -27,8 +27,20 @@ def device_reasons(snapshot: Snapshot, shortage: ClaimShortage) -> str:
     wanted = f"{number} of class {shortage.class_name}"
     request = f"request {shortage.request} of claim {shortage.claim} for {wanted}"
     if not shortage.devices:
-        return f"{request}: no devices there"
+        return "; ".join([f"{request}: no devices there", *_left_out(shortage)])
     return "; ".join([f"{request}: {', '.join(_causes(shortage))}", *_notes(shortage)])
+
+
+def served_resources(
+    snapshot: Snapshot, too_small: Iterable[int], largest: Mapping[int, int]
+) -> str:
+    """Return which resources no node has, because their devices come by ResourceClaim only."""
+    served, names = snapshot.claim_devices.served, snapshot.resources.names
+    return first_listed(
+        f"the scheduler allocates devices of DeviceClass {served[names[r]]} by ResourceClaim only"
+        for r in too_small
+        if names[r] in served and not largest.get(r)
+    )
 
 
 def _causes(it: ClaimShortage) -> Iterator[str]:
@@ -51,6 +63,10 @@ def _notes(it: ClaimShortage) -> Iterator[str]:
         yield "those that are free do not fit together (all of the claims, constraints, counters)"
     if it.error:
         yield f"a selector failed on some devices, which do not match then: {it.error}"
+    yield from _left_out(it)
+
+
+def _left_out(it: ClaimShortage) -> Iterator[str]:
     for why, number in it.left_out:
         left_out = f"{counted(number, 'device')} of the cluster {verb_form(number, 'are')} left out"
         yield f"{left_out}: {why}"

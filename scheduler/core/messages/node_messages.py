@@ -19,7 +19,7 @@ from scheduler.core.messages.amounts import (
     resource_request,
     too_small_gpus,
 )
-from scheduler.core.messages.claim_messages import device_reasons, needed_devices
+from scheduler.core.messages.claim_messages import device_reasons, needed_devices, served_resources
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, ShareShortage
 from scheduler.core.model.resources import ResourceColumns
@@ -134,6 +134,7 @@ def _domain_message(snapshot: Snapshot, details: FitErrors, shortage: DomainShor
     topology, number = snapshot.topologies[shortage.topology], len(shortage.domains)
     subject = f"sub-group {shortage.subgroup}" if shortage.subgroup else "the PodGroup"
     level = f"level {topology.levels[shortage.level]} of Topology {topology.name}"
+    level += " (the default of its queue)" if shortage.is_default else ""
     if not number:
         return (
             f"{capitalized(subject)} requires one domain of {level}, and no node has all labels "
@@ -273,6 +274,7 @@ def _reason_names(
             _sizes(snapshot.resources, details, count),
             too_small_gpus(snapshot, signature),
             f"no node has {unknown}" if unknown else "",
+            served_resources(snapshot, details.too_small, details.largest_allocatable),
         ]
         return "; ".join(filter(None, named))
     if fit_error_reason == FitErrorReason.DEVICES and details.claim_shortage is not None:
@@ -304,6 +306,17 @@ def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
     if details.claim_shortage is not None:
         parts.append(device_reasons(snapshot, details.claim_shortage))
     return f"{verb_form(count, 'have')} too little free ({', '.join(parts)})"
+
+
+def missing_room(snapshot: Snapshot, details: FitErrors) -> str:
+    """Return what must be free, as a clause; "" if more than that is missing."""
+    is_room_alone = FitErrorReason.ROOM in details.counts and details.domain_shortage is None
+    needs = _needs(snapshot, details)
+    if not (is_room_alone and needs and details.fitting >= details.unplaced):
+        return ""
+    if details.unplaced == 1:
+        return f"a node that it fits has {needs} free"
+    return f"the nodes that it fits have enough free for {details.unplaced} of its pods ({needs})"
 
 
 def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
@@ -397,7 +410,8 @@ def _node_remedy(snapshot: Snapshot, details: FitErrors, needs: str = "") -> str
     if not changes:
         return "It can never start as it is: pods of the PodGroup exclude each other"
     if details.unplaced == 1:
-        return f"It can start when {joined_by_or(changes)}"
+        condition = ", if enough is then free there" if foreign else ""
+        return f"It can start when {joined_by_or(changes)}{condition}"
     if FitErrorReason.TOO_SMALL in foreign:
         needs = ""  # it may request less
     enough = f"enough is then free for {details.unplaced} such pods{needs and f' ({needs})'}"

@@ -14,7 +14,11 @@ from scheduler.core.messages.eviction_messages import (
     eviction_failure_sentences,
 )
 from scheduler.core.messages.line_messages import line_sentence
-from scheduler.core.messages.node_messages import fit_errors_message, kai_fit_errors_message
+from scheduler.core.messages.node_messages import (
+    fit_errors_message,
+    kai_fit_errors_message,
+    missing_room,
+)
 from scheduler.core.messages.queue_messages import (
     behind_head_message,
     exceeded_bounds,
@@ -29,17 +33,21 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
+    RejectionDetails,
     StageProgress,
 )
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.text import capitalized, verb_form
 
+_PROMISE: Final = "can start when "
+_CONDITION: Final = "cannot start before "
+_NEVER: Final = "can never start unless "
 _FLAT: Final = "default"  # the PodSet of a PodGroup without sub-groups
 
 
 def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
-    sentences = [_details(snapshot, rejection)]
+    sentences = [_with_check(rejection, _details(snapshot, rejection.reason, rejection.details))]
     if rejection.queue_rejection is not None:
         bound, reason = rejection.queue_rejection.details, rejection.queue_rejection.reason
         if isinstance(bound, QueueBoundExceeded):
@@ -74,10 +82,32 @@ def no_pods_message(needed: int) -> str:
     return _missing_pods(MissingPods((IncompletePodSet(_FLAT, 0, needed),)))
 
 
-def _details(snapshot: Snapshot, rejection: Rejection) -> str:
-    details = rejection.details
+def what_would_help(
+    snapshot: Snapshot, reason: UnschedulableReason, details: RejectionDetails
+) -> str:
+    """Return what follows "It can start when"."""
+    if isinstance(details, FitErrors) and (room := missing_room(snapshot, details)):
+        return room
+    text = _details(snapshot, reason, details)
+    for promise in (_PROMISE, _NEVER):
+        _, found, change = text.rpartition(promise)
+        if found:
+            return change
+    return "its pods do not exclude each other"
+
+
+def _with_check(rejection: Rejection, text: str) -> str:
+    """Promise only what an attempt has shown: what is missing on nodes, or what was checked."""
+    needed = rejection.also_needed
+    if not needed and (needed is not None or isinstance(rejection.details, FitErrors)):
+        return text
+    text = text.replace(_PROMISE, _CONDITION).replace(", or when ", ", or before ")
+    return f"{text}. After that it can start when {needed}" if needed else text
+
+
+def _details(snapshot: Snapshot, reason: UnschedulableReason, details: RejectionDetails) -> str:
     if isinstance(details, QueueBoundExceeded):
-        return queue_bound_message(snapshot, rejection.reason, details)
+        return queue_bound_message(snapshot, reason, details)
     if isinstance(details, FitErrors):
         return fit_errors_message(snapshot, details)
     if isinstance(details, MissingPods):
@@ -98,7 +128,7 @@ def _missing_pods(details: MissingPods) -> str:
         until.append("the scheduling gates are removed")
     is_flat = [it.podset for it in missing] == [_FLAT]
     listed = "; ".join(_incomplete_podset(it, is_flat=is_flat) for it in missing)
-    return f"Pods are missing: {listed}. It can start when {' and '.join(until)}"
+    return f"Pods are missing: {listed}. It cannot start before {' and '.join(until)}"
 
 
 def _incomplete_podset(it: IncompletePodSet, *, is_flat: bool) -> str:

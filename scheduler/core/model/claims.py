@@ -103,6 +103,8 @@ class ClaimDevices:
     held: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # by running pod
     # Devices that are not allocated, by why.
     left_out: Mapping[str, int] = field(default_factory=dict)
+    # The DeviceClass that stands for a resource, by its name.
+    served: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for column in (self.node, self.is_gpu, self.selected, self.tolerated, self.attributes):

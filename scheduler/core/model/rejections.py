@@ -106,6 +106,7 @@ class PreFilterFailure(NamedTuple):
     retry_on: ClusterEvent = ClusterEvent.ANY
     pod: str = ""  # the pod that it is about, as messages name it; empty if it is the PodGroup
     queue_label: QueueLabel | None = None  # why another queue than that of the PodGroup counts
+    is_only: bool = True  # no other cause is in the way as well
 
     @property
     def reason(self) -> UnschedulableReason:
@@ -200,6 +201,7 @@ class DomainShortage(NamedTuple):
     is_bound: bool  # pods that have nodes decide in which domains the others must be
     podsets: tuple[str, ...]  # of which the pods are
     largest: int = 0  # pods that fit in the largest domain, if no other pods ran
+    is_default: bool = False  # the queue requires it
 
 
 class FitErrors(NamedTuple):
@@ -348,7 +350,17 @@ class Rejection:
     # That of the queue, where a pod fits no node and a limit or quota is exceeded as well: another
     # node alone would not help.
     queue_rejection: "Rejection | None" = None
+    # What else it needs once the bound that its details name is lifted, "" for nothing: found by
+    # an attempt at the end of the plan. None: that was not checked.
+    also_needed: str | None = None
     line: LineNote | None = None  # what is kept for it, or, of another PodGroup, in its way
+
+
+class CheckedRemedy(NamedTuple):
+    """What a check found; it is kept from plan to plan, so it has names instead of rows."""
+
+    bound: tuple[object, ...]  # what was lifted, with its numbers
+    also_needed: str
 
 
 def prefilter_rejection(row: int, failure: PreFilterFailure) -> Rejection:

@@ -160,6 +160,9 @@ class DisruptionBudgets(NamedTuple):
 NO_BUDGETS: Final = DisruptionBudgets((), (), (), ())
 
 
+POD_WEIGHT: Final = 16  # of a pod, where one that has ended weighs less
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     resources: ResourceColumns
@@ -176,6 +179,8 @@ class Snapshot:
     topologies: tuple[SnapshotTopology, ...] = ()  # in the order of their names
     claim_devices: ClaimDevices = NO_CLAIM_DEVICES
     lines: Mapping[int, LineRecord] = field(default_factory=dict)  # by PodGroup
+    # By signature: what pods that ended lately weigh, where a pod weighs POD_WEIGHT.
+    ended: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def held_devices(self) -> dict[int, HeldDevices]:

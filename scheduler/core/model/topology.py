@@ -32,6 +32,7 @@ class DomainConstraint(NamedTuple):
     topology: int
     required: int = NONE  # level; NONE is the whole cluster
     preferred: int = NONE  # level, not wider than the required one
+    is_default: bool = False  # of the queue
 
     @property
     def base(self) -> int:

@@ -3,7 +3,8 @@
 Such a place is subtracted from what is free. It can be given up at any time, in any order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -138,12 +139,23 @@ class KeptRoom:
         held = [it for it in held if it[1].any()]
         if not held:
             return
-        places = [Places(np.array([node]), amounts.reshape(1, -1)) for node, amounts in held]
+        self._charged = self._amounts([amounts for _, amounts in held])
+        self._hold([Places(np.array([node]), amounts.reshape(1, -1)) for node, amounts in held])
+
+    def _hold(self, places: Sequence[Places]) -> None:
         reserved = self._reserved.add(places)
         assert reserved is not None  # no more than what is free
         self._held, self.is_held = reserved, True
-        self._charged = self._amounts([amounts for _, amounts in held])
         self._charge(1)
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Give the room up for a trial that leaves no trace, and keep exactly the same again."""
+        held = self._held
+        is_released = self.release()
+        yield
+        if is_released:
+            self._hold(held)
 
     @property
     def nodes(self) -> tuple[KeptNode, ...]:

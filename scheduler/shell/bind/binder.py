@@ -241,8 +241,10 @@ class Binder:
                 lambda: self._client.merge_patch(PODGROUPS, group, fields, _RESERVE)
             )
         except ApiError as error:
-            what = "reserved places" if name == RESERVED else "place in the line"
-            self._log.warning(f"{what} not written", group=str(group), error=str(error))
+            if name == RESERVED:
+                self._log.warning("reserved places not written", group=str(group), error=str(error))
+            else:
+                self._log.warning("place in line not written", group=str(group), error=str(error))
             return False
         return True
 

@@ -20,7 +20,9 @@ it, and the record says so.
    suspended in time after its owner, pods do not terminate (of a workload that a finalizer keeps,
    or of a Job that another controller runs), or it was resumed. GPUs of pods that did not terminate
    are returned to the rate limit of evictions.
-4. A workload that cannot be suspended is never evicted in another way.
+4. A workload that cannot be suspended is never evicted in another way. One that another client
+   resumes within a minute, as GitOps does, is evicted by its pods from then on, until another
+   process leads, unless Jobs create its pods: their deletion could fail it.
 5. An object with a copy and no record is resumed if our manager owns its suspension: an older
    version has suspended it, or its PodGroups were recreated. It never counts as an eviction in
    flight.
@@ -33,19 +35,30 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.shell.event_objects import suspendable_object
+from scheduler.shell.evict.suspension_owners import (
+    EVICTION_MANAGER,
+    RawSuspendable,
+    has_other_manager,
+    is_suspended_by_us,
+    kept_annotations,
+    last_applied_suspends,
+    other_managers,
+    suspended_fields,
+    user_wants_suspension,
+)
 from scheduler.shell.evict.write_eviction_records import EvictionRecords, JobRecreator
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, SuspendableId
 from scheduler.state.podgroups.attributes import has_eviction_copy, suspend_refusal
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
+from trainer_kai.api.names import EVICTED_BY
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
+from trainer_kai.api.text import listed_names
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.events import EventRecorder, EventType
 from trainer_kai.kube.rest.request import WriteOptions, get
@@ -57,38 +70,19 @@ from trainer_kai.policy.podgroups.eviction_record import (
     read_eviction_record,
 )
 from trainer_kai.policy.workloads.kinds import OWNER_OF_KIND
-from trainer_kai.policy.workloads.workload import FieldPath, ObjectKey, Suspendable, Workload
+from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload
 from trainer_kai.service.metrics import Metrics
 
-_FIELD_MANAGER: Final = "trainer-kai-eviction"
-_APPLY: Final = WriteOptions(field_manager=_FIELD_MANAGER, force=True)
-_DRY_RUN: Final = WriteOptions(field_manager=_FIELD_MANAGER, force=True, dry_run=True)
+_APPLY: Final = WriteOptions(field_manager=EVICTION_MANAGER, force=True)
+_DRY_RUN: Final = WriteOptions(field_manager=EVICTION_MANAGER, force=True, dry_run=True)
 _FOLLOW_TIMEOUT_S: Final = 30.0  # until a workload must follow its owner
+_REVERTED_S: Final = 60.0  # a suspension that ends earlier is not tried again
 _STUCK_S: Final = 120.0  # after which pods that do not terminate are not waited for
 _UNSUSPENDED_RECORD_S: Final = 10.0  # after which a record without a suspension is removed
 _POLL_S: Final = 1.0
 _BACKOFF_S: Final = 60.0  # of what could not be suspended, the first time
 _TIMER_TOLERANCE_S: Final = 1e-3  # a work queue may call a little early
 _MAX_BACKOFF_S: Final = 3600.0
-
-
-class _ManagedFieldsEntry(msgspec.Struct, rename="camel"):
-    manager: str = ""
-    subresource: str = ""
-    fields_v1: dict[str, Any] = msgspec.field(default={}, name="fieldsV1")
-
-
-class _ManagedMeta(msgspec.Struct, rename="camel"):
-    annotations: dict[str, str] = {}
-    managed_fields: list[_ManagedFieldsEntry] = []
-
-
-class _RawSuspendable(msgspec.Struct):
-    metadata: _ManagedMeta
-    spec: dict[str, Any] = {}
-
-    def is_suspended(self, path: FieldPath) -> bool:
-        return _value_at({"spec": self.spec}, path) is True
 
 
 class _Backoff(NamedTuple):
@@ -108,6 +102,7 @@ class _Tracked(NamedTuple):
     resumed_s: float = math.inf  # its records stay until the watch shows that it is resumed
     is_resumed_by_us: bool = False  # to be posted when its workload is resumed
     is_delay_posted: bool = False  # of its workload
+    is_reverted: bool = False  # its pods are evicted as soon as its records are removed
 
 
 class PlanWaker(Protocol):
@@ -214,7 +209,7 @@ class Suspender:
         groups = self._suspended.groups_of(found)
         at = self._client.clock.now().isoformat(timespec="seconds")
         # A suspension that the manifest asked for before is no later intent of the user.
-        before = _last_applied_suspends(found.metadata.annotations, found.suspend_path)
+        before = last_applied_suspends(found.metadata.annotations, found.suspend_path)
         reason: str | None = None
         for has_copy in (True, False):
             record = EvictionRecord(why, at, has_copy, before)
@@ -232,13 +227,13 @@ class Suspender:
         meta: dict[str, Any] = {"uid": found.metadata.uid}
         if record.is_copied:
             fields = {
-                "by": _FIELD_MANAGER,
+                "by": EVICTION_MANAGER,
                 "why": record.reason,
                 "at": record.at,
                 "applied": record.was_suspend_requested,
             }
             meta["annotations"] = {EVICTED_BY: json.dumps(fields)}
-        applied = {"metadata": meta, **_suspended_fields(found.suspend_path)}
+        applied = {"metadata": meta, **suspended_fields(found.suspend_path)}
         try:
             await self._client.apply(found.resource, found.metadata.key, applied, write)
         except (Invalid, Forbidden, Conflict, NotFound) as error:
@@ -322,6 +317,8 @@ class Suspender:
         self, found: Suspendable, tracked: _Tracked, waited_s: float
     ) -> Requeue | None:
         """Reconcile what runs with records: it was resumed, or never suspended."""
+        if tracked.was_suspended and self._is_reverted(found, waited_s):
+            return await self._evict_pods_next(found, tracked, waited_s)
         if tracked.was_suspended:
             return await self._give_up(
                 found, f"the {found.key.kind} was resumed during its eviction"
@@ -329,6 +326,35 @@ class Suspender:
         if waited_s < _UNSUSPENDED_RECORD_S:
             return Requeue.after(_POLL_S)  # it is about to be suspended
         return await self._resume(found)
+
+    def _is_reverted(self, found: Suspendable, waited_s: float) -> bool:
+        workload = self._suspended.workload_of(found)
+        has_jobs = workload is None or workload.kind.has_jobs
+        return waited_s < _REVERTED_S and not has_jobs
+
+    async def _evict_pods_next(
+        self, found: Suspendable, tracked: _Tracked, waited_s: float
+    ) -> Requeue | None:
+        if not tracked.is_given_up:
+            self._tracked[found.key] = tracked._replace(is_given_up=True, is_reverted=True)
+            self._suspended.set_refusal(found.key, "its suspension was reverted")
+            by = await self._suspension_managers(found)
+            field = ".".join(found.suspend_path)
+            message = (
+                f"{by} reverted {field} {waited_s:.0f} s after the {found.key.kind} was suspended "
+                "for its eviction. It is not suspended again: an eviction deletes its pods instead"
+            )
+            self._post(_id(found), "SuspensionReverted", message, "Warning")
+        return await self._resume(found)
+
+    async def _suspension_managers(self, found: Suspendable) -> str:
+        try:
+            read = get(found.resource, found.metadata.key)
+            raw = await self._client.call(RawSuspendable, read)
+        except NotFound:
+            return "Another client"
+        names = other_managers(raw.metadata, found.suspend_path)
+        return f"Field manager {listed_names(names, 3)}" if names else "Another client"
 
     async def _give_up(self, found: Suspendable, reason: str) -> Requeue | None:
         tracked, _ = self._tracked_state(found)
@@ -361,20 +387,20 @@ class Suspender:
         resource, name, path = found.resource, found.metadata.key, found.suspend_path
         records = [it for it in (read_eviction_record(found, group) for group in groups) if it]
         try:
-            raw = await self._client.call(_RawSuspendable, get(resource, name))
+            raw = await self._client.call(RawSuspendable, get(resource, name))
             has_copy = bool(raw.metadata.annotations.get(EVICTED_BY))
             is_uncopied = any(not it.is_copied for it in records)
-            is_ours = is_uncopied or (
-                has_copy and (bool(records) or _is_suspended_by_us(raw, path))
-            )
+            is_ours = is_uncopied or (has_copy and (bool(records) or is_suspended_by_us(raw, path)))
             stays_suspended = raw.is_suspended(path) and (
-                not is_ours or _user_wants_suspension(raw.metadata, records, path)
+                not is_ours or user_wants_suspension(raw.metadata, records, path)
             )
             if is_ours:
-                meta = {"uid": found.metadata.uid, **_kept_annotations(raw.metadata)}
+                meta = {"uid": found.metadata.uid, **kept_annotations(raw.metadata)}
                 fields: dict[str, Any] = {"metadata": meta}
-                if stays_suspended and not _has_other_manager(raw.metadata, path):
-                    fields |= _suspended_fields(path)
+                if stays_suspended and not has_other_manager(raw.metadata, path):
+                    fields |= suspended_fields(path)
+                elif found.needs_false and raw.is_suspended(path) and not stays_suspended:
+                    fields |= suspended_fields(path, value=False)
                 await self._client.apply(resource, name, fields, _APPLY)
         except NotFound:
             self._tracked.pop(key, None)
@@ -418,6 +444,9 @@ class Suspender:
             self._post(_id(found), "Resumed", message)
         if not tracked.is_given_up:
             self._backoffs.pop(found.key, None)
+        if tracked.is_reverted:
+            self._suspended.set_reverted(found)
+            self._waker.wake(self._suspended.set_refusal(found.key, None))
         self._tracked.pop(found.key, None)
         return None
 
@@ -493,76 +522,3 @@ def _stuck_pods_message(pods: Sequence[Key]) -> str:
 
 def _retry_text(backoff_s: float) -> str:
     return f"The scheduler does not evict it again for {backoff_s:g} s"
-
-
-def _user_wants_suspension(
-    meta: _ManagedMeta, records: Iterable[EvictionRecord], path: FieldPath
-) -> bool:
-    """Say whether a user wants it suspended besides us, since it was evicted."""
-    if _has_other_manager(meta, path):
-        return True
-    was_asked = _eviction_copy(meta.annotations).get("applied", False) or any(
-        it.was_suspend_requested for it in records
-    )
-    return _last_applied_suspends(meta.annotations, path) and not was_asked
-
-
-def _kept_annotations(meta: _ManagedMeta) -> dict[str, Any]:
-    """Return a field that keeps the annotations that no manager owns, such as the admitted mark.
-
-    Without it an apply that gives up the only owned annotation would remove all of them.
-    """
-    owned = any(
-        "f:annotations" in it.fields_v1.get("f:metadata", {})
-        for it in meta.managed_fields
-        if it.manager != _FIELD_MANAGER
-    )
-    return {"annotations": {}} if meta.annotations.keys() - {EVICTED_BY} and not owned else {}
-
-
-def _is_suspended_by_us(raw: _RawSuspendable, path: FieldPath) -> bool:
-    """Say whether our manager owns the suspension; a forged owner only has it resumed."""
-    ours = (it for it in raw.metadata.managed_fields if it.manager == _FIELD_MANAGER)
-    return raw.is_suspended(path) and any(_owns_suspension(it, path) for it in ours)
-
-
-def _has_other_manager(meta: _ManagedMeta, path: FieldPath) -> bool:
-    """Say whether another manager owns the suspension: it is kept when we give it up."""
-    others = (it for it in meta.managed_fields if it.manager != _FIELD_MANAGER)
-    return any(_owns_suspension(it, path) for it in others)
-
-
-def _owns_suspension(managed: _ManagedFieldsEntry, path: FieldPath) -> bool:
-    owned = _value_at(managed.fields_v1, tuple(f"f:{name}" for name in path))
-    return not managed.subresource and owned is not None
-
-
-def _last_applied_suspends(annotations: Mapping[str, str], path: FieldPath) -> bool:
-    try:
-        applied = json.loads(annotations.get(LAST_APPLIED, "{}"))
-    except (ValueError, RecursionError):  # any user may write it, nested as deep as they like
-        return False
-    return _value_at(applied, path) is True
-
-
-def _value_at(fields: object, path: FieldPath) -> object:
-    """Return the value at a path; None if there is none."""
-    for name in path:
-        fields = fields.get(name) if isinstance(fields, dict) else None
-    return fields
-
-
-def _suspended_fields(path: FieldPath) -> dict[str, Any]:
-    *outer, name = path
-    fields: dict[str, Any] = {name: True}
-    for name in reversed(outer):
-        fields = {name: fields}
-    return fields
-
-
-def _eviction_copy(annotations: Mapping[str, str]) -> Mapping[str, Any]:
-    try:
-        found = json.loads(annotations.get(EVICTED_BY, "{}"))
-    except (ValueError, RecursionError):  # any user may write it, nested as deep as they like
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -24,7 +24,11 @@ from scheduler.state.cache.cluster_events import (
     workload_hint,
 )
 from scheduler.state.cache.creation_failures import PodCreationFailures
-from scheduler.state.cache.evictions import InFlightEvictions, SuspendedWorkloads
+from scheduler.state.cache.evictions import (
+    InFlightEvictions,
+    SuspendedWorkloads,
+    SuspensionNotes,
+)
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.cache.pods_by_gpu import GpuGroups
@@ -77,7 +81,11 @@ class ClusterCache:
         self.gpu_groups: Final = GpuGroups(self.cluster, options())
         self.in_flight_evictions: Final = InFlightEvictions(self.cluster, self.assumed, options)
         self.suspended_workloads: Final = SuspendedWorkloads(
-            self.cluster, self.members, self.assumed, self._state.suspend_refusals, options
+            self.cluster,
+            self.members,
+            self.assumed,
+            SuspensionNotes(self._state.suspend_refusals, self._state.reverted_suspensions),
+            options,
         )
         self.incomplete: Final = IncompletePodGroups(
             self.cluster, self.members, self._state.stale_since

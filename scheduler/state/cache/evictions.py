@@ -7,7 +7,7 @@ controller deletes them.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from scheduler.state.inputs import Cluster, ObjectStore, StateOptions, format_ti
 from scheduler.state.podgroups.attributes import (
     controlling_suspendable,
     has_eviction_copy,
+    is_reverted,
     is_suspended_by_eviction,
     owning_workload,
     suspend_refusal,
@@ -156,13 +157,20 @@ class InFlightEvictions:
         workload = owning_workload(known, self._cluster.workloads)
         if workload is not None:
             found = controlling_suspendable(workload, self._cluster.owners)
-            return SuspendableId(found.key, found.metadata.uid) if found is not None else None
+            if found is None or is_reverted(found, self._cluster.reverted_suspensions):
+                return None
+            return SuspendableId(found.key, found.metadata.uid)
         kinds = map(kind_of_owner, known.metadata.owner_references if known else ())
         kind = next((it for it in kinds if it is not None and it.covers_all), None)
         if kind is None:
             return None
         by_users = kind.owner.resource if kind.owner is not None else kind.resource
         return SuspendableId(ObjectKey(by_users.kind, group.namespace, ""), "")
+
+
+class SuspensionNotes(NamedTuple):
+    refusals: ObjectStore[ObjectKey, str]  # why something cannot be suspended
+    reverted: ObjectStore[ObjectKey, str]  # the uid of what another client resumed
 
 
 class SuspendedWorkloads:
@@ -173,14 +181,13 @@ class SuspendedWorkloads:
         cluster: Cluster,
         members: PodGroupMembers,
         assumed: AssumedChanges,
-        refusals: ObjectStore[ObjectKey, str],
+        notes: SuspensionNotes,
         options: Callable[[], StateOptions],
     ) -> None:
-        """*refusals* says why something cannot be suspended."""
         self._cluster: Final = cluster
         self._members: Final = members
         self._assumed: Final = assumed
-        self._refusals: Final = refusals
+        self._refusals, self._reverted = notes
         self._options: Final = options
         self._kueue: Final = options().kueue
         self._is_leading = False
@@ -190,8 +197,9 @@ class SuspendedWorkloads:
     def start_leading(self) -> None:
         """Assume evictions from now on; each leader tries by itself what can be suspended."""
         self._is_leading = True
-        for key in [*self._refusals.objects]:
-            self._refusals.put(key, None)
+        for notes in (self._refusals, self._reverted):
+            for key in [*notes.objects]:
+                notes.put(key, None)
         self.assume_evicted()
 
     def stop_leading(self) -> None:
@@ -224,6 +232,10 @@ class SuspendedWorkloads:
             self._forget_evictions(self._members.placed_pods_of_all(key))
         return NO_EVENT if before == reason else ClusterEvent.ANY
 
+    def set_reverted(self, found: Suspendable) -> None:
+        """Have its pods evicted from now on: another client resumes what is suspended."""
+        self._reverted.put(found.key, found.metadata.uid)
+
     def pods_not_terminating(self, key: ObjectKey) -> list[Key]:
         seen = ((it, self._assumed.seen_pod(it)) for it in self._members.placed_pods_of_all(key))
         return [key for key, pod in seen if pod and not pod.metadata.deletion_timestamp]
@@ -239,6 +251,7 @@ class SuspendedWorkloads:
         """Return the cluster event of a change; of a new object of its name no refusal is known."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._refusals.put(key, None)
+            self._reverted.put(key, None)
         groups = self.groups_naming(key)
         if now is not None and (
             has_eviction_copy(now) or any(is_evicted(now, it) for it in groups)

@@ -188,6 +188,11 @@ class ClaimAllocations:
             shared=tuple([self._shared(key) for key in self._claims.rows]),
             held=self._held(),
             left_out=devices.left_out,
+            served={
+                name: device_class
+                for device_class, it in sorted(self._cluster.device_classes.items(), reverse=True)
+                if (name := it.spec.extended_resource_name)
+            },
         )
 
     def _shared(self, key: Key) -> SharedClaim:

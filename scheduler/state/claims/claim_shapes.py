@@ -25,6 +25,7 @@ from trainer_kai.api.bounds import (
     MOST_CLAIMS,
     MOST_DEVICE_REQUESTS,
     MOST_SELECTORS,
+    MOST_SELECTORS_PER_NAMESPACE,
 )
 from trainer_kai.api.device_kinds import (
     DeviceClass,
@@ -84,12 +85,15 @@ class ShapeReader:
         self._classes: Final = classes
         self._selectors: Final = selectors
         self.filters: Final[dict[RequestFilter, int]] = {}
+        self._ways: Final[dict[str, set[object]]] = {}  # filters and expressions, by namespace
+        self.is_full = False  # a namespace was refused more of them
         self.attributes: Final[dict[str, int]] = {}
 
-    def read(self, spec: ResourceClaimSpec) -> ClaimShape | ShapeFault:
+    def read(self, namespace: str, spec: ResourceClaimSpec) -> ClaimShape | ShapeFault:
         claim = spec.devices
         fault = _size_fault(claim) or next(self._faults(claim.requests), None)
         fault = fault or next(_constraint_faults(claim.constraints), None)
+        fault = fault or self._namespace_fault(namespace, claim)
         if fault is not None:
             return fault
         requests = tuple([self._request(it) for it in claim.requests])
@@ -100,6 +104,25 @@ class ShapeReader:
         constraints = tuple([self._constraint(it, requests) for it in claim.constraints])
         gpus = sum([self._gpus(it) for it in claim.requests])
         return ClaimShape(requests, constraints, gpus)
+
+    def _namespace_fault(
+        self, namespace: str, claim: device_kinds.DeviceClaim
+    ) -> ShapeFault | None:
+        """Count what a claim asks for; each way is evaluated on all devices."""
+        known = self._ways.setdefault(namespace, set())
+        filters = [
+            self._request_filter(it) for request in claim.requests for it in _alternatives(request)
+        ]
+        wanted = {*filters, *(text for it in filters for text in it.key.expressions)}
+        if len(known | wanted) > MOST_SELECTORS_PER_NAMESPACE:
+            self.is_full = True
+            what = (
+                f"the claims of namespace {namespace} have more than "
+                f"{MOST_SELECTORS_PER_NAMESPACE} different selectors, classes and tolerations"
+            )
+            return invalid(what, "they use fewer")
+        known |= wanted
+        return None
 
     def _faults(self, requests: Iterable[device_kinds.DeviceRequest]) -> Iterator[ShapeFault]:
         for request in requests:
@@ -167,11 +190,13 @@ class ShapeReader:
         )
 
     def _filter(self, it: ExactDeviceRequest) -> int:
+        return self.filters.setdefault(self._request_filter(it), len(self.filters))
+
+    def _request_filter(self, it: ExactDeviceRequest) -> RequestFilter:
         spec = self._classes[it.device_class_name].spec
         expressions = [one.cel.expression for one in (*spec.selectors, *it.selectors)]
         key = DeviceFilterKey(tuple(dict.fromkeys(expressions)), it.tolerations)
-        found = RequestFilter(it.device_class_name, key, self._counts_gpus(it))
-        return self.filters.setdefault(found, len(self.filters))
+        return RequestFilter(it.device_class_name, key, self._counts_gpus(it))
 
     def _constraint(
         self, constraint: DeviceConstraint, requests: tuple[ClaimRequest, ...]

@@ -27,7 +27,7 @@ from scheduler.state.claims.selectors import Selectors
 from scheduler.state.inputs import Cluster
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import DONE, PENDING, PodTable
-from trainer_kai.api.bounds import MOST_CLAIM_USERS, MOST_SELECTORS_PER_NAMESPACE
+from trainer_kai.api.bounds import MOST_CLAIM_USERS
 from trainer_kai.api.device_kinds import ResourceClaim
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEVICE_CLASS_PREFIX, QUEUE
@@ -86,8 +86,7 @@ class ClaimTable:
             has_definitions = True
         named = {key for key in changed if key in self.rows}
         if has_definitions:  # rows of filters that nothing requests any more are dropped as well
-            self.shapes = ShapeReader(self._cluster.device_classes, self.selectors)
-            self._known = {}
+            self._forget_shapes()
         for key in named:
             self._known.pop(("claim", key), None)
         self._generation += has_definitions or bool(named)
@@ -99,7 +98,10 @@ class ClaimTable:
         self._inputs = inputs
         users = self._users(numbers.tolist(), alive.tolist())
         found = {number: self._read_class(number, users) for number in numbers.tolist()}
-        self._bound_namespaces(found)
+        if self.shapes.is_full and not has_definitions:  # what is gone counts no more
+            self._forget_shapes()
+            has_definitions = True
+            found = {number: self._read_class(number, users) for number in found}
         before = {number: self._by_class.get(number) for number in {*self._by_class, *found}}
         self._by_class.clear()
         self._by_class.update(
@@ -110,6 +112,10 @@ class ClaimTable:
             for number, was in before.items()
             if has_definitions or self._by_class.get(number) != was
         ]
+
+    def _forget_shapes(self) -> None:
+        self.shapes = ShapeReader(self._cluster.device_classes, self.selectors)
+        self._known = {}
 
     def _users(self, numbers: Iterable[int], alive: Iterable[int]) -> Counter[Key]:
         """Count the pods that name each claim."""
@@ -142,26 +148,6 @@ class ClaimTable:
             gpus += -(-_GPU * shape.gpus // max(users[key] if is_named else 1, 1))
         return ClassClaims(() if failures else tuple(claims), tuple(failures), gpus)
 
-    def _bound_namespaces(self, found: dict[int, ClassClaims]) -> None:
-        """Refuse the claims of namespaces that request too many different devices."""
-        filters: dict[str, set[int]] = {}
-        for number, of_class in found.items():
-            of = filters.setdefault(self._classes[number].namespace, set())
-            for claim in of_class.claims:
-                for request in claim.requests:
-                    of.update([it.filter for it in request.alternatives])
-        for number, of_class in found.items():
-            pod_class = self._classes[number]
-            here = len(filters[pod_class.namespace])
-            if of_class.claims and here > MOST_SELECTORS_PER_NAMESPACE:
-                what = (
-                    f"the pods of namespace {pod_class.namespace} request devices in {here} "
-                    f"different ways, but at most {MOST_SELECTORS_PER_NAMESPACE} are supported"
-                )
-                fault = invalid(what, "they use fewer different classes, selectors and tolerations")
-                name = pod_class.spec.resource_claims[0].name
-                found[number] = ClassClaims(failures=(fault.of(name),), gpus=of_class.gpus)
-
     def _shape(self, pod_class: PodClass, use: PodResourceClaim) -> ClaimShape | ShapeFault:
         namespace = pod_class.namespace
         if not (use.resource_claim_name or use.resource_claim_template_name):
@@ -179,7 +165,7 @@ class ClaimTable:
                     return not_ready(
                         f"ResourceClaimTemplate {key.name} does not exist", "it is created"
                     )
-                return self.shapes.read(claim.spec)
+                return self.shapes.read(namespace, claim.spec)
             known = self._known[kind, key] = found
         return known
 
@@ -189,11 +175,11 @@ class ClaimTable:
             return not_ready(f"ResourceClaim {key.name} does not exist", "it is created")
         if claim.metadata.deletion_timestamp:
             return not_ready(f"ResourceClaim {key.name} is being deleted", "a new one exists")
-        return self.shapes.read(claim.spec)
+        return self.shapes.read(key.namespace, claim.spec)
 
     def _template_shape(self, key: Key) -> ClaimShape | ShapeFault | None:
         template = self._cluster.claim_templates.get(key)
-        return None if template is None else self.shapes.read(template.spec.spec)
+        return None if template is None else self.shapes.read(key.namespace, template.spec.spec)
 
     # The claims of single pods.
 
@@ -210,8 +196,10 @@ class ClaimTable:
         key = self.claim_key(pod, use)
         return None if key is None else self._cluster.resource_claims.get(key)
 
-    def failures(self, pod_class: PodClass, queue: str) -> Iterator[PreFilterFailure]:
-        """Yield why the pods of a class wait for their claims; *queue* is that of the pods."""
+    def failures(
+        self, pod_class: PodClass, queue: str, pod_rows: Iterable[int]
+    ) -> Iterator[PreFilterFailure]:
+        """Yield why some pods of a class wait for their claims; *queue* is that of the pods."""
         if not pod_class.spec.resource_claims:
             return
         found = self.of_class(pod_class)
@@ -221,7 +209,7 @@ class ClaimTable:
                 fault = self._label_fault(pod_class, use, queue)
                 if fault is not None:
                     yield fault.of(use.name)
-        yield from self._missing(pod_class)
+        yield from self._missing(pod_class, pod_rows)
 
     def extended_resource_failures(
         self, unknown_resources: Iterable[tuple[str, int]]
@@ -250,12 +238,12 @@ class ClaimTable:
         what = f"ResourceClaim {key.name} has GPUs and {label}, but the pods are in queue {queue}"
         return invalid(what, f"the claim has the label {QUEUE}: {queue}")
 
-    def _missing(self, pod_class: PodClass) -> Iterator[PreFilterFailure]:
+    def _missing(self, pod_class: PodClass, pod_rows: Iterable[int]) -> Iterator[PreFilterFailure]:
         """Yield that claims of pending pods are not created yet, or are not for their pod."""
         uses = [it for it in pod_class.spec.resource_claims if not it.resource_claim_name]
         if not uses:
             return
-        for pod_row in pod_class.pod_rows:
+        for pod_row in pod_rows:
             if self._pod_table.state[pod_row] != PENDING:
                 continue
             pod = self._pod_table.pod(pod_row)

@@ -2,8 +2,7 @@
 
 An expression that fails on a device, or returns no boolean, does not match it; the first such
 failure is kept for the message. The library bounds what one evaluation may repeat and how deep it
-may nest. What it may cost on all devices is bounded here: by the length of an expression that
-repeats a part of itself, and by the number of different devices on which one is evaluated.
+may nest. What it may cost on one device, and on all, is bounded here by its text.
 """
 
 import re
@@ -12,20 +11,27 @@ from functools import cache
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from scheduler.state.claims.cel_functions import FUNCTIONS, CelMap, quantity, semver
+from scheduler.state.claims.selector_cost import LOOPS, most_steps
 from trainer_kai.api.bounds import LOOPING_SELECTOR_CHARACTERS, SELECTOR_CHARACTERS
 from trainer_kai.api.device_kinds import Device, DeviceAttribute
 from trainer_kai.api.quantity import QuantityError
 
 _MOST_KNOWN: Final = 4096  # expressions that are kept compiled
 _MOST_DEVICES: Final = 16_384  # different devices on which one expression is evaluated
+_MOST_STEPS: Final = 20_000  # of one expression on one device
+_MOST_STEPS_OF_ALL: Final = 1_000_000  # of one expression on all devices
 _ERROR_CHARACTERS: Final = 200
 _LITERAL: Final = re.compile(r"\"([^\"\\\n]*)\"|'([^'\\\n]*)'")
-_LOOPS: Final = re.compile(r"\b(?:all|exists|exists_one|map|filter)\s*\(")
-# What could read an attribute whose name is not in the text.
-_OPAQUE: Final = re.compile(
-    r"[+{\\]|\"\"\"|'''|\b(?:all|exists|exists_one|map|filter|size|replace|substring|join|split|"
-    r"format|reverse|trim)\s*\(|\b(?:attributes|capacity)\s*\[\s*\](?!\s*[.\[),])"
+# What could read an attribute whose name is not in the text; beside loops all but plain accesses.
+_ANY: Final = re.compile(
+    r"[+{\\]|\"\"\"|'''|\b(?:bind|size|replace|substring|join|split|format|reverse|trim|quote)\s*\("
 )
+_ANY_VALUE: Final = re.compile(r"\b(?:attributes|capacity)\s*\[\s*\](?!\s*[.\[),])")
+_ACCESS: Final = re.compile(
+    r"\bdevice\s*\.\s*(?:driver|allowMultipleAllocations|"
+    r"(?:attributes|capacity)\s*\[\s*\]\s*(?:\[\s*\]|\.\s*[A-Za-z_]\w*(?![\w]|\s*\()))(?!\s*\[)"
+)
+_DEVICE: Final = re.compile(r"\bdevice\b")
 
 CelValue: TypeAlias = str | int | bool | CelMap
 _Content: TypeAlias = tuple[object, ...]
@@ -59,13 +65,15 @@ class _Compiled:
     """One expression, and its answers for devices with equal content."""
 
     def __init__(self, text: str) -> None:
-        self.fault = _length_fault(text)
+        bare = _LITERAL.sub("", text)
+        self._is_opaque: Final = _is_opaque(text, bare)
+        steps = most_steps(text, bare, reads_all=self._is_opaque)
+        self._most_devices: Final = min(_MOST_DEVICES, max(1, _MOST_STEPS_OF_ALL // steps))
+        self.fault = _length_fault(text) or _cost_fault(steps)
         self._program: _Program | None = None
         self._answers: Final[dict[_Content, Outcome]] = {}
         literals = ["".join(it) for it in _LITERAL.findall(text)]
         self._domains: Final = tuple(dict.fromkeys(literals))
-        bare = _LITERAL.sub("", text)
-        self._is_opaque: Final = bool(_OPAQUE.search(bare)) or "\\" in text
         self._text: Final = text
         if not self.fault:
             try:
@@ -79,10 +87,10 @@ class _Compiled:
         content = self._content(device)
         known = self._answers.get(content)
         if known is None:
-            if self.fault or len(self._answers) >= _MOST_DEVICES:
+            if self.fault or len(self._answers) >= self._most_devices:
                 return Outcome(
                     False,  # noqa: FBT003 - no match
-                    self.fault or f"is evaluated on at most {_MOST_DEVICES} different devices",
+                    self.fault or f"is evaluated on at most {self._most_devices} different devices",
                 )
             known = self._answers[content] = self._evaluate(device)
         return known
@@ -197,8 +205,23 @@ def _hashable(value: CelValue) -> object:
     return (type(value).__name__, value)  # 1 and true are equal
 
 
+def _is_opaque(text: str, bare: str) -> bool:
+    """Say whether an expression may read any attribute, also one that it does not name."""
+    if "\\" in text or _ANY.search(bare):
+        return True
+    if LOOPS.search(bare):
+        return len(_ACCESS.findall(bare)) < len(_DEVICE.findall(bare))
+    return bool(_ANY_VALUE.search(bare))
+
+
+def _cost_fault(steps: int) -> str:
+    if steps <= _MOST_STEPS:
+        return ""
+    return f"costs too much: it may take more than {_MOST_STEPS} steps for one device"
+
+
 def _length_fault(text: str) -> str:
-    most = LOOPING_SELECTOR_CHARACTERS if _LOOPS.search(text) else SELECTOR_CHARACTERS
+    most = LOOPING_SELECTOR_CHARACTERS if LOOPS.search(text) else SELECTOR_CHARACTERS
     if not text.strip():
         return "is empty"
     if len(text) <= most:

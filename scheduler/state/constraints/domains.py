@@ -43,9 +43,7 @@ class ConstraintResolver:
         """
         named = dict(_own_constraints(group))
         if not named:
-            found = None if default is None else self._resolve(_TOP, default)
-            is_valid = found is not None and found.failure is None
-            return found._replace(warnings=()) if found is not None and is_valid else NO_CONSTRAINTS
+            return NO_CONSTRAINTS if default is None else self._default(default)
         domains: dict[str, DomainConstraint] = {}
         failures, warnings = [], list[str]()
         for subgroup, constraint in named.items():
@@ -54,6 +52,12 @@ class ConstraintResolver:
             warnings += one.warnings
             failures += [one.failure] if one.failure else []
         return ResolvedConstraints(domains, next(iter(failures), None), tuple(warnings))
+
+    def _default(self, default: TopologyConstraint) -> ResolvedConstraints:
+        domains = self._resolve(_TOP, default).domains
+        return ResolvedConstraints(
+            {name: it._replace(is_default=True) for name, it in domains.items()}
+        )
 
     def faults_of_default(self, default: TopologyConstraint) -> Iterator[str]:
         """Yield why the topology of a queue is ignored."""

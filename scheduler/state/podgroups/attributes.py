@@ -195,15 +195,18 @@ class Evictability:
         self,
         owners: Mapping[ObjectKey, Suspendable],
         suspend_refusals: Mapping[ObjectKey, str],
+        reverted: Mapping[ObjectKey, str],
         *,
         kueue: bool,
     ) -> None:
         self._owners: Final = owners
+        self._reverted: Final = reverted
         self._suspend_refusals: Final = suspend_refusals  # of those that could not be suspended
         self._kueue: Final = kueue
 
     def can_be_suspended(self, record: PodGroupRecord) -> bool:
-        return controlling_suspendable(record.workload, self._owners) is not None
+        found = controlling_suspendable(record.workload, self._owners)
+        return found is not None and not is_reverted(found, self._reverted)
 
     def checkpoint_at(self, record: PodGroupRecord) -> int:
         """Return when a PodGroup saved its last checkpoint, in seconds since 1970; 0 is never."""
@@ -247,6 +250,11 @@ def suspend_refusal(found: Suspendable, *, kueue: bool) -> str | None:
         if kueue and KUEUE_QUEUE in found.metadata.labels
         else None
     )
+
+
+def is_reverted(found: Suspendable, reverted: Mapping[ObjectKey, str]) -> bool:
+    """Say whether another client resumed it during an eviction: its pods are evicted."""
+    return reverted.get(found.key) == found.metadata.uid
 
 
 def will_run_again(found: Suspendable, group: PodGroup) -> bool:

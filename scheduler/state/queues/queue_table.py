@@ -60,7 +60,7 @@ from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
+from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys, similar_name
 from trainer_kai.policy.queueing.queue_access import (
     EffectiveQueueAccess,
     QueueAccessMode,
@@ -72,6 +72,11 @@ from trainer_kai.policy.queueing.stop_policy import (
     StopPolicy,
     effective_stop_policy,
     release_command,
+)
+from trainer_kai.policy.queueing.topology_default import (
+    TOPOLOGY_ANNOTATIONS,
+    own_topology_default,
+    topology_default,
 )
 
 _DEFAULT_PRIORITY: Final = 100
@@ -183,27 +188,20 @@ class QueueTable:
     @cached_property
     def topologies(self) -> dict[str, TopologyConstraint]:
         """Return what queues say themselves about the topology of their PodGroups."""
-        notes = {name: queue.metadata.annotations for name, queue in self._queues.items()}
-        return {
-            name: TopologyConstraint(
-                topology=own[TOPOLOGY],
-                required_topology_level=own.get(TOPOLOGY_REQUIRED, ""),
-                preferred_topology_level=own.get(TOPOLOGY_PREFERRED, ""),
-            )
-            for name, own in notes.items()
-            if TOPOLOGY in own
-        }
+        return {name: _constraint(own) for name, own in self._own_topologies.items()}
+
+    @cached_property
+    def _own_topologies(self) -> dict[str, Mapping[str, str]]:
+        queues = self._queues.items()
+        own = ((name, own_topology_default(it.metadata.annotations)) for name, it in queues)
+        return {name: said for name, said in own if said}
 
     def topology_default(self, name: str) -> TopologyConstraint | None:
-        """Return the topology of the PodGroups of a queue that have no constraint of their own.
-
-        It is that of the nearest queue, from their own up, that names a topology.
-        """
-        while self.topologies and name in self.row_by_name:
-            if name in self.topologies:
-                return self.topologies[name]
-            name = self._queues[name].spec.parent_queue
-        return None
+        """Return the topology of the PodGroups of a queue that have no constraint of their own."""
+        if not self._own_topologies:
+            return None
+        found = topology_default(name, self._parent_of, self._own_topologies)
+        return None if found is None else self.topologies[found.decided_by]
 
     def access(self, name: str) -> EffectiveQueueAccess:
         """Return the access to a queue that its annotation or that of an ancestor states."""
@@ -374,7 +372,7 @@ class QueueTable:
             values: tuple[str, ...] = (self._usable_queues(),)
             return PreFilterFailure(PreFilterCause.QUEUE_NOT_NAMED, values)
         if name not in self._queues:
-            values = name, self._usable_queues()
+            values = name, self._usable_queues(similar_to=name)
             return PreFilterFailure(PreFilterCause.QUEUE_MISSING, values)
         fault = self._faults.get(name)
         is_inner = name in self._parent_names and (
@@ -385,11 +383,19 @@ class QueueTable:
             return PreFilterFailure(PreFilterCause.QUEUE_HAS_CHILDREN, values)
         return fault
 
-    def _usable_queues(self) -> str:
-        """Return the queues that take PodGroups; not closed ones, where there are others."""
+    def _usable_queues(self, similar_to: str = "") -> str:
+        """Return the queues that take PodGroups; not closed ones, where there are others.
+
+        The one that was probably meant comes first, also if it is closed.
+        """
         leaves = sorted(name for name in self.names if name not in self._parent_names)
         not_closed = [it for it in leaves if self.access(it).mode is not QueueAccessMode.CLOSED]
-        return listed_names(not_closed or leaves, _MAX_NAMES)
+        names = not_closed or leaves
+        meant = similar_name(similar_to, leaves)
+        if meant:
+            others = [it for it in names if it != meant]
+            names = [f"{meant} (did you mean this one?)", *others]
+        return listed_names(names, _MAX_NAMES)
 
     def _leaf_queues_below(self, name: str) -> list[str]:
         """Return the leaf queues below a queue; none below an invalid one."""
@@ -415,6 +421,14 @@ def _annotation(queue: Queue, annotation: str) -> str | None:
     return queue.metadata.annotations.get(annotation)
 
 
+def _constraint(annotations: Mapping[str, str]) -> TopologyConstraint:
+    return TopologyConstraint(
+        topology=annotations[TOPOLOGY],
+        required_topology_level=annotations.get(TOPOLOGY_REQUIRED, ""),
+        preferred_topology_level=annotations.get(TOPOLOGY_PREFERRED, ""),
+    )
+
+
 def _absent_kinds(queue: Queue) -> Iterator[int]:
     resources = queue.spec.resources or QueueResources()
     for kind, _ in _SCALES:
@@ -428,7 +442,7 @@ def _relevant_parts(queue: Queue) -> tuple[object, ...]:
         _annotation(queue, it) for it in (CONSOLIDATION, ACCESS, STOP_POLICY, QUEUE_ORDER)
     )
     absent = tuple(_absent_kinds(queue))  # equal to a resource whose numbers are 0
-    topology = [_annotation(queue, it) for it in (TOPOLOGY, TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED)]
+    topology = [_annotation(queue, it) for it in TOPOLOGY_ANNOTATIONS]
     return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue), topology
 
 

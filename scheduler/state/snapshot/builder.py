@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.core.gang import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
@@ -90,7 +91,10 @@ class SnapshotBuilder:
         self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
         self._claim_state: Final = ClaimState(cluster, self._pod_table, self._nodes, options)
         self._evictability: Final = Evictability(
-            cluster.owners, cluster.suspend_refusals, kueue=options.kueue
+            cluster.owners,
+            cluster.suspend_refusals,
+            cluster.reverted_suspensions,
+            kueue=options.kueue,
         )
         self._access_rule: Final = QueueAccessRule(
             cluster.permits, options.default_access, needs_permission=options.needs_permission
@@ -161,6 +165,7 @@ class SnapshotBuilder:
         encoding = self._encoding
         podgroups, podgroup_keys = self._podgroup_table.table()
         pods = self._podgroup_table.pods(self._context)
+        ended = self._ended_pods(now)
         reserved = self._reservations.counts_by_node()
         snapshot = Snapshot(
             resources=encoding.requests.encoder.resource_columns,
@@ -177,14 +182,12 @@ class SnapshotBuilder:
             topologies=self._topologies.table(),
             claim_devices=self._claim_state.table(),
             lines=self._lines.records(podgroup_keys, self._nodes.row_by_name, now),
+            ended=ended,
         )
         if snapshot.claim_devices.names:
             snapshot = with_reserved_devices(snapshot)
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
-        if encoding.signatures.are_mostly_unused(pods.signature):
-            self._generations = self._generations._replace(
-                signatures=self._generations.signatures + 1
-            )
+        self._forget_unused(np.concatenate((pods.signature, np.array([*ended], dtype=np.int32))))
         annotations = self._reservations.annotations
         return EncodedSnapshot(
             snapshot=snapshot,
@@ -198,6 +201,22 @@ class SnapshotBuilder:
             claim_keys=self._claim_state.claim_keys(),
             outdated_lines=self._lines.outdated,
         )
+
+    def _forget_unused(self, signatures: NDArray[np.int32]) -> None:
+        """Let the next snapshot have new signatures if pods have far fewer than there are."""
+        if self._encoding.signatures.are_mostly_unused(signatures):
+            number = self._generations.signatures + 1
+            self._generations = self._generations._replace(signatures=number)
+
+    def _ended_pods(self, now: int) -> dict[int, int]:
+        """Return what pods that ended lately weigh, by signature."""
+        found: dict[int, int] = {}
+        if self._options.counts_ended_pods:
+            weights = self._pod_table.ended_pods(now)
+            for number in np.flatnonzero(weights).tolist():
+                row = self._encoding.signatures.row(self._class_table[number])
+                found[row] = found.get(row, 0) + int(weights[number])
+        return found
 
     def _snapshot_queues(self) -> SnapshotQueues:
         requests = self._encoding.requests
@@ -444,8 +463,9 @@ class SnapshotBuilder:
             is_pending = pod_table.state[pod_row] == PENDING
             queue = self._attribute_resolver.of_standalone(pod_class).queue
             self._access_questions.put(pod_row, self._question(pod_class.namespace, queue))
+            title = f"pod {pod_table.keys[pod_row].name}"
             prefilter_failure = prefilter.of_standalone(
-                pod_class, f"pod {pod_table.keys[pod_row].name}", is_pending=bool(is_pending)
+                pod_class, title, is_pending=bool(is_pending), pod_row=pod_row
             )
             if is_pending and prefilter_failure is None:
                 pod = pod_table.pod(pod_row)

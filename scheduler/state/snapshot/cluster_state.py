@@ -57,6 +57,7 @@ class ClusterState:
         self._workloads: Final = ObjectStore(self.cluster.workloads)
         self._owners: Final = ObjectStore(self.cluster.owners)
         self.suspend_refusals: Final = ObjectStore(self.cluster.suspend_refusals)
+        self.reverted_suspensions: Final = ObjectStore(self.cluster.reverted_suspensions)
         self.permits: Final = ObjectStore(self.cluster.permits)
         self.stale_since: Final = ObjectStore(self.cluster.stale_since)
         self._builder = SnapshotBuilder(self.cluster, options)
@@ -81,6 +82,7 @@ class ClusterState:
             else:
                 self.stores[resource].put_all(objects)
         self.suspend_refusals.put_all(cluster.suspend_refusals)
+        self.reverted_suspensions.put_all(cluster.reverted_suspensions)
         self.permits.put_all(cluster.permits)
         self.stale_since.put_all(cluster.stale_since)
         self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
@@ -116,7 +118,11 @@ class ClusterState:
             pods=changes[PODS],
             pod_groups=[*changes[PODGROUPS], *self.stale_since.drain_changes()],
             workloads=self._workloads.drain_changes(),
-            suspendables=[*self._owners.drain_changes(), *self.suspend_refusals.drain_changes()],
+            suspendables=[
+                *self._owners.drain_changes(),
+                *self.suspend_refusals.drain_changes(),
+                *self.reverted_suspensions.drain_changes(),
+            ],
             permits=self.permits.drain_changes().keys(),
             has_queues=bool(changes[QUEUES]),
             has_priority_classes=bool(changes[PRIORITY_CLASSES]),

@@ -147,11 +147,11 @@ class _Dumper:
             for it in self._snapshot.topologies
         }
 
-    def _domains(self, tree: SubGroupTree) -> tuple[str, int, int] | None:
+    def _domains(self, tree: SubGroupTree) -> tuple[str, int, int, bool] | None:
         if tree.domains is None:
             return None
-        row, required, preferred = tree.domains
-        return self._snapshot.topologies[row].name, required, preferred
+        row, required, preferred, is_default = tree.domains
+        return self._snapshot.topologies[row].name, required, preferred, is_default
 
     def _dump_devices(self) -> SnapshotDump:
         devices = self._snapshot.devices

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, QueueLabel
-from scheduler.core.model.resources import Ints
+from scheduler.core.model.resources import NONE, Ints
 from scheduler.state.claims.claim_state import ClaimState
 from scheduler.state.constraints.domains import (
     NO_CONSTRAINTS,
@@ -93,8 +93,9 @@ class PreFilter:
         return _first_reason(self._failures(record))
 
     def of_standalone(
-        self, pod_class: PodClass, title: str, *, is_pending: bool
+        self, pod_class: PodClass, title: str, *, is_pending: bool, pod_row: int = NONE
     ) -> PreFilterFailure | None:
+        """Return why a pod waits, or all pods of a class."""
         attributes = self._context.attribute_resolver.of_standalone(pod_class)
         queue_failure = self._context.queues.prefilter_failure(attributes.queue)
         failures: list[PreFilterFailure] = []
@@ -102,7 +103,8 @@ class PreFilter:
             if queue_failure is None:
                 queue_failure = self._access_failure(pod_class.namespace, attributes.queue)
                 queue_failure = queue_failure or self._context.queues.held_failure(attributes.queue)
-            failures += self._class_failures(pod_class, title, None)
+            pod_rows = pod_class.pod_rows if pod_row == NONE else (pod_row,)
+            failures += self._class_failures(pod_class, title, None, pod_rows)
             failures += _priority_class_failures(attributes)
         return _first_reason((*failures, *((queue_failure,) if queue_failure else ())))
 
@@ -168,7 +170,11 @@ class PreFilter:
             yield from self._class_failures(pod_class, pod_table.title(pod_class), record)
 
     def _class_failures(
-        self, pod_class: PodClass, title: str, record: PodGroupRecord | None
+        self,
+        pod_class: PodClass,
+        title: str,
+        record: PodGroupRecord | None,
+        pod_rows: Iterable[int] | None = None,
     ) -> list[PreFilterFailure]:
         encoding = self._context.encoding
         excess = pod_class.shared_spec.limit_fault
@@ -180,12 +186,15 @@ class PreFilter:
             *self._pod_failures(pod_class),
             *encoding.claims.failures(pod_class),
             *self._queue_label_failures(pod_class, record),
-            *self._claim_failures(pod_class, record),
+            *self._claim_failures(pod_class, record, pod_rows),
         ]
         return [it if it.pod and title else it._replace(pod=title) for it in failures]
 
     def _claim_failures(
-        self, pod_class: PodClass, record: PodGroupRecord | None
+        self,
+        pod_class: PodClass,
+        record: PodGroupRecord | None,
+        pod_rows: Iterable[int] | None,
     ) -> Iterator[PreFilterFailure]:
         claims, requests = self._context.claim_state.claims, self._context.encoding.requests
         unknown = requests.unknown_resources.get(pod_class.number, ())
@@ -196,7 +205,8 @@ class PreFilter:
         attributes = (
             resolver.of_standalone(pod_class) if record is None else resolver.of_podgroup(record)
         )
-        yield from claims.failures(pod_class, attributes.queue)
+        rows = pod_class.pod_rows if pod_rows is None else pod_rows
+        yield from claims.failures(pod_class, attributes.queue, rows)
 
     def _pod_failures(self, pod_class: PodClass) -> Iterator[PreFilterFailure]:
         fault = pod_class.shared_spec.requests_fault()
@@ -267,7 +277,11 @@ def has_started(record: PodGroupRecord) -> bool:
 
 
 def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
-    return min(failures, key=lambda failure: failure.reason.rank, default=None)
+    found = [*failures]
+    first = min(found, key=lambda failure: failure.reason.rank, default=None)
+    if first is None or all(it.cause is first.cause for it in found):
+        return first
+    return first._replace(is_only=False)
 
 
 def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:

@@ -20,15 +20,17 @@ def typical_pods(cluster: ClusterInfo) -> list[tuple[PodInfo, int, int]]:
     known = {name for node_info in cluster.nodes for name in node_info.allocatable}
     shapes: dict[object, tuple[PodInfo, int]] = {}
     counts = Counter[object]()
-    for pod in cluster.pods:
-        if pod.spec.get("schedulerName") != "kai-scheduler" or pod.is_terminating:
+    weights = [(pod, 16) for pod in cluster.pods if not pod.is_terminating]
+    weights += [(pod, 8 // 2**hours) for pod, hours in cluster.ended if hours < 4]
+    for pod, weight in weights:
+        if pod.spec.get("schedulerName") != "kai-scheduler":
             continue
         share = _share(pod)
         needs = {name: n for name, n in pod.requests.items() if n and name in known}
         devices = pod.share.devices if pod.share else 0
         shape = frozenset(needs.items()), devices, share
         shapes.setdefault(shape, (pod, share))
-        counts[shape] += 1
+        counts[shape] += weight
     found, covered, last = [], 0, 0
     for one, count in counts.most_common():
         if 100 * covered >= 95 * counts.total() and count < last:

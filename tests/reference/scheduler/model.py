@@ -328,7 +328,10 @@ class ClusterInfo:
     lateness: dict[tuple[bool, str], int] = field(default_factory=dict)
     # Of equal pods that use GPUs: one of them, its share of each GPU, and their weight.
     typical: list[tuple[PodInfo, int, int]] = field(default_factory=list)
+    # Pods that have run and ended, on no node, and how many hours ago.
+    ended: list[tuple[PodInfo, int]] = field(default_factory=list)
     fragments_gpus: bool = False
+    places_gang: bool = False  # the pods that are being placed are several
     fragments_cpu: bool = False
 
     def may_evict(self, pods: Iterable[PodInfo]) -> bool:

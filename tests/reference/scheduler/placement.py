@@ -47,6 +47,7 @@ def place(
 
     Pods that request memory of GPUs go to nodes with GPUs that have more than *above*.
     """
+    cluster.places_gang = len(pods) > 1
     if is_constrained(podgroup, pods):
         reason = _place_in_domains(cluster, podgroup, pods)
     else:
@@ -191,7 +192,8 @@ def _node_rank(
     needs_gpus = bool(pod.share or _requests_gpus(pod))
     free = max(0, gpu_count(room) if needs_gpus else room.get("cpu", 0))
     pack: object
-    if cluster.fragments_gpus if needs_gpus else cluster.fragments_cpu:
+    is_packed = cluster.places_gang and needs_gpus and not pod.share
+    if cluster.fragments_gpus and not is_packed if needs_gpus else cluster.fragments_cpu:
         pack = fragment_rank(cluster, pod, node_info), 0 if has_gpus else free
     elif cluster.spreads_gpus if needs_gpus else cluster.spreads_cpu:
         whole = node_info.allocatable

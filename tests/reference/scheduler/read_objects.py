@@ -1,6 +1,7 @@
 """From Kubernetes objects to the model of the reference: rules 4 to 6, 12, 13, 19, 21 and 27."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -74,6 +75,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         now=at,
         budgets=[_budget(one, pods) for one in by_kind.get("PodDisruptionBudget", ())],
     )
+    cluster.ended = [*_ended_pods(pods, at)]
     _read_shards(cluster, by_kind.get("SchedulingShard", ()))
     _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
@@ -111,6 +113,16 @@ def _pods(
         notes = raw["metadata"].get("annotations", {}) if is_ours else {}
         read_requests_of_gpus(pod, notes, memory_of_nodes)
     return pods
+
+
+def _ended_pods(pods: list[tuple[Obj, PodInfo]], at: str) -> Iterator[tuple[PodInfo, int]]:
+    """Yield pods that have run and ended, without their nodes, and how many hours ago."""
+    now = datetime.fromisoformat(at)
+    for raw, pod in pods:
+        times = [it.get("lastTransitionTime", "") for it in raw["status"].get("conditions", ())]
+        if raw["status"]["phase"] in ("Succeeded", "Failed") and pod.node and any(times):
+            ago = now - datetime.fromisoformat(max(times))
+            yield replace(pod, node=""), max(int(ago.total_seconds()), 0) // 3600
 
 
 def _read_expected_shares(cluster: ClusterInfo, memory_of_nodes: Mapping[str, int]) -> None:

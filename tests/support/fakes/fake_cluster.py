@@ -36,6 +36,7 @@ from trainer_kai.api.resources import (
     PVCS,
     PYTORCH_JOBS,
     QUEUES,
+    RAY_CLUSTERS,
     STORAGE_CLASSES,
     TRAINJOBS,
     Resource,
@@ -52,7 +53,7 @@ _KINDS: Final[dict[str, Resource[Any]]] = {
     resource.kind: resource
     for resource in (
         *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
-        *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS, PYTORCH_JOBS, LEADER_WORKER_SETS),
+        *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS, PYTORCH_JOBS, LEADER_WORKER_SETS, RAY_CLUSTERS),
         *DEVICE_KINDS,
     )
 }

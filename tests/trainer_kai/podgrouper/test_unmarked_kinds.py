@@ -109,3 +109,21 @@ async def test_the_pods_of_a_ray_job_and_the_one_that_submits_it() -> None:
         "head": ("pg-x-uid-x", "headgroup"),
         "submit": ("pg-x-uid-x-submitter", ""),
     }
+
+
+async def test_the_label_of_the_namespace_names_the_queue() -> None:
+    """Only where nothing on the job does; nothing is written on the job itself."""
+    specs = {"Worker": {"replicas": 1, "template": TEMPLATE}}
+    plain = {**owned("kubeflow.org.PyTorchJob", "x"), "spec": {"pytorchReplicaSpecs": specs}}
+    own = {**owned("kubeflow.org.PyTorchJob", "y"), "spec": {"pytorchReplicaSpecs": specs}}
+    space = {"metadata": {"name": "default", "labels": {"kai.scheduler/queue": "team-n"}}}
+    jobs = [plain, with_labels(own, {"project": "team-b"})]
+    cluster = cluster_of(pytorchjobs=jobs, namespaces=[space])
+    async with grouping(cluster):
+        await cluster.until("podgroups", 2)
+        await cluster.until_seen()
+
+    written = [body for _, body in cluster.writes_of("podgroups")]
+    queues = {it["metadata"]["name"]: it["spec"]["queue"] for it in written}
+    assert queues == {"pg-x-uid-x": "team-n", "pg-y-uid-y": "team-b"}
+    assert cluster.writes_of("pytorchjobs") == []

@@ -100,9 +100,14 @@ def spec_limit_faults(jobset: StagedJobs) -> Iterator[Finding]:
 
 
 def topology_faults(
-    annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
+    annotations: Mapping[str, str],
+    path: str,
+    known: Mapping[str, TopologySpec],
+    *,
+    of_queue: bool = False,
 ) -> Iterator[Finding]:
-    """Invalid values have their own finding."""
+    """Invalid values have their own finding. The default of a queue lets no pod wait."""
+    requires = TOPOLOGY_REQUIRED in annotations and not of_queue
     invalid = {fault.path for fault in requested_annotation_faults(annotations, path)}
     name = annotations.get(TOPOLOGY)
     if not name or f"{path}[{TOPOLOGY}]" in invalid:
@@ -110,14 +115,15 @@ def topology_faults(
     topology = known.get(name)
     if topology is None:
         existing = _existing_names(known)
-        message = f"Topology {name!r} does not exist, so {_effect(annotations)}. {existing}"
+        effect = _effect(requires=requires)
+        message = f"Topology {name!r} does not exist, so {effect}. {existing}"
         yield Finding(f"{path}[{TOPOLOGY}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
         return
     for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
         level, where = annotations.get(annotation), f"{path}[{annotation}]"
         if level and where not in invalid and _depth(topology, level) is None:
             levels = ", ".join(map(_level_text, topology.levels)) or "none"
-            effect = _effect({annotation: level})
+            effect = _effect(requires=requires and annotation == TOPOLOGY_REQUIRED)
             message = (
                 f"Topology {name!r} has no level {level!r}, so {effect}. Name one of its levels: "
                 f"{levels}"
@@ -125,11 +131,9 @@ def topology_faults(
             yield Finding(where, message, code=FindingCode.UNKNOWN_TOPOLOGY)
 
 
-def _effect(annotations: Mapping[str, str]) -> str:
+def _effect(*, requires: bool) -> str:
     """Say what follows from a placement that does not exist."""
-    if TOPOLOGY_REQUIRED in annotations:
-        return "no pod starts until it does"
-    return "it has no effect"
+    return "no pod starts until it does" if requires else "it has no effect"
 
 
 def _level_text(level: TopologyLevel) -> str:

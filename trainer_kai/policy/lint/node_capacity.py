@@ -34,6 +34,7 @@ class RequiredDomain(NamedTuple):
     topology: str
     labels: tuple[str, ...]  # of all its levels, the coarsest first: each node needs all of them
     depth: int  # the place of the level among them
+    queue: str = ""  # that requires it by default
 
 
 class SubGroupDemand(NamedTuple):
@@ -278,6 +279,7 @@ class NodeCapacityCheck:
                 return
         count = sum(demand.needed for demand in demands)
         where = f"one {required_domain.level} of Topology {required_domain.topology}"
+        where += f" (the default of queue {required_domain.queue})" if required_domain.queue else ""
         message = f"{count} pods of {names_text(demands)} must be in {where}, and "
         if len(kinds) == 1 and best:
             message += f"the largest holds {best}. Request at most {best} pods, or a coarser level"

@@ -8,7 +8,7 @@ change only the TrainJob. So a path is a field of the TrainJob: the one that set
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from trainer_kai.api.bounds import MOST_PARTS
 from trainer_kai.api.gpu_requests import is_whole_gpu, share_request
@@ -38,6 +38,7 @@ from trainer_kai.policy.expand.jobset import (
     with_carried_metadata,
 )
 from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint.device_claims import device_claim_faults
 from trainer_kai.policy.lint.field_values import (
     amount_faults,
     annotation_faults,
@@ -51,6 +52,7 @@ from trainer_kai.policy.lint.field_values import (
 )
 from trainer_kai.policy.lint.node_capacity import (
     NodeCapacityCheck,
+    RequiredDomain,
     SubGroupDemand,
     count_path,
     subgroup_demand,
@@ -63,18 +65,24 @@ from trainer_kai.policy.podgroups.grouping import (
     PodGroupPlan,
     plan_podgroups,
 )
-from trainer_kai.policy.podgroups.manifests import GroupingRules, is_bound_by_topology
+from trainer_kai.policy.podgroups.manifests import (
+    GroupingRules,
+    has_topology_constraint,
+    is_bound_by_topology,
+)
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
     SelectablePriorityClasses,
 )
+from trainer_kai.policy.queueing.topology_default import TopologyDefault, topology_default
 from trainer_kai.policy.workloads.job import ONLY_JOB
 from trainer_kai.policy.workloads.jobset import JOBSET_FORM
 from trainer_kai.policy.workloads.roles import segment_topology
 from trainer_kai.policy.workloads.workload import JobsForm, StagedJobs, Workload
 
 MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
+_SEVERAL: Final = 2  # pods: from so many on the topology of a queue counts
 _ANNOTATIONS: Final = "metadata.annotations"
 _RUNTIME: Final = "spec.runtimeRef"
 _OF_ONLY_JOB: Final = re.compile(rf"\b(pods?) of {ONLY_JOB}\b")  # in messages about a Job
@@ -88,6 +96,12 @@ _GPU_PATH: Final = re.compile(
 _POD_ANNOTATION_PATH: Final = re.compile(r"template\.metadata\.annotations\[(.+)\]")
 _METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
 _UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
+
+
+class _Known(NamedTuple):
+    queue: str  # of the workload
+    cluster: KnownCluster
+    topology_default: TopologyDefault | None
 
 
 def lint_trainjob(
@@ -132,12 +146,23 @@ def lint_jobset(
 ) -> tuple[Finding, ...]:
     """Blocking findings come first; paths are of the JobSet, or of a kind with another *form*."""
     plan = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external", form=form)
-    findings = islice(_findings(jobset, plan, (queue, cluster), rules), 4 * MOST_FINDINGS)
+    default = _topology_default(queue, cluster) if rules.mode == "bundled" else None
+    known = _Known(queue, cluster, default)
+    findings = islice(_findings(jobset, plan, known, rules), 4 * MOST_FINDINGS)
     own = jobset if isinstance(jobset, Workload) else None
     found = dict.fromkeys(_in_form(it, form, own) for it in findings)
     suppressed = FindingCode.NO_NODE_MATCHES if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
     return tuple(sorted(reported, key=lambda it: not it.blocks)[:MOST_FINDINGS])
+
+
+def _topology_default(queue: str, cluster: KnownCluster) -> TopologyDefault | None:
+    queues = cluster.queues or {}
+
+    def parent_of(name: str) -> str:
+        return queues[name].parent_queue if name in queues else ""
+
+    return topology_default(queue, parent_of, cluster.topology_defaults)
 
 
 def _in_form(finding: Finding, form: JobsForm, workload: Workload | None) -> Finding:
@@ -150,9 +175,9 @@ def _in_form(finding: Finding, form: JobsForm, workload: Workload | None) -> Fin
 
 
 def _findings(
-    jobset: StagedJobs, plan: PodGroupPlan, known: tuple[str, KnownCluster], rules: GroupingRules
+    jobset: StagedJobs, plan: PodGroupPlan, known: _Known, rules: GroupingRules
 ) -> Iterator[Finding]:
-    cluster = known[1]
+    cluster = known.cluster
     for finding in plan.findings:
         code = FindingCode.UNREACHABLE if finding.blocks else FindingCode.INVALID_VALUE
         yield finding._replace(code=code)
@@ -160,6 +185,7 @@ def _findings(
     if rules.mode == "bundled" and not cluster.shares_gpus:
         yield from gpu_sharing_off(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
+    yield from device_claim_faults(jobset, rules.scheduler_name, cluster)
     is_grouped_by_user = jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true"
     if is_grouped_by_user:
         return
@@ -197,9 +223,9 @@ def _podgroup_findings(
     podgroup: PlannedPodGroup,
     demands: Sequence[SubGroupDemand],
     capacity: NodeCapacityCheck | None,
-    known: tuple[str, KnownCluster],
+    known: _Known,
 ) -> Iterator[Finding]:
-    queue, cluster = known
+    queue, cluster = known.queue, known.cluster
     needs = {name: amount for name, amount in total_demand(podgroup, demands).items() if amount}
     path = count_path(demands)
     if cluster.queues is not None:
@@ -213,7 +239,7 @@ def _podgroup_findings(
         required_domain(jobset.metadata.annotations, _ANNOTATIONS, cluster.topologies)
         if is_bound_by_topology(podgroup, jobs)
         else None
-    )
+    ) or _default_domain(jobset, podgroup, demands, known)
     is_all = podgroup.min_subgroups == len(podgroup.subgroups)
     yield from capacity.podgroup_findings(demands, needs, podgroup_domain, all_needed=is_all)
     for demand in demands:
@@ -236,6 +262,26 @@ def _podgroup_findings(
             yield from capacity.podset_findings(
                 demand._replace(subgroup=one), segment_domain._replace(path=path)
             )
+
+
+def _default_domain(
+    jobset: StagedJobs,
+    podgroup: PlannedPodGroup,
+    demands: Sequence[SubGroupDemand],
+    known: _Known,
+) -> RequiredDomain | None:
+    """Return what the queue requires of PodGroups of several pods that have no constraint."""
+    default = known.topology_default
+    if default is None or sum(it.needed for it in demands) < _SEVERAL:
+        return None
+    jobs = {it.job.name: it.job for it in demands}
+    own = [jobset.metadata.annotations] if is_bound_by_topology(podgroup, jobs) else []
+    own += [it.template.metadata.annotations for it in jobs.values()]
+    own += [_of_segments(jobset, it) for it in jobs.values()]
+    if any(map(has_topology_constraint, own)):
+        return None
+    domain = required_domain(default.annotations, "", known.cluster.topologies)
+    return domain and domain._replace(path=count_path(demands), queue=default.decided_by)
 
 
 def _segment_faults(

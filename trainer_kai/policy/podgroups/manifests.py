@@ -257,6 +257,11 @@ def topology_constraint(annotations: Mapping[str, str]) -> ManifestFields | None
     return {name: text for name, text in names.items() if text} if names["topology"] else None
 
 
+def has_topology_constraint(annotations: Mapping[str, str]) -> bool:
+    """Say whether annotations of a workload, job or segment are a constraint: it has a level."""
+    return bool(_constraint(annotations))
+
+
 def _bundled_spec(
     workload: Workload, podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
 ) -> ManifestFields:

@@ -136,7 +136,7 @@ def _subgroup(role: PodRole, minimum: int, meta: Meta) -> SubGroupShape:
 
 RAY_CLUSTER_KIND: Final = roles_kind(
     RAY_CLUSTERS, ray_cluster_workload, ray_pod_place, name_label=RAY_CLUSTER, path="spec"
-)
+)._replace(needs_false=True)
 RAY_JOB_KIND: Final = roles_kind(
     RAY_JOBS, ray_job_workload, ray_pod_place, name_label=RAY_OWNER, path="spec.rayClusterSpec"
 )

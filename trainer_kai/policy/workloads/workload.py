@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob, ReplicatedJobStatus
 from trainer_kai.api.meta import Condition, Key, Meta, OwnerReference
-from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
+from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, QUEUE
 from trainer_kai.api.resources import Resource
 from trainer_kai.policy.finding import Finding
 
@@ -102,6 +103,7 @@ class Suspendable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource: Resource[Any]
     metadata: Meta
     suspend_path: FieldPath = _SUSPEND
+    needs_false: bool = False  # its controller resumes it only if the field is false, not if absent
     is_suspended: bool
     is_managed_here: bool  # and not by another controller, or in another cluster
     deadline_s: int = 0  # after so long its controller ends it, also while its pods wait; 0: never
@@ -137,6 +139,7 @@ class WorkloadKind(NamedTuple):
     # The workload that a Job is, or is a part of, by the name of the Job.
     workload_of_job: Callable[[Key, "Workloads"], "tuple[Workload, ReplicatedJob] | None"]
     suspend_path: FieldPath = _SUSPEND
+    needs_false: bool = False  # as `Suspendable.needs_false`
     has_mark: bool = True  # admission marks it; otherwise the scheduler name of its pods decides
     has_jobs: bool = True  # all its pods are created by Jobs
 
@@ -204,12 +207,23 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         role = self.spec.replicated_jobs[int(match[1])].name
         return f"{self.kind.form.jobs_path}[{role}].template.{path[match.end() :]}"
 
+    def with_namespace_queue(self, queue: str) -> "Workload":
+        """Return it in the queue of its namespace, if nothing else names one.
+
+        Admission writes that on the kinds that it marks.
+        """
+        labels = self.metadata.labels
+        if self.kind.has_mark or not queue or labels.get(QUEUE):
+            return self
+        return replace(self, metadata=replace(self.metadata, labels={**labels, QUEUE: queue}))
+
     def as_suspendable(self) -> Suspendable:
         return Suspendable(
             key=self.key,
             resource=self.kind.resource,
             metadata=self.metadata,
             suspend_path=self.kind.suspend_path,
+            needs_false=self.kind.needs_false,
             is_suspended=self.is_suspended,
             is_managed_here=self.is_managed_here and self.is_suspendable,
             deadline_s=self.deadline_s,

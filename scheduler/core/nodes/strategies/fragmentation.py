@@ -15,12 +15,13 @@ from scheduler.core.model.result import MOST_FRAGMENT_RANK
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.device_sorts.gpu_share_table import WHOLE_GPU, GpuShareTable
 from scheduler.core.nodes.devices import NodeDevices
-from scheduler.core.nodes.node_resources import NodeResources
+from scheduler.core.nodes.node_resources import NodeResources, has_enough
 from scheduler.core.nodes.statement import Statement
-from scheduler.core.nodes.strategies.typical_pods import WEIGHTS, typical_pods
+from scheduler.core.nodes.strategies.typical_pods import WEIGHTS, TypicalPods, typical_pods
 
 _STEP: Final = 40 * WEIGHTS  # 0.04 of a GPU: less makes no difference
 _WHOLE_GPUS: Final = 256  # more of a node count as one less: a step is worth as much
+_FEW_NODES: Final = 4
 _MAX_KNOWN: Final = 200_000
 
 _Known: TypeAlias = dict[tuple[int, ...], int]
@@ -30,6 +31,7 @@ class _Request(NamedTuple):
     """What a pod takes from a node, and all of a node that makes a difference to it."""
 
     amounts: Ints  # [resource]
+    each: tuple[int, ...]  # the same
     columns: list[int]
     most: list[int]  # [column] from so much on more makes no difference
     share: int | Ints  # thousandths of each GPU, or by kind of nodes
@@ -50,6 +52,12 @@ class Fragments:
         self._resources: Final = resources
         self._statement: Final = statement
         self._typical: Final = typical_pods(snapshot)
+        # Of what is not requested there may be less than nothing.
+        requested = self._typical.request
+        self._least: Final = np.where(requested == 0, -MAX_REQUEST, requested)  # [shape, column]
+        # The same as plain numbers: the weight, what is requested, the GPUs, and of each how much.
+        self._shapes: Final = _plain(self._typical)
+        self._needs: Final[list[int]] = self._typical.needed.tolist()
         self._gpus: Final = list(snapshot.resources.gpus)
         shares = devices.participants[DeviceSort.GPU_SHARE]
         assert isinstance(shares, GpuShareTable)
@@ -85,11 +93,13 @@ class Fragments:
         known, request = self._known.setdefault(signature, {}), self._request(signature)
         states = [self._state(request, node) for node in nodes]
         new = {it: node for it, node in zip(states, nodes, strict=True) if it not in known}
-        if new:
+        if len(new) > _FEW_NODES:
             at = np.array([*new.values()], dtype=np.int64)
             ranks = self._ranks(request, at, self._resources.free[at], self._left[at])
             known.update(zip(new, ranks.tolist(), strict=True))
-            self._known_count += len(new)
+        else:
+            known.update({it: self._rank(request, node) for it, node in new.items()})
+        self._known_count += len(new)
         return [known[it] for it in states]
 
     def ranks_in_a_row(self, signature: int, node: int, before: Ints) -> Ints:
@@ -119,7 +129,8 @@ class Fragments:
             of_kind = [shares.share(signature, node) for node in nodes.tolist()]
             share = of_kind[0] if len(kinds) == 1 else np.array(of_kind, dtype=np.int64)
         columns = [*most], [*most.values()]
-        return _Request(amounts, *columns, share, shares.device_count[signature])
+        each = self._signatures[signature].request
+        return _Request(amounts, each, *columns, share, shares.device_count[signature])
 
     def _state(self, request: _Request, node: int) -> tuple[int, ...]:
         free = self._resources.free[node].tolist()
@@ -153,6 +164,45 @@ class Fragments:
         ranks: Ints = _WHOLE_GPUS * steps + np.minimum(whole[:count], _WHOLE_GPUS - 1)
         return np.minimum(np.maximum(ranks, -MOST_FRAGMENT_RANK), MOST_FRAGMENT_RANK)
 
+    def _rank(self, request: _Request, node: int) -> int:
+        """Return the rank of one node as `_ranks` does: arrays take longer for few nodes."""
+        free = self._resources.free[node].tolist()
+        after = [n - amount for n, amount in zip(free, request.each, strict=True)]
+        left = [*self._left_of.get(node, ())]
+        left_after, others, share = [*left], [*left], request.share
+        if not isinstance(share, int):
+            share = int(share[self._shares.kind_of[node]])
+        for _ in range(request.devices):
+            tightest = min([it for it in others if it >= share], default=0)
+            if tightest:  # each share is of another GPU
+                others.remove(tightest)
+                left_after.remove(tightest)
+                left_after.append(tightest - share)
+            else:
+                after[self._shares.column[node]] -= WHOLE_GPU
+                left_after.append(WHOLE_GPU - share)
+        whole = self._whole_on(free)
+        growth = self._fragments_on(after, self._whole_on(after), left_after)
+        growth -= self._fragments_on(free, whole, left)
+        rank = _WHOLE_GPUS * ((growth + _STEP // 2) // _STEP) + min(whole, _WHOLE_GPUS - 1)
+        return min(max(rank, -MOST_FRAGMENT_RANK), MOST_FRAGMENT_RANK)
+
+    def _fragments_on(self, free: list[int], whole: int, left: list[int]) -> int:
+        """Return the fragments of one node, as `_fragments` does of many."""
+        shared, found = sum(left), 0
+        total = WHOLE_GPU * whole + shared
+        enough = {need: [it for it in left if it >= need] for need in self._needs}
+        for weight, requests, devices, need in self._shapes:
+            rooms = enough[need]
+            if whole + len(rooms) >= devices and has_enough(free, requests):
+                found += weight * (shared - sum(rooms))
+            else:
+                found += weight * total
+        return found
+
+    def _whole_on(self, free: list[int]) -> int:
+        return sum([max(free[r] // WHOLE_GPU, 0) for r in self._gpus])
+
     def _with_shares(self, request: _Request, nodes: Ints, after: Ints, left: Ints) -> Ints:
         """Take shares of the GPUs with the least left that is enough, or of whole ones in *after*.
 
@@ -176,7 +226,7 @@ class Fragments:
         typical = self._typical
         shared = left.sum(axis=1)
         amounts = free[:, typical.columns].T[:, :, None]
-        fits = (amounts >= typical.request.T[:, None, :]).all(axis=0)
+        fits = (amounts >= self._least.T[:, None, :]).all(axis=0)
         rooms, too_small = whole[:, None], shared[:, None]
         if left.shape[1]:
             is_enough = left[:, :, None] >= typical.needed
@@ -213,6 +263,22 @@ class Fragments:
             self._left_of[node] = tuple(left)
             self._left[node] = 0
             self._left[node, : len(left)] = left
+
+
+def _plain(typical: TypicalPods) -> list[tuple[int, tuple[tuple[int, int], ...], int, int]]:
+    rows = zip(typical.request.tolist(), typical.devices.tolist(), strict=True)
+    needed = typical.needed[typical.need].tolist()
+    return [
+        (
+            int(weight),
+            tuple([(r, n) for r, n in zip(typical.columns, amounts, strict=True) if n]),
+            devices,
+            need,
+        )
+        for weight, (amounts, devices), need in zip(
+            typical.weight.tolist(), rows, needed, strict=True
+        )
+    ]
 
 
 def _equal_rows(keys: Ints) -> tuple[Ints, Ints]:

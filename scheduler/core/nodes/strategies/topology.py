@@ -205,7 +205,7 @@ class TopologyPlacement:
         scope = self._required
         if scope is None:
             return ALL_NODES
-        topology, level, _ = scope.constraint
+        topology, level, *_ = scope.constraint
         domain_of = self._domains.of_topology(topology).topology.domains[level]
         mask = self._allowed(scope, domain_of)
         hosts = tuple(sorted(self._hosts[scope.number]))
@@ -234,7 +234,7 @@ class TopologyPlacement:
         return [self._shortage_of(scope, tasks) for scope in required]
 
     def _shortage_of(self, scope: Scope, tasks: Tasks) -> DomainShortage:
-        topology, level, _ = scope.constraint
+        topology, level, *_ = scope.constraint
         domains = self._domains.of_topology(topology)
         allowed = self._own_domains(scope) or range(len(domains.topology.paths[level]))
         some = tuple([it for it in tasks if it.podset.name in scope.podsets])
@@ -252,6 +252,7 @@ class TopologyPlacement:
             domains=tuple(sorted(fitting)),
             is_bound=bool(self._own_domains(scope)),
             podsets=scope.podsets,
+            is_default=scope.constraint.is_default,
         )
 
     def _within_reach(self, signature: int) -> NodeSubset:
@@ -288,7 +289,7 @@ class TopologyPlacement:
     def _pick(
         self, scope: Scope, outer: _Pick, tasks: Tasks, skipped: int
     ) -> tuple[_Pick, TopologyDomains]:
-        topology, _, preferred = scope.constraint
+        topology, _, preferred, _ = scope.constraint
         some = tuple([it for it in tasks if it.podset.name in scope.podsets])
         places = [place.node for it in some for place in it.podset.reserved_places]
         request = domain_request(self._nodes, self._domains.runs_of(some), places)
@@ -331,7 +332,7 @@ class TopologyPlacement:
         under: Domain | None,
     ) -> Iterator[Domain]:
         """Yield the domains that could be enough: of each level those with its own pods first."""
-        _, required, _ = scope.constraint
+        required = scope.constraint.required
         own = self._own_domains(scope)
         for level in range(scope.constraint.base, max(required, 0) - 1, -1):
             found: Iterable[int] = domains.fitting_in_order(request, level, under)
@@ -351,7 +352,7 @@ class TopologyPlacement:
         That is the emptiest domain of the preferred level first, but those with pods of the scope
         before all others.
         """
-        topology, _, preferred = scope.constraint
+        topology, _, preferred, _ = scope.constraint
         hosted = self._hosted(scope, preferred)
         order = tuple(sorted(domains, key=lambda it: hosted[it]))
         domain_of = self._domains.of_topology(topology).topology.domains[preferred]
@@ -359,7 +360,7 @@ class TopologyPlacement:
 
     def _own_domains(self, scope: Scope) -> set[int]:
         """Return the domains with pods that have nodes, in one of which the others must be."""
-        topology, level, _ = scope.constraint
+        topology, level, *_ = scope.constraint
         if level == NONE:
             return set()
         domain_of = self._domains.of_topology(topology).of_node

@@ -1,7 +1,7 @@
 """Typical pods: the shapes of most pods of a snapshot, those on nodes and those that wait.
 
-They stand for the pods that are to come. There is no history: the same objects have the same
-typical pods, in whatever order they were seen.
+They stand for the pods that are to come. Pods that have ended count less and less. There is no
+other history: the same objects have the same typical pods, in whatever order they were seen.
 """
 
 from collections import Counter
@@ -11,10 +11,10 @@ import numpy as np
 
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE, Floats, Ints, ResourceKind
-from scheduler.core.model.snapshot import PodState, Snapshot
+from scheduler.core.model.snapshot import POD_WEIGHT, PodState, Snapshot
 
 MAX_SHAPES: Final = 64
-_COVERED: Final = 95  # % of all pods
+_COVERED: Final = 95  # % of what all pods weigh
 WEIGHTS: Final = 10_000  # what the weights of all pods come to
 _WHOLE_GPU: Final = 1000
 
@@ -60,9 +60,10 @@ def _most_frequent(snapshot: Snapshot) -> list[tuple[_Shape, int]]:
     rows, stays = snapshot.pods.signature, snapshot.pods.state <= PodState.RUNNING
     pods = np.bincount(rows[stays & (rows != NONE)], minlength=len(snapshot.signatures)).tolist()
     counts = Counter[_Shape]()
-    for one, count in zip(snapshot.signatures, pods, strict=True):
-        if count:
-            counts[_shape(one)] += count
+    for row, (one, count) in enumerate(zip(snapshot.signatures, pods, strict=True)):
+        weight = POD_WEIGHT * count + snapshot.ended.get(row, 0)
+        if weight:
+            counts[_shape(one)] += weight
     total, covered, last = counts.total(), 0, 0
     found = []
     for shape, count in sorted(counts.items(), key=lambda it: (-it[1], it[0]))[:MAX_SHAPES]:

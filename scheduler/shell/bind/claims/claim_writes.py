@@ -17,7 +17,7 @@ from trainer_kai.api.names import CLAIM_FINALIZER
 from trainer_kai.api.resources import RESOURCE_CLAIMS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.request import WriteOptions
-from trainer_kai.kube.rest.response import Conflict, ErrorDetails, NotFound
+from trainer_kai.kube.rest.response import Conflict, ErrorDetails, Invalid, NotFound
 
 _TRIES: Final = 5  # other users of the claim write it, too
 _SPEC: Final = WriteOptions(field_manager=FIELD_MANAGER)
@@ -95,11 +95,19 @@ class ClaimWrites:
         raise AssertionError("the last try returns or raises")
 
     async def _with_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
+        """Add the finalizer, unless the API server takes that for a change of the spec.
+
+        It compares the parameters of drivers byte by byte, and those that were stored with spaces
+        between their parts cannot be written in JSON again.
+        """
         finalizers = claim.metadata.finalizers
         if CLAIM_FINALIZER in finalizers:
             return claim
         fields = {"metadata": {"finalizers": [*finalizers, CLAIM_FINALIZER]}}
-        return await self._patch(claim, fields, _SPEC)
+        try:
+            return await self._patch(claim, fields, _SPEC)
+        except Invalid:
+            return claim
 
     async def _patch(
         self, claim: ResourceClaim, fields: Fields, options: WriteOptions

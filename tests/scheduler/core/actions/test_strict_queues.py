@@ -127,5 +127,5 @@ def test_the_message_names_the_head() -> None:
     (last,) = [it for it in plan(snapshot, POLICIES).rejections if it.podgroup == 2]
     assert rejection_message(snapshot, last) == (
         "Queue team starts its PodGroups in strict order, and unit-1, which comes before it, waits "
-        "(NoCapacity). It can start when unit-1 has started"
+        "(NoCapacity). It cannot start before unit-1 has started"
     )

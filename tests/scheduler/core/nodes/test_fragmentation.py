@@ -1,5 +1,6 @@
 """The node on which what typical pods cannot use of the GPUs grows least."""
 
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -84,6 +85,29 @@ def test_the_best_node(
     assert placer.ranking(builder.signature_row(one)).best() == case.want
 
 
+# the pod, how many of them a PodGroup needs -> their nodes
+GANGS: list[Case[tuple[SchedulingSignature, int], set[int]]] = [
+    Case("a pod alone goes where large pods find too little CPU", (SMALL, 1), {1}),
+    Case("a gang to the fewest GPUs, as with binpack", (SMALL, 2), {0}),
+    Case("a gang with shares as well", (share_signature(0.5), 2), {1}),
+]
+
+
+@pytest.mark.parametrize("case", GANGS, ids=ids)
+def test_gangs_with_whole_gpus_are_placed_as_with_binpack(
+    case: Case[tuple[SchedulingSignature, int], set[int]],
+) -> None:
+    one, pods = case.given
+    builder = Builder(NODES)
+    builder.running_podgroup((2,) * 2, LARGE)
+    builder.running_podgroup((2,) * 2, LARGE)
+    gang = builder.uniform_podgroup(pods, one)
+    allocation = next(
+        it for it in plan(builder.snapshot(), POLICIES).allocations if it.podgroup == gang
+    )
+    assert {it.node for it in allocation.binds} == case.want
+
+
 def test_typical_pods_do_not_depend_on_the_order_of_pods() -> None:
     """Pods that wait and pods that run count alike; those that end do not, nor do small numbers."""
     shapes = [LARGE] * 60 + [SMALL] * 36 + [share_signature(0.3)] * 4 + [signature()] * 8
@@ -103,6 +127,16 @@ def test_typical_pods_do_not_depend_on_the_order_of_pods() -> None:
     ]
     for other in found[1:]:
         assert all((a == b).all() for a, b in zip(map(np.array, found[0]), other, strict=True))
+
+
+def test_pods_that_ended_lately_count_less() -> None:
+    """Twice as many as run would weigh as much; shapes of ended pods alone are typical too."""
+    builder = Builder(NODES)
+    builder.uniform_podgroup(1, LARGE)
+    small, share = builder.signature_row(SMALL), builder.signature_row(share_signature(0.3))
+    snapshot = replace(builder.snapshot(), ended={small: 16, share: 32})
+    assert typical_pods(snapshot).weight.tolist() == [5000, 2500, 2500]
+    assert typical_pods(snapshot).devices.tolist() == [1, 0, 0]
 
 
 def test_typical_pods_are_bounded() -> None:

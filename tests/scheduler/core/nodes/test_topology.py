@@ -351,6 +351,11 @@ WAITING: Final[list[Case[Gang, Waiting]]] = [
         ),
     ),
     Case(
+        "the queue requires a rack",
+        Gang("a/1:4 a/2:4", 2, 4, IN_RACK._replace(is_default=True)),
+        Waiting(UNFIT, ("of level rack of Topology dc (the default of its queue), but",), True),
+    ),
+    Case(
         "no rack is large enough",
         Gang("a/1:8 a/2:8", 3, 4, IN_RACK),
         Waiting(

@@ -84,3 +84,78 @@ async def test_a_group_of_a_set_loses_all_its_pods(harness: SchedulerHarness) ->
     deleted = [it for it in harness.api.written() if it.startswith("delete")]
     assert sorted(deleted) == ["delete pods x0", "delete pods x1"]
     assert eviction_record(harness) is None
+
+
+async def test_pods_are_evicted_if_another_client_resumes_it(harness: SchedulerHarness) -> None:
+    """It is suspended once, and its pods are deleted each time it has to make room."""
+    specs = {"Worker": {"replicas": 2, "template": _POD}}
+    lend_to(harness, "kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": specs})
+    async with harness.leading():
+        await harness.advance(2)
+        found = harness.api.get("PyTorchJob", "x")
+        fields: Any = {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}
+        found["metadata"]["managedFields"] = [{"manager": "argocd", "fieldsV1": fields}]
+        harness.api.put({**found, "spec": {**found["spec"], "runPolicy": {"suspend": False}}})
+        await harness.advance(4)
+        assert eviction_record(harness) is None
+        assert harness.cache.cluster.suspend_refusals == {}
+        assert _deleted(harness) == ["delete pods x0", "delete pods x1"]
+        harness.cache.check()
+
+    patched = [it for it in harness.api.written() if it.startswith("patch pytorchjobs")]
+    assert len(patched) == 2  # it is suspended, and what is left of that is removed
+    told = [it["message"] for it in harness.api.events if it["reason"] == "SuspensionReverted"]
+    (message,) = told
+    by, _, then = message.partition(". ")
+    assert by.startswith("Field manager argocd reverted spec.runPolicy.suspend 2 s after")
+    assert then == "It is not suspended again: an eviction deletes its pods instead"
+    assert "EvictionUndone" not in [it["reason"] for it in harness.api.events]
+
+
+async def test_a_late_resumption_is_no_revert(harness: SchedulerHarness) -> None:
+    """After a minute its user is left alone as the user of a TrainJob is."""
+    specs = {"Worker": {"replicas": 2, "template": _POD}}
+    lend_to(harness, "kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": specs})
+    async with harness.leading():
+        await harness.advance(62)
+        found = harness.api.get("PyTorchJob", "x")
+        harness.api.put({**found, "spec": {**found["spec"], "runPolicy": {"suspend": False}}})
+        await harness.advance(4)
+
+    assert _deleted(harness) == []
+    assert "EvictionUndone" in [it["reason"] for it in harness.api.events]
+
+
+async def test_the_next_leader_tries_the_suspension_once_more(harness: SchedulerHarness) -> None:
+    specs = {"Worker": {"replicas": 2, "template": _POD}}
+    lend_to(harness, "kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": specs})
+    harness.api.refuse_with = lambda what: 500 if what.startswith("delete pods") else None
+    async with harness.leading():
+        await harness.advance(2)
+        found = harness.api.get("PyTorchJob", "x")
+        harness.api.put({**found, "spec": {**found["spec"], "runPolicy": {"suspend": False}}})
+        await harness.advance(20)
+        assert not harness.api.get("PyTorchJob", "x")["spec"]["runPolicy"]["suspend"]
+    async with harness.successor().leading():
+        await harness.advance(3)
+        assert harness.api.get("PyTorchJob", "x")["spec"]["runPolicy"]["suspend"]
+
+
+def _deleted(harness: SchedulerHarness) -> list[str]:
+    return sorted(it for it in harness.api.written() if it.startswith("delete"))
+
+
+async def test_a_ray_cluster_is_resumed_by_a_field_that_is_false(
+    harness: SchedulerHarness,
+) -> None:
+    """KubeRay leaves a cluster suspended whose field is absent."""
+    group = {"groupName": "a", "replicas": 1, "template": _POD}
+    spec = {"headGroupSpec": {"template": _POD}, "workerGroupSpecs": [group]}
+    lend_to(harness, "ray.io/v1", "RayCluster", spec)
+    async with harness.leading():
+        await harness.advance(2)
+        assert harness.api.get("RayCluster", "x")["spec"]["suspend"] is True
+        for i in range(2):
+            harness.api.delete("Pod", f"x{i}")
+        await harness.advance(2)
+    assert harness.api.get("RayCluster", "x")["spec"] == {**spec, "suspend": False}

@@ -1,6 +1,6 @@
 """What is planned for pods with ResourceClaims: their devices, or why they wait."""
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -244,6 +244,22 @@ PLANS: list[Case[list[Fields], Planned]] = [
         Planned({}, "g0"),
     ),
     Case(
+        "a device that kube-scheduler gave to an extended resource",
+        [
+            *SLICES,
+            pod(
+                "foreign", node="a", schedulerName="default-scheduler", asks={"example.com/gpu": 1}
+            ),
+            resource_claim(
+                "foreign-extended-resources-x",
+                of="foreign",
+                status=allocation("a", "gpu-0", users=["foreign"], request="container-0-request-0"),
+            ),
+            *new_gang(1),
+        ],
+        Planned({"g0": "a gpu=gpu-1"}),
+    ),
+    Case(
         "a channel of a ComputeDomain",
         [
             device_class("channel", "device.driver == 'compute-domain.nvidia.com'"),
@@ -291,8 +307,8 @@ def test_a_resource_that_a_class_stands_for(name: str) -> None:
     )
     assert found == (
         f"pod g0 requests {name}, which no node has and DeviceClass gpu.nvidia.com stands for; the "
-        "scheduler allocates devices only by ResourceClaims. It can start when it has a "
-        "ResourceClaim of that class instead, or when nodes have the resource"
+        "scheduler allocates devices only by ResourceClaims. It cannot start before it has "
+        "a ResourceClaim of that class instead, or before nodes have the resource"
     )
 
 
@@ -392,8 +408,8 @@ WAITING: list[Case[list[Fields], str]] = [
     Case(
         "an unknown class",
         new_gang(1, request(deviceClassName="gup")),
-        "request 'gpu' names DeviceClass 'gup', which does not exist. It can start when the class "
-        f"is created, or it names one that exists ({DRIVER})",
+        "request 'gpu' names DeviceClass 'gup', which does not exist. It cannot start before "
+        f"the class is created, or it names one that exists ({DRIVER})",
     ),
     Case(
         "an unknown class of an alternative",
@@ -422,6 +438,26 @@ WAITING: list[Case[list[Fields], str]] = [
         new_gang(1, request(count=33)),
         "requests 33 devices, but a claim gets at most 32.",
     ),
+    Case(
+        "more alternatives than a request may have",
+        new_gang(
+            1,
+            request(
+                firstAvailable=[{"name": f"n{n}", "deviceClassName": DRIVER} for n in range(33)]
+            ),
+        ),
+        "request 'gpu' has 33 alternatives, not at most 32.",
+    ),
+    Case(
+        "more selectors than a request may have",
+        new_gang(1, request(selectors=[{"cel": {"expression": "true"}}] * 33)),
+        "request 'gpu' has 33 selectors, not at most 32.",
+    ),
+    Case(
+        "more constraints than a claim may have",
+        new_gang(1, constraints=[{"matchAttribute": _ROOT}] * 33),
+        "has 33 constraints, not at most 32.",
+    ),
     Case("a negative count", new_gang(1, request(count=-1)), "request 'gpu' has count -1."),
     Case(
         "more requests than a claim may have",
@@ -431,7 +467,8 @@ WAITING: list[Case[list[Fields], str]] = [
     Case(
         "neither a claim nor a template",
         [group("g", minMember=1), claiming_pod("g0", "g", resourceClaims=[{"name": "gpus"}])],
-        "names neither a ResourceClaim nor a ResourceClaimTemplate. It can start when it names one",
+        "names neither a ResourceClaim nor a ResourceClaimTemplate. It cannot start before it "
+        "names one",
     ),
     Case(
         "a template that does not exist",
@@ -441,7 +478,7 @@ WAITING: list[Case[list[Fields], str]] = [
     Case(
         "a claim that is not created yet",
         [group("g", minMember=1), claiming_pod("g0", "g", has_claim=False)],
-        "the ResourceClaim of template t is not created yet. It can start when it exists",
+        "the ResourceClaim of template t is not created yet. It cannot start before it exists",
     ),
     Case(
         "a claim of an earlier pod of this name",
@@ -451,7 +488,7 @@ WAITING: list[Case[list[Fields], str]] = [
     Case(
         "a claim that does not exist",
         [group("g", minMember=1), claiming_pod("g0", "g", claim="s")],
-        "ResourceClaim s does not exist. It can start when it is created",
+        "ResourceClaim s does not exist. It cannot start before it is created",
     ),
     Case(
         "a claim that is being deleted",
@@ -460,7 +497,7 @@ WAITING: list[Case[list[Fields], str]] = [
             claiming_pod("g0", "g", claim="s"),
             resource_claim("s", meta={"deletionTimestamp": "2026-01-05T08:00:00Z"}),
         ],
-        "ResourceClaim s is being deleted. It can start when a new one exists",
+        "ResourceClaim s is being deleted. It cannot start before a new one exists",
     ),
     Case(
         "a claim of GPUs without a queue",
@@ -534,42 +571,23 @@ def test_queues_are_charged_for_each_gpu_once() -> None:
     assert _allocated(*shared) == (2000, 2000)
 
 
+def test_gpus_that_a_class_stands_for() -> None:
+    """The pod waits and is told; it is charged once. On a node that has them it runs as ever."""
+    served = device_class(extendedResourceName="nvidia.com/gpu")
+    waiting = [group("g", minMember=1), pod("g0", "g", asks={"nvidia.com/gpu": "1"})]
+    objects = [served, *BASE[1:], *SLICES, *waiting]
+    message = planned(*objects)
+    assert isinstance(message, str)
+    assert (
+        "2 nodes are too small even when empty (the largest has 0 GPU; the scheduler allocates "
+        "devices of DeviceClass gpu.nvidia.com by ResourceClaim only)"
+    ) in message
+    snapshot = encode_objects(*objects).snapshot
+    assert (int(snapshot.queues.requested[0, 2]), snapshot.total[2]) == (1000, 4000)
+    assert planned(*objects, node("c", gpu=1)) == Planned({"g0": "c"})
+
+
 def test_the_gpus_of_a_node_are_shared_by_queues_once() -> None:
     both = node("a", gpu=2)
     objects = [device_class(), resource_slice("a"), resource_slice("b"), node("b", gpu=0)]
     assert encode_objects(both, *objects).snapshot.total[2] == 4000
-
-
-def _racks(**racks: str) -> list[Fields]:
-    """Return nodes of racks with two devices each."""
-    levels = [{"nodeLabel": "rack"}]
-    nodes = [node(name, gpu=0, labels={"rack": rack}) for name, rack in racks.items()]
-    slices = [resource_slice(name) for name in racks]
-    return [make_object("Topology", "dc", spec={"levels": levels}), *nodes, *slices]
-
-
-def _gang_in_a_rack(count: int, **pod_fields: Any) -> list[Fields]:
-    """Return a gang of pods with a device each, all in one rack."""
-    constraint = {"topology": "dc", "requiredTopologyLevel": "rack"}
-    names = [f"g{n}" for n in range(count)]
-    claims = [resource_claim(f"{name}-gpu", of=name) for name in names]
-    pods = [claiming_pod(name, "g", **pod_fields) for name in names]
-    return [group("g", minMember=count, topologyConstraint=constraint), *pods, *claims]
-
-
-def test_devices_in_one_domain() -> None:
-    """The rack must have the devices of all pods."""
-    racks = _racks(a="r1", b="r2", c="r2")
-    want = {"g0": "b gpu=gpu-0", "g1": "b gpu=gpu-1", "g2": "c gpu=gpu-0"}
-    assert planned(*BASE, *racks, *_gang_in_a_rack(3)) == Planned(want)
-    message = planned(*BASE, *racks, *_gang_in_a_rack(5))
-    assert "5 pods in one domain of level rack of Topology dc, but at most 4 would fit" in message
-
-
-def test_the_fuller_domain_where_gpus_come_by_claims() -> None:
-    """Devices are no resource of a node, so that its CPUs decide."""
-    racks, asks = _racks(a="r1", b="r2"), {"cpu": "8"}
-    other = [group("o", minMember=1, meta=STARTED), pod("o0", "o", node="b", asks=asks)]
-    pods = _gang_in_a_rack(2, asks=asks)
-    want = {"g0": "b gpu=gpu-0", "g1": "b gpu=gpu-1"}
-    assert planned(*BASE, *racks, *other, *pods) == Planned(want)

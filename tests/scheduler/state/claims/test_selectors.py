@@ -28,6 +28,7 @@ _DEVICE: Final = selectable(
 _OWN: Final = "device.attributes['gpu.nvidia.com']"
 _MEMORY: Final = "device.capacity['gpu.nvidia.com'].memory"
 YES, NO = Outcome(True), Outcome(False)
+_LONGER: Final = ".replace('a', 'aaaaaaaa')"
 _LIST: Final = f"[{','.join(map(str, range(100)))}]"
 CASES: list[Case[str, Outcome]] = [
     Case(
@@ -96,8 +97,21 @@ CASES: list[Case[str, Outcome]] = [
     Case(
         "too many repetitions",
         f"{_LIST}.all(a, {_LIST}.all(b, {_LIST}.all(c, a + b + c >= 0)))",
-        Outcome(False, "costs too much: Iteration budget exceeded"),
+        Outcome(False, "costs too much: it may take more than 20000 steps for one device"),
     ),
+    Case(
+        "a text that is doubled again and again",
+        "cel.bind(a, 'x', cel.bind(b, a + a, cel.bind(c, b + b, cel.bind(d, c + c, cel.bind(e, "
+        "d + d, (e + e).size() > 0)))))",
+        Outcome(False, "costs too much: it may take more than 20000 steps for one device"),
+    ),
+    Case(
+        "a text that becomes longer by each replacement",
+        f"'aaaa'{_LONGER * 6}.size() > 0",
+        Outcome(False, "costs too much: it may take more than 20000 steps for one device"),
+    ),
+    Case("a name for a value", f"cel.bind(it, {_OWN}.type, it == 'gpu' || it == 'mig')", YES),
+    Case("one of several", f"['mig', 'gpu'].exists(it, {_OWN}.type == it)", YES),
     Case(
         "too deep",
         f"{'(' * 40}true{')' * 40}",
@@ -149,6 +163,30 @@ def test_devices_that_differ_only_where_nothing_is_asked_are_one() -> None:
         one = Device(name="g", attributes={"type": DeviceAttribute(string="gpu"), "uuid": uuid})
         assert selectors.evaluate([text], selectable("gpu.nvidia.com", one)) == YES
     assert len(selectors._compiled(text)._answers) == 1
+
+
+LOOPING: list[Case[str, int]] = [
+    Case("the attribute that it names", f"['x', 'gpu'].exists(it, {_OWN}.type == it)", 1),
+    Case("by an index", f"['x', 'gpu'].exists(it, {_OWN}['type'] == it)", 1),
+    Case("an attribute that another one names", f"['type'].exists(it, {_OWN}[it] == 'gpu')", 3),
+]
+
+
+@pytest.mark.parametrize("case", LOOPING, ids=ids)
+def test_on_how_many_of_three_devices_a_loop_is_evaluated(case: Case[str, int]) -> None:
+    """They differ only in an attribute that the text does not name."""
+    selectors = Selectors()
+    for number in range(3):
+        uuid = DeviceAttribute(string=f"GPU-{number}")
+        one = Device(name="g", attributes={"type": DeviceAttribute(string="gpu"), "uuid": uuid})
+        selectors.evaluate([case.given], selectable("gpu.nvidia.com", one))
+    assert len(selectors._compiled(case.given)._answers) == case.want
+
+
+def test_a_long_expression_is_evaluated_on_fewer_devices() -> None:
+    long = " || ".join([f"{_OWN}.uuid == 'x'"] * 200)
+    found = [Selectors()._compiled(it)._most_devices for it in (f"{_OWN}.uuid == 'x'", long)]
+    assert found == [10_309, 97]
 
 
 def test_an_expression_is_evaluated_on_a_bounded_number_of_devices(

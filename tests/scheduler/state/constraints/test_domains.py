@@ -86,7 +86,7 @@ NOTES: Final = {
     "kai.scheduler/topology-required-placement": "rack",
     "kai.scheduler/topology-preferred-placement": "r",
 }
-OF_QUEUE: Final = DomainConstraint(0, 1, 1)
+OF_QUEUE: Final = DomainConstraint(0, 1, 1, is_default=True)
 # annotations of a queue and of its parent, the spec of a PodGroup of two pods → its constraint
 DEFAULTS: list[Case[tuple[Any, Any, dict[str, Any]], DomainConstraint | None]] = [
     Case("of its queue", (NOTES, {}, {"minMember": 2}), OF_QUEUE),

@@ -336,3 +336,12 @@ def test_closed_queues_are_suggested_only_where_there_are_no_others() -> None:
     assert missing.values == ("x", "r")
     assert alone is not None
     assert alone.values == ("x", "q")
+
+
+def test_the_queue_that_was_probably_meant_comes_first() -> None:
+    """Also if it is closed: then the next message says who grants it."""
+    closed = queue("vision", meta={"annotations": {ACCESS: "closed"}})
+    missing = QueueTable(cluster_cache(closed, queue("r")).queues).prefilter_failure("visoin")
+
+    assert missing is not None
+    assert missing.values == ("visoin", "vision (did you mean this one?), r")

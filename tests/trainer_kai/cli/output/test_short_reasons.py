@@ -36,7 +36,7 @@ SHORT: list[Case[tuple[str, str], str]] = [
             "WaitingForHead",
             (
                 "Queue a starts its PodGroups in strict order, and default/big, which comes before "
-                "it, waits (NoCapacity). It can start when default/big has started"
+                "it, waits (NoCapacity). It cannot start before default/big has started"
             ),
         ),
         "behind default/big",

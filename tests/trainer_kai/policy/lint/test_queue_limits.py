@@ -257,6 +257,66 @@ def test_what_must_be_in_one_domain(case: Case[JobSet, list[str]]) -> None:
         assert found == case.want
 
 
+def of_queue_text(count: int, level: str, best: int, queue: str = "all") -> str:
+    return (
+        too_small_text(count, level, best)
+        .replace(f"metadata.annotations[{REQUIRED}]", COUNT)
+        .replace("Topology racks", f"Topology racks (the default of queue {queue})")
+    )
+
+
+BY_QUEUE = [
+    Case("a rack holds it", jobset(pods(2, 8)), []),
+    Case("no rack does", jobset(pods(3, 8)), [of_queue_text(3, "rack", 2)]),
+    Case("one pod is near itself", jobset(pods(1, 8)), []),
+    Case("its own constraint counts", jobset(pods(3, 8), annotations=required_level("zone")), []),
+    Case(
+        "that of a Job as well",
+        jobset(pods(3, 8, replicas=1, annotations=required_level("zone"))),
+        [],
+    ),
+    Case(
+        "a Topology without a level is no constraint",
+        jobset(pods(3, 8), annotations={TOPOLOGY: "racks"}),
+        [of_queue_text(3, "rack", 2)],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BY_QUEUE, ids=ids)
+def test_what_a_queue_wants_in_one_domain(case: Case[JobSet, list[str]]) -> None:
+    """The default of the parent holds; mode external leaves it to KAI, which knows none."""
+    cluster = known_cluster(*RACKS, queues={"all": queue_spec(), "team": queue_spec("all")})
+    cluster = cluster._replace(topology_defaults={"all": required_level("rack"), "team": {}})
+    assert findings(LintInput(case.given, cluster)) == case.want
+    assert findings(LintInput(case.given, cluster, rules=EXTERNAL)) == []
+
+
+DEFAULTS = [
+    Case("the nearest counts", {"all": required_level("rack"), "team": required_level("zone")}, []),
+    Case("of a Topology that does not exist", {"all": {TOPOLOGY: "x", REQUIRED: "rack"}}, []),
+    Case("of a level that does not exist", {"all": required_level("row")}, []),
+    Case("of another queue", {"guests": required_level("rack")}, []),
+    Case("its own", {"team": required_level("rack")}, [of_queue_text(3, "rack", 2, "team")]),
+]
+
+
+@pytest.mark.parametrize("case", DEFAULTS, ids=ids)
+def test_which_default_counts(case: Case[dict[str, dict[str, str]], list[str]]) -> None:
+    """What does not exist is ignored, as the scheduler does."""
+    cluster = known_cluster(*RACKS, queues={"all": queue_spec(), "team": queue_spec("all")})
+    given = LintInput(jobset(pods(3, 8)), cluster._replace(topology_defaults=case.given))
+    assert findings(given) == case.want
+
+
+def test_queues_that_are_above_themselves_have_no_default() -> None:
+    cluster = known_cluster(
+        *RACKS, queues={"team": queue_spec("other"), "other": queue_spec("team")}
+    )
+    cluster = cluster._replace(topology_defaults={"all": required_level("rack")})
+    assert findings(LintInput(jobset(pods(3, 8)), cluster)) == []
+
+
 MILLI = {"cpu": 1000, "memory": 10**12, "nvidia.com/gpu": 1000}  # of 1 CPU, 1 GB, 1 GPU
 # What pods request, the quota of cpu (millicores) or memory (megabytes), what is in use -> short of
 SHORTAGES: list[Case[tuple[str, int, dict[str, Any], dict[str, str]], str]] = [

@@ -4,52 +4,30 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trainer_kai.api.cluster_kinds import PriorityClass
-from trainer_kai.api.meta import Meta, OwnerReference
+from tests.trainer_kai.policy.podgroups.default_groups import (
+    CLASS,
+    CLASSES,
+    MINIMUM,
+    POOL,
+    PREEMPTIBILITY,
+    PROJECT,
+    QUEUE,
+    group_of,
+    owner,
+)
 from trainer_kai.policy.podgroups.default_group import (
     DefaultGroup,
-    PodRequest,
     default_group_findings,
     default_podgroup,
 )
 from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES
-from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.queueing.queue_resolution import queue_of_owner
 from trainer_kai.policy.workloads.owner_chain import (
     GroupSubject,
     OwnerChain,
     OwnerRecord,
     group_subject,
-    owner_record,
 )
-
-CLASSES = SelectablePriorityClasses(
-    {name: PriorityClass(metadata=Meta(name=name), value=50) for name in ("low", "mid", "high")}
-)
-QUEUE, PROJECT, POOL = "kai.scheduler/queue", "project", "kai.scheduler/node-pool"
-PREEMPTIBILITY, CLASS = "kai.scheduler/preemptibility", "priorityClassName"
-MINIMUM = "kai.scheduler/batch-min-member"
-
-
-def owner(
-    kind: str = "apps/v1/Deployment", *, is_ordered: bool = False, **said: Any
-) -> OwnerRecord:
-    api_version, _, only_kind = kind.rpartition("/")
-    name = only_kind.lower()
-    reference = OwnerReference(api_version=api_version, kind=only_kind, name=name, uid=f"u-{name}")
-    meta = Meta(name=name, uid=reference.uid, **said)
-    found = owner_record(reference, meta, is_ordered=is_ordered)
-    assert found is not None
-    return found
-
-
-def group_of(*owners: OwnerRecord, pod: Any = None, priority_class: str = "") -> DefaultGroup:
-    subject = group_subject(OwnerChain("ns", owners))
-    reference = (
-        subject.owner.reference if subject.owner else OwnerReference(kind="Pod", name="p", uid="u")
-    )
-    return DefaultGroup("ns", reference, subject, PodRequest(pod or {}, priority_class))
-
 
 # labels of the owner and of the pod → the queue
 QUEUES: list[tuple[str, dict[str, str], dict[str, str], str]] = [

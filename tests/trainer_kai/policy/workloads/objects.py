@@ -25,7 +25,7 @@ def workload(kind: WorkloadKind, spec: Any, status: Any | None = None, **metadat
 
 
 def manifests(it: Workload) -> list[Any]:
-    return [*podgroup_manifests(it, plan_podgroups(it, KAI), RULES)]
+    return [*podgroup_manifests(it, plan_podgroups(it, KAI, form=it.kind.form), RULES)]
 
 
 def in_words(it: Workload) -> list[str]:

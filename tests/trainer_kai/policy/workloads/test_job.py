@@ -5,37 +5,15 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.jobset import Job
-from trainer_kai.api.names import ADMITTED
+from tests.trainer_kai.policy.workloads.jobs import KAI, job, workload
 from trainer_kai.policy.podgroups.grouping import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules, podgroup_manifests
 from trainer_kai.policy.workloads.job import JOB_FORM, job_workload
 from trainer_kai.policy.workloads.workload import Workload
 
-KAI = "kai-scheduler"
 MINIMUM = "kai.scheduler/batch-min-member"
 QUEUE = "kai.scheduler/queue"
 OWNER = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "u", "controller": True}
-
-
-def job(**parts: Any) -> Job:
-    """Return an admitted Job; *parts* are of its metadata, its spec or its status."""
-    meta: Any = {"name": "train", "namespace": "team", "uid": "1-2-3"}
-    meta["annotations"] = {ADMITTED: "v1", **parts.pop("annotations", {})}
-    template = {"metadata": {"labels": parts.pop("of_pods", {})}, "spec": {"schedulerName": KAI}}
-    spec: Any = {"template": template}
-    obj: Any = {"metadata": meta, "spec": spec, "status": parts.pop("status", {})}
-    for part, value in parts.items():
-        in_meta = part in {"labels", "ownerReferences", "deletionTimestamp"}
-        (meta if in_meta else spec)[part] = value
-    return decode(Job, encode(obj))
-
-
-def workload(**parts: Any) -> Workload:
-    found = job_workload(job(**parts))
-    assert found is not None
-    return found
 
 
 OWNED: list[Case[list[Any], bool]] = [

@@ -25,6 +25,7 @@ from trainer_kai.policy.podgroups.grouping import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
+    QueueSource,
     RequestedQueues,
     resolve_queue,
 )
@@ -61,6 +62,8 @@ def review_workload(
         return ReviewedWorkload(workload, queue)
     findings = [*_foreign_findings(workload, rules, namespace_labels)]
     if findings or not workload.kind.has_mark:
+        if queue.source is QueueSource.NAMESPACE:
+            workload = workload.with_namespace_queue(queue.queue)
         return ReviewedWorkload(workload, queue, tuple(findings))
     plan = plan_podgroups(
         workload,

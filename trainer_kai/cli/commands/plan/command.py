@@ -7,6 +7,7 @@ from trainer_kai.cli.options import (
     add_cluster_flags,
     add_default_queue_flag,
     add_files_flag,
+    add_kind_defaults_flag,
     add_output_flag,
     add_scheduler_flag,
 )
@@ -23,7 +24,7 @@ def add_plan(commands: Subcommands) -> None:
     add_files_flag(
         parser,
         "TrainJobs, JobSets, Jobs, CronJobs, runtimes and namespaces, and what to compare them"
-        " with: Nodes, Queues, PriorityClasses, Topologies",
+        " with: Nodes, Queues, PriorityClasses, Topologies, DeviceClasses, ResourceClaimTemplates",
     )
     add_output_flag(parser, more="; json has the PodGroups as they will be applied")
     parser.add_argument(
@@ -41,6 +42,7 @@ def add_plan(commands: Subcommands) -> None:
     )
     add_scheduler_flag(parser)
     add_default_queue_flag(parser)
+    add_kind_defaults_flag(parser)
     add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 

@@ -13,11 +13,18 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from trainer_kai.api.cluster_kinds import Namespace
-from trainer_kai.api.jobset import CronJob, Job, JobSet
+from trainer_kai.api.device_kinds import (
+    RequestedClass,
+    ResourceClaimTemplate,
+    requested_classes,
+)
+from trainer_kai.api.jobset import CronJob, Job, JobSet, ReplicatedJob
 from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resources import (
+    CLAIM_TEMPLATES,
     CLUSTER_RUNTIMES,
+    DEVICE_CLASSES,
     JOBS,
     JOBSETS,
     NAMESPACES,
@@ -50,7 +57,7 @@ from trainer_kai.cli.input.kinds import (
     with_identity,
 )
 from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
-from trainer_kai.cli.options import connection
+from trainer_kai.cli.options import connection, kind_defaults
 from trainer_kai.cli.output.table import table
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
 from trainer_kai.kube.rest.request import ListTarget
@@ -58,6 +65,7 @@ from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
 from trainer_kai.policy.queueing.queue_resolution import QueueSource
+from trainer_kai.policy.queueing.topology_default import own_topology_default
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE
 
 if TYPE_CHECKING:
@@ -76,8 +84,9 @@ _PLANNED_KINDS: Final = (
     NAMESPACES,
 )
 _LINT_KINDS: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
+_CLAIM_KINDS: Final = (DEVICE_CLASSES, CLAIM_TEMPLATES)  # read only for claims by template
 _KINDS: Final = frozenset(
-    {*((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS)), *UNMARKED}
+    {*((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS, *_CLAIM_KINDS)), *UNMARKED}
 )
 
 
@@ -98,6 +107,8 @@ class _PlanInput(NamedTuple):
     namespaces: dict[str, Namespace]
     lint_objects: dict[str, dict[str, Any]]  # by kind and name
     fetched_kinds: set[str]  # of *lint_objects*: read from the cluster, not from files
+    claim_templates: dict[Key, ResourceClaimTemplate]
+    unlisted_namespaces: set[str]  # with claim templates that the user may not list
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace; None if it was not read."""
@@ -107,6 +118,8 @@ class _PlanInput(NamedTuple):
     def known_cluster(self) -> KnownCluster:
         """Return the objects to check against: all objects of a kind, or none."""
         nodes, queues, classes, topologies = (self.lint_objects.get(it.kind) for it in _LINT_KINDS)
+        device_classes = self.lint_objects.get(DEVICE_CLASSES.kind)
+        knows_templates = self.claim_templates or CLAIM_TEMPLATES.kind in self.fetched_kinds
         return KnownCluster(
             nodes=NodeIndex(nodes.values()) if nodes else None,
             queues={name: it.spec for name, it in queues.items()} if queues else None,
@@ -114,7 +127,42 @@ class _PlanInput(NamedTuple):
             topologies={name: it.spec for name, it in topologies.items()} if topologies else None,
             # The nodes of a live cluster can change, so they are no reason for exit code 1.
             autoscales=NODES.kind in self.fetched_kinds,
+            topology_defaults={
+                name: own_topology_default(it.metadata.annotations)
+                for name, it in (queues or {}).items()
+            },
+            device_classes=None if device_classes is None else device_classes.keys(),
+            claim_template=self._claim_template if knows_templates else None,
         )
+
+    def _claim_template(self, key: Key) -> Iterable[RequestedClass] | None:
+        template = self.claim_templates.get(key)
+        if template is not None:
+            return requested_classes(template.spec.spec)
+        return () if key.namespace in self.unlisted_namespaces else None
+
+    def namespaces_with_claims(self) -> set[str]:
+        """Return the namespaces of the workloads whose pods have claims by template."""
+        jobs = [
+            (it.metadata.namespace, self.runtimes[runtime_key(it)].spec.template.spec)
+            for it in self.jobs
+        ]
+        others = [(it.metadata.namespace, _replicated_jobs(kind, it)) for kind, it in self.others]
+        runtimes = [(namespace, spec.replicated_jobs) for namespace, spec in jobs]
+        return {
+            namespace
+            for namespace, replicated_jobs in (*runtimes, *others)
+            for job in replicated_jobs
+            for use in job.template.spec.template.spec.resource_claims
+            if use.resource_claim_template_name
+        }
+
+
+def _replicated_jobs(kind: Resource[Any], it: _Submitted) -> Iterable[ReplicatedJob]:
+    if isinstance(it, CronJob):
+        return (ReplicatedJob(name="", template=it.spec.job_template),)
+    workload = KIND_OF_RESOURCE[kind].adapt(it)
+    return workload.spec.replicated_jobs if workload is not None else ()
 
 
 def plan_files(args: argparse.Namespace) -> int:
@@ -137,7 +185,7 @@ def plan_files(args: argparse.Namespace) -> int:
 
 
 def _read(files: Iterable[str], namespace: str) -> _PlanInput:
-    plan_input = _PlanInput([], [], {}, {}, {}, set())
+    plan_input = _PlanInput([], [], {}, {}, {}, set(), {}, set())
     faults: list[FieldError] = []
     warnings = InputWarnings()
     documents = read_files(files, faults=faults)
@@ -183,7 +231,9 @@ def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
         plan_input.others.append((_SUBMITTED[kind], it))
     elif kind == NAMESPACES.kind:
         plan_input.namespaces[it.metadata.name] = it
-    elif kind in {other.kind for other in _LINT_KINDS}:
+    elif kind == CLAIM_TEMPLATES.kind:
+        plan_input.claim_templates[it.metadata.key] = it
+    elif kind in {other.kind for other in (*_LINT_KINDS, DEVICE_CLASSES)}:
         plan_input.lint_objects.setdefault(kind, {})[it.metadata.name] = it
     else:
         plan_input.runtimes[kind, it.metadata.key] = it
@@ -234,20 +284,35 @@ async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
             plan_input.namespaces[name] = await client.get(NAMESPACES, Key("", name))
         except ApiError:
             continue  # it may not exist yet, or the user may not read it
-    for resource in _LINT_KINDS:
+    namespaces = plan_input.namespaces_with_claims()
+    for resource in (*_LINT_KINDS, *((DEVICE_CLASSES,) if namespaces else ())):
         if resource.kind in plan_input.lint_objects:
             continue
-        try:
-            objects: list[Any] = await client.list(ListTarget(resource))
-        except NotFound:
-            continue  # the cluster does not have the kind
-        except ApiError as error:
-            is_forbidden = isinstance(error, Forbidden)
-            why = ", because you may not list them" if is_forbidden else f": {error}"
-            print(f"trainer-kai: {resource}: not compared with the cluster{why}", file=sys.stderr)
-            continue
-        plan_input.lint_objects[resource.kind] = {it.metadata.name: it for it in objects}
-        plan_input.fetched_kinds.add(resource.kind)
+        objects = await _list(client, ListTarget(resource))
+        if objects is not None:
+            plan_input.lint_objects[resource.kind] = {it.metadata.name: it for it in objects}
+            plan_input.fetched_kinds.add(resource.kind)
+    for namespace in sorted(namespaces):
+        objects = await _list(client, ListTarget(CLAIM_TEMPLATES, namespace))
+        plan_input.fetched_kinds.add(CLAIM_TEMPLATES.kind)
+        if objects is None:
+            plan_input.unlisted_namespaces.add(namespace)
+        for it in objects or ():
+            plan_input.claim_templates.setdefault(it.metadata.key, it)
+
+
+async def _list(client: "Client", target: ListTarget[Any]) -> list[Any] | None:
+    """List the objects of a kind; None if the cluster does not have it, or not for this user."""
+    try:
+        return await client.list(target)
+    except NotFound:
+        return None
+    except ApiError as error:
+        is_forbidden = isinstance(error, Forbidden)
+        why = ", because you may not list them" if is_forbidden else f": {error}"
+        message = f"{target.resource}: not compared with the cluster{why}"
+        print(f"trainer-kai: {message}", file=sys.stderr)
+        return None
 
 
 def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Preview]:
@@ -256,6 +321,7 @@ def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Prev
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
         known_cluster=plan_input.known_cluster(),
+        kind_defaults=kind_defaults(args),
     )
     for job in plan_input.jobs:
         labels = plan_input.namespace_labels(job.metadata.namespace)

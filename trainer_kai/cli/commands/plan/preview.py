@@ -39,6 +39,7 @@ from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
 from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PodGroupPlan
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
 from trainer_kai.policy.pods.requests import format_amounts, pod_requests
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefaults
 from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
     QueueSource,
@@ -73,6 +74,7 @@ class PreviewContext(NamedTuple):
     default_queue: str
     namespace_labels: Mapping[str, str] | None = {}  # None where it was not read
     known_cluster: KnownCluster = NOTHING_KNOWN
+    kind_defaults: KindDefaults = NO_CHANGES
 
 
 class PodGroupPreview(NamedTuple):
@@ -341,7 +343,12 @@ def _queue_sources(
 
 
 def _rules(context: PreviewContext) -> GroupingRules:
-    return GroupingRules(context.mode, context.scheduler_name, context.default_queue)
+    return GroupingRules(
+        context.mode,
+        context.scheduler_name,
+        context.default_queue,
+        kind_defaults=context.kind_defaults,
+    )
 
 
 def _preview(workload: Workload, context: PreviewContext, queue: QueueChoice) -> Preview:

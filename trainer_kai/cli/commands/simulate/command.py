@@ -14,8 +14,10 @@ from trainer_kai.cli.options import (
     Subcommands,
     add_default_queue_flag,
     add_files_flag,
+    add_kind_defaults_flag,
     add_output_flag,
     add_renamed_flag,
+    kind_defaults,
 )
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -61,6 +63,7 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
         f" input, or {SCHEDULER_NAME})",
     )
     add_default_queue_flag(parser)
+    add_kind_defaults_flag(parser)
     parser.add_argument(
         "--kueue", action="store_true", help="the setting kueue: Kueue runs in the cluster"
     )
@@ -225,6 +228,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationO
         placement=args.placement or "",
         relocate=args.relocate,
         kueue=args.kueue,
+        kind_defaults=kind_defaults(args),
     )
 
 

@@ -142,6 +142,7 @@ def _of_trainjob(
         scheduler_name=rules.scheduler_name,
         default_queue=rules.default_queue,
         namespace_labels=namespace.metadata.labels if namespace else {},
+        kind_defaults=rules.kind_defaults,
     )
     jobset, findings = admitted_jobset(job, runtime, context)
     faults = [f"TrainJob {key}: never runs: {finding}" for finding in findings if finding.blocks]

@@ -13,6 +13,7 @@ import numpy as np
 from scheduler.core.model.podgroup import ReservedPlace, domain_constraints, podsets_of
 from scheduler.core.model.resources import Ints, ResourceKind
 from scheduler.core.model.snapshot import NodeFault, PodState, Snapshot
+from scheduler.core.nodes.strategies.idle_gpus import UnusableGpus, unusable_gpus
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.gpu_requests import WHOLE_GPU
 from trainer_kai.api.meta import Key
@@ -65,6 +66,7 @@ class EndState(NamedTuple):
 
     nodes: tuple[NodeGpus, ...]
     queues: tuple[QueueAmounts, ...]
+    unusable: UnusableGpus = UnusableGpus(0, {})
 
 
 def end_state(
@@ -77,7 +79,8 @@ def end_state(
     releasing, requested = _without_nominated(encoded, nominated.nodes)
     shares = dict(zip(queues, fair_share.tolist(), strict=True))
     nodes = _node_gpus(encoded, nominated, releasing)
-    return EndState(nodes, _queue_amounts(encoded, requested, shares))
+    queue_amounts = _queue_amounts(encoded, requested, shares)
+    return EndState(nodes, queue_amounts, unusable_gpus(encoded.snapshot))
 
 
 def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:

@@ -20,6 +20,7 @@ from trainer_kai.api.text import truncated_message
 from trainer_kai.cli.commands.simulate.device_claims import claims_json
 from trainer_kai.cli.commands.simulate.end_state import EndState
 from trainer_kai.cli.output.queue_tables import THOUSANDTHS, Json, amounts_json, number_json
+from trainer_kai.cli.output.unusable_gpus import unusable_json
 
 if TYPE_CHECKING:
     from scheduler.core.model.podgroup import ReservationCause
@@ -104,6 +105,7 @@ def states_json(
     *evicted_keys* are pods that were not recreated; *default_queue* is for pods that name none.
     """
     encoded, end_state = final
+    unusable, names = end_state.unusable, encoded.snapshot.nodes.names
     pods = [_pod_json(key, pod, gpu_groups) for key, pod in cluster.pods.items()]
     pods += (
         {"namespace": key.namespace, "name": key.name, "phase": "Evicted", **_UNPLACED}
@@ -129,6 +131,7 @@ def states_json(
             }
             for node in end_state.nodes
         ],
+        **({"unusableGpus": unusable_json(unusable, names)} if unusable.by_node else {}),
     }
 
 

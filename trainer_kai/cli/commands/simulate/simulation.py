@@ -58,6 +58,7 @@ from trainer_kai.cli.commands.simulate.scheduler_config import SchedulerConfig, 
 from trainer_kai.cli.input.cluster import read_cluster
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefaults
 
 SCHEMA: Final = "trainer-kai/simulate/v1"
 Planner: TypeAlias = Callable[[Snapshot, Policies], Plan]
@@ -83,6 +84,7 @@ class SimulationOptions:
     placement: str = ""  # empty: from the SchedulingShard, or binpack
     relocate: Literal["any", "allowed"] = "any"
     kueue: bool = False
+    kind_defaults: KindDefaults = NO_CHANGES
     stats: bool = False
 
 
@@ -134,7 +136,12 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
     inputs = read_cluster(documents)
     policies = options.victims, options.disruption_budgets, options.placement
     config = scheduler_config(inputs, options.actions, options.scheduler_name, *policies)
-    rules = GroupingRules("bundled", config.scheduler_name, options.default_queue)
+    rules = GroupingRules(
+        "bundled",
+        config.scheduler_name,
+        options.default_queue,
+        kind_defaults=options.kind_defaults,
+    )
     create_missing_objects(inputs, rules)
     create_claims(inputs.cluster)
     state_options = StateOptions(
@@ -148,6 +155,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         kueue=options.kueue,
         places_gpu_shares=True,
         trusts_gpu_labels=True,
+        counts_ended_pods=any(config.policies.minds_fragments),
     )
     cluster = inputs.cluster
     notes = [

@@ -20,6 +20,7 @@ from trainer_kai.cli.output.table import (
     without_uids,
     wrapped_lines,
 )
+from trainer_kai.cli.output.unusable_gpus import unusable_sentences
 
 _PODGROUP_HEADINGS: Final = ("PODGROUP", "QUEUE", "PLACED", "WAITING", "REASON")
 _QUEUE_WIDTH: Final = 32  # columns of the queue of a PodGroup
@@ -33,10 +34,18 @@ def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
         *queue_tables(result.end_state.queues),
         _podgroup_table(result, width),
         node_bars(result.end_state.nodes, width),
+        _unusable_text(result, width),
     ]
     parts += _cycle_texts(result.document["cycles"], width)
     parts += [_stats_text(result.document["stats"])] if "stats" in result.document else []
     return "\n\n".join(filter(None, parts))
+
+
+def _unusable_text(result: SimulationResult, width: int) -> str:
+    nodes = [it.name for it in result.end_state.nodes]
+    sentences = unusable_sentences(result.end_state.unusable, nodes)
+    lines = [line for text in sentences for line in wrapped_lines(text, "  ", width)]
+    return "\n".join(["UNUSABLE", *lines]) if lines else ""
 
 
 def _stats_text(stats: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Final
 
-from trainer_kai.api.names import BATCH, JOBSET, KUBEFLOW, LEADER_WORKER_SET, RAY, TRAINER
+from trainer_kai.api.names import APPS, BATCH, JOBSET, KUBEFLOW, LEADER_WORKER_SET, RAY, TRAINER
 from trainer_kai.cli.options import (
     Subcommands,
     add_cluster_flags,
@@ -32,6 +32,10 @@ _OTHERS: Final = (  # the kind, its plural and its short names
     ("RayJob", "rayjobs", RAY),
     ("RayService", "rayservices", RAY),
     ("LeaderWorkerSet", "leaderworkersets", LEADER_WORKER_SET, "lws"),
+    ("Deployment", "deployments", APPS, "deploy"),
+    ("StatefulSet", "statefulsets", APPS, "sts"),
+    ("ReplicaSet", "replicasets", APPS, "rs"),
+    ("DaemonSet", "daemonsets", APPS, "ds"),
 )
 _KINDS: Final = {  # by the names that kubectl accepts: the kind, and its API group
     **dict.fromkeys(("trainjob", "trainjobs"), ("TrainJob", TRAINER)),
@@ -46,7 +50,7 @@ _KINDS: Final = {  # by the names that kubectl accepts: the kind, and its API gr
 }
 _FORMS: Final = (
     "the name of a workload or pod, or trainjob/NAME, jobset/NAME, job/NAME, pod/NAME or the kind "
-    "of another workload, such as pytorchjob/NAME, rayjob/NAME or lws/NAME"
+    "of another workload, such as pytorchjob/NAME, rayjob/NAME, lws/NAME or deployment/NAME"
 )
 
 
@@ -65,7 +69,8 @@ def add_why(commands: Subcommands) -> None:
         nargs="?",
         default="",
         help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job), pod/NAME, or another workload"
-        " (pytorchjob, tfjob, xgboostjob, jaxjob, mpijob, raycluster, rayjob, rayservice, lws); a"
+        " (pytorchjob, tfjob, xgboostjob, jaxjob, mpijob, raycluster, rayjob, rayservice, lws,"
+        " deployment, statefulset, replicaset, daemonset); a"
         " name alone is that of a TrainJob, or else of a JobSet, a Job or a pod (default: all"
         " workloads that wait)",
     )

@@ -4,27 +4,38 @@ Requests are sent one after the other over one connection. A kind that the user 
 unknown, and no error.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.kai_kinds import PodGroup
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.kai_kinds import PodGroup, Queue
+from trainer_kai.api.meta import Key, Object, PartialObject
 from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE, KUEUE_QUEUE, POD_GROUP
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
     EVENTS,
     JOBS,
     JOBSETS,
     LEASES,
+    NODES,
     PODGROUPS,
     PODS,
     QUEUES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
     TRAINJOBS,
     Resource,
 )
-from trainer_kai.cli.commands.why.holders import FOR_ROOM, holder_notes, lease_note
+from trainer_kai.cli.commands.why.holders import (
+    FOR_ROOM,
+    FOR_ROOM_ON_NODES,
+    holder_notes,
+    lease_note,
+)
+from trainer_kai.cli.commands.why.reasons import WaitingReason
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,
@@ -48,10 +59,11 @@ from trainer_kai.cli.output.missing_rights import missing_right
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ListTarget, Request, Selection
 from trainer_kai.kube.rest.response import Forbidden, NotFound
+from trainer_kai.policy.podgroups.grouping import MAIN, podgroup_name
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
-from trainer_kai.policy.workloads.kinds import KINDS
+from trainer_kai.policy.workloads.kinds import KINDS, kind_of_owner
 from trainer_kai.policy.workloads.state import FINISHED, WorkloadState
 from trainer_kai.policy.workloads.workload import WorkloadKind
 
@@ -94,8 +106,13 @@ class _Reader:
             return None
         return True
 
-    async def holder_notes(self, message: str) -> tuple[str, ...]:
-        """Return who holds the room; what may not be read is said, and concerns nothing else."""
+    async def room_notes(
+        self, reason: WaitingReason, snapshot: TrainJobSnapshot
+    ) -> tuple[str, ...]:
+        """Return who holds the room; what may not be read is said, and concerns nothing else.
+
+        Where no node has room, return also which idle GPUs are of no use, if that may be read.
+        """
         try:
             podgroups = await self._client.list(ListTarget(PODGROUPS))
         except Forbidden:
@@ -105,7 +122,22 @@ class _Reader:
         except Forbidden:
             return (missing_right("holders of the room", QUEUES, ""),)
         by_name = {it.metadata.name: it for it in queues}
-        return tuple(holder_notes(message, podgroups, by_name))
+        notes = (*holder_notes(reason.message, podgroups, by_name),)
+        if reason.title not in FOR_ROOM_ON_NODES:
+            return notes
+        return (*notes, *await self._idle_gpu_notes(snapshot, podgroups, queues))
+
+    async def _idle_gpu_notes(
+        self, snapshot: TrainJobSnapshot, podgroups: Iterable[PodGroup], queues: Iterable[Queue]
+    ) -> tuple[str, ...]:
+        from trainer_kai.cli.commands.why.idle_gpus import MAX_NODES, idle_gpu_notes  # noqa: PLC0415 - it imports numpy
+
+        try:
+            nodes = await self._client.list(ListTarget(NODES))
+            pods = await self._client.list(ListTarget(PODS)) if 0 < len(nodes) <= MAX_NODES else ()
+        except Forbidden:
+            return ()
+        return tuple(idle_gpu_notes(snapshot, nodes, pods, podgroups, queues)) if pods else ()
 
     async def list(
         self, resource: Resource[T], namespace: str, labels: str = "", fields: str = ""
@@ -123,7 +155,10 @@ class _Reader:
 async def fetch_report(client: "Client", subject: WhySubject) -> TrainJobReport:
     kind, key, scheduler_name, default_queue = subject
     snapshot = TrainJobSnapshot(kind, key, client.clock.now(), scheduler_name, default_queue)
-    return await (_FETCH.get(kind, _of_other) if kind else _of_any)(client, snapshot)
+    if not kind:
+        return await _of_any(client, snapshot)
+    default = _of_pod_owner if kind in _POD_OWNERS else _of_other
+    return await _FETCH.get(kind, default)(client, snapshot)
 
 
 async def _of_any(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -254,6 +289,34 @@ async def _of_other(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRep
     return await _with_details(reader, snapshot._replace(podgroups=groups, pods=own))
 
 
+async def _of_pod_owner(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on the pods of an object without an adapter, such as a Deployment."""
+    resource = _POD_OWNERS[snapshot.kind].with_struct(PartialObject)
+    try:
+        obj = await client.get(resource, snapshot.key, only_metadata=True)
+    except NotFound as error:
+        raise _not_found(snapshot, error) from error
+    owner = obj.metadata.controller
+    above = kind_of_owner(owner) if owner is not None else None
+    if owner is not None and (above is not None or owner.kind in _POD_OWNERS):
+        key = snapshot.key._replace(name=owner.name)
+        fetch = _of_pod_owner if above is None else _FETCH.get(owner.kind, _of_other)
+        report = await fetch(client, snapshot._replace(kind=owner.kind, key=key))
+        return _with_note(report, f"{snapshot.kind} {snapshot.key.name} belongs to it")
+    reader, namespace, uid = _Reader(client), snapshot.key.namespace, obj.metadata.uid
+    name = podgroup_name(obj.metadata.name, uid, MAIN)
+    group = await reader.get(PODGROUPS, Key(namespace, name))
+    pods = await reader.list(POD_SNAPSHOTS, namespace)
+    own = tuple(
+        it
+        for it in pods
+        if it.metadata.annotations.get(POD_GROUP) == name
+        or any(reference.uid == uid for reference in it.metadata.owner_references)
+    )
+    groups = (group,) if group is not None else ()
+    return await _with_details(reader, snapshot._replace(podgroups=groups, pods=own))
+
+
 async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) -> TrainJobReport:
     """Return the report on the TrainJob, or the JobSet without one, that owns the subject."""
     key = Key(snapshot.key.namespace, jobset)
@@ -319,7 +382,7 @@ async def _with_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJob
     reasons = (it.reason for it in report.podgroups)
     waits_for_room = next((it for it in reasons if it and it.title in FOR_ROOM), None)
     if waits_for_room is not None:
-        notes += await reader.holder_notes(waits_for_room.message)
+        notes += await reader.room_notes(waits_for_room, snapshot)
     return report._replace(notes=(*report.notes, *notes))
 
 
@@ -389,4 +452,7 @@ _FETCH: Final = {  # the order for a name without a kind
     JOBSETS.kind: _of_jobset,
     JOBS.kind: _of_job,
     PODS.kind: _of_pod,
+}
+_POD_OWNERS: Final[Mapping[str, Resource[Any]]] = {
+    it.kind: it for it in (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)
 }

@@ -25,6 +25,9 @@ FOR_ROOM: Final = frozenset(
         UnschedulableReason.PREEMPTION_DELAY,
     }
 )
+FOR_ROOM_ON_NODES: Final = frozenset(
+    {UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY}
+)
 _OF_QUEUE: Final = re.compile(r"[Qq]ueue (\S+) has a (?:limit|quota) of")
 _THOUSAND: Final = 1000
 _MAX_NAMED: Final = 3

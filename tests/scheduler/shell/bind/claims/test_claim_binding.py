@@ -134,6 +134,24 @@ async def test_a_refused_bind_gives_the_devices_back(harness: ClaimHarness) -> N
         assert harness.api.written().count("patch resourceclaims/status g1-gpu") == 3
 
 
+async def test_a_claim_that_takes_no_finalizer(harness: ClaimHarness) -> None:
+    """The API server takes it for a change of the parameters of a driver: it is allocated so."""
+    refused: list[str] = []
+
+    def refuse(what: str) -> RefusedRequest | None:
+        if what.startswith("patch resourceclaims g"):
+            refused.append(what)
+            return 422
+        return None
+
+    harness.api.refuse_with = refuse
+    harness.api.put(*_BASE, *_GANG)
+    async with harness.leading():
+        await harness.advance(5)
+        assert harness.allocated() == _ALL
+        assert refused
+
+
 async def test_another_scheduler_was_faster(harness: ClaimHarness) -> None:
     """It has allocated the claim while we planned: the pod follows it to its node."""
     taken: list[str] = []

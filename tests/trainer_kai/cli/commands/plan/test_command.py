@@ -122,6 +122,41 @@ def test_a_required_topology_is_no_fault(mode: str, terminal: Terminal) -> None:
     assert (found, "never runs" in text, "opology level" in text) == (0, False, False)
 
 
+def test_the_topology_of_a_queue_counts(terminal: Terminal) -> None:
+    """The TrainJob says nothing; its queue requires one node for all pods."""
+    notes = {
+        "kai.scheduler/topology": "nodes",
+        "kai.scheduler/topology-required-placement": "kubernetes.io/hostname",
+    }
+    queue = {
+        "apiVersion": "scheduling.run.ai/v2",
+        "kind": "Queue",
+        "metadata": {"name": "default-queue", "annotations": notes},
+    }
+    topology = {
+        "apiVersion": "kai.scheduler/v1alpha1",
+        "kind": "Topology",
+        "metadata": {"name": "nodes"},
+        "spec": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]},
+    }
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "2"}
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "status": {"allocatable": amounts},
+        }
+        for name in ("a", "b", "c", "d", "e")
+    ]
+    file = terminal.write("all.yaml", trainjob(DEEPSPEED), queue, topology, *nodes)
+
+    found, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+
+    assert found == 1
+    assert "Topology nodes (the default of queue default-queue)" in " ".join(text.split())
+
+
 def test_shares_of_gpus_are_requests(terminal: Terminal) -> None:
     """Of all pods together, in GPUs and in MiB; one that is not valid is left out."""
     found = [

@@ -342,3 +342,44 @@ def test_the_cluster_of_a_ray_job_is_planned_with_it(terminal: Terminal) -> None
 
     message = "the RayCluster belongs to RayJob j. Plan that instead"
     assert f"note: metadata.ownerReferences: {message}" in text
+
+
+_PYTORCH = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "x"},
+    "spec": {
+        "pytorchReplicaSpecs": {
+            "Worker": {"template": {"spec": {"schedulerName": "kai-scheduler"}}}
+        }
+    },
+}
+
+
+def test_the_defaults_of_a_kind_and_the_queue_of_the_namespace(terminal: Terminal) -> None:
+    """They are what the podgrouper with this setting writes."""
+    labels = {"kai.scheduler/queue": "team-n"}
+    space = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "default", "labels": labels},
+    }
+    files = [terminal.write("job.yaml", _PYTORCH), terminal.write("space.yaml", space)]
+    chosen = "PyTorchJob.kubeflow.org=build/non-preemptible"
+    flags = ["-f", files[0], "-f", files[1], "-o", "json", "--kind-defaults", chosen]
+    _, text, _ = terminal.run(*flags)
+
+    (plan,) = json.loads(text)["plans"]
+    (group,) = plan["manifests"]
+    spec = group["spec"]
+    assert (spec["queue"], spec["priorityClassName"]) == ("team-n", "build")
+    assert spec["preemptibility"] == "non-preemptible"
+    assert plan["queue"] == {"name": "team-n", "source": "namespace"}
+
+
+def test_defaults_of_a_kind_that_cannot_be_read(terminal: Terminal) -> None:
+    file = terminal.write("job.yaml", _PYTORCH)
+    code, _, errors = terminal.run("-f", file, "--kind-defaults", "PyTorchJob")
+
+    assert code == 2
+    assert "--kind-defaults: 'PyTorchJob' must be a kind and a PriorityClass" in errors

@@ -415,7 +415,7 @@ def test_an_invalid_annotation_stops_no_plan(terminal: Terminal) -> None:
     assert f"{file}: TrainJob default/a and 1 more: {path}: {right}" in err
     assert f"{file}: Pod default/lost: metadata.labels[kai.scheduler/queue]: 'Team_B' must" in err
     assert err.count("kai.scheduler/queue") == 1
-    assert "Queue Team_C does not exist. It can start when queue Team_C is created, or when" in out
+    assert "Queue Team_C does not exist. It cannot start before queue Team_C" in out
 
 
 def test_the_flags_of_the_site(terminal: Terminal) -> None:

@@ -10,6 +10,7 @@ from trainer_kai.cli.commands.simulate.text_output import as_text
 from trainer_kai.cli.input.cluster import InputCluster, read_cluster
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.queueing.kind_defaults import KindDefaults
 
 RULES: Final = GroupingRules("bundled", "kai-scheduler", "default-queue")
 _CONTAINER: Final = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
@@ -114,3 +115,21 @@ def test_a_workload_of_another_scheduler_makes_no_pods() -> None:
     (note,) = inputs.notes
     path = "spec.jaxReplicaSpecs[worker].template.spec.schedulerName"
     assert note.startswith(f"JAXJob default/x: makes no pods: {path}: the pods are for scheduler")
+
+
+def test_the_defaults_of_a_kind_and_the_queue_of_the_namespace() -> None:
+    labels = {"kai.scheduler/queue": "team-n"}
+    space = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "default", "labels": labels},
+    }
+    job = mpi_job()
+    del job["metadata"]["labels"]
+    inputs = read_cluster(Document("a.yaml", it) for it in (job, space))
+    defaults = KindDefaults({"MPIJob": ("build", "preemptible")})
+    create_missing_objects(inputs, RULES._replace(kind_defaults=defaults))
+
+    (group,) = inputs.cluster.pod_groups.values()
+    assert group.spec.queue == "team-n"
+    assert (group.spec.priority_class_name, group.spec.preemptibility) == ("build", "preemptible")

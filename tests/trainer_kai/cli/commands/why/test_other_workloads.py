@@ -7,7 +7,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.why.trainjob_cluster import TrainJobCluster
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.resources import PODGROUPS, PODS
+from trainer_kai.api.resources import DEPLOYMENTS, PODGROUPS, PODS, REPLICA_SETS
 from trainer_kai.cli.commands.plan.preview import PreviewContext, preview_workload
 from trainer_kai.cli.commands.why.command import parse_subject
 from trainer_kai.cli.commands.why.output import as_text
@@ -136,6 +136,41 @@ async def test_a_service_is_not_left_to_others() -> None:
     assert (await cluster.why_of("RayService", "x")).reason is None
 
 
+def put_deployment(cluster: OtherCluster) -> str:
+    """Have a Deployment *web* with its ReplicaSet and its PodGroup; return the group's name."""
+    meta: Any = {"namespace": "default", "name": "web", "uid": "uid-web"}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web"}
+    below = {**meta, "name": "web-1", "uid": "uid-web-1"}
+    below["ownerReferences"] = [{**owner, "controller": True}]
+    cluster.store.put(DEPLOYMENTS, {"metadata": meta})
+    cluster.store.put(REPLICA_SETS, {"metadata": below})
+    group = {"metadata": {**meta, "name": "pg-web-uid-web", "ownerReferences": [owner]}}
+    cluster.store.put(PODGROUPS, {**group, "spec": {"queue": "team-a", "minMember": 1}})
+    return "pg-web-uid-web"
+
+
+async def test_the_pods_of_a_deployment() -> None:
+    cluster = OtherCluster()
+    cluster.pod("web-1-a", put_deployment(cluster), "node-1")
+    report = await cluster.why_of("Deployment", "web")
+
+    assert (report.kind, report.queue, report.state) == ("Deployment", "team-a", "runs")
+    assert [it.counts.running for it in report.podgroups] == [1]
+    of_set = await cluster.why_of("ReplicaSet", "web-1")
+    assert of_set.kind == "Deployment"
+    assert "ReplicaSet web-1 belongs to it" in of_set.notes
+
+
+async def test_a_deployment_without_pods() -> None:
+    cluster = OtherCluster()
+    cluster.store.put(DEPLOYMENTS, {"metadata": {"namespace": "default", "name": "web"}})
+    report = await cluster.why_of("Deployment", "web")
+
+    assert report.waits
+    assert report.reason is not None
+    assert report.reason.message == "The Deployment has no pods and no PodGroups yet"
+
+
 async def test_a_job_that_does_not_exist() -> None:
     with pytest.raises(ConfigError, match="raycluster/x: not found in namespace default"):
         await OtherCluster().why_of("RayCluster", "x")
@@ -146,6 +181,7 @@ NAMES: list[Case[str, tuple[str, str]]] = [
     Case("its plural and group", "pytorchjobs.kubeflow.org/x", ("PyTorchJob", "x")),
     Case("with its version", "mpijob.v2beta1.kubeflow.org/x", ("MPIJob", "x")),
     Case("a short name", "lws/x", ("LeaderWorkerSet", "x")),
+    Case("one without an adapter", "deployment/x", ("Deployment", "x")),
 ]
 
 

@@ -298,7 +298,7 @@ async def test_a_jobset_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_few_requests_are_sent() -> None:
-    """TrainJob, JobSet, PodGroups, pods; the Lease and who holds the room if pods wait."""
+    """TrainJob, JobSet, PodGroups, pods; the Lease, who holds the room and nodes if pods wait."""
     cluster = TrainJobCluster()
     cluster.running("node", 4)
     await cluster.why()
@@ -307,7 +307,7 @@ async def test_few_requests_are_sent() -> None:
     cluster = TrainJobCluster()
     without_capacity(cluster)
     await cluster.why()
-    assert len(cluster.store.requests) == 7
+    assert len(cluster.store.requests) == 8
 
 
 async def test_a_program_gets_plain_values() -> None:

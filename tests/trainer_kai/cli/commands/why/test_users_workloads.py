@@ -501,10 +501,10 @@ def test_other_kinds_are_refused(text: str) -> None:
 
 
 async def test_few_requests_are_sent() -> None:
-    """The Job, its PodGroups, its pods; the Lease, and who holds the room that they wait for."""
+    """The Job, its PodGroups, its pods; the Lease, who holds the room that they wait for, nodes."""
     cluster = UsersCluster()
     no_room(cluster)
 
     await cluster.why(job="train")
 
-    assert len(cluster.store.requests) == 6
+    assert len(cluster.store.requests) == 7
